@@ -123,7 +123,8 @@ FUZZ ?= 20000
 FUZZ_SEED ?= $(shell date +%s)
 fuzz: $(INSTALLED)
 	@echo "FUZZ_SEED=$(FUZZ_SEED)"
-	GRADWIRE_FUZZ=$(FUZZ) GRADWIRE_FUZZ_SEED=$(FUZZ_SEED) $(RUN) -m pytest -n 0 -s tests/harness/config/test_fuzz.py
+	GRADWIRE_FUZZ=$(FUZZ) GRADWIRE_FUZZ_SEED=$(FUZZ_SEED) $(RUN) -m pytest -n 0 -s \
+	  tests/harness/config/test_fuzz.py tests/harness/config/test_task_fuzz.py
 
 faults: $(INSTALLED)
 	$(RUN) tests/harness/launch/faults.py --points 50

@@ -17,7 +17,8 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from gradwire.codecs.interface import Decision, Op
+from gradwire.codecs.decided import Numbers
+from gradwire.codecs.interface import Decision, Op, Round
 
 Feedback = Mapping[str, tuple[Tensor, Op]]
 """A rank's numbers by name, one-dimensional, and how ranks combine them. Integers stay exact."""
@@ -54,6 +55,20 @@ class Adapts(Protocol):
     hindsight: Mapping[str, int] = {}
     """Names in decisions that tell what was done, and how many steps before. A replay is told in the step
     itself, as `replayed/<name>` in its decision."""
+
+    decides: Mapping[str, Numbers] = {}
+    """What decisions may say, by name: a file's are compared with it before a run begins. Names that are not
+    here may have any number where `first_decision` has one, and any list where that has a list."""
+
+    def refuses_decision(self, decision: Decision) -> str | None:
+        """Why a file's decision, whose numbers `decides` allows, is none that this codec makes; None if it is
+        one."""
+        return None
+
+    def refuses_in(self, decision: Decision, this_round: Round) -> str | None:
+        """Why a file's decision cannot be followed in a round: it says nothing of this bucket, for example.
+        None if it can."""
+        return None
 
     @abstractmethod
     def feedback(self) -> Feedback:

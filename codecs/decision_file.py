@@ -11,50 +11,77 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from gradwire.codecs.interface import Decision
+from gradwire.codecs.regular_file import NoRegularFileError, open_regular
+from gradwire.codecs.wording import shortened
 
 FILE = "decisions.jsonl"
 
-MOST_BYTES = 2**31
-"""The longest file that is read."""
+MOST_BYTES = 2**28
+"""The longest file that is read: its lines are kept in memory, those that repeat the one before them once."""
+
+MOST_LINE = 2**20
+"""The longest line of it, in bytes."""
 
 STEP, STEPS, SETTINGS = "step", "steps", "settings"
 
 _NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 """As records write numbers that JSON has no words for."""
 
+GIVE = f"give the {FILE} that a run has written"
+
 
 @dataclass(frozen=True)
 class DecisionFile:
-    """The decisions of a finished run: `followed[s]` is what step s + 1 followed."""
+    """The decisions of a finished run."""
 
     option: str
     """How it was asked for, as `codec.decisions=<path>`."""
+    path: Path
     digest: str
     settings: Mapping[str, Any]
-    followed: tuple[Decision, ...]
+    lines: Sequence[bytes]
+    """`lines[s]` is what step s + 1 followed, as the file has it."""
+    _fits: dict[str, str | None] = field(default_factory=dict)
+    """What `check_all` has found."""
+
+    @property
+    def num_steps(self) -> int:
+        """The last step that has a decision."""
+        return len(self.lines)
 
     def decision(self, step: int) -> Decision:
         """What step `step` followed. Raises ValueError for one that the run did not have."""
-        if not 1 <= step <= len(self.followed):
-            last = len(self.followed)
-            raise ValueError(f"{self.option} has no decision for step {step}, only for 1 to {last}")
-        return self.followed[step - 1]
+        if not 1 <= step <= self.num_steps:
+            raise ValueError(f"{self.option} has no decision for step {step}, only for 1 to {self.num_steps}")
+        return _parsed(self.lines[step - 1])
 
-    def check_names(self, codec: str, own: Decision) -> None:
-        """Raises ValueError unless decisions have the names of `own`, a decision of `codec`."""
-        for number, decision in enumerate(self.followed, start=1):
-            if decision.keys() != own.keys():
-                raise ValueError(
-                    f"{self.option}: step {number} decides {', '.join(sorted(decision))}, but codec={codec} "
-                    f"decides {', '.join(sorted(own))}; give decisions of that codec"
-                )
+    def check_all(self, codec: str, wrong: Callable[[Decision], str | None]) -> None:
+        """Raises ValueError for the first decision that is `wrong`, as this function says of a `codec`, which
+        is described by all of its settings. A file is looked at once for each of them."""
+        if codec not in self._fits:
+            self._fits[codec] = next(self._wrong_lines(wrong), None)
+        if (reason := self._fits[codec]) is not None:
+            raise ValueError(reason)
+
+    def _wrong_lines(self, wrong: Callable[[Decision], str | None]) -> Iterator[str]:
+        before = None
+        for step, line in enumerate(self.lines, start=1):
+            if line is not before and (reason := wrong(_parsed(line))) is not None:
+                yield self.refusal(step, reason)
+            before = line
+
+    def refusal(self, step: int, reason: str) -> str:
+        """What is wrong with the decision for a step, with the line that has it."""
+        return f"{self.option}: line {step + 1}: {reason}; {GIVE}"
 
     def check_settings(self, own: Mapping[str, Any]) -> None:
         """Raises ValueError unless the run that made the file had the settings `own`."""
@@ -72,36 +99,69 @@ def read_decisions(path: str, option: str | None = None) -> DecisionFile:
     Raises ValueError for anything else, in one line."""
     option = option or f"codec.decisions={path}"
     try:
-        status = Path(path).expanduser().stat()
-        if status.st_size > MOST_BYTES:
-            raise ValueError(f"{option} has {status.st_size} bytes, more than any file of decisions")
-        return _read(path, option, (status.st_mtime_ns, status.st_size))
+        with open_regular(Path(path).expanduser()) as file:
+            status = os.fstat(file.fileno())
+            if status.st_size > MOST_BYTES:
+                raise ValueError(
+                    f"{option} has {status.st_size} bytes, and at most {MOST_BYTES} are read; {GIVE}"
+                )
+        return _read(path, option, (status.st_ino, status.st_mtime_ns, status.st_size))
+    except NoRegularFileError as error:
+        raise ValueError(f"{option} {error}; give the {FILE} of a run's directory") from None
     except OSError as error:
         words = (error.strerror or type(error).__name__).lower()
         raise ValueError(f"{option} cannot be read: {words}; give the {FILE} of a run's directory") from None
 
 
-@lru_cache(maxsize=4)
-def _read(path: str, option: str, version: tuple[int, int]) -> DecisionFile:
+@lru_cache(maxsize=2)
+def _read(path: str, option: str, version: tuple[int, int, int]) -> DecisionFile:
     """`version` changes with the file: a world of 64 ranks reads it once."""
     assert version
-    content = Path(path).expanduser().read_bytes()
-    rows = [_row(option, number, line) for number, line in enumerate(content.splitlines(), start=1)]
-    header = rows[0] if rows else {}
-    steps, settings = header.get(STEPS, ""), header.get(SETTINGS)
-    if type(steps) not in (int, type(None)) or not isinstance(settings, dict):
+    digest = hashlib.sha256()
+    with open_regular(Path(path).expanduser()) as file:
+        rows = _lines(file, option, digest.update)
+        first = next(rows, None)
+        header = {} if first is None else _row(option, 1, first)
+        steps, settings = header.get(STEPS, ""), header.get(SETTINGS)
+        if type(steps) not in (int, type(None)) or not isinstance(settings, dict):
+            raise ValueError(
+                f"{option} is no file of decisions: its first line does not say whose they are; give the "
+                f"{FILE} of a run's directory"
+            )
+        lines: list[bytes] = []
+        for step, text in enumerate(rows, start=1):
+            line = _of_step(text, step, option)
+            repeats = bool(lines) and line == lines[-1]
+            if not repeats:
+                _check_decision(option, step, line)
+            lines.append(lines[-1] if repeats else line)
+    if len(lines) < (steps or 0):
         raise ValueError(
-            f"{option} is no file of decisions: its first line does not say whose they are; give the {FILE} "
-            "of a run's directory"
+            f"{option} ends after {len(lines)} of {steps} steps: the run has not come to its end; resume it "
+            "first"
         )
-    followed = tuple(_decision(option, number, row) for number, row in enumerate(rows[1:], start=1))
-    if len(followed) < (steps or 0):
-        raise ValueError(
-            f"{option} ends after {len(followed)} of {steps} steps: the run has not come to its end; resume "
-            "it first"
-        )
-    digest = hashlib.sha256(content).hexdigest()[:12]
-    return DecisionFile(option, digest, settings, followed)
+    return DecisionFile(option, Path(path).expanduser(), digest.hexdigest()[:12], settings, lines)
+
+
+def _lines(file: BufferedReader, option: str, seen: Callable[[bytes], None]) -> Iterator[bytes]:
+    """The lines of a file of at most `MOST_BYTES`, each of which is `seen`."""
+    number, left = 0, MOST_BYTES
+    while line := file.readline(MOST_LINE + 1):
+        number, left = number + 1, left - len(line)
+        if len(line) > MOST_LINE or left < 0:
+            raise ValueError(f"{option}: line {number} is longer than any of a file of decisions; {GIVE}")
+        seen(line)
+        yield line
+
+
+def _of_step(line: bytes, step: int, option: str) -> bytes:
+    """A line without its step, where that comes first as in the files of runs: most lines then are equal."""
+    begin, key = b'{"%s": %d, ' % (STEP.encode(), step), b'"%s"' % STEP.encode()
+    if line.startswith(begin) and key not in line[len(begin) :]:
+        return b"{" + line[len(begin) :]
+    if _row(option, step + 1, line).get(STEP) != step:
+        raise ValueError(f"{option}: line {step + 1} is not the decision for step {step}; give a whole file")
+    return line
 
 
 def _row(option: str, number: int, line: bytes) -> dict[str, Any]:
@@ -114,14 +174,17 @@ def _row(option: str, number: int, line: bytes) -> dict[str, Any]:
     return row
 
 
-def _decision(option: str, step: int, row: dict[str, Any]) -> Decision:
-    if row.pop(STEP, None) != step:
-        raise ValueError(f"{option}: line {step + 1} is not the decision for step {step}; give a whole file")
-    found = {name: _value(value) for name, value in row.items()}
-    wrong = [name for name, value in found.items() if value is None]
-    if wrong:
-        raise ValueError(f"{option}: {wrong[0]} of step {step} is neither a number nor a list of numbers")
-    return found  # type: ignore[return-value]
+def _check_decision(option: str, step: int, line: bytes) -> None:
+    for name, value in _row(option, step + 1, line).items():
+        if name != STEP and _value(value) is None:
+            problem = f"{shortened(name)} is neither a number nor a list of numbers"
+            raise ValueError(f"{option}: line {step + 1}: {problem}; {GIVE}")
+
+
+@lru_cache(maxsize=64)
+def _parsed(line: bytes) -> Decision:
+    """The decision in a line that has been checked."""
+    return {name: _value(value) for name, value in json.loads(line).items() if name != STEP}  # type: ignore[misc]
 
 
 def _value(value: Any) -> float | list[float] | None:

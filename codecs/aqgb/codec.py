@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from gradwire.codecs.aqgb.packets import (
 )
 from gradwire.codecs.aqgb.payload import FULL, Payload, mean_of, payload_bytes, plane_of, refinement_bytes
 from gradwire.codecs.aqgb.profile import Profile
+from gradwire.codecs.decided import Numbers
 from gradwire.codecs.fields import at_least, between, check_fields, one_of
 from gradwire.codecs.interface import (
     Codec,
@@ -38,6 +39,9 @@ from gradwire.codecs.traits import About, Traits
 
 SENT = "sent"
 """In a decision: how many more bits were sent in the step before the last, by block and rank."""
+
+LONGEST_S = 1e9
+"""No step takes so many seconds."""
 
 HISTORY = "history"
 """A key of the state: the last step and what was sent in it."""
@@ -139,6 +143,32 @@ class AQGB(Codec, Adapts):
         return payload_bytes(self.partition, FULL)
 
     hindsight = {SENT: 2}
+    decides = {
+        "first": Numbers(2, FULL, whole=True),
+        "more": Numbers(0, FULL - 2, whole=True),
+        "deadlines": Numbers(-LONGEST_S, LONGEST_S),
+        SENT: Numbers(0, FULL - 2, whole=True),
+    }
+
+    def refuses_decision(self, decision: Decision) -> str | None:
+        first, more, deadlines, sent = (_listed(decision, name) for name in self.decides)
+        if not len(first) == len(more) == len(deadlines):
+            return f"first, more and deadlines are of {len(first)}, {len(more)} and {len(deadlines)} blocks"
+        if any(bits + others > FULL for bits, others in zip(first, more, strict=True)):
+            return f"first and more are above {FULL} bits of a block together"
+        if not sent or len(sent) % (len(first) or 1):
+            return f"{SENT} has {len(sent)} numbers, not one for each block and rank"
+        return None
+
+    def refuses_in(self, decision: Decision, this_round: Round) -> str | None:
+        """All blocks are known once a first step has passed, and so is what a decision is to say of them."""
+        blocks, planned = len(self._sizes), len(_listed(decision, "first"))
+        if planned not in (0, blocks):
+            return f"first is of {planned} blocks, and this run has {blocks}"
+        sent, pairs = len(_listed(decision, SENT)), blocks * this_round.size
+        if sent != pairs:
+            return f"{SENT} has {sent} numbers; {blocks} blocks and {this_round.size} ranks have {pairs}"
+        return None
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         if topology != "broadcast":
@@ -307,6 +337,10 @@ class AQGB(Codec, Adapts):
 
 def _column(values: Sequence[float]) -> Tensor:
     return torch.tensor(list(values), dtype=torch.float64, device="cpu")
+
+
+def _listed(decision: Decision, name: str) -> Sequence[float]:
+    return cast(Sequence[float], decision[name])
 
 
 def _number(decision: Decision, name: str, bucket: int, otherwise: float) -> float:

@@ -23,7 +23,7 @@ from gradwire.codecs.edgc.communication import (
     step_times,
 )
 from gradwire.codecs.edgc.definition import LARGEST_STRIDE, stride_of
-from gradwire.codecs.edgc.plan import Plan
+from gradwire.codecs.edgc.plan import NUMBERS, Plan, wrong_with
 from gradwire.codecs.edgc.rank_control import Alignment, RankControl, Reference
 from gradwire.codecs.edgc.sampler import ESTIMATORS
 from gradwire.codecs.edgc.samples import SAMPLED, Samples, matrices, shapes_told, windows_told
@@ -107,6 +107,8 @@ class EDGC(Codec, Adapts):
     orthogonalization: str = one_of(*get_args(Orthogonalization), default="auto")
     """How factors are made orthonormal: `gram_schmidt`, `qr`, or torch's choice of them by rank (`auto`)."""
 
+    decides = NUMBERS
+
     about = About(
         source="EDGC §IV",
         wire_bits="32 in the warm-up, then as powersgd with the ranks of the step",
@@ -187,6 +189,19 @@ class EDGC(Codec, Adapts):
 
     def observe(self, observations: Sequence[Observation]) -> None:
         self._observed = step_times(observations)
+
+    def refuses_decision(self, decision: Decision) -> str | None:
+        return wrong_with(decision)
+
+    def refuses_in(self, decision: Decision, this_round: Round) -> str | None:
+        """A matrix of which a decision says nothing would go uncompressed."""
+        plan = self._plan if decision is self._decision else Plan.of(decision)
+        known = {each.shape for each in plan.controls if each.stage == this_round.stage}
+        own = {(one.rows, one.columns) for one in matrices(this_round.layout, self.min_compression_rate)}
+        if not plan.compressing or own <= known:
+            return None
+        rows, columns = min(own - known)
+        return f"there is no rank for matrices of {rows} x {columns} in stage {this_round.stage}"
 
     def _times_with_step(self) -> Tensor:
         return self._times.with_step(self._step, self._observed, uncompressed=not self._plan.compressing)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
+from gradwire.codecs.decided import Numbers
 from gradwire.codecs.interface import Decision
 
 
@@ -102,3 +103,32 @@ class Plan:
 
 _NUMBERS = tuple(field for field in fields(Plan) if field.name != "controls")
 _COLUMNS = tuple(field.name for field in fields(Control))
+
+_NATS = Numbers(-1000, 1000, unknown=True)
+_RANKS = Numbers(0, 65_536, whole=True)
+_SECONDS = Numbers(-1e12, 1e12, listed=False)
+_COUNTS = Numbers(1, 2**53, whole=True)
+
+NUMBERS: Mapping[str, Numbers] = {
+    "compressing": Numbers(0, 1, whole=True, listed=False),
+    "max_rank": Numbers(0, 65_536, whole=True, listed=False),
+    **dict.fromkeys(("seconds_per_rank", "seconds", "model_error", "uncompressed_s", "backward_s"), _SECONDS),
+    "stage": Numbers(0, 1023, whole=True),
+    **dict.fromkeys(("rows", "columns", "count"), _COUNTS),
+    **dict.fromkeys(("rank", "reference_rank"), _RANKS),
+    **dict.fromkeys(("entropy", "reference_entropy"), _NATS),
+    "zeros": Numbers(0, 1),
+}
+"""What a decision may say."""
+
+
+def wrong_with(decision: Decision) -> str | None:
+    """Why a decision, whose numbers `NUMBERS` allow, is no plan; None if it is one."""
+    lengths = {name: len(cast(Sequence[float], decision[name])) for name in _COLUMNS}
+    if len({*lengths.values()}) > 1:
+        return (
+            f"its lists are of different lengths: {', '.join(f'{name} {n}' for name, n in lengths.items())}"
+        )
+    if decision["compressing"] and not lengths["rank"]:
+        return "it compresses, but has no rank"
+    return None

@@ -27,6 +27,10 @@ FIRST_DECISION: Decision = {MU: (0.0, 0.0)}
 """μ of a step and of the step before it, 0 where there was none yet."""
 
 
+LARGEST_MU = 1e30
+"""No gradients make it grow so far: it doubles a step."""
+
+
 @dataclass
 class CastCount:
     """What one rank did in one round: `saturated` casts (int64 scalar on the device) of all its `casts`."""
@@ -70,11 +74,11 @@ class AutomaticScaling:
 
     def mu(self, decision: Decision, workers: int) -> float:
         """The μ of a step that follows `decision`; the first one is the number of workers."""
-        return _pair(decision)[0] or max(float(workers), self.minimum)
+        return pair_of(decision)[0] or max(float(workers), self.minimum)
 
     def decide(self, agreed: Agreed) -> Decision:
         """The μ of the next step, beside that of the step that ends."""
-        used, counted = self.mu(agreed.decision, agreed.size), _pair(agreed.decision)[1]
+        used, counted = self.mu(agreed.decision, agreed.size), pair_of(agreed.decision)[1]
         share, following = self.overflow(agreed), used
         if share is not None:
             risen, fallen = max(2 * counted, used), max(self.gamma * used, self.minimum)
@@ -91,5 +95,6 @@ class AutomaticScaling:
         return {"mu": self.mu(agreed.decision, agreed.size), "overflow": self.overflow(agreed) or 0.0}
 
 
-def _pair(decision: Decision) -> Sequence[float]:
+def pair_of(decision: Decision) -> Sequence[float]:
+    """The two factors of a decision."""
     return cast(Sequence[float], decision.get(MU, FIRST_DECISION[MU]))

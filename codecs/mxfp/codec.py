@@ -10,10 +10,19 @@ from torch import Tensor
 
 from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
 from gradwire.codecs.costs import MAXIMUM, Costs, hop_costs, moved, once
+from gradwire.codecs.decided import Numbers
 from gradwire.codecs.fields import between, check_fields, one_of
 from gradwire.codecs.hop_codec import LossyHopCodec
 from gradwire.codecs.interface import Decision, Layout, Op, Round, refused_dtype
-from gradwire.codecs.mxfp.automatic_scaling import COUNTS, FIRST_DECISION, AutomaticScaling, CastCounts
+from gradwire.codecs.mxfp.automatic_scaling import (
+    COUNTS,
+    FIRST_DECISION,
+    LARGEST_MU,
+    MU,
+    AutomaticScaling,
+    CastCounts,
+    pair_of,
+)
 from gradwire.codecs.mxfp.definition import BLOCK, block_maxima
 from gradwire.codecs.mxfp.formats import FORMATS
 from gradwire.codecs.mxfp.hops import MXFPHops, chunk_bounds
@@ -46,6 +55,7 @@ class MXFP(LossyHopCodec, Adapts):
 
     traits = Traits(stateful=True, worst_vnmse=0.1)
     first_decision = FIRST_DECISION
+    decides = {MU: Numbers(0.0, LARGEST_MU, count=2)}
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")
@@ -75,6 +85,13 @@ class MXFP(LossyHopCodec, Adapts):
     def feedback(self) -> Feedback:
         """This rank's saturated and all casts of the step, (2,) int64."""
         return {COUNTS: (self._counts.total(), "sum")}
+
+    def refuses_decision(self, decision: Decision) -> str | None:
+        """A factor is 0 where there was none yet."""
+        wrong = [mu for mu in pair_of(decision) if 0 < mu < self.mu_minimum]
+        if not wrong:
+            return None
+        return f"{MU} has {wrong[0]:.9g}, which is less than codec.mu_minimum={self.mu_minimum:g}"
 
     def decide(self, agreed: Agreed) -> Decision:
         self._logged = self._scaling.logged(agreed)

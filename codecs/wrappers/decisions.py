@@ -23,6 +23,7 @@ from gradwire.codecs.adaptation import Adapts, Agreed
 from gradwire.codecs.costs import Costs
 from gradwire.codecs.decision_file import DecisionFile
 from gradwire.codecs.interface import Codec, Collectives, Decision, Op, Round
+from gradwire.codecs.wording import shortened
 from gradwire.codecs.wrappers.packing import packed, unpacked
 from gradwire.codecs.wrappers.wrapper import Wrapper, innermost
 
@@ -33,7 +34,7 @@ class Decisions(Wrapper):
     """`inner`, whose innermost codec `Adapts`. Use `with_decisions`, which knows which codecs do."""
 
     def __init__(self, inner: Codec, replayed: DecisionFile | None = None) -> None:
-        """Raises ValueError if `replayed` holds decisions of another kind."""
+        """Raises ValueError if `replayed` holds decisions that the codec does not make."""
         super().__init__(inner)
         adapting = innermost(inner)
         assert isinstance(adapting, Adapts)
@@ -57,7 +58,7 @@ class Decisions(Wrapper):
         self.replayed = replayed
         """The decisions that it follows in place of its own, if any."""
         if replayed is not None:
-            replayed.check_names(self.name, self._decision)
+            replayed.check_all(f"{type(adapting).__qualname__} {adapting!r}", self._refusal)
         self._size = 0
         self._reduced: list[Tensor] | None = None
         self._stages: list[Mapping[str, Tensor]] = []
@@ -82,6 +83,10 @@ class Decisions(Wrapper):
 
     async def _carried(self, run: _Collective, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         own_round = replace(this_round, decision=self._followed_in(this_round.step))
+        if self.replayed is not None and this_round.step > 0:
+            reason = self._adapting.refuses_in(own_round.decision, own_round)
+            if reason is not None:
+                raise ValueError(self.replayed.refusal(this_round.step, reason))
         if this_round.bucket:
             return await run(x, own_round, comm)
         self._size = this_round.size
@@ -105,6 +110,21 @@ class Decisions(Wrapper):
             self._decision = self._followed_after(step, kept)
         return super().skip_step(step)
 
+    def _refusal(self, decision: Decision) -> str | None:
+        """Why a decision of the file is none of this codec's."""
+        own = self._adapting.first_decision
+        if decision.keys() != own.keys():
+            there, here = (", ".join(sorted(names)) or "nothing" for names in (decision, own))
+            return f"decides {shortened(there)}, but codec={self.name} decides {here}"
+        for name, value in decision.items():
+            rule = self._adapting.decides.get(name)
+            usual = "a number" if isinstance(own[name], int | float) else "a list"
+            if rule is None and isinstance(own[name], int | float) is not isinstance(value, int | float):
+                return f"{name} is not {usual}"
+            if rule is not None and (reason := rule.refusal(value)) is not None:
+                return f"{name} {reason}"
+        return self._adapting.refuses_decision(decision)
+
     def _followed_in(self, step: int) -> Decision:
         """What step `step` follows; in a replay also what the other run did in it, as far as it says so."""
         if self.replayed is None or step < 0:
@@ -112,7 +132,7 @@ class Decisions(Wrapper):
         told = {
             f"replayed/{name}": self.replayed.decision(step + later)[name]
             for name, later in self._adapting.hindsight.items()
-            if step + later <= len(self.replayed.followed)
+            if step + later <= self.replayed.num_steps
         }
         return {**self._decision, **told} if told else self._decision
 

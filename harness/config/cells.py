@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Transformer
 from omegaconf import OmegaConf
 
-from gradwire.harness.config.compose import compose
+from gradwire.harness.config.compose import choices_of_groups, compose
 from gradwire.harness.config.explain import plain, rule_of
 from gradwire.harness.config.needs import SEED, Source, Taking, check_needs, taking
-from gradwire.harness.config.overrides import parse
+from gradwire.harness.config.overrides import parse, swept_elements
+from gradwire.harness.config.own_files import own_folder
 from gradwire.harness.config.root_keys import root_rules
 from gradwire.harness.config.store import choices_with_field, group_schemas
 from gradwire.harness.config.tasks import TASKS
@@ -125,6 +127,8 @@ def expand(
                 texts, chosen = _fitting(texts, chosen, swept)
                 texts = tuple(text for text in texts if _suits(_key_of(text), task, tasks))
                 cells.setdefault(tuple(sorted(texts)), Cell(texts, chosen, found.sources))
+    if not cells:
+        raise ConfigError("the sweep has no runs: a key of its cases has an empty list; give it a value")
     return list(cells.values())
 
 
@@ -267,7 +271,8 @@ def _command_line(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, l
     for override in parse(arguments):
         key = override.get_key_element()
         if override.is_discrete_sweep():
-            swept[key] = list(override.sweep_string_iterator())
+            choices = choices_of_groups(own_folder()).get(key, ())
+            swept[key] = list(map(Transformer.str, swept_elements(override, choices)))
         elif override.is_sweep_override():
             raise ConfigError(f"{override.input_line} has no list of values; use choice(...) or range(...)")
         else:

@@ -59,11 +59,13 @@ def compose(
         allow_plugins(parsed)
     choices = _choices(parsed)
     base, node = _composed(tuple(str(override.input_line) for override in choices), own_folder())
-    config = copy.deepcopy(base)
-    for override in parsed:
-        if override not in choices:
-            _set(config, override, base, parsed)
-    _check_narrowed([override for override in parsed if override not in choices], base)
+    values = [override for override in parsed if override not in choices]
+    for override in values:
+        _check(override, base, parsed)
+    _check_narrowed(values, base)
+    config = copy.deepcopy(base)  # takes as long as all checks: what is refused needs none
+    for override in values:
+        _set(config, override, base)
     check_warm_up(config, parsed)
     check_codec_times_asked(config, parsed)
     if with_hydra:
@@ -167,8 +169,8 @@ def _check_narrowed(values: Sequence[Override], base: DictConfig) -> None:
             check_given(override, rule)
 
 
-def _set(config: DictConfig, override: Override, base: DictConfig, all_given: Sequence[Override]) -> None:
-    """Gives a key of `config` the override's value if the key exists and its rule allows the value."""
+def _check(override: Override, base: DictConfig, all_given: Sequence[Override]) -> None:
+    """Raises ConfigError unless an override's key exists and its rule allows the value."""
     key = override.key_or_group
     rule = rule_of(base, key)
     if rule is None:
@@ -184,8 +186,14 @@ def _set(config: DictConfig, override: Override, base: DictConfig, all_given: Se
         raise ConfigError(
             f"{said(override)}: a mapping is added to what is there; write '++{said(override)}'"
         )
+
+
+def _set(config: DictConfig, override: Override, base: DictConfig) -> None:
+    """Gives a key of `config` the override's value."""
+    rule = rule_of(base, override.key_or_group)
+    assert rule is not None
     try:
-        OmegaConf.update(config, key, override.value(), force_add=MAPPING in rule.kinds)
+        OmegaConf.update(config, override.key_or_group, override.value(), force_add=MAPPING in rule.kinds)
     except (OmegaConfBaseException, ValueError, RecursionError):
         raise ConfigError(f"{said(override)}: cannot be read as a value; choose {rule.allowed()}") from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gradwire.codecs.decision_file import read_decisions
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.record.identity import decided_about
+from gradwire.harness.record.seal import check_sealed_decisions
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
 from gradwire.harness.trainer.settings import RunConfig, WorldConfig
 
@@ -16,6 +17,7 @@ def check_decisions(run: RunConfig) -> None:
         check_clock(run, ", or add codec.decisions=<file of another run>")
         return
     replayed = refused_as_config_error(read_decisions, given)
+    refused_as_config_error(check_sealed_decisions, replayed)
     refused_as_config_error(replayed.check_settings, decided_about(run.mapping()))
     refused_as_config_error(make_codec, **run.codec)
 

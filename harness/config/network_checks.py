@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -23,6 +24,7 @@ from gradwire.harness.network.settings import (
     SimulatedConfig,
     background_jobs,
 )
+from gradwire.harness.record.seal import check_sealed
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean, refused_as_config_error, shortened
 from gradwire.harness.trainer.settings import WorldConfig
 
@@ -310,13 +312,14 @@ def _bench_file(given: str) -> Path:
     """The file of a device's codec times, readable."""
     said, path = f"network.codec_times={given}", Path(given).expanduser()
     path = path / BENCH_FILE if path.is_dir() else path
-    path = path.resolve()  # what is kept of a run is looked at from anywhere
+    path = Path(os.path.realpath(path))  # what is kept of a run is looked at from anywhere
     if not path.is_file():
         raise ConfigError(
             f"{said}: no such file; use {', '.join(CODEC_TIMES)}, or the {BENCH_FILE} that task=bench wrote"
             f"{did_you_mean(given, CODEC_TIMES)}"
         )
     try:
+        check_sealed(path)
         found = read_json(path, remedy="give one that task=bench wrote")
     except UnusableFileError as error:
         raise ConfigError(f"{said}: {error}") from None

@@ -6,13 +6,14 @@ Hydra would refuse in its own words, over several lines, is refused here in one.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType
+from hydra.core.override_parser.types import Glob, Override, OverrideType, RangeSweep, Transformer
 from hydra.errors import HydraException
 
 from gradwire.codecs.fields import LIST, MAPPING, TEXT
@@ -27,6 +28,9 @@ LONGEST = 4096
 
 MOST_VALUES = 500
 """Values of a list: the time that the grammar takes grows with the square of their number."""
+
+MOST_SWEPT = 10_000
+"""Values of a range."""
 
 LONGEST_KEY = 200
 
@@ -116,6 +120,35 @@ def _depth(text: str) -> int:
         depth += (letter in "[{(") - (letter in "]})")
         deepest = max(deepest, depth)
     return deepest
+
+
+def swept_elements(override: Override, choices: Sequence[str]) -> list[Any]:
+    """The values of an override that has several; `choices` are those of its key where that is a group.
+
+    Raises ConfigError where there are none, or no end of them.
+    """
+    value = override.value()
+    if isinstance(value, RangeSweep):
+        _check_range(override, value)
+    if not isinstance(value, Glob):
+        return list(override.sweep_iterator(transformer=Transformer.identity))
+    found: list[Any] = value.filter(list(choices))
+    if not choices:
+        raise ConfigError(f"{said(override)}: glob(...) is for groups; use choice(...) or range(...)")
+    if not found:
+        raise ConfigError(f"{said(override)} matches no choice; choose from {', '.join(choices)}")
+    return found
+
+
+def _check_range(override: Override, value: RangeSweep) -> None:
+    use = "use range(<first>,<end>,<step>) with a step that leads from the first value to the end"
+    try:
+        count = math.ceil(((value.stop or 0) - (value.start or 0)) / value.step)
+    except (ArithmeticError, ValueError):
+        raise ConfigError(f"{said(override)} has no end; {use}") from None
+    if not 0 < count <= MOST_SWEPT:
+        number = "no values" if count <= 0 else f"more values than {MOST_SWEPT}"
+        raise ConfigError(f"{said(override)} has {number}; {use}")
 
 
 def said(override: Override) -> str:

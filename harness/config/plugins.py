@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, cast
 
-from hydra.core.override_parser.types import Override, Transformer
+from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -21,6 +21,7 @@ from gradwire.codecs.registry import codec_class, codec_classes
 from gradwire.codecs.wrappers.wrapper import CommonOptions
 from gradwire.harness.comm.settings import TopologyConfig
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, topology
+from gradwire.harness.config.overrides import swept_elements
 from gradwire.harness.config.store import add_plugin
 from gradwire.harness.parallel.settings import PARALLEL_SETTINGS, OutsideParallelConfig
 from gradwire.harness.runtime.errors import refused_as_config_error
@@ -54,9 +55,7 @@ def _chosen(overrides: Sequence[Override]) -> Iterator[tuple[str, str]]:
         if kind not in ENTRY_POINTS or override.is_delete():
             continue
         swept = override.is_discrete_sweep()
-        for name in (
-            override.sweep_iterator(transformer=Transformer.identity) if swept else [override.value()]
-        ):
+        for name in swept_elements(override, _own(kind)) if swept else [override.value()]:
             if is_reference(name) or (
                 isinstance(name, str) and name not in _own(kind) and name in announced(kind)
             ):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import NoReturn
+
+from gradwire.codecs.regular_file import NoRegularFileError, open_regular
 
 MOST_TEXT = 8 * 2**20
 """Most bytes of a file that is read whole."""
@@ -67,21 +68,18 @@ def open_file(
     """Opens a regular file of at most `most` bytes (None: any) for reading bytes; raises UnusableFileError.
 
     `inside`: a directory that no link may lead out of; below it no link is followed at all. None: the path is
-    the user's own, who may use links. Pipes and devices are refused: they could block the reader or have no
-    end. `remedy` says what to do and ends every error.
+    the user's own, who may use links. Pipes, devices and files of /proc are refused: they could block the
+    reader or have no end. `remedy` says what to do and ends every error.
     """
     path = Path(path)
     if inside is not None:
         refuse_links(path, inside, remedy=remedy)
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_NOFOLLOW if inside is not None else 0)
     with system_errors(path, remedy):
-        descriptor = os.open(path, flags)
-        status = os.fstat(descriptor)
-        regular, longer = stat.S_ISREG(status.st_mode), most is not None and status.st_size > most
-        if regular and not longer:
-            return open(descriptor, "rb")
-        os.close(descriptor)
-        raise UnusableFileError(path, _too_long(most) if regular else "is not a regular file", remedy)
+        file = open_regular(path, follow=inside is None)
+    if most is not None and os.fstat(file.fileno()).st_size > most:
+        file.close()
+        raise UnusableFileError(path, _too_long(most), remedy)
+    return file
 
 
 def _too_long(most: int | None) -> str:
@@ -180,6 +178,6 @@ def system_errors(path: Path, remedy: str) -> Iterator[None]:
 def _refused(path: Path, error: OSError, remedy: str) -> NoReturn:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         raise MissingFileError(path, "is not there", remedy) from None
-    if isinstance(error, IsADirectoryError):
-        raise UnusableFileError(path, "is a folder", remedy) from None
+    if isinstance(error, NoRegularFileError):
+        raise UnusableFileError(path, str(error), remedy) from None
     raise InaccessibleFileError(path, f"cannot be read ({error.strerror or error})", remedy) from None

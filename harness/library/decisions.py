@@ -13,6 +13,7 @@ from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.files.writing import write_atomically, writing
 from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.options import AttachOptions
+from gradwire.harness.record.seal import check_sealed_decisions
 
 WHERE_AND_WHEN = {
     *(field.name for field in dataclasses.fields(AttachOptions) if field.name != "seed"),
@@ -30,8 +31,10 @@ def decided_about(description: Statement) -> dict[str, str]:
 
 
 def check_replayed(codec: Codec, description: Statement) -> None:
-    """Raises ValueError if the codec replays decisions that were made with other settings."""
+    """Raises ValueError if the codec replays decisions that were made with other settings, or those of a
+    completed run that were changed since."""
     if isinstance(codec, Decisions) and codec.replayed is not None:
+        check_sealed_decisions(codec.replayed)
         codec.replayed.check_settings(decided_about(description))
 
 
@@ -50,7 +53,7 @@ class DecisionRecord:
         if step:
             found = read_decisions(str(path), str(path))
             found.check_settings(decided_about(description))
-            self._last = len(found.followed)
+            self._last = found.num_steps
             self.check(step)
         elif path.exists():
             raise ValueError(f"{path} exists already; give another file, or remove it")
@@ -69,8 +72,9 @@ class DecisionRecord:
         """Writes what `step` follows, in place of what is there for it and later steps, where a run was taken
         back to an earlier state. Raises OSError."""
         if step <= self._last:
-            kept = read_decisions(str(self._path), str(self._path)).followed[: step - 1]
-            rows = [self._header, *({STEP: number, **each} for number, each in enumerate(kept, start=1))]
+            found = read_decisions(str(self._path), str(self._path))
+            kept = ({STEP: number, **found.decision(number)} for number in range(1, step))
+            rows = [self._header, *kept]
             write_atomically(self._path, "".join(map(_line, rows)))
         self._append({STEP: step, **decision})
         self._last = step

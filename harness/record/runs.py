@@ -8,7 +8,7 @@ training step and per evaluation). Once the run has ended, it holds `summary.jso
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -28,6 +28,9 @@ Status = Literal["done", "failed", "unfinished"]
 
 MOST_WORKERS = 100_000
 """Ranks of a run that is read."""
+
+MOST_FOLDERS = 100_000
+"""Folders that are looked at for runs."""
 
 Setting = TypeVar("Setting")
 
@@ -157,15 +160,20 @@ def _summary(folder: Path, steps: Sequence[Mapping[str, Any]]) -> Summary:
 def find_runs(roots: Iterable[str | Path]) -> list[Path]:
     """Every run directory at or below `roots`, in order of path; a root without any is returned itself.
 
-    Hidden folders and those inside of a run are skipped: other tools keep a config.yaml there too.
+    Hidden folders and those inside of a run are skipped: other tools keep a config.yaml there too. No link is
+    followed. Raises ValueError in one line for a root with more than `MOST_FOLDERS` folders.
     """
     found: dict[Path, None] = {}
     for root in map(Path, roots):
-        folders = {path.parent.relative_to(root) for path in root.rglob("config.yaml")}
-        visible = [
-            root / folder
-            for folder in sorted(folders)
-            if not any(part.startswith(".") for part in folder.parts) and folders.isdisjoint(folder.parents)
-        ]
-        found.update(dict.fromkeys(visible or [root]))
+        found.update(dict.fromkeys(list(_runs_below(root)) or [root]))
     return list(found)
+
+
+def _runs_below(root: Path) -> Iterator[Path]:
+    for number, (folder, inner, files) in enumerate(os.walk(root)):
+        if number == MOST_FOLDERS:
+            raise ValueError(f"{root} has more than {MOST_FOLDERS} folders; name the folder that runs are in")
+        if CONFIG in files:
+            yield Path(folder)
+            inner.clear()
+        inner[:] = sorted(name for name in inner if not name.startswith("."))

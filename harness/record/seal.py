@@ -8,9 +8,12 @@ records of older versions it is empty; `run.json` says which records have digest
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from gradwire.codecs.decision_file import DecisionFile
 from gradwire.harness.files.reading import MissingFileError, UnusableFileError, file_digest, read_bytes
 from gradwire.harness.files.structured import parse_json
 from gradwire.harness.files.writing import write_atomically
@@ -53,25 +56,55 @@ def mark_done(directory: Path) -> None:
 
 def check_done(directory: Path) -> None:
     """Raises UnusableFileError unless the files of a completed record are unchanged."""
+    for name, digest in (_digests(directory) or {}).items():
+        _check(directory / name, digest)
+
+
+def check_sealed(path: Path) -> None:
+    """Raises UnusableFileError if a file, which is read by itself, is not what the completed record beside it
+    says: it was changed or removed since, or came later. A file of no such record may hold anything."""
+    if not os.path.lexists(path.parent / DONE):
+        return
+    digests = _digests(path.parent)
+    if digests is not None and (path.name in digests or (path.name in SEALED and os.path.lexists(path))):
+        _check(path, digests.get(path.name))
+
+
+def check_sealed_decisions(decisions: DecisionFile) -> None:
+    """Raises ValueError, with the option that has asked for them, if `check_sealed` refuses decisions."""
+    try:
+        check_sealed(decisions.path)
+    except UnusableFileError as error:
+        raise ValueError(f"{decisions.option}: {error}") from None
+
+
+def _digests(directory: Path) -> Mapping[str, Any] | None:
+    """The digests that complete the record in `directory`; None for one of an older version, without any."""
     path = directory / DONE
     content = read_bytes(path, remedy=REMEDY, inside=directory)
     if not content:
         owner = Attempts.read(directory)
         if owner is None or not owner.sealed:
-            return
+            return None
         raise UnusableFileError(path, "is empty: the digests of the record's files are lost", REMEDY)
     digests = parse_json(content, path, remedy=REMEDY).get("sha256")
     if not isinstance(digests, dict):
         raise UnusableFileError(path, "has no digests of the record's files", REMEDY)
-    for name, digest in digests.items():
-        try:
-            found = file_digest(directory / name, remedy=REMEDY, inside=directory, most=MOST_BYTES)
-        except MissingFileError:
-            raise UnusableFileError(
-                directory / name, f"is missing, and {DONE} counts on it", REMEDY
-            ) from None
-        if found != digest:
-            raise UnusableFileError(directory / name, f"differs from its digest in {DONE}", REMEDY)
+    return digests
+
+
+def _check(path: Path, digest: Any) -> None:
+    """Raises UnusableFileError unless the file at `path` has this digest; None: it was not there."""
+    if digest is None:
+        raise UnusableFileError(
+            path, f"is not in {DONE}, which has the digests of the record's files", REMEDY
+        )
+    try:
+        found = file_digest(path, remedy=REMEDY, inside=path.parent, most=MOST_BYTES)
+    except MissingFileError:
+        raise UnusableFileError(path, f"is missing, and {DONE} counts on it", REMEDY) from None
+    if found != digest:
+        raise UnusableFileError(path, f"differs from its digest in {DONE}", REMEDY)
 
 
 def refuse_links_in(directory: Path) -> None:

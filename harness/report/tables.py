@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.files.finite_json import dumps
-from gradwire.harness.files.reading import printable
+from gradwire.harness.files.reading import UnusableFileError, printable
 from gradwire.harness.record.directory import is_done
+from gradwire.harness.record.seal import check_done
 from gradwire.harness.timing.measure.metric import PLAIN, Shown, Spread
 from gradwire.harness.timing.measure.metrics import METRICS
 
@@ -200,12 +201,20 @@ class Page:
 
 
 def finished(folders: Sequence[Path], kind: str = "run") -> tuple[list[Path], list[str]]:
-    """The folders whose run is done, and a line for each other one; ValueError if none is done.
+    """The folders whose run is done and unchanged, and a line for each other one; ValueError if none is.
 
     `kind` is what the error calls them.
     """
-    done = [folder for folder in folders if is_done(folder)]
-    left_out = [f"{folder.name}: not finished, left out" for folder in folders if folder not in done]
+    done, left_out = list[Path](), list[str]()
+    for folder in folders:
+        if not is_done(folder):
+            left_out.append(f"{folder.name}: not finished, left out")
+            continue
+        try:
+            check_done(folder)
+            done.append(folder)
+        except UnusableFileError as error:
+            left_out.append(f"{folder.name}: left out, {error}")
     if not done:
         raise ValueError(f"nothing to compare, no {kind} is done: {'; '.join(left_out) or 'no folder given'}")
     return done, left_out

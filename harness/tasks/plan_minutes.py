@@ -101,7 +101,9 @@ def likeness(settings: Settings) -> Likeness:
 def _finished(plan: Plan) -> Iterator[Path]:
     """The finished runs in the folders that the plan's cells go to."""
     parents = {cell.directory.parent for each in plan.with_needs for cell in each.cells if cell.directory}
-    found = [
-        folder for folder in find_runs([parent for parent in parents if parent.is_dir()]) if is_done(folder)
-    ]
+    try:
+        runs = find_runs([parent for parent in parents if parent.is_dir()])
+    except ValueError:  # too many folders to look at: a prediction is a help and no more
+        return
+    found = [folder for folder in runs if is_done(folder)]
     yield from sorted(found, key=lambda folder: folder.stat().st_mtime, reverse=True)[:MOST_READ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -22,10 +23,17 @@ from gradwire.harness.tracking.follow import replay
 from gradwire.harness.tracking.login import choose_mode
 from gradwire.harness.tracking.settings import WandbConfig
 
+MOST_NAMED = 5
+"""Records that are named before the first one is shown; each is named again when it is."""
+
 
 def run(config: SyncTask) -> int:
     """Shows every record that `run=` names in wandb; returns 1 if one of them could not be shown."""
-    shown = [_show(config, directory) for directory in records(config.run)]
+    found = records(config.run)
+    if len(found) > 1:
+        names = [str(directory) for directory in found[:MOST_NAMED]] + ["…"] * (len(found) > MOST_NAMED)
+        print(f"{len(found)} records to show: {', '.join(names)}", flush=True)
+    shown = [_show(config, directory) for directory in found]
     return int(not all(shown))
 
 
@@ -52,12 +60,12 @@ def records(asked: str | list[str]) -> list[Path]:
     """The run directories that `run=` means: a folder, a pattern (`outputs/*-s0-*`), or a list of them.
 
     A folder means all runs, and all records of sweeps, below it. Raises ValueError in one line if there is
-    none.
+    none, and for the root of all folders, which has those of everybody.
     """
     wanted = [asked] if isinstance(asked, str) else asked
     found: dict[Path, None] = {}
     for pattern in wanted:
-        folders = [Path(path) for path in sorted(glob.glob(str(Path(pattern).expanduser())))]
+        folders = _folders(pattern)
         runs = [path for path in find_runs(folders) if (path / "config.yaml").is_file()]
         sweeps = [path for folder in folders for path in find_sweep_records(folder)]
         if not runs and not sweeps:
@@ -66,6 +74,25 @@ def records(asked: str | list[str]) -> list[Path]:
         found |= dict.fromkeys(path for path in runs if not set(path.parents) & set(runs))
         found |= dict.fromkeys(sweeps)
     return list(found)
+
+
+def _folders(pattern: str) -> list[Path]:
+    """What a pattern matches. It has to begin somewhere below the root of all folders, or all of them would
+    be searched."""
+    place = Path(pattern).expanduser()
+    fixed = place
+    while glob.has_magic(str(fixed)):
+        fixed = fixed.parent
+    found = [Path(path) for path in sorted(glob.iglob(str(place)))] if not _is_root(fixed) else [fixed]
+    if any(map(_is_root, found)):
+        raise ValueError(
+            f"run={pattern}: all folders of the machine would be searched; use run=outputs/<run>"
+        )
+    return found
+
+
+def _is_root(folder: Path) -> bool:
+    return folder.exists() and os.path.samefile(folder, os.sep)
 
 
 def recorded_config(directory: Path) -> Mapping[str, Any]:

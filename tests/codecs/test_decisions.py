@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -12,7 +15,9 @@ from codec_rounds import MODEL, TAIL, Cluster
 from torch import Tensor
 
 from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
+from gradwire.codecs.aqgb.codec import AQGB
 from gradwire.codecs.describe import describe_codec
+from gradwire.codecs.edgc.plan import Control, Plan
 from gradwire.codecs.exact import FP32
 from gradwire.codecs.interface import Codec, Collectives, Decision, Layout, Op, Round
 from gradwire.codecs.registry import make_codec
@@ -278,3 +283,62 @@ def test_names_that_mean_two_things_are_refused() -> None:
 
     with pytest.raises(ValueError, match="codec=counting: counts names two things"):
         with_decisions(Clashing())
+
+
+BLOCKS = {"first": [4, 32], "more": [8, 0], "deadlines": [0.5, -0.1], "sent": [8, 8, 0, 0]}
+PLAN = Plan(1, 8, controls=(Control(0, 64, 32, 2, 4, 1.5, 0.0, 8, -math.inf),)).decision()
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("aqgb", {**BLOCKS, "first": []}, "first, more and deadlines are of 0, 2 and 2 blocks"),
+    ("aqgb", {**BLOCKS, "first": [33, 4]}, "first has 33, not a list of whole numbers from 2 to 32"),
+    ("aqgb", {**BLOCKS, "first": [4.5, 4]}, "first has 4.5, not a list of whole numbers from 2 to 32"),
+    ("aqgb", {**BLOCKS, "more": [8, 1]}, "first and more are above 32 bits of a block together"),
+    ("aqgb", {**BLOCKS, "deadlines": [math.nan, 0]}, "deadlines has nan, not a list of numbers"),
+    ("aqgb", {**BLOCKS, "sent": []}, "sent has 0 numbers, not one for each block and rank"),
+    ("aqgb", dict.fromkeys(BLOCKS, []), "sent has 0 numbers, not one for each block and rank"),
+    ("aqgb", {**BLOCKS, "more": [10**400, 0]}, "more has "),
+    ("edgc", {**PLAN, "rank": []}, "its lists are of different lengths"),
+    ("edgc", {**PLAN, "rank": [-7]}, "rank has -7, not a list of whole numbers from 0 to 65536"),
+    ("edgc", {**PLAN, "rank": [1e308]}, "rank has 1e+308, not"),
+    (
+        "edgc",
+        {**PLAN, "entropy": [math.inf]},
+        "entropy has inf, not a list of numbers from -1000 to 1000, or ",
+    ),
+    ("edgc", {**PLAN, "compressing": [1]}, "compressing is a list, not a whole number from 0 to 1"),
+    ("edgc", {**PLAN, "seconds": math.nan}, "seconds has nan"),
+    ("edgc", {**Plan(1).decision()}, "it compresses, but has no rank"),
+    ("mxfp8", {"mu": [1.0, 0.5]}, "mu has 0.5, which is less than codec.mu_minimum=1"),
+    ("mxfp8", {}, "decides nothing, but codec=mxfp8 decides mu"),
+]
+
+
+@pytest.mark.parametrize(("codec", "decision", "said"), WRONG)
+def test_what_a_codec_cannot_have_decided_is_refused_with_its_line(
+    codec: str, decision: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    right = {"aqgb": BLOCKS, "edgc": PLAN, "mxfp8": {"mu": [2.0, 1.0]}}[codec]
+    path = tmp_path / "decisions.jsonl"
+    for rows in ([right, right], [right, decision]):
+        lines = [
+            {"steps": None, "settings": {}},
+            *({"step": n, **row} for n, row in enumerate(rows, start=1)),
+        ]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        if rows[1] is right:
+            make_codec(codec, decisions=str(path))
+            continue
+        with pytest.raises(ValueError) as refused:
+            make_codec(codec, decisions=str(path))
+        assert str(refused.value).startswith(f"codec.decisions={path}: line 3: {said}"), refused.value
+        assert len(str(refused.value)) < 400 + len(str(path)) and str(refused.value).isprintable()
+
+
+def test_a_replayed_decision_is_about_the_blocks_that_there_are() -> None:
+    codec = make_codec("aqgb")
+    assert isinstance(codec, Decisions)
+    aqgb = cast(AQGB, codec.inner)
+    this_round = Round(3, Layout.flat(1), 0, 2, 0)
+    for blocks, size, said in ((2, 2, None), (3, 2, "this run has 3"), (2, 3, "2 blocks and 3 ranks have 6")):
+        aqgb._sizes = dict.fromkeys(range(blocks), 10)
+        assert (said or "None") in str(aqgb.refuses_in(BLOCKS, replace(this_round, size=size)))

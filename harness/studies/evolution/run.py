@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from gradwire.harness.files.finite_json import dumps
+from gradwire.harness.record.directory import is_done
 from gradwire.harness.record.entropies import FILE as ENTROPIES
 from gradwire.harness.record.entropies import RecordedEntropies, read_entropies
 from gradwire.harness.record.gradients import FOLDER, SavedGradients, read_gradients, step_files
+from gradwire.harness.record.seal import check_sealed
+from gradwire.harness.record.writer import CONFIG
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.tables import Page
 from gradwire.harness.studies.evolution.collect import Evolution, collect
@@ -97,7 +101,10 @@ def describe(folder: str | Path, settings: StatisticsConfig, seed: int) -> RunEv
 
 
 def _has_entropies(folder: str | Path) -> bool:
-    return (Path(folder).expanduser() / ENTROPIES).is_file()
+    """Whether there are any; raises UnusableFileError where a completed record has lost or changed them."""
+    path = Path(folder).expanduser() / ENTROPIES
+    check_sealed(path)
+    return os.path.lexists(path)
 
 
 def _about(last: SavedGradients | None, entropies: RecordedEntropies | None) -> Mapping[str, Any]:
@@ -110,5 +117,8 @@ def _heading(folder: str | Path, evolution: Evolution | None, found: Sampling | 
     place = Path(folder).expanduser().resolve()
     steps = [] if evolution is None else [f"{len(evolution.steps)} saved steps"]
     steps += [] if found is None else [f"entropies of {len(found.steps):,} steps"]
+    run = place.parent if place.name == FOLDER else place
+    if (run / CONFIG).is_file() and not is_done(run):
+        steps.append("of an unfinished run")
     name = place.parent.name if place.name == FOLDER else place.name
     return " · ".join([name, *steps, f"{numel:,} coordinates"])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from gradwire.codecs.costs import NOTHING, Cost, Costs
 from gradwire.codecs.interface import Codec
 from gradwire.codecs.registry import codec_classes, make_codec
-from gradwire.codecs.wording import spelled
+from gradwire.codecs.wording import shortened, spelled
 from gradwire.codecs.wrappers.decisions import Decisions
 from gradwire.codecs.wrappers.wrapper import Wrapper
 from gradwire.harness.files.reading import UnusableFileError
@@ -24,6 +24,11 @@ DTYPE = "float32"
 
 COMPILED, DEFINITION = ("cpu", "cuda"), "default"
 """Implementations whose rows are used, and the one used for operations that have no such row."""
+
+REMEDY = "give one that task=bench wrote"
+
+LARGEST = 1e18
+"""No size, time or rate is larger."""
 
 MERGED = {"dynamiq.plan": ("dynamiq.reduced", "dynamiq.allocation", "dynamiq.order")}
 """Operations that were several when older tables were measured: their times add up."""
@@ -109,6 +114,8 @@ def read_bench_times(path: str | Path, codec: Codec, workers: int) -> CodecTimes
     said = f"network.codec_times={path}"
     try:
         parts, table = costs_of(codec, workers), _table(path)
+    except UnusableFileError as error:
+        raise ValueError(f"{said}: not what task=bench writes: {error.problem}; {REMEDY}") from None
     except ValueError as error:
         raise ValueError(f"{said}: {error}") from None
     names = list(dict.fromkeys(name for cost in parts.values() for name in cost.operations))
@@ -153,17 +160,32 @@ def _table(path: str | Path) -> Table:
     compiled: dict[str, list[Rate]] = {}
     definitions: dict[str, list[Rate]] = {}
     copies = set()
+    found = read_json(path, remedy=REMEDY)
     try:
-        found = read_json(path, remedy="give one that task=bench wrote")
-        for row in found["rows"]:
+        for number, row in enumerate(found["rows"], start=1):
             if row["dtype"] == DTYPE:
+                _check_row(row, number, path)
                 copies.add(Rate(row["numel"], 1 / row["copy_bytes_per_s"]))
                 _keep(row, definitions if row["implementation"] == DEFINITION else compiled)
-        return Table(_merged(definitions) | _merged(compiled), sorted(copies), found["device"] == "cpu")
-    except UnusableFileError as error:
-        raise ValueError(f"not what task=bench writes: {error.problem}") from None
-    except (ValueError, KeyError, TypeError, ArithmeticError) as error:
-        raise ValueError(f"not what task=bench writes ({type(error).__name__}: {error})") from None
+        on_cpu = found["device"] == "cpu"
+    except KeyError as error:
+        raise UnusableFileError(path, f"it or a row of it has no {error.args[0]}", REMEDY) from None
+    except (TypeError, AttributeError):
+        raise UnusableFileError(path, "it has no rows of values by name", REMEDY) from None
+    return Table(_merged(definitions) | _merged(compiled), sorted(copies), on_cpu)
+
+
+def _check_row(row: Mapping[str, Any], number: int, path: str | Path) -> None:
+    """Raises UnusableFileError for a size or a time that nothing has."""
+    found = [("numel", row["numel"], 1.0), ("copy_bytes_per_s", row["copy_bytes_per_s"], 1.0)]
+    if row["implementation"] in (*COMPILED, DEFINITION):
+        found.append(("times.shortest_s", row["times"]["shortest_s"], 0.0))
+    for name, value, least in found:
+        kinds = int if name == "numel" else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= LARGEST:
+            kind = "whole number" if name == "numel" else "number"
+            problem = f"row {number} has {name}={shortened(str(value))}, not a {kind} of at least {least:g}"
+            raise UnusableFileError(path, problem, REMEDY)
 
 
 def _merged(rates: dict[str, list[Rate]]) -> dict[str, list[Rate]]:

@@ -41,6 +41,41 @@ def test_products_of_the_command_line() -> None:
     assert cells[0].label == "codec=bf16 topology=ring seed=0"
 
 
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("seed=range(0,10,0)", "has no end"),
+        ("seed=range(0,10,-1)", "has no values"),
+        ("seed=range(5,5)", "has no values"),
+        ("seed=shuffle(range(0,3,0))", "has no end"),
+        ("seed=range(0,nan)", "has no end"),
+        ("seed=range(0,inf)", "has no end"),
+        ("seed=range(0,1e300,1e-300)", "has no end"),
+        ("seed=range(0,1e9,1e-9)", "has more values than 10000"),
+        (f"seed=range(0,{10**12})", "has more values than 10000"),
+        ("codec=range(0,0)", "has no values"),
+        ("codec=glob(zz*)", "matches no choice; choose from "),
+        ("seed=glob(*)", "is for groups; use choice(...) or range(...)"),
+        ("seed=interval(0,1)", "has no list of values; use choice(...)"),
+    ],
+)
+def test_values_without_a_number_or_an_end_are_refused(override: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        expand(Declared(), "tiny", ["size=tiny", override])
+    assert str(refused.value).startswith(override) and said in str(refused.value)
+    assert str(refused.value).isprintable() and len(str(refused.value)) < 400
+
+
+def test_a_pattern_takes_the_choices_that_match() -> None:
+    cells = expand(Declared(), "tiny", ["size=tiny", "codec=glob(mx*)"])
+    assert [cell.swept["codec"] for cell in cells] == ["mxfp4", "mxfp6", "mxfp8"]
+
+
+def test_a_case_with_an_empty_list_has_no_runs() -> None:
+    with pytest.raises(ConfigError, match="the sweep has no runs: a key of its cases has an empty list"):
+        expand(Declared({"tiny": [{"codec": []}]}), "tiny", ["size=tiny"])
+
+
 def test_a_fixed_value_replaces_a_cases_values() -> None:
     assert values(expand(CASES, "tiny", ["seed=7"])) == [
         ("bf16", None, None),

