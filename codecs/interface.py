@@ -9,7 +9,7 @@ one process that hosts every rank, and under a simulated clock.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
@@ -298,6 +298,11 @@ class Codec(ABC):
         Nothing of them has been delivered: a codec that remembers something takes it back.
         """
         return self.end_step(step)
+
+    def take_back(self, names: Collection[str]) -> None:
+        """Called before `end_step` with the parameters whose means of this step are not applied, the same on
+        all ranks: those that no rank has used. What a codec would have sent of them, it still owes."""
+        return
 
     def state_dict(self) -> dict[str, Tensor]:
         """This rank's state between two steps, keyed by parameter name, or by `Layout.key` of a bucket."""

@@ -15,7 +15,7 @@ are kept as rows, Pᵀ (rank, m) and Qᵀ (rank, n): products with them run alon
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
@@ -194,6 +194,11 @@ class PowerSGD(Codec):
         for memory in (self._starts, self._errors, self._norms.memory):
             memory.skip_step()
         return {}
+
+    def take_back(self, names: Collection[str]) -> None:
+        """Q and the errors of these parameters stay as they were before the step."""
+        for memory in (self._starts, self._errors):
+            memory.take_back(names)
 
     def state_dict(self) -> dict[str, Tensor]:
         ranks = {f"{RANK}{name}": torch.tensor(rank, device="cpu") for name, rank in self._ranks.items()}

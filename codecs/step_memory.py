@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 Value = TypeVar("Value")
@@ -30,12 +30,16 @@ class StepMemory(UserDict[str, Value]):
 
     def skip_step(self) -> None:
         """The step counts for nothing: what was there before it is there again."""
-        for name, value in self._before.items():
+        self.take_back(list(self._before))
+
+    def take_back(self, names: Collection[str]) -> None:
+        """The step counts for nothing for these: what was there before it is there again."""
+        for name in self._before.keys() & set(names):
+            value = self._before.pop(name)
             if value is None:
                 del self.data[name]
             else:
                 self.data[name] = value
-        self._before.clear()
 
     def load(self, values: Mapping[str, Value]) -> None:
         """Replace everything by `values`, as they are between two steps."""

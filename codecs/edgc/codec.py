@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast, get_args
 
@@ -277,6 +277,9 @@ class EDGC(Codec, Adapts):
         self._samples.skip_step()
         self._observed = NO_TIMES
         return {**self._engine.skip_step(step), **self._plan.figures()}
+
+    def take_back(self, names: Collection[str]) -> None:
+        self._engine.take_back(names)
 
     def state_dict(self) -> dict[str, Tensor]:
         own = {WINDOWS: torch.tensor(self._windows, device="cpu"), CLOCK: self._times.values}

@@ -17,7 +17,7 @@ they were before it. And the shares of a spike that a codec could not encode: `r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -118,6 +118,10 @@ class ErrorFeedback(Wrapper):
         self._residuals.skip_step()
         self._norms.memory.skip_step()
         return super().skip_step(step)
+
+    def take_back(self, names: Collection[str]) -> None:
+        self._residuals.take_back(names)
+        super().take_back(names)
 
     def state_dict(self) -> dict[str, Tensor]:
         own = {f"{PREFIX}{name}": residual for name, residual in self._residuals.items()}

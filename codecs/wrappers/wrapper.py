@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -70,6 +70,9 @@ class Wrapper(Codec):
 
     def skip_step(self, step: int) -> Mapping[str, float]:
         return self.inner.skip_step(step)
+
+    def take_back(self, names: Collection[str]) -> None:
+        self.inner.take_back(names)
 
     def state_dict(self) -> dict[str, Tensor]:
         return self.inner.state_dict()

@@ -1,6 +1,6 @@
 """The DDP communication hook, which hands each bucket to the communication threads when it gets ready."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NoReturn
 
 import torch
@@ -8,16 +8,20 @@ from torch import Tensor
 from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants it annotated
 
 from gradwire.codecs.interface import Codec, Decision, Layout, Round
+from gradwire.harness.comm.world.interface import Collective
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.process_step import ProcessStarted
 from gradwire.harness.library.failures import SynchronizationError, in_words
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.codec_steps import end_codecs
 from gradwire.harness.parallel.gradient_error import MeasuredBucket
-from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.parallel.synchronize import mean_over_active, synchronization
 
 BACKWARD = "backward"
 """The label of what is computed from a pass's first bucket to its last."""
+
+NO_PASS = -1
+"""PyTorch's number of the backward pass that a thread is in, where it is in none."""
 
 
 class BucketHook:
@@ -49,6 +53,13 @@ class BucketHook:
         is raised as it is."""
         self.on_decision: Callable[[int, Decision], None] | None = None
         """Called as a step ends with the number of the next one and what that follows."""
+        self.unused: Callable[[], Collection[str]] = tuple
+        """Names the parameters that no rank has used in the pass before: DDP drops their means. It waits for
+        DDP's reducer, which calls the hook and must not be waited for there."""
+        self._unused: Collection[str] | None = ()
+        """What it has named; None until it has been asked for the latest pass."""
+        self.divides_by_active: Callable[[], bool] = lambda: False
+        """Whether a mean is one over the ranks that still have data, in DDP's join()."""
         self.delayed = False
         """Whether the next pass is the first of a static graph, after which DDP hands over all buckets at
         once."""
@@ -137,12 +148,20 @@ class BucketHook:
         if self.step_open:
             self.step_open = False
             world = self.world
-            _, decision = end_codecs(world, {world.rank: self.codec}, self.step, skipped=skipped)
+            if not _in_backward():
+                self.see_unused()
+            codecs = {world.rank: self.codec}
+            _, decision = end_codecs(world, codecs, self.step, skipped=skipped, unused=self._unused or ())
             if self.codec.traits.clock_driven:  # its times are known: the next step's need no longer range
                 world.recorders[world.rank].restart()
             self.step += 1
             if self.on_decision is not None:
                 self.on_decision(self.step, decision)
+
+    def see_unused(self) -> None:
+        """Asks which parameters the latest pass has not used, unless that is known."""
+        if self._unused is None:
+            self._unused = self.unused() if self.codec.traits.stateful else ()
 
     def _identify(self, bucket: GradBucket) -> tuple[int, Layout, bool]:
         """A bucket's number, its layout, and whether it is the pass's last."""
@@ -161,8 +180,16 @@ class BucketHook:
         world = self.world
         this_round = Round(self.step, layout, world.rank, world.size, self._seed, index)
         order = self.bucket_layouts.in_memory(layout)
+        # A rank that has joined has no backward pass.
+        has_data = self.delayed or _in_backward()
+        divides = world.size > 1 and self.divides_by_active()
+
+        def synchronize(x: Tensor) -> Collective[Tensor]:
+            made = synchronization(self.codec, x, this_round, self._check_hashes, order=order)
+            return mean_over_active(made, has_data, x.device) if divides else made
+
         return self._rank_step.start(
-            lambda x: synchronization(self.codec, x, this_round, self._check_hashes, order=order),
+            synchronize,
             x,
             buffers=str(layout.uid),
             coordinates=layout.numel,
@@ -177,9 +204,9 @@ class BucketHook:
             self.delayed = False
             self._end_pass()
             return
-        try:
+        if _in_backward():
             torch.autograd.Variable._execution_engine.queue_callback(self._end_pass)
-        except RuntimeError:  # no backward pass: a rank without further data, in DDP's join()
+        else:
             self._end_pass()
 
     def _end_pass(self) -> None:
@@ -187,6 +214,13 @@ class BucketHook:
             error = self._rank_step.wait_for(started)
             if error is not None:
                 raise self.fail(error) from error
-        self.step_open = True
+        self.step_open, self._unused = True, None
         if self.on_end is not None:
             self.on_end()
+        if _in_backward():  # after DDP's own callback, which ends the ranks' agreement on what is used
+            torch.autograd.Variable._execution_engine.queue_callback(self.see_unused)
+
+
+def _in_backward() -> bool:
+    """Whether this thread is in a backward pass. A rank without further data, in DDP's join(), is in none."""
+    return bool(torch._C._current_graph_task_id() != NO_PASS)

@@ -116,6 +116,19 @@ def first_buckets(model: DistributedDataParallel) -> Buckets:
     return tuple(tuple(names[id(parameters[index])] for index in bucket) for bucket in indices)
 
 
+def unused(model: DistributedDataParallel, reduced: Sequence[str]) -> set[str]:
+    """The parameters that no rank has used since the synchronized pass before the latest one, by name, among
+    those that the reducer was made with, in its order.
+
+    DDP looks for them with `find_unused_parameters`, agrees on them over the ranks, and keeps their gradients
+    as they were. It does not in a static graph, in which a parameter is used in each pass or in none.
+    """
+    if not model.find_unused_parameters or model.static_graph:
+        return set()
+    uses = model.reducer._get_local_used_map().tolist()
+    return {name for name, used in zip(reduced, uses, strict=True) if not used}
+
+
 def _first_limits(model: Any) -> list[int]:
     """The bytes at which DDP cuts its first buckets; the last limit holds for all further buckets."""
     given: list[int] = getattr(model, "bucket_bytes_cap_list", [])  # PyTorch 2.8 has none

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,12 +61,14 @@ class Synchronizer:
         self._record: DecisionRecord | None = None
         self._detached = False
         hook.on_end, hook.on_failure = self._pass_ended, self._pass_failed
+        hook.unused, hook.divides_by_active = self._unused, self._divides_by_active
         hook.explain = partial(explained, agreement)
         self._register(model)
 
     def _register(self, model: DistributedDataParallel) -> None:
         self._hook.delayed = model.static_graph and not model._has_rebuilt_buckets
         model.register_comm_hook(None, self._hook.hook)
+        self._reduced = tuple(reducer.synchronized(model))
 
     @property
     def attached(self) -> bool:
@@ -293,6 +296,15 @@ class Synchronizer:
         if self._failure is not None:
             raise again(self._failure)
         return model
+
+    def _unused(self) -> Collection[str]:
+        """The parameters that no rank has used in the latest synchronized pass, as DDP has agreed."""
+        model = self._model()
+        return () if model is None or self._failure is not None else reducer.unused(model, self._reduced)
+
+    def _divides_by_active(self) -> bool:
+        model: Any = self._model()
+        return model._join_config.enable and not model._divide_by_initial_world_size
 
     def _pass_ended(self) -> None:
         hook = self._hook

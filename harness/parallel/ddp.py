@@ -102,6 +102,7 @@ class DataParallel(Replicas):
         self._updater = Updater(model, setup.optimizer)
         self._parameters = dict(model.named_parameters())
         self._used: set[str] = set()
+        """The parameters that some rank's pass of the step has used: the others keep no gradient."""
         supports = next(iter(self._codecs.values())).supports
         self._layouts = BucketLayouts(model, partial(supports, setup.topology, world.size))
         self._frozen: tuple[Layout, ...] | None = None
@@ -209,7 +210,8 @@ class DataParallel(Replicas):
         self._copies = {rank: own.copies for rank, own in ranks.items()}
         norm, *values = read_together([first.grad_norm, *(own.loss for own in ranks.values())])
         losses, skipped = dict(zip(ranks, values, strict=True)), not math.isfinite(norm)
-        logged, decision = end_codecs(self._world, self._codecs, step, skipped=skipped)
+        unused = self._parameters.keys() - self._used
+        logged, decision = end_codecs(self._world, self._codecs, step, skipped=skipped, unused=unused)
         return StepOutcome(losses, norm, skipped, ended.simulated_s, logged, decision)
 
     async def _step_of_rank(

@@ -85,6 +85,20 @@ class Synchronization(Capturable):
         return replace(self, this_round=replace(self.this_round, capture=capture))
 
 
+def mean_over_active(
+    synchronize: Collective[Tensor], has_data: bool, device: torch.device
+) -> Collective[Tensor]:
+    """The coroutine that makes the mean over all ranks one over those that have data, at least one: the
+    gradients of the others are zeros."""
+
+    async def run(comm: ScheduledCollectives) -> Tensor:
+        (active,) = await comm.reduce([(torch.tensor([float(has_data)], device=device), "sum")])
+        mean = await synchronize(comm)
+        return (mean * (comm.size / active)).to(mean.dtype)
+
+    return run
+
+
 def refused_graphs(codec: Codec, device: torch.device, check_hashes: bool) -> str | None:
     """None, or the reason why no round of this codec can be captured, for those who ask for that."""
     if device.type != "cuda":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -60,12 +60,17 @@ class Cluster:
     def supports(self, layout: Layout) -> str | None:
         return self.codecs[0].supports(self.topology, len(self.codecs), layout)
 
-    def step(self, *buckets: tuple[Layout, Sequence[Tensor]], skip: bool | None = False) -> list[Tensor]:
+    def step(
+        self,
+        *buckets: tuple[Layout, Sequence[Tensor]],
+        skip: bool | None = False,
+        unused: Collection[str] = (),
+    ) -> list[Tensor]:
         """Every bucket's mean; asserts that all ranks get the same bits and that inputs are left as they
         were.
 
         With `skip` the codecs are told that the step is skipped; None: if the norm of all means is not
-        finite, as in training.
+        finite, as in training. The means of the parameters named `unused` are not applied.
         """
         before = [[x.clone() for x in xs] for _, xs in buckets]
         collectives = {rank: self._collectives(rank, buckets) for rank in self.world.ranks}
@@ -75,6 +80,8 @@ class Cluster:
                 assert torch.equal(as_bytes(x), as_bytes(copy)), "the gradient was written to"
         if skip is None:
             skip = not bool(torch.cat(results[0]).norm().isfinite())
+        for codec in self.codecs:
+            codec.take_back(unused)
         self._end_step(skip)
         return results[0]
 

@@ -314,6 +314,24 @@ def test_a_skipped_step_leaves_what_is_kept(codec: str, options: dict[str, Any])
 
 
 @every_codec
+def test_what_is_not_applied_is_still_owed(codec: str, options: dict[str, Any]) -> None:
+    """A parameter that no rank has used keeps what it had; the others go on."""
+    cluster = with_feedback(codec, options, 2) or Cluster(2, "ring", codec, **options)
+    owed = tuple(f"{kind}/{name}" for kind in ("residual", "error") for name in MODEL.names)
+    cluster.one(gradients(MODEL, 2), MODEL)
+    before = [codec.state_dict() for codec in cluster.codecs]
+    keys = [key for key in owed if key in before[0]]
+    if not keys:
+        pytest.skip("owes nothing")
+    unused = keys[-1].partition("/")[2]
+    cluster.step((MODEL, gradients(MODEL, 2, 1)), unused=[unused])
+    for old, own in zip(before, cluster.codecs, strict=True):
+        state = own.state_dict()
+        assert torch.equal(state[keys[-1]], old[keys[-1]])
+        assert not any(torch.equal(state[key], old[key]) for key in keys[:-1] if old[key].any())
+
+
+@every_codec
 def test_what_is_kept_stays_bounded(codec: str, options: dict[str, Any]) -> None:
     """Residuals stay bounded over 50 steps along rings of three and eight workers and in a broadcast, unless
     the codec refuses feedback."""
