@@ -1,4 +1,5 @@
 # make demo: set up and run the main job.  make test: set up and run the tests.
+# make test-full: what make test takes a sample of, and a share of all tests with fewer instruction sets.
 # make gate: nvcc's code for the hot kernels against the figures on record, minutes where nvcc is.
 # make mutants: faults put into the kernels one by one, each of which tests must notice, some 20 minutes.
 # make sanitize: the tests of compiled code under sanitizers.  make wheel: build a wheel and try it.
@@ -24,7 +25,7 @@ INSTALLED := $(VENV)/.installed-$(GRADWIRE_CUDA)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 EDITABLE := build/editable-$(GRADWIRE_CUDA)
 
-.PHONY: install demo results test golden gate mutants sanitize wheel fuzz faults growth gpu lint types clean
+.PHONY: install demo results test test-full golden gate mutants sanitize wheel fuzz faults growth gpu lint types clean
 
 install: $(INSTALLED)
 
@@ -77,6 +78,15 @@ results: $(INSTALLED)
 TEST_PROCESSES ?= 2
 test: $(INSTALLED)
 	$(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+
+# What `make test` takes a sample of. Then a share of all tests as on processors with fewer instruction sets; no
+# golden figures are on record for the last of them.
+test-full: $(INSTALLED)
+	$(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m full
+	ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 \
+	  $(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --share 0/16
+	ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 \
+	  $(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --share 1/16 --ignore tests/golden
 
 # What runs compute, to the last bit: the reason goes to tests/golden/log.txt with each figure that differs.
 REASON ?=

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +46,22 @@ gc.disable()
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _cache = tempfile.TemporaryDirectory(prefix="gradwire-tests-cache-")
     os.environ["GRADWIRE_CACHE"] = _cache.name
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--share", default="0/1", help="K/N: the K-th of N shares, each with tests of all packages"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not in the share. A test's name says which share it is in, so shares stay alike."""
+    which, of = (int(number) for number in config.getoption("share").split("/"))
+    chosen = [item for item in items if zlib.crc32(item.nodeid.encode()) % of == which]
+    left_out = set(items) - set(chosen)
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = chosen
 
 
 def pytest_collection_finish() -> None:

@@ -21,7 +21,7 @@ IMPORTED = ["gradwire.harness.trainer.parts", "transformers.models.gpt2.modeling
 """Modules that take seconds to import and start no thread: imported once, before workers are forked."""
 
 
-def _serve(connection: Connection, paths: list[str]) -> None:
+def _serve(connection: Connection, paths: list[str], timeout_s: float) -> None:
     """A worker: runs jobs sent to it, each in a process group of its own."""
     sys.path[:] = paths
     import torch
@@ -36,7 +36,7 @@ def _serve(connection: Connection, paths: list[str]) -> None:
                 store=dist.FileStore(store, size),
                 rank=rank,
                 world_size=size,
-                timeout=timedelta(seconds=TIMEOUT_S / 3),
+                timeout=timedelta(seconds=timeout_s / 3),
             )
             try:
                 dist.barrier()  # a short job's rank must not leave while others still connect
@@ -59,7 +59,8 @@ def worker_context() -> Any:
 class WorkerPool:
     """Starts workers when they are first needed and keeps them."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
         self._connections: list[Connection] = []
         self._processes: list[Any] = []
         self._folder = tempfile.TemporaryDirectory(prefix="gradwire-tests-")
@@ -69,7 +70,9 @@ class WorkerPool:
         context = worker_context()
         while len(self._processes) < size:
             own, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, list(sys.path)), daemon=True)
+            process = context.Process(
+                target=_serve, args=(theirs, list(sys.path), self._timeout_s), daemon=True
+            )
             process.start()
             theirs.close()
             self._connections.append(own)
@@ -88,7 +91,7 @@ class WorkerPool:
             )
         results, failures = [], []
         for rank in range(size):
-            if not self._connections[rank].poll(TIMEOUT_S):
+            if not self._connections[rank].poll(self._timeout_s):
                 failures.append(f"rank {rank} does not answer")
                 continue
             succeeded, result = self._connections[rank].recv()

@@ -30,6 +30,17 @@ from gradwire.harness.tasks.main import run_cell
 
 SWEEPS = sorted(path.stem for path in (conf_directory() / "sweeps").glob("*.yaml"))
 
+LONG = (
+    "dynamiq_fig4_fig5",
+    "dynamiq_fig6",
+    "dynamiq_table5",
+    "replay_frontier",
+    "sdp4bit_fig8",
+    "sdp4bit_table4",
+    "sdp4bit_table5",
+)
+"""Sweeps of which others have every kind of cell."""
+
 NEEDY = "dynamiq_table6"
 """A sweep whose cells take from those of another."""
 
@@ -154,7 +165,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("sweeps")
 
 
-@pytest.mark.parametrize("sweep", SWEEPS)
+@pytest.mark.parametrize(
+    "sweep", [pytest.param(name, marks=pytest.mark.full) if name in LONG else name for name in SWEEPS]
+)
 def test_its_tiny_form_runs(sweep: str, shared: Path) -> None:
     overrides = quick(sweep, shared)
     with commands_in(shared) as command:
@@ -225,7 +238,13 @@ def test_minutes_stop_between_cells_and_the_command_goes_on(
     assert tables(tmp_path) == tables(undisturbed)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        *(pytest.param(rest, marks=pytest.mark.full) for rest in (signal.SIGKILL, signal.SIGINT)),
+    ],
+)
 def test_a_stopped_sweep_gives_the_same_tables(
     number: signal.Signals, undisturbed: Path, command: Command, tmp_path: Path
 ) -> None:

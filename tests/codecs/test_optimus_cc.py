@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -157,7 +158,7 @@ def test_micro_batches_of_other_lengths_lose_nothing() -> None:
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf, 3e38])
 @pytest.mark.parametrize("backward", ["all", "none"])
 def test_what_is_not_finite_is_seen_and_not_remembered(bad: float, backward: str) -> None:
-    """3e38 is finite, and its products overflow."""
+    """3e38 is finite; whether its products overflow depends on the order in which a processor sums."""
     codec = OptimusCC(backward=backward, backward_rank=2)
     first, second, third, *_ = messages()
     delivered(codec, first)
@@ -165,12 +166,15 @@ def test_what_is_not_finite_is_seen_and_not_remembered(bad: float, backward: str
     given = gradient(second)
     given[1, 3] = bad
     found = delivered(codec, second, given)
-    if backward == "all":
+    if backward == "none":
+        assert torch.equal(found.nan_to_num(), given.nan_to_num())
+    elif math.isfinite(bad) and found.isfinite().all():
+        torch.testing.assert_close(found[1, 3], given[1, 3], rtol=1e-5, atol=0)
+        assert codec.state_dict()["backward/error/stage1"].isfinite().all()
+    else:
         assert found.isnan().all()
         after = codec.state_dict()
         assert all(torch.equal(after[key], value) for key, value in before.items())
-    else:
-        assert torch.equal(found.nan_to_num(), given.nan_to_num())
     assert delivered(codec, third).isfinite().all()
 
 

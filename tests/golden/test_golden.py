@@ -27,19 +27,26 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.models.families import FAMILIES
 from gradwire.harness.parallel.update import Updater
 
+AS_A_COMMAND = ("dynamiq pieces real", "mxfp8 resumed")
+PLANTED = "fp32 ring"
+
 SHOWN = 12
 """Differences of a case that a failure prints."""
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Figures | str]:
+def expected(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, Figures | str]:
     """The figures of each case on this machine, or why there are none. What it has no record of runs at the
-    commit of the newest record."""
+    commit of the newest record, if a test of this session needs it."""
     machine = this_machine()
     record = record_of(machine)
     known: Mapping[str, Figures] = {} if record is None else record.cases
     newest = records.records_with_most(records.records())
-    unknown = {name: CASES[name] for name in newest.cases if name in CASES and name not in known}
+    compared = {*AS_A_COMMAND, PLANTED}
+    compared |= {name for item in request.session.items for name in CASES if f"[{name}]" in item.name}
+    unknown = {name: CASES[name] for name in newest.cases if name in compared and name not in known}
     if not unknown:
         return known
     try:
@@ -75,11 +82,12 @@ def test_every_figure_is_as_recorded(
     assert_same(name, before, run_case(CASES[name], tmp_path, workers))
 
 
+@pytest.mark.full
 def test_the_commit_of_the_records_gives_them_as_a_command(
     expected: Mapping[str, Figures | str], tmp_path: Path
 ) -> None:
     """A machine without a record relies on this: another world, without a stop, gives the same figures."""
-    chosen = {name: CASES[name] for name in ("dynamiq pieces real", "mxfp8 resumed")}
+    chosen = {name: CASES[name] for name in AS_A_COMMAND}
     commit = records.records_with_most(records.records()).commit
     try:
         found = dict(run_at(commit, chosen, tmp_path, as_virtual=True))
@@ -102,11 +110,11 @@ def test_a_planted_change_is_seen(
         return apply(self, learning_rate)
 
     monkeypatch.setattr(Updater, "apply", planted)
-    after, before = run_case(CASES["fp32 ring"], tmp_path, workers), expected["fp32 ring"]
+    after, before = run_case(CASES[PLANTED], tmp_path, workers), expected[PLANTED]
     with pytest.raises(AssertionError) as seen:
-        assert_same("fp32 ring", before, after)  # type: ignore[arg-type]
+        assert_same(PLANTED, before, after)  # type: ignore[arg-type]
     name = "step 0 grad_norm"
-    assert f"fp32 ring: {name}: {before[name]!r} → {after[name]!r}" in str(seen.value)  # type: ignore[index]
+    assert f"{PLANTED}: {name}: {before[name]!r} → {after[name]!r}" in str(seen.value)  # type: ignore[index]
     assert AGAIN in str(seen.value)
 
 
