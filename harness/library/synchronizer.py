@@ -8,6 +8,7 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from gradwire.harness.library.agreement import Agreement, Statement
 from gradwire.harness.library.bucket_hook import BucketHook
 from gradwire.harness.library.decisions import DecisionRecord
 from gradwire.harness.library.failures import SynchronizationError, again, bare, explained
+from gradwire.harness.library.modes import in_no_mode
 from gradwire.harness.library.reducer import Buckets
 from gradwire.harness.library.saved import SavedState
 from gradwire.harness.parallel.buckets import parameter_names
@@ -67,6 +69,12 @@ class Synchronizer:
         self._hook.delayed = model.static_graph and not model._has_rebuilt_buckets
         model.register_comm_hook(None, self._hook.hook)
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Synchronizer cannot be pickled or copied, it holds connections; save its state_dict(), and "
+            "load that into what a new attach() returns"
+        )
+
     @property
     def attached(self) -> bool:
         """Whether gradients still go through the codec."""
@@ -95,6 +103,7 @@ class Synchronizer:
         None before the first one, and for gradients that are zero or not finite."""
         return self._vnmse
 
+    @in_no_mode
     def measure_vnmse(self) -> None:
         """Measures the next synchronized step: `vnmse` holds its error once its backward pass is over.
 
@@ -105,6 +114,7 @@ class Synchronizer:
         self._agreement.agree({"step": str(self.step)}, "measure_vnmse()")
         self._hook.measured = True
 
+    @in_no_mode
     def skip_step(self) -> None:
         """Says that the last backward pass's gradients are not used: a codec with state takes back what it
         has learned from them. Call it on all ranks, before the next pass and before `state_dict()`; it checks
@@ -124,6 +134,7 @@ class Synchronizer:
             raise
         self._hook.end_step(skipped=True)
 
+    @in_no_mode
     def record_decisions(self, path: str | PathLike[str]) -> None:
         """Has rank 0 write what the codec decides to `path`, one line for each step, from now on until
         `detach()`. `attach(…, decisions=path)` replays it.
@@ -147,6 +158,7 @@ class Synchronizer:
         if record is not None:
             self._record, self._hook.on_decision = record, record.add
 
+    @in_no_mode
     def state_dict(self) -> dict[str, Tensor]:
         """Returns everything this rank needs to resume exactly: CPU tensors for `torch.save` or safetensors,
         keyed by strings.
@@ -171,6 +183,7 @@ class Synchronizer:
         own = self.codec.state_dict()
         return SavedState(self.step, self._description, upcoming, last, own).pack(self.world.rank)
 
+    @in_no_mode
     def load_state_dict(
         self, state: Mapping[str, Tensor] | Callable[[], Mapping[str, Tensor]], *, strict: bool = True
     ) -> None:
@@ -247,6 +260,7 @@ class Synchronizer:
             return tuple(layout.names for layout in self._hook.layouts)
         return self._last
 
+    @in_no_mode
     def detach(self) -> None:
         """Returns the model to plain DistributedDataParallel: no hook, and buckets that the next backward
         pass settles. Ends the threads. Does nothing a second time.
