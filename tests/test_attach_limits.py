@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import attach_limits_jobs as jobs
@@ -10,8 +11,11 @@ import pytest
 from attach_jobs import Net
 from pool import Workers
 from torch import nn
+from warm import python
 
 from gradwire.harness.runtime.within import NoAnswerError, within
+
+EXITS = Path(__file__).resolve().parent / "exits.py"
 
 
 @pytest.mark.parametrize(
@@ -89,3 +93,12 @@ def test_a_call_without_a_limit_gets_one() -> None:
     with pytest.raises(NoAnswerError, match=r"no answer within 0\.01 s"):
         within(0.01, ended.wait)
     ended.set()
+
+
+@pytest.mark.parametrize(("how", "code"), [("end", 0), ("error", 1), ("exit", 3)])
+def test_threads_end_before_the_interpreter(how: str, code: int, tmp_path: Path) -> None:
+    """One that came back from C++ later would end the process in SIGABRT."""
+    ended = python(tmp_path, str(EXITS), how)
+    assert ended.returncode == code, ended.stderr
+    assert "terminate called" not in ended.stderr
+    assert ("the script's own words" in ended.stderr) == (how == "error")
