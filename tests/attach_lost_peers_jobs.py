@@ -80,10 +80,12 @@ def in_the_agreement(rank: int, victim: int) -> str:
 
 
 def stopped_in_the_agreement(rank: int, victim: int) -> str:
-    """The victim is stopped as it sends its arguments; its sockets stay open."""
+    """The victim is stopped before it sends its arguments; its sockets stay open."""
+    model = jobs.wrapped()
     if rank == victim:
+        time.sleep(0.3)  # the others have wrapped theirs, too
         os.kill(os.getpid(), signal.SIGSTOP)
-    return said_in_time(jobs.wrapped())
+    return said_in_time(model)
 
 
 def said_in_time(model: Any) -> str:
