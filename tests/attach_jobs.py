@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -222,34 +221,6 @@ def wrong_models(rank: int, size: int) -> list[str]:
     first.detach()
     other.detach()
     gradwire.attach(wrapped(), shared).detach()  # free again
-    return found
-
-
-class Mixed(Net):
-    """A net whose middle computes in float64."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.middle.double()
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = torch.tanh(self.middle(torch.tanh(self.first(x)).double()))
-        return self.last(hidden.float())
-
-
-def in_float64(rank: int, size: int) -> list[float]:
-    """How far the float64 gradients are from plain DDP's, as a share of the largest, where a codec takes
-    them, and where it leaves them out."""
-    found = []
-    for options in ({"codec": "backend"}, {"codec": "dynamiq", "exclude": ["middle.*"]}):
-        plain = wrapped(Mixed())
-        model = wrapped(copy.deepcopy(plain.module))
-        with gradwire.attach(model, **options):
-            for each in (plain, model):
-                run_steps(each, range(1), rank, lr=0.0)
-        own, exact = model.module.middle.weight.grad, plain.module.middle.weight.grad
-        assert own.dtype == torch.float64
-        found.append(float((own - exact).abs().max() / exact.abs().max()))
     return found
 
 

@@ -194,3 +194,31 @@ def connected_for_longer(rank: int, size: int) -> list[float]:
     x = torch.ones(2)
     dist.all_reduce(x, group=group)
     return x.tolist()
+
+
+class Mixed(jobs.Net):
+    """A net whose middle computes in float64."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.middle.double()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.middle(torch.tanh(self.first(x)).double()))
+        return self.last(hidden.float())
+
+
+def in_float64(rank: int, size: int) -> list[float]:
+    """How far the float64 gradients are from plain DDP's, as a share of the largest, where a codec takes
+    them, and where it leaves them out."""
+    found = []
+    for options in ({"codec": "backend"}, {"codec": "dynamiq", "exclude": ["middle.*"]}):
+        plain = jobs.wrapped(Mixed())
+        model = jobs.wrapped(copy.deepcopy(plain.module))
+        with gradwire.attach(model, **options):
+            for each in (plain, model):
+                jobs.run_steps(each, range(1), rank, lr=0.0)
+        own, exact = model.module.middle.weight.grad, plain.module.middle.weight.grad
+        assert own.dtype == torch.float64
+        found.append(float((own - exact).abs().max() / exact.abs().max()))
+    return found

@@ -72,11 +72,6 @@ def test_models_that_cannot_have_a_codec_are_refused_with_the_remedy(workers: Wo
             assert part in line
 
 
-def test_float64_is_carried_as_it_is(workers: Workers) -> None:
-    for differences in workers(2)(jobs.in_float64):
-        assert max(differences) < 1e-14
-
-
 def test_parameters_that_ddp_ignores_are_not_asked_about(workers: Workers) -> None:
     assert workers(2)(jobs.with_ignored_parameters) == [("nothing", True)] * 2
 

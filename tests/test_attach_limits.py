@@ -102,3 +102,8 @@ def test_threads_end_before_the_interpreter(how: str, code: int, tmp_path: Path)
     assert ended.returncode == code, ended.stderr
     assert "terminate called" not in ended.stderr
     assert ("the script's own words" in ended.stderr) == (how == "error")
+
+
+def test_float64_is_carried_as_it_is(workers: Workers) -> None:
+    for differences in workers(2)(jobs.in_float64):
+        assert max(differences) < 1e-14
