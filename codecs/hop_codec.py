@@ -7,7 +7,7 @@ from typing import Protocol, cast, runtime_checkable
 
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, Collectives, Hops, Kept, Layout, Op, Round
+from gradwire.codecs.interface import Codec, Collectives, Hops, Kept, Layout, Op, Round, refused_dtype
 from gradwire.codecs.shards import Shard, joined
 
 
@@ -103,7 +103,11 @@ class ReportsLosses(Protocol):
 
 
 class LossyHopCodec(HopCodec, ReportsLosses):
-    """A hop-wise codec whose `plan()` gives `LossyHops`: error feedback can be put around it."""
+    """A hop-wise codec whose `plan()` gives `LossyHops`: error feedback can be put around it. Its sums are in
+    float32."""
+
+    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
+        return refused_dtype(self.name, layout)
 
     async def synchronize_with_losses(
         self, x: Tensor, this_round: Round, comm: Collectives

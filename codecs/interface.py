@@ -334,7 +334,7 @@ def refused_dtype(codec: str, layout: Layout) -> str | None:
     """Why a codec that takes the gradients of training alone does not take a bucket, for `Codec.supports`."""
     if layout.dtype in GRADIENT_DTYPES:
         return None
-    return f"codec={codec} compresses float32, bfloat16 and float16 gradients, got {layout.dtype}"
+    return f"codec={codec} takes float32, bfloat16 and float16 gradients, got {layout.dtype}"
 
 
 @runtime_checkable

@@ -7,11 +7,14 @@ trainer.train()
 
 from __future__ import annotations
 
+import inspect
 import os
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -20,14 +23,17 @@ from gradwire.harness.files.writing import save_tensors
 from gradwire.harness.library.attach import attach
 from gradwire.harness.library.synchronizer import Synchronizer
 
+TRAINER_STEP = "trainer_step"
+"""The key of the trainer's step in a file: the codec's own count may be another, as after `start_fresh`."""
+
 
 class SynchronizationCallback(TrainerCallback):
     """Attaches a codec when training begins, saves its state in every checkpoint, detaches at the end.
 
     Takes the arguments of `gradwire.attach` after the trainer. A resumed run loads the state from the
-    checkpoint, which is looked for in `resume_from`, in `args.resume_from_checkpoint` and in
-    `args.output_dir`. Raises ValueError on every rank if one has no state, unless `start_fresh` is set. A
-    step that the optimizer skips, as fp16's gradient scaler makes it do, leaves what the codec remembers as
+    checkpoint that `train(resume_from_checkpoint=…)` resumes, or from `resume_from` if that is given. Raises
+    ValueError on every rank if one has no state there, or that of another step, unless `start_fresh` is set.
+    A step that the optimizer skips, as fp16's gradient scaler makes it do, leaves what the codec remembers as
     it was.
     """
 
@@ -41,6 +47,10 @@ class SynchronizationCallback(TrainerCallback):
     ) -> None:
         self._trainer, self._options = trainer, attach_options
         self._resume_from, self._start_fresh = resume_from, start_fresh
+        self._resumed: str | os.PathLike[str] | None = None
+        """The checkpoint that the training resumes."""
+        whole: Any = trainer
+        whole._inner_training_loop = self._watched(whole._inner_training_loop)
         self.synchronizer: Synchronizer | None = None
         """What `attach` returned; None before training. Its figures stay after the end."""
 
@@ -51,9 +61,10 @@ class SynchronizationCallback(TrainerCallback):
             self.synchronizer.detach()
         wrapped: Any = self._trainer.model_wrapped  # DDP's, or refused
         self.synchronizer = attach(wrapped, **self._options)
-        if state.global_step and not self._start_fresh:
+        if self._resumed is not None and not self._start_fresh:
+            folder = Path(self._resume_from or self._resumed)
             try:
-                self.synchronizer.load_state_dict(partial(self._read, args, state.global_step))
+                self.synchronizer.load_state_dict(partial(_read, folder, state.global_step))
             except BaseException:
                 self.synchronizer.detach()
                 raise
@@ -69,10 +80,12 @@ class SynchronizationCallback(TrainerCallback):
     ) -> None:
         if self.synchronizer is None or not self.synchronizer.attached:
             return
-        path = _checkpoint(args, state.global_step) / _file_name()
+        path = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}" / _file_name()
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(".partial")
-        save_tensors(unfinished, self.synchronizer.state_dict())
+        save_tensors(
+            unfinished, {**self.synchronizer.state_dict(), TRAINER_STEP: torch.tensor(state.global_step)}
+        )
         os.replace(unfinished, path)
 
     def on_train_end(
@@ -81,20 +94,34 @@ class SynchronizationCallback(TrainerCallback):
         if self.synchronizer is not None:
             self.synchronizer.detach()
 
-    def _read(self, args: TrainingArguments, step: int) -> Any:
-        given = (self._resume_from, args.resume_from_checkpoint)
-        folders = [Path(each) for each in given if isinstance(each, str | os.PathLike)]
-        for folder in [*folders, _checkpoint(args, step)]:
-            if (folder / _file_name()).is_file():
-                return load_file(folder / _file_name())
+    def _watched(self, loop: Callable[..., Any]) -> Callable[..., Any]:
+        """The trainer's loop, which is the only one to be told which checkpoint it resumes: the trainer's
+        state and arguments may name others."""
+
+        @wraps(loop)
+        def watched(*given: Any, **named: Any) -> Any:
+            arguments = inspect.signature(loop).bind(*given, **named).arguments
+            self._resumed = arguments.get("resume_from_checkpoint")
+            return loop(*given, **named)
+
+        return watched
+
+
+def _read(folder: Path, step: int) -> Any:
+    """This rank's state in a checkpoint of the trainer's step number `step`. Raises ValueError."""
+    if not (folder / _file_name()).is_file():
         raise ValueError(
-            f"{_checkpoint(args, step)} has no {_file_name()}: give the callback resume_from=<checkpoint>, "
-            "or start_fresh=True to go on without what the codec remembered"
+            f"{folder} has no {_file_name()}: give the callback resume_from=<checkpoint>, or "
+            "start_fresh=True to go on without what the codec remembered"
         )
-
-
-def _checkpoint(args: TrainingArguments, step: int) -> Path:
-    return Path(str(args.output_dir)) / f"checkpoint-{step}"
+    found = load_file(folder / _file_name())
+    saved = int(found.pop(TRAINER_STEP, torch.tensor(step)))  # files of version 0.1.0 have none
+    if saved != step:
+        raise ValueError(
+            f"{folder / _file_name()} was saved at step {saved}, the trainer resumes at step {step}; leave "
+            "resume_from out, or give it the checkpoint of that step"
+        )
+    return found
 
 
 def _file_name() -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,9 +55,11 @@ def run_blocks(rank: int, size: int, blocks: list[tuple[int, str]]) -> list[str]
     return failures
 
 
-def train_with_trainer(rank: int, size: int, folder: str, resume: bool) -> tuple[bytes, int, int, bool]:
-    """A transformers run of 6 steps with two checkpoints, or its second half from the first of them. Returns
-    the weights, the synchronizer's steps and bytes, and whether the model is plain DDP again."""
+def train_with_trainer(
+    rank: int, size: int, folder: str, resumed: str | None
+) -> tuple[bytes, int, int, bool]:
+    """A transformers run of 6 steps with two checkpoints, or its second half from one of another folder.
+    Returns the weights, the synchronizer's steps and bytes, and whether the model is plain DDP again."""
     _as_torchrun(rank, size)
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
@@ -84,7 +85,7 @@ def train_with_trainer(rank: int, size: int, folder: str, resume: bool) -> tuple
     callback = SynchronizationCallback(trainer, codec="onebit", block=64, ef=True)
     trainer.add_callback(callback)
     try:
-        trainer.train(resume_from_checkpoint=str(Path(folder) / "checkpoint-3") if resume else None)
+        trainer.train(resume_from_checkpoint=resumed)
     finally:
         _unset()
     assert callback.synchronizer is not None
@@ -92,32 +93,59 @@ def train_with_trainer(rank: int, size: int, folder: str, resume: bool) -> tuple
     return jobs.weights(model), found.step, found.bytes_sent, found.attached
 
 
-def call_back(rank: int, size: int, folder: str) -> tuple[bool, bool, str, bool]:
-    """The callback as a trainer calls it whose gradient scaler skips a step and whose second rank has lost
-    its checkpoint: whether the skipped step changed what the codec remembers, whether one that counts did,
-    what training on says, and whether the model stays attached."""
-    from gradwire.huggingface import SynchronizationCallback
+class Trainer:
+    """What the callback uses of a trainer: its loop, which calls the callback as training begins."""
 
-    model, accelerator = jobs.wrapped(), SimpleNamespace(optimizer_step_was_skipped=False)
-    trainer: Any = SimpleNamespace(model_wrapped=model, accelerator=accelerator)
-    args: Any = SimpleNamespace(output_dir=folder, resume_from_checkpoint=None)
-    state: Any = SimpleNamespace(global_step=0)
-    control: Any = None
-    callback = SynchronizationCallback(trainer, codec="onebit", ef=True, timeout_s=60)
-    callback.on_train_begin(args, state, control)
-    found = callback.synchronizer
-    assert found is not None
+    def __init__(self, folder: str) -> None:
+        self.model_wrapped = jobs.wrapped()
+        self.accelerator = SimpleNamespace(optimizer_step_was_skipped=False)
+        self.args: Any = SimpleNamespace(output_dir=folder, resume_from_checkpoint=None)
+        self.state: Any = SimpleNamespace(global_step=0)
+        self.control: Any = None
+
+    def _inner_training_loop(self, batch_size: int, resume_from_checkpoint: str | None = None) -> None:
+        self.callback.on_train_begin(self.args, self.state, self.control)
+
+    def train(self, resume_from_checkpoint: str | None = None) -> Any:
+        self._inner_training_loop(2, resume_from_checkpoint=resume_from_checkpoint)
+        return self.callback.synchronizer
+
+    def give(self, **options: Any) -> Trainer:
+        from gradwire.huggingface import SynchronizationCallback
+
+        given: Any = self
+        self.callback = SynchronizationCallback(given, codec="onebit", ef=True, timeout_s=60, **options)
+        return self
+
+
+def call_back(rank: int, size: int, folder: str) -> tuple[bool, bool]:
+    """The callback as a trainer calls it whose gradient scaler skips a step: whether the skipped step changed
+    what the codec remembers, and whether one that counts did. Saves checkpoints of steps 2 and 3."""
+    trainer = Trainer(folder).give()
+    found = trainer.train()
     residuals = []
     for step, skipped in enumerate([False, True, False]):
-        jobs.run_steps(model, range(step, step + 1), rank)
-        accelerator.optimizer_step_was_skipped = skipped
-        callback.on_step_end(args, state, control)
+        jobs.run_steps(trainer.model_wrapped, range(step, step + 1), rank)
+        trainer.accelerator.optimizer_step_was_skipped = skipped
+        trainer.callback.on_step_end(trainer.args, trainer.state, trainer.control)
         residuals.append({key: value.tolist() for key, value in found.codec.state_dict().items()})
-    state.global_step = 3
-    callback.on_save(args, state, control)
-    callback.on_train_end(args, state, control)
-    if rank == 1:
-        (Path(folder) / "checkpoint-3" / "gradwire-rank1.safetensors").unlink()
-    said = jobs.said(callback.on_train_begin, args, state, control)
-    assert callback.synchronizer is not None
-    return residuals[0] != residuals[1], residuals[1] != residuals[2], said, callback.synchronizer.attached
+        trainer.state.global_step = step + 1
+        trainer.callback.on_save(trainer.args, trainer.state, trainer.control)
+    trainer.callback.on_train_end(trainer.args, trainer.state, trainer.control)
+    return residuals[0] != residuals[1], residuals[1] != residuals[2]
+
+
+def resumed(
+    rank: int, size: int, folder: str, checkpoint: str | None, step: int, options: dict[str, Any]
+) -> tuple[str, int, bool]:
+    """What a trainer says that resumes a checkpoint of this step, the step that the synchronizer has then,
+    and whether the model stays attached. `args` names the checkpoint of step 2, which no trainer heeds."""
+    trainer = Trainer(folder).give(**options)
+    trainer.state.global_step = step
+    trainer.args.resume_from_checkpoint = f"{folder}/checkpoint-2"
+    said = jobs.said(trainer.train, checkpoint)
+    found = trainer.callback.synchronizer
+    assert found is not None
+    attached = found.attached
+    found.detach()
+    return said, found.step, attached

@@ -79,6 +79,31 @@ def in_the_agreement(rank: int, victim: int) -> str:
     return jobs.said(gradwire.attach, jobs.wrapped(), timeout_s=TIMEOUT_S)
 
 
+def stopped_in_the_agreement(rank: int, victim: int) -> str:
+    """The victim is stopped before it sends its arguments; its sockets stay open."""
+    model = jobs.wrapped()
+    if rank == victim:
+        time.sleep(0.3)  # the others have wrapped theirs, too
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return said_in_time(model)
+
+
+def said_in_time(model: Any) -> str:
+    """What attach() raises; fails if that takes longer than it may."""
+    begin = time.monotonic()
+    said = jobs.said(gradwire.attach, model, timeout_s=TIMEOUT_S)
+    waited = time.monotonic() - begin
+    assert waited < 4 * TIMEOUT_S, waited
+    return said
+
+
+def stopped_as_they_connect(rank: int, victim: int) -> str:
+    """The victim is stopped once it has agreed."""
+    if rank == victim:
+        world.private_group = lambda *given, **named: os.kill(os.getpid(), signal.SIGSTOP)  # type: ignore[assignment]
+    return said_in_time(jobs.wrapped())
+
+
 def after_the_agreement(rank: int, victim: int) -> str:
     """The victim ends as the ranks connect."""
     if rank == victim:
@@ -107,6 +132,7 @@ def run(job: Any, victim: int, folder: Path) -> tuple[dict[int, str], list[int |
             if rank != victim:
                 assert own.poll(60 + TIMEOUT_S), f"rank {rank} hangs"
                 said[rank] = own.recv()
+        processes[victim].kill()  # where it is only stopped
         for process in processes:
             process.join(60)
         return said, [process.exitcode for process in processes]

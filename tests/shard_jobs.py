@@ -252,6 +252,7 @@ def refusals(rank: int, size: int) -> list[str]:
         said(hooks, model, codec="fp32", weight_group=2048 + rank, weights="qw"),
         said(hooks, model, codec="fp32", seed=rank),
         said(gradwire.attach, model),
+        said(hooks, model, codec="fp32", weight_bits=8),
     ]
     synchronizer.detach()
     return found

@@ -17,6 +17,10 @@ UNCONNECTED = (
     r"SynchronizationError: rank \d: attach\(\): the ranks agree, but cannot be connected within 3 s: "
 )
 NO_STORE = "ConnectionError: the process group's store, through which ranks agree, cannot be reached: "
+SILENT_STORE = (
+    r"ConnectionError: attach\(\): the process group's store, through which ranks agree, has not answered "
+    r"within 3 s; is the process that serves it, rank 0 as a rule, stopped\?"
+)
 NO_ANSWER = r"TimeoutError: attach\(\): (rank 1 of 3 called it|rank \d has given up waiting for rank 1$)"
 
 
@@ -28,6 +32,9 @@ NO_ANSWER = r"TimeoutError: attach\(\): (rank 1 of 3 called it|rank \d has given
         (jobs.in_sharded_training, 1, LOST),
         (jobs.in_the_agreement, 0, NO_STORE),  # rank 0 serves it, as for `env://`
         (jobs.in_the_agreement, 1, NO_ANSWER),
+        (jobs.stopped_in_the_agreement, 0, SILENT_STORE),
+        (jobs.stopped_in_the_agreement, 2, r"TimeoutError: attach\(\): rank"),
+        (jobs.stopped_as_they_connect, 0, f"{UNCONNECTED}|{SILENT_STORE}"),
         (jobs.after_the_agreement, 0, f"{UNCONNECTED}|{NO_STORE}"),  # some may be reading it still
         (jobs.after_the_agreement, 1, UNCONNECTED),
     ],

@@ -2,7 +2,7 @@
 
 A bucket is taken apart by its layout: the codec synchronizes the remaining parameters, then BF16 the
 excluded ones, and both means are put back in their places. A bucket with nothing to exclude goes to the
-codec as it is.
+codec as it is. Excluded parameters of a dtype that no codec takes, as float64, travel in their own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,15 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.exact import BF16
-from gradwire.codecs.interface import Codec, Collectives, Elapsed, Kept, Layout, Round
+from gradwire.codecs.interface import (
+    GRADIENT_DTYPES,
+    Codec,
+    Collectives,
+    Elapsed,
+    Kept,
+    Layout,
+    Round,
+)
 from gradwire.codecs.shards import Shard, joined
 from gradwire.codecs.wrappers.wrapper import Wrapper
 
@@ -69,6 +77,16 @@ class Split:
     excluded: Part | None
 
 
+class Uncompressed(Codec):
+    """Sums in the bucket's own dtype."""
+
+    name = "uncompressed"
+
+    async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
+        (total,) = await comm.reduce([(x, "sum")])
+        return total / this_round.size
+
+
 class Exclude(Wrapper):
     """`inner` for all parameters but those that match one of `globs`.
 
@@ -77,7 +95,7 @@ class Exclude(Wrapper):
 
     def __init__(self, inner: Codec, globs: Sequence[str]) -> None:
         super().__init__(inner)
-        self._globs, self._bf16 = tuple(globs), BF16()
+        self._globs, self._bf16, self._uncompressed = tuple(globs), BF16(), Uncompressed()
         self._splits: dict[Layout, Split] = {}
         self._names: list[str] | None = []
         """The names seen in the first step on rank 0; None on other ranks, and once that step is over."""
@@ -100,7 +118,8 @@ class Exclude(Wrapper):
         if split.excluded is None:
             return await self.inner.synchronize(x, this_round, comm)
         mean = torch.empty_like(x)
-        for part, codec in ((split.remaining, self.inner), (split.excluded, self._bf16)):
+        plain = self._bf16 if x.dtype in GRADIENT_DTYPES else self._uncompressed
+        for part, codec in ((split.remaining, self.inner), (split.excluded, plain)):
             if part is not None:
                 own = replace(this_round, layout=part.layout)
                 part.put(await codec.synchronize(part.take(x), own, comm), mean)

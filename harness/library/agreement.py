@@ -10,7 +10,7 @@ import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
 from gradwire.codecs.wording import shortened
+from gradwire.harness.runtime.within import NoAnswerError, within
 
 Statement = Mapping[str, str]
 """One rank's settings: name to value in words."""
@@ -36,6 +37,9 @@ is 1.5 times as long as the one before. Python handles signals in between."""
 
 PATIENCE_S = 5.0
 """Seconds that rank 0 stays for the others to read why a call is refused, since it often serves the store."""
+
+SLACK_S = 1.0
+"""Seconds that a call may take longer than its limit before the store counts as gone."""
 
 MOST_NAMED = 3
 """Most differences that a message lists; it gives the number of the others."""
@@ -79,49 +83,66 @@ def origin(peer: int, failures: Mapping[int, Failure]) -> dict[int, Failure]:
 
 class Agreement:
     """The ranks of `group` from one call of `what` on, e.g. `attach()`. All of them call it in the same
-    order; each waits `timeout_s` seconds for the others."""
+    order; each waits `timeout_s` seconds for the others, which may be set anew."""
 
     def __init__(self, group: dist.ProcessGroup, timeout_s: float, what: str) -> None:
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self._shared = _groups.setdefault(group, _OfGroup())
         prefix = f"gradwire/{group.group_name}/{next(self._shared.numbers)}"
         self._store = PrefixStore(prefix, _get_default_store())
-        self._timeout_s, self._what, self._calls = timeout_s, what, count()
+        self.timeout_s, self._what, self._calls = timeout_s, what, count()
 
     def refuse(self, reason: str) -> None:
         """Tells the others that this rank does not take part, instead of `agree`."""
         call = next(self._calls)
-        with contextlib.suppress(ConnectionError):  # a store that is gone: they will notice
-            self._put(f"{call}/{REFUSED}", {"rank": str(self.rank), "reason": reason})
+        with contextlib.suppress(ConnectionError, NoAnswerError):  # a store that is gone: they will notice
+            within(PATIENCE_S + SLACK_S, lambda: self._refuse(call, reason))
+
+    def _refuse(self, call: int, reason: str) -> None:
+        self._put(f"{call}/{REFUSED}", {"rank": str(self.rank), "reason": reason})
         self._leave(call)
 
-    def agree(self, own: Statement, what: str | None = None) -> None:
-        """Returns once all ranks have called this with the same statement.
+    def agree(
+        self, own: Statement, what: str | None = None, last_word: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """Returns once all ranks have called this with the same statement. `last_word` is asked when they
+        have: a reason why this rank does not take part after all.
 
         Raises ValueError on every rank if they differ, and at once if one has refused; TimeoutError naming
         the ranks that did not call it in time; ConnectionError if the store cannot be reached.
         """
         what, call = what or self._what, next(self._calls)
         try:
-            self._agree(call, own, what)
+            within(self.timeout_s + SLACK_S, lambda: self._agree(call, own, what, last_word))
+        except NoAnswerError:
+            raise ConnectionError(
+                f"{what}: the process group's store, through which ranks agree, has not answered within "
+                f"{self.timeout_s:g} s; is the process that serves it, rank 0 as a rule, stopped?"
+            ) from None
         except ValueError:
-            self._leave(call)
+            with contextlib.suppress(NoAnswerError):
+                within(PATIENCE_S + SLACK_S, lambda: self._leave(call))
             raise
 
-    def _agree(self, call: int, own: Statement, what: str) -> None:
-        deadline = time.monotonic() + self._timeout_s
+    def _agree(self, call: int, own: Statement, what: str, last_word: Callable[[], str | None]) -> None:
+        deadline = time.monotonic() + self.timeout_s
         statements = self._exchange(call, SAID, {**own, "call": what}, deadline, what)
         self._forget_before(call)
         difference = differences(statements)
         if difference is not None:
             raise ValueError(f"{what}: ranks disagree: {difference}; give all ranks the same")
-        self._exchange(call, READ, {}, deadline, what)  # nobody has given up meanwhile
+        reason = last_word()
+        last = {} if reason is None else {"rank": str(self.rank), "reason": reason}
+        for told in self._exchange(call, READ, last, deadline, what):  # nobody has given up meanwhile
+            if told:
+                own_words = reason is not None and told["rank"] == str(self.rank)
+                raise ValueError(f"{what}: {reason}") if own_words else _end_told(SAID, told, what)
 
     def _leave(self, call: int) -> None:
         """Ends a refused call on this rank. Rank 0 waits until the others know, at most PATIENCE_S, because
         the store, and with it the reason, may disappear with its process."""
         keys = [f"{call}/{TOLD}/{rank}" for rank in self._others()]
-        end, pause = time.monotonic() + min(self._timeout_s, PATIENCE_S), POLL_S
+        end, pause = time.monotonic() + min(self.timeout_s, PATIENCE_S), POLL_S
         with contextlib.suppress(ConnectionError):
             self._put(f"{call}/{TOLD}/{self.rank}", {})
             while dist.get_rank() == 0 and keys and not self._has(*keys) and time.monotonic() < end:
@@ -131,17 +152,21 @@ class Agreement:
     def fail(self, reason: str, peer: int | None = None) -> None:
         """Records why this rank's synchronization ended, for ranks that lose it; `peer` is the rank that it
         has lost itself."""
-        with contextlib.suppress(RuntimeError):
-            self._store.set(f"{FAILED}/{self.rank}", json.dumps(Failure(reason, peer)))
+        words = json.dumps(Failure(reason, peer))
+        with contextlib.suppress(RuntimeError, NoAnswerError):
+            within(PATIENCE_S, lambda: self._store.set(f"{FAILED}/{self.rank}", words))
 
     def failures(self) -> dict[int, Failure]:
         """What other ranks have recorded with `fail` by now."""
-        found = {}
-        with contextlib.suppress(RuntimeError):
-            for rank in self._others():
-                if self._store.check([f"{FAILED}/{rank}"]):
-                    found[rank] = Failure(*json.loads(self._store.get(f"{FAILED}/{rank}")))
-        return found
+        found = dict[int, Failure]()
+        with contextlib.suppress(RuntimeError, NoAnswerError):
+            within(PATIENCE_S, lambda: self._look_for_failures(found))
+        return dict(found)
+
+    def _look_for_failures(self, found: dict[int, Failure]) -> None:
+        for rank in self._others():
+            if self._store.check([f"{FAILED}/{rank}"]):
+                found[rank] = Failure(*json.loads(self._store.get(f"{FAILED}/{rank}")))
 
     def _others(self) -> list[int]:
         return [rank for rank in range(self.size) if rank != self.rank]
@@ -198,10 +223,11 @@ class Agreement:
         late = f"{what}: {_named(missing)} of {self.size}"
         if phase == READ:
             raise TimeoutError(
-                f"{late} called it and gave no answer within {self._timeout_s:g} s; has it ended?"
+                f"{late} called it and gave no answer within {self.timeout_s:g} s; has it ended?"
             )
         raise TimeoutError(
-            f"{late} did not call it within {self._timeout_s:g} s; call it on every rank, in the same order"
+            f"{late} did not call it within {self.timeout_s:g} s; call it on every rank, in the same order, "
+            "and give timeout_s= more if one is only late"
         )
 
 

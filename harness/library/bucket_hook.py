@@ -12,6 +12,7 @@ from gradwire.harness.comm.world.interface import Collective
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.process_step import ProcessStarted
 from gradwire.harness.library.failures import SynchronizationError, in_words
+from gradwire.harness.library.modes import in_no_mode
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.codec_steps import end_codecs
 from gradwire.harness.parallel.gradient_error import MeasuredBucket
@@ -90,6 +91,7 @@ class BucketHook:
         the first bucket, with that bucket's parameters."""
         self.announced, self.layouts = list(layouts), []
 
+    @in_no_mode
     def hook(self, state: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         """DDP calls this for each bucket, in bucket order; the future holds the mean."""
         try:
@@ -209,6 +211,7 @@ class BucketHook:
         else:
             self._end_pass()
 
+    @in_no_mode
     def _end_pass(self) -> None:
         for started in self._started:
             error = self._rank_step.wait_for(started)

@@ -26,6 +26,8 @@ def explained(agreement: Agreement, error: BaseException) -> str:
     agreement.fail(own, error.peer)
     others = origin(error.peer, agreement.failures())
     said = "; ".join(f"rank {rank} had failed: {each.reason}" for rank, each in sorted(others.items()))
+    if error.is_late and not any(each.peer is None for each in others.values()):
+        own += f"; if a rank was only busy, give timeout_s= more than {agreement.timeout_s:g} s"
     return f"{own} ({said})" if said else own
 
 

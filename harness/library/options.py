@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.describe import called, describe_codec, digest
@@ -19,18 +20,23 @@ from gradwire.codecs.interface import Codec, Layout
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.codecs.wording import did_you_mean
 from gradwire.codecs.wrappers.decisions import with_decisions
+from gradwire.codecs.wrappers.exclude import Exclude
 from gradwire.codecs.wrappers.wrapper import CommonOptions
 from gradwire.harness.comm.nodes import check_divides, local_world
 from gradwire.harness.comm.settings import GRAPHS, ClusterConfig, OverlapConfig
 from gradwire.harness.comm.topology.check import check_schedule
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for
+from gradwire.harness.library.process_group import AGREE_S, check_group, group_timeout_s
 from gradwire.harness.library.reducer import synchronized
 from gradwire.harness.parallel.buckets import plain_name
 from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.synchronize import refused_graphs
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.fields import check_arguments, shown
+
+TENSOR_PARALLEL = "torch.distributed.tensor.parallel.ddp"
+"""Where the hooks of DDP over tensor parallelism come from."""
 
 RENAMED = {"pieces": "segments"}
 """Former names of arguments, which older scripts and states use."""
@@ -48,7 +54,8 @@ class CommonArguments:
 
     seed: int = between(0, 2**31 - 1, 0)  # of all randomness
     segments: int = _as_in(OverlapConfig, "segments")  # per message: one is encoded while another is sent
-    timeout_s: float = _as_in(ClusterConfig, "timeout_s")  # a rank silent for this long counts as lost
+    # a rank silent for this long counts as lost; None: the process group's own timeout
+    timeout_s: float | None = at_least(0.1, None, 604_800)
     rate_mbit: float | None = at_least(1e-3, None, 1e9)  # Mbit/s out of each rank (gloo); None: unlimited
     # consecutive ranks on each node; None: torchrun's on each machine, else all
     ranks_per_node: int | None = _as_in(ClusterConfig, "ranks_per_node")
@@ -89,6 +96,19 @@ def with_nodes(options: Options, size: int) -> Options:
         return options
     whole = size == dist.get_world_size()  # a launcher knows where all ranks are, not those of a part
     return dataclasses.replace(options, ranks_per_node=(local_world(size) if whole else None) or size)
+
+
+def with_timeout(options: Options, group: dist.ProcessGroup, device: torch.device) -> Options:
+    """The options with the `timeout_s` of `group` filled in: then a rank that does something alone, as to
+    evaluate, may take as long as it may with the group's own collectives."""
+    if options.timeout_s is not None:
+        return options
+    return dataclasses.replace(options, timeout_s=group_timeout_s(group, device))
+
+
+def agree_s(options: CommonArguments) -> float:
+    """How long the ranks wait for one another to make the call and to connect."""
+    return options.timeout_s or AGREE_S
 
 
 def num_nodes(options: CommonArguments, size: int) -> int:
@@ -174,6 +194,7 @@ def check_model(model: Any) -> DistributedDataParallel:
     """Returns the model if it can have a codec. Raises ValueError that says what to do otherwise."""
     if not isinstance(model, DistributedDataParallel):
         raise ValueError(_wrong_model(model))
+    check_group(model.process_group, "attach()")
     if getattr(model, "_comm_hooks", ()):
         raise ValueError(
             "attach(): this model already has a communication hook; call detach() on what attach() returned, "
@@ -184,7 +205,14 @@ def check_model(model: Any) -> DistributedDataParallel:
             "attach(): torch._dynamo.config.optimize_ddp='python_reducer' calls no communication hook with "
             "buckets; leave it at its default, True"
         )
+    if any(_is_divided(each) for each in (*model.module._forward_pre_hooks.values(), *model.parameters())):
+        raise ValueError(
+            "attach(): tensor parallelism has divided this model's parameters, and DistributedDataParallel "
+            "replaces such ones in each pass; leave parallelize_module() out, or train it with plain DDP"
+        )
     parameters = synchronized(model)
+    if not parameters:
+        raise ValueError("attach(): no parameter of this model has a gradient; freeze fewer of them")
     theirs = {id(parameter) for parameter in parameters.values()}
     sparse = [
         name
@@ -202,6 +230,11 @@ def check_model(model: Any) -> DistributedDataParallel:
             "and join them in forward by torch.view_as_complex()"
         )
     return model
+
+
+def _is_divided(found: Any) -> bool:
+    """Whether a parameter is a shard, or a forward hook is that by which DDP makes parameters shards."""
+    return isinstance(found, DTensor) or getattr(found, "__module__", "") == TENSOR_PARALLEL
 
 
 def _wrong_model(model: Any) -> str:
@@ -271,13 +304,20 @@ def check_graphs(codec: Codec, device: torch.device, options: AttachOptions) -> 
         raise ValueError(f"graphs='always': {reason}; use graphs='auto'")
 
 
-def _check_backend(options: CommonArguments) -> None:
-    """What the backend's own all-reduce cannot do."""
-    instead = "codec=backend, the backend sends by itself; leave it out or use codec=fp32"
-    if options.rate_mbit is not None:
-        raise ValueError(f"rate_mbit={options.rate_mbit} has no effect on {instead}")
-    if options.segments > 1:
-        raise ValueError(f"segments={options.segments} has no effect on {instead}")
+def _check_backend(codec: Codec, schedule: Schedule, options: CommonArguments) -> None:
+    """Refuses what has no effect on the backend's own all-reduce, where it is not the default."""
+    given: dict[str, Any] = {"rate_mbit": options.rate_mbit, "segments": options.segments}
+    default: dict[str, Any] = {"rate_mbit": None, "segments": 1}
+    if not isinstance(codec, Exclude):  # what is excluded travels over the topology
+        given["topology"], default["topology"] = schedule.name, "ring"
+    if isinstance(options, AttachOptions):  # its buckets follow one another
+        given["buckets"], default["buckets"] = options.buckets, AttachOptions.buckets
+    for name, value in given.items():
+        if value != default[name]:
+            raise ValueError(
+                f"{name}={value} has no effect on codec=backend, the backend sends by itself; leave it "
+                "out or use codec=fp32"
+            )
 
 
 def check_runs(
@@ -290,7 +330,7 @@ def check_runs(
             f"rate_mbit={options.rate_mbit}: only sends between CPUs can be paced; leave it out on GPUs"
         )
     if codec.traits.uses_backend:  # as in a run's configuration
-        _check_backend(options)
+        _check_backend(codec, schedule, options)
     ask = partial(codec.supports, schedule.name, schedule.size)
     reason = codec.supports_stages(1) or ask(Layout.flat(1 << 20, device=device))
     if reason is not None:

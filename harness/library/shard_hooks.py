@@ -17,15 +17,20 @@ from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.agreement import Agreement
 from gradwire.harness.library.decisions import check_replayed
 from gradwire.harness.library.failures import SynchronizationError, in_words
+from gradwire.harness.library.modes import in_no_mode
+from gradwire.harness.library.one_at_a_time import Call, calling
 from gradwire.harness.library.options import (
     ShardOptions,
+    agree_s,
     check_runs,
     make_checked_codec,
     make_checked_schedule,
     make_options,
     num_nodes,
     with_nodes,
+    with_timeout,
 )
+from gradwire.harness.library.process_group import AGREE_S, check_group
 from gradwire.harness.library.serving import check_unused, serve
 from gradwire.harness.library.shard_modules import (
     WHAT,
@@ -43,6 +48,7 @@ from gradwire.harness.parallel.sharded.requirements import codecs_with_scatter
 from gradwire.harness.parallel.sharded.weights import weight_messages
 
 
+@in_no_mode
 def shard_hooks(
     model: Any,
     codec: str | Codec = "all_to_all",
@@ -53,7 +59,7 @@ def shard_hooks(
     weight_group: int = 2048,
     seed: int = 0,
     segments: int = 1,
-    timeout_s: float = 120.0,
+    timeout_s: float | None = None,
     rate_mbit: float | None = None,
     ranks_per_node: int | None = None,
     check_hashes: bool = False,
@@ -87,10 +93,24 @@ def shard_hooks(
         "ranks_per_node": ranks_per_node,
         "check_hashes": check_hashes,
     }
+    with calling(WHAT) as call:
+        return _shard_hooks(model, codec, topology, given, codec_options, call)
+
+
+def _shard_hooks(
+    model: Any,
+    codec: str | Codec,
+    topology: str | Topology,
+    given: dict[str, Any],
+    codec_options: dict[str, Any],
+    call: Call,
+) -> ShardSynchronizer:
     agreement = None
     try:
         options = make_options(ShardOptions, **given)
-        agreement = _agreement(model, options.timeout_s)
+        _check_weights(options)
+        agreement = _agreement(model, agree_s(options))
+        call.check()
         modules = sharded_modules(model, quantized=options.weights != "exact")
         _check_unhooked(modules)
         group, device = modules[0].process_group, modules[0].device
@@ -101,7 +121,7 @@ def shard_hooks(
             raise ValueError(
                 f"{WHAT}: FSDP2 neither gathers nor scatters on one rank; start two or more, or leave it out"
             )
-        options = with_nodes(options, size)
+        options = with_timeout(with_nodes(options, size), group, device)
         nodes = num_nodes(options, size)
         schedule = make_checked_schedule(topology, size, nodes)
         made = made_for(schedule, size, nodes)
@@ -111,27 +131,30 @@ def shard_hooks(
         description = describe(modules, own, made, options)
         check_replayed(own, description)
     except Exception as error:
-        agreement = agreement or _agreement(model, ShardOptions.timeout_s)
+        agreement = agreement or _agreement(model, AGREE_S)
         if agreement is not None:
             agreement.refuse(str(error) or type(error).__name__)
         raise
     assert agreement is not None, "a model that fully_shard() has sharded has a process group"
-    agreement.agree(description)
+    agreement.agree(description, last_word=call.refusal)
+    assert options.timeout_s is not None, "with_timeout() fills it in"
     try:
         world = ProcessWorld(
             Fabric(schedule, num_nodes=nodes, segments=options.segments),
             device,
             group=group,
-            link=None if rate_mbit is None else PacedLink(bytes_per_second(rate_mbit)),
+            link=None if options.rate_mbit is None else PacedLink(bytes_per_second(options.rate_mbit)),
             in_flight=1,
             timeout_s=options.timeout_s,
+            connect_s=agreement.timeout_s,
             trace=own.traits.clock_driven,
         )
     except RuntimeError as error:  # torch's words name neither the rank nor what it was waiting for
         raise SynchronizationError(
             f"rank {agreement.rank}: {WHAT}: the ranks agree, but cannot be connected within "
-            f"{options.timeout_s:g} s: {in_words(error).splitlines()[0]}; has one of them ended?"
+            f"{agreement.timeout_s:g} s: {in_words(error).splitlines()[0]}; has one of them ended?"
         ) from error
+    agreement.timeout_s = options.timeout_s
     settings = ShardedConfig(
         name="sharded",
         weights=options.weights,
@@ -156,8 +179,22 @@ def _agreement(model: Any, timeout_s: float) -> Agreement | None:
     if not dist.is_initialized():
         return None
     group = first_process_group(model) or dist.group.WORLD
+    try:
+        check_group(group, WHAT)
+    except ValueError:  # `sharded_modules` says so
+        return None
     assert group is not None
     return Agreement(group, timeout_s, WHAT)
+
+
+def _check_weights(options: ShardOptions) -> None:
+    """Raises ValueError for settings of quantized weights where they are exact."""
+    for name in ("weight_bits", "weight_group"):
+        value = getattr(options, name)
+        if options.weights == "exact" and value != getattr(ShardOptions, name):
+            raise ValueError(
+                f"{WHAT}: {name}={value} has no effect on weights=exact; leave it out, or choose qw or qwd"
+            )
 
 
 def _check_unhooked(modules: list[ShardedModule]) -> None:

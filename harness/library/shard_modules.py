@@ -16,6 +16,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
 from gradwire.codecs.describe import digest
+from gradwire.harness.library.process_group import check_group
 from gradwire.harness.runtime.fields import shown
 
 WHAT = "shard_hooks()"
@@ -148,6 +149,8 @@ def sharded_modules(model: Any, *, quantized: bool) -> list[ShardedModule]:
             "DistributedDataParallel"
         )
     found = [ShardedModule(each.name, number, each.module, each.root) for number, each in enumerate(made)]
+    for each in found:
+        check_group(each.process_group, WHAT)
     groups = {tuple(dist.get_process_group_ranks(each.process_group)) for each in found}
     if len(groups) > 1:
         raise ValueError(f"{WHAT}: modules are sharded over different ranks; shard all over the same mesh")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from gradwire.harness.comm.world.interface import Collective
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.agreement import Agreement, Statement
 from gradwire.harness.library.failures import again, bare, explained
+from gradwire.harness.library.modes import in_no_mode
 from gradwire.harness.library.shard_modules import ShardedModule
 from gradwire.harness.library.shard_state import SavedShards
 from gradwire.harness.library.shard_step import ShardStep
@@ -48,6 +49,12 @@ class ShardSynchronizer:
             for each in step.modules
         ]
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a ShardSynchronizer cannot be pickled or copied, it holds connections; save its state_dict(), "
+            "and load that into what a new shard_hooks() returns"
+        )
+
     @property
     def attached(self) -> bool:
         """Whether weights and gradients still go through the codecs."""
@@ -68,6 +75,7 @@ class ShardSynchronizer:
         """What the codec has decided for the latest step, the same on all ranks: see `Synchronizer`."""
         return decision_of(self.codec)
 
+    @in_no_mode
     def skip_step(self) -> None:
         """Says that the last backward pass's gradients are not used: a codec with state takes back what it
         has learned from them. Call it on all ranks, before the next pass and before `state_dict()`.
@@ -85,6 +93,7 @@ class ShardSynchronizer:
             raise
         self._step.end_step(skipped=True)
 
+    @in_no_mode
     def state_dict(self) -> dict[str, Tensor]:
         """Returns everything this rank needs to resume exactly, beside its own part of the model's and the
         optimizer's states: CPU tensors, keyed by strings.
@@ -104,6 +113,7 @@ class ShardSynchronizer:
         saved = SavedShards(step.step, self.codec.state_dict(), weights, sent)
         return saved.pack(rank, self._description)
 
+    @in_no_mode
     def load_state_dict(
         self, state: Mapping[str, Tensor] | Callable[[], Mapping[str, Tensor]], *, strict: bool = True
     ) -> None:
@@ -149,6 +159,7 @@ class ShardSynchronizer:
             self.codec.load_state_dict(before)
             raise
 
+    @in_no_mode
     def detach(self) -> None:
         """Gives the modules back the communication that they had. Does nothing a second time."""
         try:

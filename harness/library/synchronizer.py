@@ -8,7 +8,7 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from gradwire.harness.library.agreement import Agreement, Statement
 from gradwire.harness.library.bucket_hook import BucketHook
 from gradwire.harness.library.decisions import DecisionRecord
 from gradwire.harness.library.failures import SynchronizationError, again, bare, explained
+from gradwire.harness.library.modes import in_no_mode
 from gradwire.harness.library.reducer import Buckets
 from gradwire.harness.library.saved import SavedState
 from gradwire.harness.parallel.buckets import parameter_names
@@ -70,6 +71,12 @@ class Synchronizer:
         model.register_comm_hook(None, self._hook.hook)
         self._reduced = tuple(reducer.synchronized(model))
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Synchronizer cannot be pickled or copied, it holds connections; save its state_dict(), and "
+            "load that into what a new attach() returns"
+        )
+
     @property
     def attached(self) -> bool:
         """Whether gradients still go through the codec."""
@@ -98,6 +105,7 @@ class Synchronizer:
         None before the first one, and for gradients that are zero or not finite."""
         return self._vnmse
 
+    @in_no_mode
     def measure_vnmse(self) -> None:
         """Measures the next synchronized step: `vnmse` holds its error once its backward pass is over.
 
@@ -108,6 +116,7 @@ class Synchronizer:
         self._agreement.agree({"step": str(self.step)}, "measure_vnmse()")
         self._hook.measured = True
 
+    @in_no_mode
     def skip_step(self) -> None:
         """Says that the last backward pass's gradients are not used: a codec with state takes back what it
         has learned from them. Call it on all ranks, before the next pass and before `state_dict()`; it checks
@@ -127,6 +136,7 @@ class Synchronizer:
             raise
         self._hook.end_step(skipped=True)
 
+    @in_no_mode
     def record_decisions(self, path: str | PathLike[str]) -> None:
         """Has rank 0 write what the codec decides to `path`, one line for each step, from now on until
         `detach()`. `attach(…, decisions=path)` replays it.
@@ -150,6 +160,7 @@ class Synchronizer:
         if record is not None:
             self._record, self._hook.on_decision = record, record.add
 
+    @in_no_mode
     def state_dict(self) -> dict[str, Tensor]:
         """Returns everything this rank needs to resume exactly: CPU tensors for `torch.save` or safetensors,
         keyed by strings.
@@ -174,6 +185,7 @@ class Synchronizer:
         own = self.codec.state_dict()
         return SavedState(self.step, self._description, upcoming, last, own).pack(self.world.rank)
 
+    @in_no_mode
     def load_state_dict(
         self, state: Mapping[str, Tensor] | Callable[[], Mapping[str, Tensor]], *, strict: bool = True
     ) -> None:
@@ -250,6 +262,7 @@ class Synchronizer:
             return tuple(layout.names for layout in self._hook.layouts)
         return self._last
 
+    @in_no_mode
     def detach(self) -> None:
         """Returns the model to plain DistributedDataParallel: no hook, and buckets that the next backward
         pass settles. Ends the threads. Does nothing a second time.

@@ -17,7 +17,7 @@ from real_rounds import train_rank_for_real
 from torch import Tensor
 
 from gradwire.codecs.hop_codec import ReportsLosses
-from gradwire.codecs.interface import Codec
+from gradwire.codecs.interface import GRADIENT_DTYPES, Codec
 from gradwire.codecs.plugins import allowed, load
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.codecs.traits import LARGEST_MAGNITUDE, Traits
@@ -162,12 +162,23 @@ def test_tiny_buckets(codec: str, options: dict[str, Any], numel: int) -> None:
 
 
 @every_codec
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.float8_e5m2, torch.int32]
+)
 def test_the_result_has_the_gradients_dtype(codec: str, options: dict[str, Any], dtype: torch.dtype) -> None:
+    """And it is as near to the mean as declared and this dtype can be, or the dtype is refused."""
     layout = layout_of({"a": (30, 40), "b": (100,)}, dtype)
-    mean = Cluster(2, "ring", codec, **options).one(gradients(layout, 2), layout)
+    cluster = Cluster(2, "ring", codec, **options)
+    reasons = [cluster.codecs[0].supports(topology, 2, layout) for topology in TOPOLOGY_NAMES]
+    if dtype not in GRADIENT_DTYPES:  # other than ours may take more
+        assert codec not in OWN or None not in reasons
+        assert codec not in OWN or any(str(reason).endswith(f"got {dtype}") for reason in reasons)
+        return
+    xs = gradients(layout, 2)
+    mean = cluster.one(xs, layout)
     assert mean.dtype == dtype
     assert mean.shape == (layout.numel,)
+    assert vnmse(mean, xs) < cluster.codecs[0].traits.worst_vnmse + torch.finfo(dtype).eps ** 2
 
 
 @every_codec

@@ -173,7 +173,7 @@ def test_it_is_made_by_name() -> None:
     assert (codec.name, codec.widths, codec.bits, codec.traits.stateful) == ("uniform", [3], None, False)
     integers = Layout(("a",), ((4,),), (0,), 4, dtype=torch.int32)
     assert codec.supports("ring", 2, integers) == (
-        "codec=uniform compresses float32, bfloat16 and float16 gradients, got torch.int32"
+        "codec=uniform takes float32, bfloat16 and float16 gradients, got torch.int32"
     )
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import torch.distributed as dist
 from torch import Tensor
 
+from gradwire.harness.comm.transport.at_exit import end_at_exit
+
 
 @dataclass
 class PacedLink:
@@ -48,6 +50,7 @@ class Pacer:
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pacer", daemon=True)
         self._thread.start()
+        end_at_exit(self)
 
     def send(
         self, group: dist.ProcessGroup, peer: int, buffer: Tensor, tag: int
@@ -73,6 +76,12 @@ class Pacer:
 
     def close(self) -> None:
         """Ends the thread without waiting for a slow link: messages still queued have been given up."""
+        self.ask_to_end()
+        self.join()
+
+    def ask_to_end(self) -> None:
         self._closed.set()
         self._departures.put(None)
-        self._thread.join()
+
+    def join(self, seconds: float | None = None) -> None:
+        self._thread.join(seconds)

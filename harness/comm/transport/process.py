@@ -10,33 +10,54 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from gradwire.harness.comm.settings import MOST_COMMUNICATORS
 from gradwire.harness.comm.transport.channel import Channel, Handle, TaggedMessage, Traffic
 from gradwire.harness.comm.transport.pacer import Pacer
+from gradwire.harness.runtime.within import NoAnswerError, within
 from gradwire.harness.timing.trace.log import TaskLog
 from gradwire.harness.timing.trace.step import BACKEND, MEASURE
 
 Result = TypeVar("Result")
 
+CPU = torch.device("cpu")
 
-def private_group(group: dist.ProcessGroup | None, backend: str, timeout: timedelta) -> dist.ProcessGroup:
+SLACK_S = 1.0
+"""Seconds that connecting may take beyond its limit: gloo keeps the limit itself while the store answers."""
+
+
+def private_group(
+    group: dist.ProcessGroup | None, backend: str, timeout: timedelta, *, connect: timedelta
+) -> dist.ProcessGroup:
     """Makes a group of the same ranks for our messages alone; only its members take part.
 
-    gloo connects rank by rank: a rank that returned early and left would cut off those still connecting, so
-    all wait for all. NCCL connects with its first message.
+    gloo connects rank by rank, within `connect`: a rank that returned early and left would cut off those
+    still connecting, so all wait for all. NCCL connects with its first message.
     """
     members = list(range(dist.get_world_size())) if group is None else dist.get_process_group_ranks(group)
     part = len(members) < dist.get_world_size()
-    made: dist.ProcessGroup = dist.new_group(
-        members, timeout=timeout, backend=backend, use_local_synchronization=part
-    )
-    if backend == "gloo":
-        dist.barrier(made)
+    make = partial(dist.new_group, members, backend=backend, use_local_synchronization=part)
+    if backend != "gloo":
+        made: dist.ProcessGroup = make(timeout=timeout)
+        return made
+
+    def connected() -> dist.ProcessGroup:
+        found: dist.ProcessGroup = make(timeout=connect)
+        dist.barrier(found)
+        return found
+
+    try:
+        made = within(connect.total_seconds() + SLACK_S, connected)
+    except NoAnswerError as error:  # the store that ranks find each other by says nothing
+        raise RuntimeError(str(error)) from None
+    if timeout != connect:
+        made._get_backend(CPU)._set_default_timeout(timeout)
     return made
 
 
@@ -55,6 +76,8 @@ class PeerError(RuntimeError):
         reason = first_line.split("] ")[-1].split(". This is typically")[0]  # without gloo's file and advice
         super().__init__(f"rank {rank} lost rank {peer}: {reason}")
         self.rank, self.peer = rank, peer
+        self.is_late = isinstance(cause, TimeoutError) or "imed out" in first_line
+        """Whether it did not come in time, rather than that the connection broke."""
 
 
 class ProcessHandle(Handle):

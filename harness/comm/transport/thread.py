@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from gradwire.harness.comm.transport.at_exit import end_at_exit
 from gradwire.harness.comm.transport.channel import CollectiveTask
 from gradwire.harness.comm.transport.process import ProcessHandle
 from gradwire.harness.comm.transport.replay import ReplayTask
@@ -71,6 +72,7 @@ class CommunicationThread:
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="communication", daemon=True)
         self._thread.start()
+        end_at_exit(self)
 
     def submit(self, task: Task) -> None:
         """Queues a task; on CUDA it sees what the calling thread's current stream has done so far."""
@@ -84,8 +86,16 @@ class CommunicationThread:
 
     def close(self) -> None:
         """Finishes what is queued and ends the thread."""
+        self.ask_to_end()
+        self.join()
+
+    def ask_to_end(self) -> None:
+        """Has the thread end once it has finished what is queued."""
         self._tasks.put(None)
-        self._thread.join()
+
+    def join(self, seconds: float | None = None) -> None:
+        """Waits until the thread has ended, for so many seconds at most."""
+        self._thread.join(seconds)
 
     def _run(self) -> None:
         stream = contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)

@@ -40,8 +40,9 @@ Line = tuple[str, int]
 class ProcessWorld:
     """This process's rank among those of `group`, with a process group and threads of its own.
 
-    `link` paces what is sent (gloo only). Up to `in_flight` collectives run at once (on NCCL as many as there
-    are `communicators`), without `overlap` only while the rank waits. `spans` records what happened
+    A rank that is silent for `timeout_s` is lost; connecting takes no longer than `connect_s`, by default as
+    long. `link` paces what is sent (gloo only). Up to `in_flight` collectives run at once (on NCCL as many as
+    there are `communicators`), without `overlap` only while the rank waits. `spans` records what happened
     when, `trace` every message. Both grow until they are taken out, so whoever asks for them drains them step
     by step. `replays` keeps the rounds that are captured and replayed: none while spans or traces are kept,
     because nobody sees what happens within a replay.
@@ -56,6 +57,7 @@ class ProcessWorld:
         link: PacedLink | None = None,
         in_flight: int = 2,
         timeout_s: float = 120.0,
+        connect_s: float | None = None,
         overlap: bool = True,
         spans: bool = False,
         trace: bool = False,
@@ -70,7 +72,10 @@ class ProcessWorld:
         self._batched = device.type == "cuda"
         num_threads = in_flight if not self._batched else communicators(in_flight)
         backend, num_groups = ("nccl", num_threads) if self._batched else ("gloo", 1)
-        self._groups = [private_group(group, backend, self._timeout) for _ in range(num_groups)]
+        connect = timedelta(seconds=min(timeout_s, connect_s or timeout_s))
+        self._groups = [
+            private_group(group, backend, self._timeout, connect=connect) for _ in range(num_groups)
+        ]
         self._pacer = self._make_pacer(link, timeout_s)
         self._turn = Turn()
         recorder = self.recorders[rank]
