@@ -19,6 +19,9 @@ def main() -> None:
         from gradwire.__main__ import main as command
     except ModuleNotFoundError as error:
         sys.exit(f"error: {error.name} is not installed in {sys.executable}; run `make` and use its Python")
+    except KeyboardInterrupt:  # the imports take seconds
+        print("error: interrupted", file=sys.stderr)
+        sys.exit(130)
     command()
 
 

@@ -17,10 +17,14 @@ def main() -> None:
         del sys.path[0]
     sys.path.append(str(package / "harness" / "sweeper"))
     try:
-        from gradwire.harness.tasks.front import start
-    except ModuleNotFoundError as error:
-        sys.exit(f"error: {error}")
-    start()
+        try:
+            from gradwire.harness.tasks.front import start
+        except ModuleNotFoundError as error:
+            sys.exit(f"error: {error}")
+        start()
+    except KeyboardInterrupt as interrupt:  # while it imports, or where nobody else has seen to it
+        print(f"error: {str(interrupt) or 'interrupted'}", file=sys.stderr, flush=True)
+        sys.exit(128 + getattr(interrupt, "number", 2))
 
 
 if __name__ == "__main__":

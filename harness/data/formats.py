@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from gradwire.harness.data.chat import ChatFormat
 from gradwire.harness.data.compression import CORRUPT, OPENERS, open_text
 from gradwire.harness.data.plain_text import split_text
-from gradwire.harness.data.records import UnreadableFileError, field_of_text, no_text_field, record_text
+from gradwire.harness.data.records import UnreadableFileError, field_of_text, no_text_field, record_texts
 from gradwire.harness.files.reading import UnusableFileError, amount
 from gradwire.harness.files.streams import TEXT_RATIO, most_unfolded
 
@@ -173,7 +173,7 @@ def _read_parquet(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str
             raise no_text_field(names, text_field)
         return [wanted]
 
-    yield from (record_text(record, text_field, chat) for record in _parquet_records(path, chosen))
+    yield from record_texts(_parquet_records(path, chosen), text_field, chat)
 
 
 def _parquet_records(path: Path, chosen: Callable[[Sequence[str]], list[str]]) -> Iterator[Mapping[str, Any]]:
@@ -210,7 +210,7 @@ def _check_unfolding(metadata: Any, wanted: str) -> None:
 
 def _read_lines_of_json(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
     with open_text(path) as handle:
-        yield from (record_text(record, text_field, chat) for record in _json_lines(handle))
+        yield from record_texts(_json_lines(handle), text_field, chat)
 
 
 def _json_lines(lines: Iterable[str]) -> Iterator[Any]:
@@ -227,7 +227,7 @@ def _json_lines(lines: Iterable[str]) -> Iterator[Any]:
 def _read_json(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
     """Reads one JSON list of records, or one record per line although the name says .json."""
     with open_text(path) as handle:
-        yield from (record_text(record, text_field, chat) for record in _json_records(handle))
+        yield from record_texts(_json_records(handle), text_field, chat)
 
 
 def _json_records(handle: TextIO) -> Iterator[Any]:

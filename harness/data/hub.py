@@ -20,7 +20,7 @@ from gradwire.harness.data.records import (
     encodable,
     field_of_text,
     no_text_field,
-    record_text,
+    record_texts,
 )
 from gradwire.harness.data.text import describe_files, files_below, unsearchable
 
@@ -127,11 +127,15 @@ class HubCorpus:
 
     def _rows(self, builder: Any, split: str) -> Iterator[str]:
         """The text of every row of a split."""
-        for batch in self._batches(builder, split):
-            wanted = field_of_text(batch, self.text_field)
-            if wanted is None:
-                raise no_text_field(batch, self.text_field)
-            yield from (record_text({wanted: value}, wanted, self.chat) for value in batch[wanted])
+
+        def wanted_column() -> Iterator[object]:
+            for batch in self._batches(builder, split):
+                wanted = field_of_text(batch, self.text_field)
+                if wanted is None:
+                    raise no_text_field(batch, self.text_field)
+                yield from (value if isinstance(value, str) else {wanted: value} for value in batch[wanted])
+
+        yield from record_texts(wanted_column(), self.text_field, self.chat)
 
     def _dataset(self, builder: Any, split: str, undecoded: str | None = None) -> Any:
         found = self._whole(builder, split)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from gradwire.harness.data.chat import ChatFormat
 
@@ -12,26 +11,56 @@ class UnreadableFileError(ValueError):
     """Data without usable text; the message says why and what to do."""
 
 
-def record_text(record: object, text_field: str, chat: ChatFormat) -> str:
-    """Returns a string itself, a record's text field, or its conversation (in that field, else in
-    `messages`).
+def record_texts(records: Iterable[object], text_field: str, chat: ChatFormat) -> Iterator[str]:
+    """Yields the text of each record: a string itself, a record's text field, or its conversation (in that
+    field, else in `messages`). A null is empty, as an empty field of a table is.
 
-    Raises UnreadableFileError if a record has none of these, or if a message is malformed.
+    Raises UnreadableFileError, which names the record, if one has none of these or a message is malformed.
     """
+    for number, record in enumerate(records, start=1):
+        yield _text(record, number, text_field, chat)
+
+
+def _text(record: object, number: int, text_field: str, chat: ChatFormat) -> str:
     if isinstance(record, str):
         return record
-    fields: Mapping[str, Any] = record if isinstance(record, Mapping) else {}
-    if isinstance(fields.get(text_field), str):
-        return str(fields[text_field])
-    messages = fields[wanted] if (wanted := field_of_text(fields, text_field)) else None
-    if not isinstance(messages, list):
-        raise no_text_field(fields, text_field)
-    for message in messages:
+    if not isinstance(record, Mapping):
+        raise UnreadableFileError(
+            f"record {number} is {_kind(record)}, neither text nor a record with fields; leave it out"
+        )
+    field = field_of_text(record, text_field)
+    if field is None:
+        raise no_text_field(record, text_field, number)
+    value = record[field]
+    if value is None:
+        return ""
+    if isinstance(value, str) and field == text_field:
+        return value
+    if not isinstance(value, list):
+        remedy = "set" if isinstance(value, str) else "correct it, or set"
+        raise UnreadableFileError(
+            f"record {number}: '{field}' is {_kind(value)}, not "
+            f"{'text' if field == text_field else 'a conversation'}; {remedy} dataset.text_field="
+        )
+    for message in value:
         if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
-            raise UnreadableFileError("a message lacks 'role' or 'content'; add them")
+            raise UnreadableFileError(f"record {number}: a message lacks 'role' or 'content'; add them")
         if not isinstance(message["content"], str):
-            raise UnreadableFileError("a message's 'content' is not text; leave that conversation out")
-    return chat(messages)
+            kind = _kind(message["content"])
+            raise UnreadableFileError(
+                f"record {number}: a message's 'content' is {kind}, not text; leave that conversation out"
+            )
+    return chat(value)
+
+
+def _kind(value: object) -> str:
+    """What a value of JSON or of a parquet file is, in words."""
+    if value is None:
+        return "null"
+    for kind, name in ((bool, "true or false"), ((int, float), "a number"), (str, "text"), (list, "a list")):
+        if isinstance(value, kind):
+            return name
+    return "an object" if isinstance(value, Mapping) else f"a {type(value).__name__}"
 
 
 def field_of_text(names: Iterable[str], text_field: str) -> str | None:
@@ -39,11 +68,12 @@ def field_of_text(names: Iterable[str], text_field: str) -> str | None:
     return next((name for name in (text_field, "messages") if name in names), None)
 
 
-def no_text_field(names: Iterable[str], text_field: str) -> UnreadableFileError:
-    """The error for records with these fields."""
+def no_text_field(names: Iterable[str], text_field: str, record: int = 1) -> UnreadableFileError:
+    """The error for a table with these fields, or for the `record` of this number."""
     wanted = "'messages'" if text_field == "messages" else f"'{text_field}' (text) or 'messages'"
     found = ", ".join(map(str, names))[:120] or "nothing"
-    return UnreadableFileError(f"has no field {wanted} but {found}; set dataset.text_field=")
+    what = f"record {record} " if record > 1 else ""  # the first one stands for all
+    return UnreadableFileError(f"{what}has no field {wanted} but {found}; set dataset.text_field=")
 
 
 def encodable(text: str) -> str:

@@ -21,6 +21,7 @@ from gradwire.harness.launch.stop import SIGNALS, StopRequest, Terminated, stop_
 from gradwire.harness.launch.verdict import describe
 from gradwire.harness.record.directory import mark_failed
 from gradwire.harness.record.settings import RecordedConfig
+from gradwire.harness.runtime.output import guard_output
 
 MOST_LEFT_BEHIND = 1 << 30
 """Bytes by which the process may be larger after a cell than before its first one."""
@@ -165,6 +166,7 @@ def _interrupts_passed_on(pid: Callable[[], int | None]) -> Iterator[list[int]]:
 def _serve(target: Run, connection: Connection, parent: int) -> None:
     """What the process does: takes cells until the sweep has no more."""
     die_with_parent(parent)
+    guard_output(tells=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(INTERRUPT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, INTERRUPT, *SIGNALS})

@@ -30,6 +30,7 @@ from gradwire.harness.record.directory import (
     mark_failed,
 )
 from gradwire.harness.record.writer import remove_temporary_files
+from gradwire.harness.runtime.errors import found_late
 from gradwire.harness.tracking import tracked
 from gradwire.harness.trainer.parts import prepare
 from gradwire.harness.trainer.settings import RunConfig
@@ -153,7 +154,7 @@ def raise_if_stopped(directory: Path, stop: StopRequest, finished: bool) -> None
     """Raises Terminated if a stop was requested: it ends a sweep even when this run has just finished."""
     if finished and stop.number is None:
         return
-    number = stop.number or signal.SIGTERM  # another rank's
+    number = stop.number or stop.number_of_ranks or signal.SIGTERM
     saved = next(iter(checkpoints(directory)), None)
     end = "as it finished" if finished else f"saved in {saved}; the same command resumes"
     raise Terminated(number, f"stopped by {signal.Signals(number).name}, {end}")
@@ -214,6 +215,7 @@ def _after_interrupt(directory: Path) -> str:
 
 def _record_failure(directory: Path, error: BaseException, reason: str) -> None:
     """Writes the failure to `FAILED` and to the attempt in `run.json`."""
+    found_late(error)
     mark_failed(directory, reason)
     if isinstance(error, WorkerError):
         step = error.step if error.step >= 0 else None

@@ -30,6 +30,7 @@ from gradwire.harness.launch.verdict import (
     write_stacks,
 )
 from gradwire.harness.runtime.heartbeat import beat_in, share_beats
+from gradwire.harness.runtime.output import guard_output
 
 GRACE_S = 5.0
 """How long the verdict waits for reports of ranks that fail because another one did; stopped ranks are not
@@ -79,10 +80,10 @@ def run_processes(
     """Runs `target(*arguments, rank)` in `size` new processes until all have ended.
 
     `folder` takes the reports of failed ranks with their tracebacks, and the stacks of ranks that hung. A
-    signal noted by `stop` is passed on to the ranks, which note it too. The ranks are also ended when
-    something goes wrong in their `surroundings`, which are examined whenever ranks fail, and after `hang_s`
-    seconds without a heartbeat from any running rank. `name` says what a rank is called. Raises WorkerError.
-    Whatever happens, Ctrl-C included, no child keeps running.
+    signal noted by `stop` is passed on to the ranks, which note it too; one that somebody else has sent them
+    is noted as theirs. The ranks are also ended when something goes wrong in their `surroundings`, which are
+    examined whenever ranks fail, and after `hang_s` seconds without a heartbeat from any running rank. `name`
+    says what a rank is called. Raises WorkerError. Whatever happens, Ctrl-C included, no child keeps running.
 
     Once rank 0 has said that everything is complete, nothing is a failure any more: processes that do not end
     are killed. Returns what went wrong with which rank after that, empty if nothing did.
@@ -106,6 +107,7 @@ def run_processes(
         return _Watch(workers, folder, surroundings, Patience(beats, hang_s), name).until_all_have_ended()
     finally:
         if stop is not None:
+            stop.number_of_ranks = next((beat.asked for beat in beats() if beat.asked), None)
             stop.pass_on = None
         started = [worker for worker in workers if worker.pid is not None]
         for worker in started:
@@ -128,6 +130,7 @@ def _child(
     launched: float,
 ) -> None:
     die_with_parent(parent)
+    guard_output(tells=False)
     beat_in(Path(folder) / BEATS, rank, launched)
     stacks.answer_requests(Path(folder), rank)
     try:

@@ -28,6 +28,9 @@ STATES = {
 }
 """States in /proc/<pid>/stat in which a process cannot make progress, whatever its code does."""
 
+STOPPED = (STATES["T"], STATES["t"])
+"""Those that a signal or a debugger has caused, and only a signal or the debugger ends."""
+
 
 def answer_requests(folder: Path, rank: int) -> None:
     """Makes this process write its stacks to `folder` whenever `SIGNAL` comes, and unblocks the signal."""
@@ -46,7 +49,7 @@ def state(pid: int) -> str:
 
 def is_stopped(pid: int) -> bool:
     """Whether a process is stopped by a signal or a debugger, so that it answers nothing."""
-    return state(pid) in (STATES["T"], STATES["t"])
+    return state(pid) in STOPPED
 
 
 def dumped_stacks(pids: Mapping[int, int], folder: Path) -> dict[int, str]:
@@ -54,9 +57,7 @@ def dumped_stacks(pids: Mapping[int, int], folder: Path) -> dict[int, str]:
     them."""
     before = {rank: _size(folder, rank) for rank in pids}
     states = {rank: state(pid) for rank, pid in pids.items()}
-    asked = [
-        rank for rank in pids if before[rank] is not None and states[rank] not in (STATES["T"], STATES["t"])
-    ]
+    asked = [rank for rank in pids if before[rank] is not None and states[rank] not in STOPPED]
     for rank in asked:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pids[rank], SIGNAL)

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+from gradwire.harness.runtime.heartbeat import tell_asked
+
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 
 ECHO_S = 3.0
@@ -35,6 +37,8 @@ class StopRequest:
         self.number: int | None = None
         self.pass_on: Callable[[int], None] | None = None
         """Called with the signal's number when it comes."""
+        self.number_of_ranks: int | None = None
+        """The signal by which ranks were asked, whom somebody else than this process has told."""
         self._noted_at = 0.0
 
     def __call__(self) -> bool:
@@ -80,8 +84,12 @@ def stop_requests(at_once: bool = False) -> Iterator[StopRequest]:
 
 
 def stop_requests_of_rank() -> StopRequest:
-    """Collects the requests to this rank's process from now on; the process was started with them blocked."""
+    """Collects the requests to this rank's process from now on; the process was started with them blocked.
+
+    The process that watches the ranks learns which signal it was.
+    """
     request = StopRequest()
+    request.pass_on = tell_asked
     for number in SIGNALS:
         signal.signal(number, request.note)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

@@ -64,9 +64,18 @@ def run_torchrun_rank(config: RunConfig, directory: Path) -> None:
             with _tracked_by_rank_0(config, shared, rank), _rank_failure_recorded(shared, rank):
                 with watchdog(config.cluster.hang_s, rank, shared):
                     finished = train(config, shared, device, rank == 0, claim.checkpoint, stop)
+                    if not finished:
+                        stop.number_of_ranks = _agreed_signal(stop.number)
                 raise_if_stopped(shared, stop, finished)
     finally:
         dist.destroy_process_group()
+
+
+def _agreed_signal(number: int | None) -> int | None:
+    """The signal that some rank got, the same on all ranks, which end after the same step."""
+    told: list[int | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(told, number)
+    return next(filter(None, told), None)
 
 
 def _check_nodes(config: RunConfig) -> None:

@@ -2,8 +2,9 @@
 
 When one rank is lost, the others fail a moment later, and their errors name the peer they lost. The cause is,
 in this order: a rank killed by a signal, one that ended without a report, one in whose surroundings something
-is wrong, one whose error blames nobody, one that is silent while the others time out on it. If no rank fails
-and none makes progress, the cause is the stopped ranks, or all of them if none is stopped.
+is wrong, one whose error a user has to fix, one that is stopped while others fail, one whose error blames
+nobody, one that is silent while the others time out on it. If no rank fails and none makes progress, the
+cause is the stopped ranks, or all of them if none is stopped.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 from gradwire.harness.files.reading import read_text
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.launch.stacks import STOPPED
 from gradwire.harness.record.attempts import RankEnd
 from gradwire.harness.runtime.heartbeat import Heartbeat
 
@@ -97,10 +99,11 @@ def write_report(folder: Path, rank: int, error: BaseException) -> None:
     """Writes `rank<rank>.json` to `folder` whole or not at all, because the writer may be killed at any
     moment."""
     peer = blamed_peer(error)
+    waited = any(getattr(link, "waited", False) for link in _chain(error))
     report = {
         "text": describe(error),
         "peer": peer,
-        "waited": peer is not None or "timed out" in str(error).lower(),
+        "waited": peer is not None or waited or "timed out" in str(error).lower(),
         "final": getattr(error, "final", isinstance(error, ValueError)),
         "missed": getattr(error, "missed", "no answer within cluster.timeout_s"),
         "traceback": "".join(traceback.format_exception(error)),
@@ -176,6 +179,10 @@ def verdict(
         return Verdict(text + consequence, Cause.OUTSIDE, tuple(map(RankEnd, troubles)))
     cause = next((report for report in reports if not report.waited), None)
     silent = [rank for rank, code in codes.items() if code is None]
+    stopped = [rank for rank in silent if (states or {}).get(rank) in STOPPED]
+    if stopped and not any(report.final for report in reports):  # whatever the others made of it
+        waited = next((report for report in reports if report.waited), reports[0])
+        return _silence(stopped, waited, states or {}, name)
     if cause is None and silent:
         blamed = {report.peer for report in reports}
         return _silence([rank for rank in silent if rank in blamed] or silent, reports[0], states or {}, name)
@@ -188,7 +195,8 @@ def verdict(
 def _silence(ranks: Sequence[int], report: Report, states: Mapping[int, str], name: Name) -> Verdict:
     """The ranks that the others have waited for in vain."""
     why = "".join(f", {name(rank)} is {states[rank]}" for rank in ranks if states.get(rank))
-    text = f"{_names(ranks, name)} hung: {report.missed}{why} ({report.text})"
+    missed = report.missed if report.waited else f"no answer when {name(report.rank)} failed"
+    text = f"{_names(ranks, name)} hung: {missed}{why} ({report.text})"
     return Verdict(text, Cause.OUTSIDE, tuple(map(RankEnd, ranks)))
 
 

@@ -17,6 +17,7 @@ from torch._C._distributed_c10d import FileStore, HashStore
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.harness.checkpoint.folder import CheckpointReader
 from gradwire.harness.comm.settings import ClusterConfig
+from gradwire.harness.comm.transport.process import connecting
 from gradwire.harness.launch.patience import START_S
 from gradwire.harness.launch.stop import stop_requests_of_rank
 from gradwire.harness.network.settings import NetworkConfig
@@ -146,12 +147,13 @@ def join_process_group(cluster: ClusterConfig, **place: Any) -> None:
     """Calls `dist.init_process_group(**place)` and waits until all ranks are connected.
 
     gloo connects rank by rank. A rank that has nothing to do, or fails at once, would leave while others
-    still connect, and they would report the error instead.
+    still connect, and they would report the error instead. Raises NotConnectedError if one is late or gone.
     """
     timeout = timedelta(seconds=cluster.timeout_s)
-    dist.init_process_group(cluster.backend, timeout=timeout, **place)
-    if cluster.backend == "gloo":
-        dist.barrier()
+    with connecting(timeout):
+        dist.init_process_group(cluster.backend, timeout=timeout, **place)
+        if cluster.backend == "gloo":
+            dist.barrier()
 
 
 def _enter_network(cluster: ClusterConfig, network: NetworkConfig, entrance: Entrance | None) -> None:

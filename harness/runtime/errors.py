@@ -14,6 +14,8 @@ __all__ = ["ConfigError", "closest", "did_you_mean", "refuse", "refused_as_confi
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
+PACKAGE = "gradwire"
+
 LONGEST = 300
 """Most characters of a refusal."""
 
@@ -41,6 +43,26 @@ def refused_as_config_error(
         return function(*args, **kwargs)
     except ValueError as error:
         raise ConfigError(str(error)) from None
+
+
+def found_late(error: BaseException) -> None:
+    """Marks an error that ended what had begun: it is no refusal, even if it is one that a user can fix."""
+    error.__dict__["found_late"] = True
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether an error says what a user can fix, in this program's words, before anything has begun."""
+    return isinstance(error, ValueError) and is_own(error) and not getattr(error, "found_late", False)
+
+
+def is_own(error: BaseException) -> bool:
+    """Whether this program has raised an error, and not a library that it calls."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    raised_in = "" if traceback is None else str(traceback.tb_frame.f_globals.get("__name__"))
+    known = type(error) is ValueError and raised_in.split(".")[0] in ("", PACKAGE)
+    return known or any(each.__module__.split(".")[0] == PACKAGE for each in type(error).__mro__)
 
 
 def refuse(error: ConfigError | str, code: int = 2) -> NoReturn:

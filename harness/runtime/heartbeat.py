@@ -17,16 +17,18 @@ from typing import NamedTuple
 START_UP, COMPLETE = "start-up", "complete"
 """The first phase of every process, and the last phase of the rank that writes the record."""
 
-_SLOT = struct.Struct("=Qq48s")
-"""The layout of a slot: count, steps done (-1: none yet), phase."""
+_SLOT = struct.Struct("=Qqi48s")
+"""The layout of a slot: count, steps done (-1: none yet), signal (0: none), phase."""
 
 
 class Heartbeat(NamedTuple):
-    """One reading: `beats` differs from the last reading's if there was progress; `step` steps are done."""
+    """One reading: `beats` differs from the last reading's if there was progress; `step` steps are done;
+    `asked` is the signal by which the process was asked to stop, 0 if it was not."""
 
     beats: int
     step: int
     phase: str
+    asked: int = 0
 
     def __str__(self) -> str:
         return self.phase if self.step < 0 else f"{self.phase} after step {self.step}"
@@ -37,7 +39,7 @@ class _Heart:
 
     def __init__(self, memory: mmap.mmap | bytearray, offset: int = 0) -> None:
         self._memory, self._offset = memory, offset
-        self._count, self._step, self._phase = 0, -1, START_UP.encode()
+        self._count, self._step, self._asked, self._phase = 0, -1, 0, START_UP.encode()
 
     def beat(self, phase: str | None, step: int | None) -> None:
         self._count += 1
@@ -45,7 +47,14 @@ class _Heart:
             self._phase = phase.encode()
         if step is not None:
             self._step = step
-        _SLOT.pack_into(self._memory, self._offset, self._count, self._step, self._phase)
+        self._write()
+
+    def ask(self, number: int) -> None:
+        self._asked = self._asked or number
+        self._write()
+
+    def _write(self) -> None:
+        _SLOT.pack_into(self._memory, self._offset, self._count, self._step, self._asked, self._phase)
 
 
 _memory = bytearray(_SLOT.size)
@@ -58,6 +67,11 @@ def beat(phase: str | None = None, step: int | None = None) -> None:
     _heart.beat(phase, step)
 
 
+def tell_asked(number: int) -> None:
+    """Tells whoever watches by which signal this process was asked to stop; the first one counts."""
+    _heart.ask(number)
+
+
 def own_beats() -> Callable[[], list[Heartbeat]]:
     """Begins at the start-up; returns a function that reads this process's own beats."""
     global _heart
@@ -68,7 +82,7 @@ def own_beats() -> Callable[[], list[Heartbeat]]:
 
 def share_beats(file: Path, size: int) -> Callable[[], list[Heartbeat]]:
     """Makes the file in which `size` ranks beat; returns a function that reads the beats of all of them."""
-    file.write_bytes(_SLOT.pack(0, -1, START_UP.encode()) * size)
+    file.write_bytes(_SLOT.pack(0, -1, 0, START_UP.encode()) * size)
     memory = _mapped(file)
     return lambda: [_read(memory, rank * _SLOT.size) for rank in range(size)]
 
@@ -92,5 +106,5 @@ def _mapped(file: Path) -> mmap.mmap:
 
 
 def _read(memory: mmap.mmap | bytearray, offset: int) -> Heartbeat:
-    beats, step, phase = _SLOT.unpack_from(memory, offset)
-    return Heartbeat(beats, step, phase.rstrip(b"\0").decode(errors="replace"))
+    beats, step, asked, phase = _SLOT.unpack_from(memory, offset)
+    return Heartbeat(beats, step, phase.rstrip(b"\0").decode(errors="replace"), asked)

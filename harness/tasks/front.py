@@ -33,6 +33,7 @@ from gradwire.harness.record.directory import make_directory
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.conf import CONFIG_NAME, conf_directory
 from gradwire.harness.runtime.errors import ConfigError, refuse, refused_as_config_error, shortened
+from gradwire.harness.runtime.output import all_was_said, guard_output
 from gradwire.harness.runtime.program import program
 
 PLAN = "task=plan"
@@ -40,6 +41,7 @@ PLAN = "task=plan"
 
 def start() -> None:
     """Checks the command line, then hands it to Hydra, which calls `run_task` or the sweeper."""
+    guard_output()
     try:
         adopt_slurm_ranks()
         check_launched_ranks()
@@ -55,6 +57,8 @@ def start() -> None:
         refuse(error)
     if page is not None:
         print(page)
+        if not all_was_said():
+            sys.exit(1)
         return
     if "--shell-completion" in arguments and not can_be_completed(os.environ.get("COMP_LINE", "")):
         return

@@ -19,25 +19,28 @@ from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.launch.cell_process import Ended
 from gradwire.harness.record.settings import Configuration, RecordedConfig
-from gradwire.harness.runtime.errors import refuse
+from gradwire.harness.runtime.errors import is_own, is_refusal, refuse
+from gradwire.harness.runtime.output import all_was_said, guard_output, run_goes_on
 
 
 def run_task(config: DictConfig, checked: Configuration | None = None) -> int:
     """Runs `config.task` and returns its exit code; `checked`, if given, are its settings.
 
     In a sweep the code is returned and errors are raised, so that the sweep can go on. Otherwise a code other
-    than 0 ends the process. An error that the user can fix ends it in one line with code 2; an error of the
-    disk, or one that a worker has recorded, divergence included, with code 1. HYDRA_FULL_ERROR=1 shows their
-    tracebacks. Ctrl-C (code 130), SIGTERM (143) and SIGUSR2 (140) end a sweep, too.
+    than 0 ends the process. An error that the user can fix, found before anything has begun, ends it in one
+    line with code 2; one found later, an error of the disk, or one that a worker has recorded, divergence
+    included, with code 1. HYDRA_FULL_ERROR=1 shows their tracebacks. Ctrl-C (code 130), SIGTERM (143) and
+    SIGUSR2 (140) end a sweep, too.
     """
     alone = HydraConfig.get().mode != RunMode.MULTIRUN
+    guard_output()  # here once more: some launchers start processes of their own
     try:
         code = _perform(validate_any(config) if checked is None else checked)
     except Exception as error:
         if not alone or not is_expected(error) or os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
         _let_rank_0_speak()
-        refuse(one_line(error), code=2 if isinstance(error, ValueError) else 1)
+        refuse(one_line(error), code=2 if is_refusal(error) else 1)
     except KeyboardInterrupt as interrupt:
         _let_the_scheduler_know(interrupt)
         refuse(str(interrupt) or "interrupted", code=interrupt_code(interrupt))
@@ -81,7 +84,8 @@ def is_expected(error: object) -> bool:
 
 def one_line(error: BaseException) -> str:
     """An error's text on one line, or its type if it has none."""
-    return " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if not isinstance(error, ValueError) or is_own(error) else f"{type(error).__name__}: {text}"
 
 
 def asked_directory() -> Path | None:
@@ -107,7 +111,9 @@ def run_cell(config: RecordedConfig, directory: Path) -> Ended:
 def _perform(config: Configuration) -> int:
     module = TASKS[config.task.name].module
     if not isinstance(config, RecordedConfig):
-        return _run(module, config)
+        code = _run(module, config)
+        return code if all_was_said() else code or 1  # printing was all that it had to do
+    run_goes_on()
     return _run(module, config, run_directory(config, asked_directory()))
 
 

@@ -13,6 +13,7 @@ from gradwire.harness.record.directory import DirectoryLock, mark_failed
 from gradwire.harness.record.seal import REMEDY, check_done, mark_done
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.record.writer import begin_record
+from gradwire.harness.runtime.errors import found_late
 from gradwire.harness.tasks.tracked_tables import show_finished
 
 TABLES = "tables.txt"
@@ -37,6 +38,7 @@ def run_once(config: RecordedConfig, directory: Path, measure: Callable[[], None
         note_wall_time(directory, time.perf_counter() - began)
         mark_done(directory)
     except Exception as error:
+        found_late(error)
         mark_failed(directory, f"{type(error).__name__}: {error}")
         raise
     finally:

@@ -21,6 +21,7 @@ from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.launch.cell_process import CellProcess
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.runtime.output import run_goes_on
 from gradwire.harness.tasks.main import is_expected, one_line, run_cell
 from gradwire.harness.tasks.plan_minutes import Predictions
 from gradwire.harness.tasks.sweep_plan import Plan, PlannedCell, settled
@@ -125,6 +126,7 @@ def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
             "launcher's own limit, hydra.launcher.timeout_min"
         )
     outcome = Outcome()
+    run_goes_on()
     with ExitStack() as stack:
         cells = stack.enter_context(CellProcess(run_cell))
         launching = Launching(launch, sequential=sequential, cells=cells)

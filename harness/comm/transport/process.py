@@ -8,7 +8,8 @@ matches by order, so there every hop is one grouped batch, and each collective i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
@@ -43,22 +44,57 @@ def private_group(
     members = list(range(dist.get_world_size())) if group is None else dist.get_process_group_ranks(group)
     part = len(members) < dist.get_world_size()
     make = partial(dist.new_group, members, backend=backend, use_local_synchronization=part)
-    if backend != "gloo":
-        made: dist.ProcessGroup = make(timeout=timeout)
-        return made
 
     def connected() -> dist.ProcessGroup:
         found: dist.ProcessGroup = make(timeout=connect)
         dist.barrier(found)
         return found
 
-    try:
-        made = within(connect.total_seconds() + SLACK_S, connected)
-    except NoAnswerError as error:  # the store that ranks find each other by says nothing
-        raise RuntimeError(str(error)) from None
+    with connecting(connect):
+        if backend != "gloo":
+            made: dist.ProcessGroup = make(timeout=timeout)
+            return made
+        try:
+            made = within(connect.total_seconds() + SLACK_S, connected)
+        except NoAnswerError as error:  # the store that ranks find each other by says nothing
+            raise RuntimeError(f"timed out: {error}") from None
     if timeout != connect:
         made._get_backend(CPU)._set_default_timeout(timeout)
     return made
+
+
+class NotConnectedError(RuntimeError):
+    """Ranks could not connect with each other, but nobody can say which of them is to blame."""
+
+    missed = "not connected within cluster.timeout_s"
+
+    def __init__(self, timeout: timedelta, cause: BaseException) -> None:
+        reason = _reason(cause)
+        self.waited = any(sign in reason.lower() for sign in _LATE + _GONE)
+        """Whether another rank was late or has gone; else it may be this one's network."""
+        late = any(sign in reason.lower() for sign in _LATE)
+        what = f"within {timeout.total_seconds():g} s" if late else f": {reason}"
+        super().__init__(f"not all ranks have connected{' ' * late}{what}")
+
+
+_LATE = ("timeout", "timed out")
+_GONE = ("connection closed", "connection reset", "connection refused", "broken pipe", "socket closed")
+"""How gloo, NCCL and the stores say that another rank does not answer or is no longer there."""
+
+
+@contextmanager
+def connecting(timeout: timedelta) -> Iterator[None]:
+    """Raises NotConnectedError for what fails in the block, in which all ranks connect with each other."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise NotConnectedError(timeout, error) from error
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of an error, without gloo's file and advice."""
+    first_line = next(iter(str(error).splitlines()), "no answer in time")
+    return first_line.split("] ")[-1].split(". This is typically")[0]
 
 
 def communicators(in_flight: int) -> int:
@@ -72,11 +108,10 @@ class PeerError(RuntimeError):
     """A message from or to `peer` did not come through."""
 
     def __init__(self, rank: int, peer: int, cause: BaseException) -> None:
-        first_line = next(iter(str(cause).splitlines()), "no answer in time")
-        reason = first_line.split("] ")[-1].split(". This is typically")[0]  # without gloo's file and advice
+        reason = _reason(cause)
         super().__init__(f"rank {rank} lost rank {peer}: {reason}")
         self.rank, self.peer = rank, peer
-        self.is_late = isinstance(cause, TimeoutError) or "imed out" in first_line
+        self.is_late = isinstance(cause, TimeoutError) or "imed out" in reason
         """Whether it did not come in time, rather than that the connection broke."""
 
 

@@ -16,6 +16,7 @@ from warm import run_command
 
 from gradwire.harness.files.writing import UnwritableFileError
 from gradwire.harness.runtime.conf import conf_directory
+from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks.main import is_expected
 
 ROOT = conf_directory().parent
@@ -35,17 +36,26 @@ def test_the_run_directory_can_be_replaced(run_py: Callable[..., int], task: Any
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
 
 
-@pytest.mark.parametrize(("outcome", "code"), [(0, 0), (5, 5), (ValueError("mend\nthis"), 2)])
+@pytest.mark.parametrize(
+    ("outcome", "code", "line"),
+    [
+        (0, 0, ""),
+        (5, 5, ""),
+        (ConfigError("mend\nthis"), 2, "error: mend this\n"),
+        (ValueError("a library's\nown"), 1, "error: ValueError: a library's own\n"),
+    ],
+)
 def test_the_exit_code_is_the_tasks(
     outcome: BaseException | int,
     code: int,
+    line: str,
     run_py: Callable[..., int],
     task: Any,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     task.failing = {0: outcome}
     assert run_py("size=tiny") == code
-    assert capsys.readouterr().err == ("error: mend this\n" if code == 2 else "")
+    assert capsys.readouterr().err == line
 
 
 @pytest.mark.parametrize(

@@ -143,10 +143,20 @@ def test_text_is_cut_at_blank_lines_else_at_lines(tmp_path):
             b'{"body": "a"}',
             "no field 'text' (text) or 'messages' but body; set dataset.text_field=",
         ),
-        ("a.jsonl", b"[1, 2]", "set dataset.text_field="),
-        ("a.jsonl", b'{"messages": [{"role": "user"}]}', "lacks 'role' or 'content'"),
+        ("a.jsonl", b"[1, 2]", "record 1 is a list, neither text nor a record with fields; leave it out"),
+        ("a.json", b'["a", null]', "record 2 is null, neither text nor a record"),
+        (
+            "a.jsonl",
+            b'{"text": "a"}\n\n{"text": 5}',
+            "record 2: 'text' is a number, not text; correct it, or set",
+        ),
+        ("a.json", b'[{"text": "a"}, {"text": {}}]', "record 2: 'text' is an object, not text"),
+        ("a.jsonl", b'{"text": "a"}\n{"id": 1}', "record 2 has no field 'text' (text) or 'messages' but id"),
+        ("a.jsonl", b'{"text": null}', "has no text; use another file"),
+        ("a.jsonl", b'{"messages": "a"}', "record 1: 'messages' is text, not a conversation; set dataset"),
+        ("a.jsonl", b'{"messages": [{"role": "user"}]}', "record 1: a message lacks 'role' or 'content'"),
         ("a.jsonl", b'{"messages": ["Hello"]}', "lacks 'role' or 'content'"),
-        ("a.jsonl", b'{"messages": [{"role": "user", "content": null}]}', "'content' is not text"),
+        ("a.jsonl", b'{"messages": [{"role": "user", "content": null}]}', "'content' is null, not text"),
         ("a.json", b"[", "line 1 is not JSON"),
         ("a.csv", b"id,body\n1,a", "but id, body; set dataset.text_field="),
         ("a.csv", b"", "set dataset.text_field="),
@@ -159,6 +169,18 @@ def test_files_without_text_are_refused(tmp_path, name, content, reason):
         read_documents(tmp_path / name, "text")
     assert reason in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_nulls_are_empty_as_empty_fields_of_a_table_are(tmp_path):
+    """Exports of published data sets have them, first or later."""
+    records = [{"text": None, "id": 1}, {"text": "one", "id": 2}, {"text": None, "id": 3}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, records)))
+    (tmp_path / "b.json").write_text(json.dumps(records))
+    (tmp_path / "c.csv").write_text("text,id\n,1\none,2\n,3\n")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), tmp_path / "d.parquet")
+    (tmp_path / "e.jsonl").write_text('{"messages": null}\n{"text": "one"}\n{"text": null}')
+    for name in ("a.jsonl", "b.json", "c.csv", "d.parquet", "e.jsonl"):
+        assert list(read_pieces(tmp_path / name, "text", plain_chat)) == ["", "one", ""]
 
 
 def test_conversations_are_asked_for_by_the_name_they_have(tmp_path):

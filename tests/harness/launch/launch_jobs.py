@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from gradwire.harness.launch.processes import run_processes
 from gradwire.harness.launch.stop import stop_requests
@@ -102,6 +103,35 @@ def stop_rank_1_before_it_is_up(folder: Path, size: int, rank: int) -> None:
     store = FileStore(str(folder / "store"), size)
     store.set(f"up{rank}", "")
     _await_peers(store, size)
+
+
+class Connecting:
+    """The settings of a cluster and its network that a rank reads before it trains."""
+
+    size, device, backend, timeout_s, name = 2, "cpu", "gloo", 1.0, "none"
+
+
+def stop_rank_1_as_ranks_connect(folder: Path, size: int, rank: int) -> None:
+    """It is up, but the other rank waits in vain for its address."""
+    from gradwire.harness.launch import worker
+
+    arrive(folder, size, rank)
+    if rank == 1:
+        worker.join_process_group = lambda *_, **__: os.kill(os.getpid(), signal.SIGSTOP)
+    settings: Any = Connecting()
+    with worker.joined_process_group(settings, settings, rank, folder / "rendezvous"):
+        time.sleep(600)
+
+
+def take_a_signal_of_its_own(folder: Path, size: int, rank: int) -> None:
+    """Somebody else than the launcher asks rank 1 to stop; all ranks end well."""
+    from gradwire.harness.launch.stop import stop_requests_of_rank
+
+    stop_requests_of_rank()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGUSR2)
+        os.kill(os.getpid(), signal.SIGTERM)
+        beat("training", 3)
 
 
 def stop_in_start_up(folder: Path, size: int, rank: int) -> None:

@@ -16,12 +16,14 @@ import launch_jobs as jobs
 import pytest
 
 from gradwire.harness.launch import patience, processes, worker
+from gradwire.harness.launch.launch import raise_if_stopped
 from gradwire.harness.launch.patience import Patience
 from gradwire.harness.launch.processes import WorkerError, run_processes
-from gradwire.harness.launch.stop import ECHO_S
+from gradwire.harness.launch.stop import ECHO_S, StopRequest, Terminated
 from gradwire.harness.launch.verdict import Cause, tracebacks
 from gradwire.harness.record.attempts import RankEnd
 from gradwire.harness.runtime.heartbeat import share_beats
+from gradwire.harness.tasks.main import interrupt_code
 
 
 def assert_gone(folder: Path, size: int) -> None:
@@ -109,6 +111,13 @@ def test_a_rank_stopped_in_the_start_up_is_named_within_the_bound(
         "(AbsentPeerError: rank 1 has not come up within 1 s of the launch)"
     )
     assert failed.found.ends == (RankEnd(1),)
+    (tmp_path / "connecting").mkdir()
+    failed = failure(jobs.stop_rank_1_as_ranks_connect, tmp_path / "connecting", hang_s=600.0)
+    assert str(failed) == (
+        "rank 1 hung: not connected within cluster.timeout_s, rank 1 is stopped (state T) "
+        "(NotConnectedError: not all ranks have connected within 1 s)"
+    )
+    assert failed.found.cause is Cause.OUTSIDE
     (tmp_path / "all").mkdir()
     failed = failure(jobs.stop_in_start_up, tmp_path / "all", hang_s=0.5)
     assert re.fullmatch(
@@ -220,6 +229,17 @@ def test_no_child_outlives_its_parent(number: signal.Signals, tmp_path: Path) ->
     expected = {signal.SIGINT: "KeyboardInterrupt", signal.SIGTERM: "Terminated", signal.SIGKILL: ""}
     assert expected[number] in printed.splitlines()[-1] if printed else not expected[number]
     assert printed.count("Traceback") == bool(expected[number]), "the parent's, not the children's"
+
+
+@pytest.mark.usefixtures("forked")
+def test_a_signal_to_a_rank_decides_the_exit_code(tmp_path: Path) -> None:
+    """The first one, as if the launcher had got it."""
+    stop = StopRequest()
+    assert run_processes(jobs.take_a_signal_of_its_own, (tmp_path, 2), 2, tmp_path, stop) == ""
+    assert stop.number is None and stop.number_of_ranks == signal.SIGUSR2
+    with pytest.raises(Terminated, match="^stopped by SIGUSR2, ") as ended:
+        raise_if_stopped(tmp_path, stop, finished=False)
+    assert interrupt_code(ended.value) == 140
 
 
 class WorkerSeenLate:

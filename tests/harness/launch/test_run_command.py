@@ -59,6 +59,23 @@ def test_a_run_leaves_what_is_documented(local: tuple[CompletedProcess[str], Pat
     assert summary.bytes_sent_per_rank[0] > 0
 
 
+def test_nobody_has_to_read_its_lines(tmp_path: Path) -> None:
+    """The reader goes away, as `head` does: a run goes on, ranks that print included; a page is over."""
+    run = started(tmp_path, RUN, *TINY, "cluster.workers=2", "plots=false", "hydra.run.dir=unread")
+    page = started(tmp_path, RUN, "--help")
+    for process in (run, page):
+        assert process.stdout is not None
+        process.stdout.close()
+    told = {process: process.stderr.read() for process in (run, page) if process.stderr is not None}
+    assert (run.wait(60), page.wait(60)) == (0, 0), told
+    (line,) = [line for line in told[run].splitlines() if "standard output" in line]
+    assert (
+        line == "warning: standard output cannot be written (Broken pipe): the run goes on without its lines"
+    )
+    assert (tmp_path / "unread" / "DONE").exists()
+    assert told[page] == ""
+
+
 def test_a_finished_run_is_shown_again(local: tuple[CompletedProcess[str], Path], here: Path) -> None:
     """It is shown again, too, if `hydra.run.dir=.` names its directory from inside."""
     ran, directory = local

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from launch_jobs import LostPeerError
 
+from gradwire.harness.comm.transport.process import NotConnectedError
 from gradwire.harness.launch.launch import _watched
 from gradwire.harness.launch.processes import WorkerError
+from gradwire.harness.launch.stacks import STATES
 from gradwire.harness.launch.verdict import (
     Cause,
     blamed_peer,
@@ -24,6 +27,16 @@ from gradwire.harness.record.directory import DivergedError
 
 TIMED_OUT = RuntimeError("[gloo] Timed out waiting 5000ms for recv operation to complete")
 CAUSE = ValueError("the cause\nand more of it")
+BUG = KeyError("bug")
+
+
+def not_connected(reason: str) -> NotConnectedError:
+    return NotConnectedError(timedelta(seconds=15), RuntimeError(reason))
+
+
+LATE = not_connected("Wait timeout")
+GONE = not_connected("[/gloo/pair.cc:500] Connection closed by peer [127.0.0.1]:4711")
+NO_NETWORK = not_connected("[enforce fail at device.cc:208] . Unable to find interface for: eth7")
 
 NAMED = "rank 1 failed: ValueError: the cause"
 
@@ -38,6 +51,9 @@ CASES: list[tuple[str, dict[int, int | None], dict[int, Exception], str]] = [
     ("hung", {0: 1, 1: None, 2: 1}, {0: LostPeerError(2), 2: LostPeerError(1)}, "rank 1 hung: "),
     ("hung, another one slow to report", {0: 1, 1: None, 2: None}, {0: LostPeerError(1)}, "rank 1 hung: "),
     ("hung while starting", {0: 1, 1: None}, {0: TIMED_OUT}, "rank 1 hung: "),
+    ("late while ranks connect", {0: 1, 1: None, 2: 1}, {0: LATE, 2: LATE}, "rank 1 hung: not connected"),
+    ("raised while ranks connect", {0: 1, 1: 1}, {0: GONE, 1: BUG}, "rank 1 failed: KeyError"),
+    ("has no network", {0: 1, 1: None}, {0: NO_NETWORK}, "rank 0 failed: NotConnectedError: not all ranks"),
     ("two hung", {0: 1, 1: None, 2: None}, {0: TIMED_OUT}, "rank 1, rank 2 hung: "),
     ("all lost each other", {0: 1, 1: 1}, {0: LostPeerError(1), 1: LostPeerError(0)}, "rank 0 failed: "),
 ]  # fmt: skip
@@ -55,6 +71,40 @@ def test_the_cause_is_named(
     assert line.startswith(expected)
     assert (" hung" in line) == (" hung" in expected)
     assert "\n" not in line
+
+
+STOPPED, READS = STATES["T"], STATES["D"]
+
+
+@pytest.mark.parametrize(
+    ("errors", "states", "expected", "cause"),
+    [
+        ({0: LATE, 1: LATE}, {2: STOPPED, 3: ""}, "rank 2 hung: not connected", "OUTSIDE"),
+        ({0: LATE, 1: LATE}, {2: STOPPED, 3: STOPPED}, "rank 2, rank 3 hung: not connected", "OUTSIDE"),
+        ({0: LostPeerError(3), 1: LATE}, {2: STOPPED, 3: ""}, "rank 2 hung: no answer within", "OUTSIDE"),
+        ({0: BUG, 1: LATE}, {2: STOPPED, 3: ""}, "rank 2 hung: not connected within", "OUTSIDE"),
+        ({0: BUG}, {1: "", 2: STATES["t"], 3: ""}, "rank 2 hung: no answer when rank 0 failed", "OUTSIDE"),
+        ({0: CAUSE, 1: LATE}, {2: STOPPED, 3: ""}, "rank 0 failed: ValueError: the cause", "FINAL"),
+        ({0: BUG, 1: LATE}, {2: READS, 3: ""}, "rank 0 failed: KeyError", "OWN"),
+        ({0: LATE, 1: LATE}, {2: READS, 3: ""}, "rank 2, rank 3 hung: not connected within", "OUTSIDE"),
+    ],
+)  # fmt: skip
+def test_a_stopped_rank_is_at_fault_whatever_the_others_report(
+    errors: Mapping[int, Exception], states: Mapping[int, str], expected: str, cause: str, tmp_path: Path
+) -> None:
+    """A survivor's timeout names nobody; only what a user has to fix comes first. Any process may be reading
+    from a disk."""
+    for rank, error in errors.items():
+        write_report(tmp_path, rank, error)
+    codes = {rank: 1 if rank in errors else None for rank in range(4)}
+    found = verdict(codes, tmp_path, states=states)
+    assert found.text.startswith(expected) and found.cause is Cause[cause]
+    assert "Wait timeout" not in found.text
+    assert all(
+        f"rank {rank} is {state}" in found.text for rank, state in states.items() if state == STOPPED
+    ) or (found.cause is Cause.FINAL)
+    named = {rank for rank, state in states.items() if state in (STOPPED, STATES["t"])}
+    assert not named or found.cause is Cause.FINAL or {end.rank for end in found.ends} == named
 
 
 def test_the_ends_of_those_at_fault(tmp_path: Path) -> None:

@@ -1,0 +1,140 @@
+"""Standard output and standard error that fail no command: what cannot be written is left out.
+
+A terminal may lack a character or hang up, the reader of a pipe may go away, the disk of a log may be full.
+None of that is a reason to lose a run. Only commands do this to their process, never the library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import select
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+_goes_on, _tells = False, True
+
+
+def guard_output(*, tells: bool = True) -> None:
+    """Makes standard output and standard error of this process take everything. Characters that they cannot
+    encode become escapes such as `\\u2013`.
+
+    Only a process that `tells` says in a line that its output is lost: ranks leave that to their launcher.
+    """
+    global _tells
+    _tells = tells
+    _occupy_closed_descriptors()
+    if sys.stdout is sys.__stdout__:  # else it is somebody else's, such as a notebook's
+        sys.stdout = sys.__stdout__ = guarded(sys.stdout, _tell)  # type: ignore[misc]
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = sys.__stderr__ = guarded(sys.stderr)  # type: ignore[misc]
+
+
+def run_goes_on() -> None:
+    """Says that this command does more than print; its user is told when nobody takes its lines any more."""
+    global _goes_on
+    _goes_on = True
+
+
+def all_was_said() -> bool:
+    """Whether standard output has taken all lines so far; also if its reader has seen enough, as `head`
+    does."""
+    sys.stdout.flush()
+    found = _output(sys.stdout)
+    return found is None or found.error is None or found.error.errno == errno.EPIPE
+
+
+class Output(io.RawIOBase):
+    """An open file of this process that takes everything. After the system's first error, which is kept in
+    `error` and told to `tell`, all goes nowhere, also what C code and processes started later write."""
+
+    def __init__(self, descriptor: int, tell: Callable[[OSError], None] | None = None) -> None:
+        self._descriptor, self._tell = descriptor, tell
+        self.name = descriptor
+        self.error: OSError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
+        """Takes all of the data."""
+        whole = memoryview(data).cast("B")
+        left = whole
+        while left:
+            try:
+                left = left[os.write(self._descriptor, left) :]
+            except BlockingIOError:  # a program that shares the terminal has set it so
+                select.select([], [self._descriptor], [])
+            except OSError as error:
+                self._give_up(error)
+                break
+        return len(whole)
+
+    def _give_up(self, error: OSError) -> None:
+        if self.error is not None:  # the null device fails, too
+            return
+        self.error = error
+        with contextlib.suppress(OSError):
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self._descriptor)
+            os.close(null)
+        if self._tell is not None:
+            self._tell(error)
+
+
+def _tell(error: OSError) -> None:
+    """Says on standard error that standard output is lost, unless its reader has merely seen enough."""
+    if not _tells:
+        return
+    what = f"standard output cannot be written ({error.strerror})"
+    if _goes_on:
+        print(f"warning: {what}: the run goes on without its lines", file=sys.stderr, flush=True)
+    elif error.errno != errno.EPIPE:
+        print(f"error: {what}: send it elsewhere", file=sys.stderr, flush=True)
+
+
+def guarded(
+    stream: io.TextIOWrapper | None, tell: Callable[[OSError], None] | None = None
+) -> io.TextIOWrapper:
+    """A stream that takes everything, in the place of this one; None stands for one that was closed."""
+    if stream is None:
+        return io.TextIOWrapper(Output(os.open(os.devnull, os.O_WRONLY)), encoding="utf-8")  # type: ignore[type-var]
+    if _output(stream) is not None:
+        return stream
+    with contextlib.suppress(OSError):
+        stream.flush()
+    raw = Output(stream.fileno(), tell)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw) if isinstance(stream.buffer, io.BufferedWriter) else raw,  # type: ignore[type-var]
+        encoding=stream.encoding,
+        errors="backslashreplace",
+        newline="\n",
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def _output(stream: TextIO | None) -> Output | None:
+    """What lies below a guarded stream; None below another one."""
+    buffer = getattr(stream, "buffer", None)
+    found = getattr(buffer, "raw", buffer)
+    return found if isinstance(found, Output) else None
+
+
+def _occupy_closed_descriptors() -> None:
+    """Opens the null device for standard files that were closed: the next file opened would become one of
+    them, and take what C code prints."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
