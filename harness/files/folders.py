@@ -47,6 +47,18 @@ def files_in(folder: Path, *, remedy: str, hidden: bool = True, root: Path | Non
                     yield path
 
 
+def folders_in(root: Path) -> Iterator[Path]:
+    """Yields `root` and the folders below it that are neither hidden nor behind a link, in order, down to
+    `DEPTH`."""
+    waiting = [(root, 0)]
+    while waiting:
+        place, depth = waiting.pop()
+        yield place
+        if depth < DEPTH:
+            below = [Path(each.path) for each in os.scandir(place) if each.is_dir(follow_symlinks=False)]
+            waiting += [(each, depth + 1) for each in sorted(below, reverse=True) if each.name[0] != "."]
+
+
 def leads_to_file(link: Path, home: Path, *, remedy: str) -> bool:
     """Whether a link leads to a regular file in `home`; raises UnusableFileError if it leads out of it to a
     file. One that leads to nothing, to a folder or to a device is left out."""

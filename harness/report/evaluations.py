@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
+from gradwire.harness.files.folders import folders_in
 from gradwire.harness.files.reading import MOST_TEXT, UnusableFileError, open_file
 from gradwire.harness.report.claims.check import Known, KnownSweep
 from gradwire.harness.report.claims.claims import FILE as CLAIMS
@@ -207,7 +208,8 @@ def _pictures(item: Item, folder: Path, source: Recorded | None, left_out: list[
     place = folder / source.folder
     pictures: dict[Path, Picture] = {}
     for wanted in item.plots:
-        for path in sorted(place.rglob(f"*{PRINT}.*")):  # where a sweep mixes tasks, each has a folder
+        # Where a sweep mixes tasks, each has a folder.
+        for path in sorted(path for below in folders_in(place) for path in below.glob(f"*{PRINT}.*")):
             name, plot = path.name.rpartition(PRINT)[0], path.with_name(path.name.rpartition(PRINT)[0])
             if path.suffix not in SUFFIXES or not fnmatch(name, wanted) or plot in pictures:
                 continue

@@ -14,6 +14,7 @@ import hashlib
 import io
 import json
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from gradwire.harness.files.finite_json import restored
+from gradwire.harness.files.folders import folders_in
 from gradwire.harness.files.reading import UnusableFileError, printable, read_text
 from gradwire.harness.files.structured import parse_json
 from gradwire.harness.files.writing import write_atomically
@@ -224,8 +226,7 @@ def read_sweep_record(folder: str | Path) -> SweepRecord:
 
 def find_sweep_records(root: str | Path) -> list[Path]:
     """The folders at or below `root` that have the record of a sweep, in order; hidden ones are skipped."""
-    found = sorted(path.parent for path in Path(root).rglob(FILE))
-    return [path for path in found if not any(part[0] == "." for part in path.relative_to(root).parts)]
+    return sorted(place for place in folders_in(Path(root)) if os.path.lexists(place / FILE))
 
 
 def check_off_axes(record: SweepRecord) -> None:

@@ -128,4 +128,5 @@ def test_no_text_of_a_record_is_markup(tmp_path: Path) -> None:
     assert len(found.left_out) == 1 and readme.count("alert") > 10
     for text in (readme, page):
         assert "<img src=x" not in text and "<img sr |" not in text and "damaged<b>" not in text
-    assert "](http" not in readme and "tta%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E-print.svg" in readme
+    assert "](http" not in readme.replace("\\]", "")
+    assert "tta%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E-print.svg" in readme

@@ -245,6 +245,12 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
         report(tmp_path / "none")
 
 
+@pytest.mark.parametrize("output", ["/dev/null", "/proc/x"])
+def test_an_output_that_cannot_be_made_is_refused_first(results: Path, output: str) -> None:
+    with pytest.raises(ValueError, match=f"report.output={output} cannot be made .*; choose another folder"):
+        report(results, Path(output))
+
+
 def test_sweeps_that_can_run_are_known_by_their_files() -> None:
     known = known_sweeps()
     budgets = known["dynamiq_table4"]
