@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -73,7 +73,7 @@ class TextCorpus:
                 return [self.path]
             if not self.path.is_dir():
                 raise self._refusal("no such file or folder; correct the path")
-            found = [file for file in files_below(self.path) if format_of(file)]
+            found = files_below(self.path, wanted=format_of)
         except (OSError, UnusableFileError) as error:
             raise self._refusal(unsearchable(error)) from None
         if not found:
@@ -141,10 +141,12 @@ def _names(file: Path, split: str) -> bool:
     return re.search(rf"(?<![a-z]){re.escape(split)}(?![a-z])", file.name.lower()) is not None
 
 
-def files_below(folder: Path, root: Path | None = None) -> list[Path]:
+def files_below(
+    folder: Path, root: Path | None = None, wanted: Callable[[Path], object] = bool
+) -> list[Path]:
     """All files below a folder, sorted, without hidden files and links to folders; see `files_in`. Raises
     UnusableFileError."""
-    return sorted(files_in(folder, remedy=REMEDY, hidden=False, root=root))
+    return sorted(files_in(folder, remedy=REMEDY, hidden=False, root=root, wanted=wanted))
 
 
 def unsearchable(error: OSError | UnusableFileError) -> str:

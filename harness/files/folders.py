@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gradwire.harness.files.reading import UnusableFileError, system_errors
@@ -16,12 +16,20 @@ DEPTH = 64
 """Most folders inside each other."""
 
 
-def files_in(folder: Path, *, remedy: str, hidden: bool = True, root: Path | None = None) -> Iterator[Path]:
-    """Yields all regular files in and below `folder`, in no order; without `hidden` no hidden ones.
+def files_in(
+    folder: Path,
+    *,
+    remedy: str,
+    hidden: bool = True,
+    root: Path | None = None,
+    wanted: Callable[[Path], object] = bool,
+) -> Iterator[Path]:
+    """Yields the regular files in and below `folder` that are `wanted`, in no order; without `hidden` no
+    hidden ones.
 
     Links to files inside `root` (None: the folder) are followed, links to folders are left out. Pipes and
-    devices are no files. Raises UnusableFileError, which ends in `remedy`, for links out of it, a tree that
-    is too large, and what the system does not hand out.
+    devices are no files. Raises UnusableFileError, which ends in `remedy`, for wanted links out of it, a tree
+    that is too large, and what the system does not hand out.
     """
     home = root_of(root or folder)
     seen, waiting = 0, [(folder, 0)]
@@ -40,6 +48,8 @@ def files_in(folder: Path, *, remedy: str, hidden: bool = True, root: Path | Non
             with system_errors(path, remedy):
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append((path, depth + 1))
+                elif not wanted(path):
+                    continue
                 elif entry.is_symlink():
                     if leads_to_file(path, home, remedy=remedy):
                         yield path

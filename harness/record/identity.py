@@ -235,8 +235,9 @@ def data_fingerprint(
     """
     path = path.expanduser()
     if files is None:
-        found = sorted(files_in(path, remedy=REMEDY)) if path.is_dir() else []
-        files = [path] if path.is_file() else [file for file in found if every_file or format_of(file)]
+        wanted = bool if every_file else format_of
+        found = sorted(files_in(path, remedy=REMEDY, wanted=wanted)) if path.is_dir() else []
+        files = [path] if path.is_file() else found
     digest = hashlib.sha256()
     for file in files:
         status = file.stat()

@@ -195,6 +195,14 @@ def test_a_damaged_record_is_named(cells: list[SweptCell], tmp_path: Path) -> No
             read_sweep_record(tmp_path / "wrong")
 
 
+def test_a_field_that_is_too_long_is_named(cells: list[SweptCell], tmp_path: Path) -> None:
+    record = read_sweep_record(written(tmp_path / "out", cells))
+    long = (record.values[0]._replace(case="x" * 200_000),)
+    save_sweep_record(tmp_path / "long", replace(record, values=long))
+    with pytest.raises(ValueError, match="values.csv: is no table .field larger than field limit"):
+        read_sweep_record(tmp_path / "long")
+
+
 def swap(content: dict[str, Any]) -> None:
     first, *_, last = content["cells"]
     first["axes"], last["axes"] = last["axes"], first["axes"]
