@@ -61,7 +61,7 @@ class Reference:
 
 
 def alike(name: str, known: Iterable[str]) -> str:
-    """Of what there is that has a name like `name`, for messages."""
+    """The names of what there is that are most like `name`, for messages."""
     found = get_close_matches(name, list(known), 3, 0)
     return f"alike are {printable(', '.join(found), 100)}" if found else "there are none"
 
