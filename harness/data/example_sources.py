@@ -15,6 +15,7 @@ from gradwire.harness.data.formats import formats_in_words
 from gradwire.harness.data.hub import HubCorpus
 from gradwire.harness.data.records import UnreadableFileError
 from gradwire.harness.data.text import describe_files, unsearchable
+from gradwire.harness.files.reading import UnusableFileError
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class FileExamples(Generic[Example]):
             raise ValueError(f"dataset.path={self.path}: no such folder; correct the path")
         try:
             return self.shape.split_files(self.path, split)
-        except OSError as error:
+        except (OSError, UnusableFileError) as error:
             raise ValueError(f"dataset.path={self.path}: {unsearchable(error)}") from None
 
     def _read(self, files: list[Path]) -> Iterator[Example]:

@@ -56,7 +56,7 @@ def split_files(path: Path, task: GlueTask, name: str, split: str) -> list[Path]
     folder = own[0] if own else path
     words = "|".join(FOLDERS.get(split, (split,)))
     wanted = re.compile(rf"({words})(\.|-\d+-of-\d+)")
-    own_files = [file for file in files_below(folder) if file.parent == folder]
+    own_files = [file for file in files_below(folder, path) if file.parent == folder]
     return [file for file in own_files if format_of(file) and wanted.match(file.name.lower())]
 
 

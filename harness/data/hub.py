@@ -23,6 +23,7 @@ from gradwire.harness.data.records import (
     record_texts,
 )
 from gradwire.harness.data.text import describe_files, files_below, unsearchable
+from gradwire.harness.files.reading import UnusableFileError
 
 Result = TypeVar("Result")
 
@@ -54,7 +55,7 @@ class HubCorpus:
         settings = [getattr(self, known.name) for known in fields(self) if known.compare]
         try:
             local = describe_files(files_below(Path(self.hub)) if Path(self.hub).is_dir() else [])
-        except OSError as error:
+        except (OSError, UnusableFileError) as error:
             raise ValueError(f"dataset.hub={self.hub}: {unsearchable(error)}") from None
         return hashlib.sha256(repr((settings, local)).encode()).hexdigest()
 

@@ -16,6 +16,7 @@ from gradwire.harness.data.images import MOST_BYTES, MOST_LABELS, SUFFIXES, Imag
 from gradwire.harness.data.records import UnreadableFileError
 from gradwire.harness.data.text import describe_files, unsearchable
 from gradwire.harness.files.archives import Archive
+from gradwire.harness.files.folders import root_of
 from gradwire.harness.files.reading import UnusableFileError, printable, read_bytes
 
 REMEDY = "give class folders of PNG or JPEG files, or a zip of them"
@@ -49,7 +50,7 @@ class FileImages:
 
     def fingerprint(self) -> str:
         sources = [self._source(split) for split in (self.train_split, self.held_out_split)]
-        files = [file for source in sources for file in _files(source)]
+        files = [file for source in sources for file in _files(source, self.path)]
         settings = (self.train_split, self.held_out_split)
         return hashlib.sha256(repr((describe_files(files), settings)).encode()).hexdigest()
 
@@ -98,7 +99,7 @@ class FileImages:
 
     def _found(self, split: str) -> Found:
         source = self._source(split)
-        found = _in_folder(source) if source.is_dir() else _in_archive(source)
+        found = _in_folder(source, self.path) if source.is_dir() else _in_archive(source)
         if not found.files:
             raise self._refusal(f"{source.name} has no images in folders of labels")
         for names in found.files.values():
@@ -112,22 +113,35 @@ class FileImages:
         return ValueError(f"dataset.path={self.path}: {problem}; {REMEDY}")
 
 
-def _files(source: Path) -> list[Path]:
+def _files(source: Path, root: Path) -> list[Path]:
     """An archive, or all files of a folder."""
     if source.is_file():
         return [source]
-    found = _in_folder(source)
+    found = _in_folder(source, root)
     return [found.where / name for names in found.files.values() for name in names]
 
 
-def _in_folder(folder: Path) -> Found:
-    files = {}
+def _in_folder(folder: Path, root: Path) -> Found:
+    """The images of a split, whose folder, labels and images are links only to what is in `root`."""
+    files, home = {}, root_of(root)
+
+    def check(path: Path) -> None:
+        if not path.resolve().is_relative_to(home):
+            problem = f"is a link out of {home}, and none is followed there"
+            raise UnusableFileError(path, problem, REMEDY)
+
     try:
+        check(folder)
         for label in sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] != "."):
-            names = sorted(file.name for file in os.scandir(label) if file.name[0] != "." and file.is_file())
+            check(label)
+            entries = [file for file in os.scandir(label) if file.name[0] != "." and file.is_file()]
+            for file in entries:
+                if file.is_symlink():
+                    check(Path(file.path))
+            names = sorted(file.name for file in entries)
             if names:
                 files[label.name] = tuple(f"{label.name}/{name}" for name in names)
-    except OSError as error:
+    except (OSError, UnusableFileError) as error:
         raise ValueError(f"dataset.path={folder}: {unsearchable(error)}") from None
 
     def read(name: str) -> bytes:

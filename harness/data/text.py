@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -16,6 +16,10 @@ from gradwire.harness.data.corpus import Corpus, Documents, split_documents
 from gradwire.harness.data.formats import format_of, formats_in_words, holds_rows, read_pieces
 from gradwire.harness.data.plain_text import join_rows
 from gradwire.harness.data.records import UnreadableFileError, encodable
+from gradwire.harness.files.folders import files_in
+from gradwire.harness.files.reading import UnusableFileError
+
+REMEDY = "put the file itself there, or choose a folder that holds text alone"
 
 SPLIT_WORDS = {
     "train": {"train", "training"},
@@ -69,8 +73,8 @@ class TextCorpus:
                 return [self.path]
             if not self.path.is_dir():
                 raise self._refusal("no such file or folder; correct the path")
-            found = [file for file in files_below(self.path) if format_of(file)]
-        except OSError as error:
+            found = files_below(self.path, wanted=format_of)
+        except (OSError, UnusableFileError) as error:
             raise self._refusal(unsearchable(error)) from None
         if not found:
             raise self._refusal(f"has no file in a known format ({formats_in_words()}); add one")
@@ -137,21 +141,18 @@ def _names(file: Path, split: str) -> bool:
     return re.search(rf"(?<![a-z]){re.escape(split)}(?![a-z])", file.name.lower()) is not None
 
 
-def files_below(folder: Path) -> list[Path]:
-    """All files below a folder, sorted, without hidden files and links to folders. Raises OSError."""
-
-    def give_up(error: OSError) -> None:
-        raise error
-
-    found = []
-    for above, folders, files in os.walk(folder, onerror=give_up):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [path for name in files if (path := Path(above, name)).is_file() and name[0] != "."]
-    return sorted(found)
+def files_below(
+    folder: Path, root: Path | None = None, wanted: Callable[[Path], object] = bool
+) -> list[Path]:
+    """All files below a folder, sorted, without hidden files and links to folders; see `files_in`. Raises
+    UnusableFileError."""
+    return sorted(files_in(folder, remedy=REMEDY, hidden=False, root=root, wanted=wanted))
 
 
-def unsearchable(error: OSError) -> str:
+def unsearchable(error: OSError | UnusableFileError) -> str:
     """The error for a folder whose files cannot be listed: why, and what to do."""
+    if isinstance(error, UnusableFileError):
+        return str(error)
     return f"cannot be searched ({error.strerror}: {error.filename}); choose a folder that holds text alone"
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.data.cache import cache_key, cached_folder
 from gradwire.harness.data.corpus import hash_value
+from gradwire.harness.files.reading import printable
+from gradwire.harness.models.foreign import in_a_line
 from gradwire.harness.models.settings import END, MASK, PAD, SPECIAL_TOKENS, ModelConfig
 from gradwire.harness.models.weights import TOKENIZER_WAYS_OUT, WAYS_OUT, is_offline
 
@@ -105,8 +107,8 @@ def _fast_tokenizer(source: str, ways_out: str, on_disk: bool) -> PreTrainedToke
     options: dict[str, Any] = {"trust_remote_code": False, "local_files_only": on_disk or is_offline()}
     try:
         tokenizer = AutoTokenizer.from_pretrained(place, **options)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().split("\n")[0]
+    except Exception as error:  # tokenizers raises nothing more special
+        reason = printable(in_a_line(error))
         raise ValueError(f"the tokenizer of {source} cannot be loaded ({reason}); {ways_out}") from error
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ValueError(f"the tokenizer of {source} has no tokenizer.json; save it as a fast tokenizer")

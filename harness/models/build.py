@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import pickle
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError
 
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.models.families import FAMILIES, HEADS
+from gradwire.harness.models.foreign import in_a_line
 from gradwire.harness.models.settings import END_ID, PAD_ID, ModelConfig, check
 from gradwire.harness.models.vision import VISION, missing_package
 from gradwire.harness.models.weights import WAYS_OUT, is_offline, weights_available
@@ -128,9 +127,12 @@ def _pretrained(config: ModelConfig, named: Mapping[str, Any]) -> PreTrainedMode
             **dict.fromkeys(FAMILIES[config.family].dropout_fields, config.dropout),
             **named,
         )
-    # Weights that are no tensors, such as pickled objects, which are never unpickled; cut or damaged files.
-    except (pickle.UnpicklingError, SafetensorError, EOFError, OSError, ValueError) as error:
-        raise UnusableFileError(place, f"has weights that cannot be loaded ({error})", WAYS_OUT) from None
+    # Whatever transformers makes of settings that anybody may have written, and of weights that are no
+    # tensors, such as pickled objects, which are never unpickled, or of cut or damaged files.
+    except Exception as error:
+        raise UnusableFileError(
+            place, f"has weights that cannot be loaded ({in_a_line(error)})", WAYS_OUT
+        ) from None
     _warn_of_differences(config, model.config)
     return model
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from gradwire.harness.files.folders import files_in
+from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.models.foreign import check_folder
 from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.models.vision import missing_package
 
@@ -59,6 +62,10 @@ def tokenizer_available(config: ModelConfig) -> str | None:
     if folder_named(config.tokenizer):
         folder = Path(config.tokenizer).expanduser()
         reason = None if (folder / TOKENIZER_FILE).is_file() else f"no such folder with a {TOKENIZER_FILE}"
+        try:
+            reason or list(files_in(folder, remedy=TOKENIZER_WAYS_OUT))
+        except UnusableFileError as error:
+            return f"{where}: {error}"
     else:
         reason = not_to_be_had(config.tokenizer, TOKENIZER_FILE)
     return reason and f"{where}: {reason}; {TOKENIZER_WAYS_OUT}"
@@ -88,6 +95,10 @@ def _missing_from_folder(folder: Path) -> str | None:
         return f"model.path={folder}: has no config.json (the Hugging Face layout is expected); {WAYS_OUT}"
     if not any((folder / name).is_file() for name in WEIGHT_FILES):
         return f"model.path={folder}: has none of {', '.join(WEIGHT_FILES)}; {WAYS_OUT}"
+    try:
+        check_folder(folder, remedy=WAYS_OUT)
+    except UnusableFileError as error:
+        return f"model.path={folder}: {error}"
     return None
 
 

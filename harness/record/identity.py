@@ -14,10 +14,13 @@ from gradwire.codecs.plugins import ENTRY_POINTS, plugins_of, source_digest
 from gradwire.codecs.registry import RENAMED
 from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.data.formats import format_of
+from gradwire.harness.files.folders import files_in
 from gradwire.harness.network.settings import CODEC_TIMES, FORMER_NAMES
 from gradwire.harness.record.entropies import FILE as ENTROPIES
 from gradwire.harness.record.gradients import step_files
 from gradwire.harness.record.settings import RecordedConfig
+
+REMEDY = "use a folder that holds what is read alone"
 
 WITHOUT_EFFECT = (
     "tracking",
@@ -232,8 +235,9 @@ def data_fingerprint(
     """
     path = path.expanduser()
     if files is None:
-        found = sorted(file for file in path.rglob("*") if file.is_file())
-        files = [path] if path.is_file() else [file for file in found if every_file or format_of(file)]
+        wanted = bool if every_file else format_of
+        found = sorted(files_in(path, remedy=REMEDY, wanted=wanted)) if path.is_dir() else []
+        files = [path] if path.is_file() else found
     digest = hashlib.sha256()
     for file in files:
         status = file.stat()

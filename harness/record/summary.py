@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from gradwire.harness.files.finite_json import dumps, restored
 from gradwire.harness.files.reading import UnusableFileError, read_text
@@ -24,6 +24,9 @@ Clock = Literal["wall", "simulated"]
 
 class Stored:
     """A dataclass that is kept as a JSON file of a record, a key for each field."""
+
+    remedy: ClassVar[str] = REMEDY
+    """What to do about a damaged file; ends every error."""
 
     def content(self) -> dict[str, Any]:
         """The object in the file."""
@@ -45,7 +48,7 @@ class Stored:
     @classmethod
     def read(cls, path: Path) -> Self:
         """What is in the file at `path`; raises UnusableFileError."""
-        return cls.from_json(read_text(path, remedy=REMEDY, inside=path.parent), path)
+        return cls.from_json(read_text(path, remedy=cls.remedy, inside=path.parent), path)
 
     @classmethod
     def from_json(cls, text: str, path: str | Path = "summary.json") -> Self:
@@ -54,11 +57,11 @@ class Stored:
         Raises UnusableFileError, which says that it was read from `path`, for text of another form, keys that
         are missing and values that no record has.
         """
-        content = restored(parse_json(text.encode(), path, remedy=REMEDY))
-        found = made(cls, cls.arguments(content), path, remedy=REMEDY)
+        content = restored(parse_json(text.encode(), path, remedy=cls.remedy))
+        found = made(cls, cls.arguments(content), path, remedy=cls.remedy)
         reason = found.impossible()
         if reason is not None:
-            raise UnusableFileError(path, reason, REMEDY)
+            raise UnusableFileError(path, reason, cls.remedy)
         return found
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
+from gradwire.harness.files.folders import folders_in
+from gradwire.harness.files.reading import MOST_TEXT, UnusableFileError, open_file
 from gradwire.harness.report.claims.check import Known, KnownSweep
 from gradwire.harness.report.claims.claims import FILE as CLAIMS
 from gradwire.harness.report.claims.claims import Verdict, check_claims, judge, rank, read_claims
@@ -19,6 +22,8 @@ from gradwire.harness.report.sweep_record import (
     find_sweep_records,
     read_sweep_record,
 )
+
+REMEDY = "replace it by the plot itself, or remove it"
 
 REFERENCE = "reference"
 USUAL_SIZE = "small"
@@ -115,7 +120,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Evaluations:
-    """All of it; `left_out` has a line for each record that is damaged or refused."""
+    """All of it; `left_out` has a line for each record or plot that is damaged or refused."""
 
     folder: Path
     sections: list[Section]
@@ -132,7 +137,7 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
     records, left_out = _records(folder)
     known = _known(sweeps, records)
     reference = Reference(folder / REFERENCE)
-    claims = read_claims(folder / CLAIMS) if (folder / CLAIMS).is_file() else []
+    claims = read_claims(folder / CLAIMS) if os.path.lexists(folder / CLAIMS) else []
     trees = check_claims(claims, known, reference)
     papers = read_papers(folder)
     check_papers(papers, known, reference)
@@ -150,9 +155,9 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
             for claim in claims
             if claim.paper == paper.name
         ]
-        shown = [_shown(item, by_sweep, folder, reference) for item in paper.items]
+        shown = [_shown(item, by_sweep, folder, reference, left_out) for item in paper.items]
         sections.append(Section(paper, verdicts, shown))
-    return Evaluations(folder, sections, records, left_out)
+    return Evaluations(folder, sections, records, list(dict.fromkeys(left_out)))
 
 
 def _records(folder: Path) -> tuple[list[Recorded], list[str]]:
@@ -182,29 +187,48 @@ def _known(sweeps: Mapping[str, KnownSweep], records: Sequence[Recorded]) -> Kno
 
 
 def _shown(
-    item: Item, by_sweep: Mapping[str, Sequence[Recorded]], folder: Path, reference: Reference
+    item: Item,
+    by_sweep: Mapping[str, Sequence[Recorded]],
+    folder: Path,
+    reference: Reference,
+    left_out: list[str],
 ) -> Shown:
     found = sorted(by_sweep.get(item.sweep or "", ()), key=lambda each: rank(each.record.size))
     source = found[-1] if found else None
     table = None
     if item.table is not None:
         table = fill(item.table, source.record if source is not None else None, reference)
-    return Shown(item, source, table, _pictures(item, folder, source))
+    return Shown(item, source, table, _pictures(item, folder, source, left_out))
 
 
-def _pictures(item: Item, folder: Path, source: Recorded | None) -> list[Picture]:
-    """The item's plots: for print as SVG or else as PNG."""
+def _pictures(item: Item, folder: Path, source: Recorded | None, left_out: list[str]) -> list[Picture]:
+    """The item's plots: for print as SVG or else as PNG. Those that cannot be used go to `left_out`."""
     if source is None:
         return []
     place = folder / source.folder
     pictures: dict[Path, Picture] = {}
     for wanted in item.plots:
-        for path in sorted(place.rglob(f"*{PRINT}.*")):  # where a sweep mixes tasks, each has a folder
+        # Where a sweep mixes tasks, each has a folder.
+        for path in sorted(path for below in folders_in(place) for path in below.glob(f"*{PRINT}.*")):
             name, plot = path.name.rpartition(PRINT)[0], path.with_name(path.name.rpartition(PRINT)[0])
             if path.suffix not in SUFFIXES or not fnmatch(name, wanted) or plot in pictures:
                 continue
             forms = [plot.with_name(f"{name}{PRINT}{suffix}") for suffix in SUFFIXES]
             dark = plot.with_name(f"{name}{DARK}.png")
-            light = next(form for form in forms if form.is_file())
-            pictures[plot] = Picture(name, light, dark if dark.is_file() else None)
+            light = next((form for form in forms if _is_usable(form, folder, left_out)), None)
+            if light is not None:
+                shown_dark = dark if _is_usable(dark, folder, left_out) else None
+                pictures[plot] = Picture(name, light, shown_dark)
     return list(pictures.values())
+
+
+def _is_usable(path: Path, folder: Path, left_out: list[str]) -> bool:
+    """Whether a plot is there, and is a file of the folder of the results that can be read."""
+    if not os.path.lexists(path):
+        return False
+    try:
+        open_file(path, remedy=REMEDY, inside=folder, most=MOST_TEXT).close()
+    except UnusableFileError as error:
+        left_out.append(_below(error, folder))
+        return False
+    return True

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from gradwire.harness.files.reading import read_bytes, read_text
 from gradwire.harness.files.writing import write_atomically
@@ -43,18 +45,28 @@ def write_pages(found: Evaluations, output: Path) -> list[Path]:
     What a README there says outside of its part for evaluations stays. Raises ValueError in one line if a
     README has no such part.
     """
-    output.mkdir(parents=True, exist_ok=True)
+    make_output(output)
     files = [output / README, output / PAGE]
     write_atomically(files[0], with_evaluations(files[0], markdown(found)))
     write_atomically(files[1], html(found))
     return files
 
 
+def make_output(output: Path) -> None:
+    """Makes the folder of the pages; raises ValueError in one line."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"report.output={output} cannot be made ({error.strerror}); choose another folder"
+        ) from None
+
+
 def with_evaluations(path: Path, part: str) -> str:
     """The text of the README at `path` with `part` in its place, or a new README."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return f"# Results\n\n{BEGIN}\n{part}\n{END}\n"
-    before, begin, rest = read_text(path, remedy=REMEDY).partition(BEGIN)
+    before, begin, rest = read_text(path, remedy=REMEDY, inside=path.parent).partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(
@@ -66,12 +78,13 @@ def with_evaluations(path: Path, part: str) -> str:
 
 def markdown(found: Evaluations) -> str:
     """The part of the README."""
-    return _environment().get_template("evaluations.md.j2").render(**_content(found)).strip()
+    environment = _environment(found, as_markdown)
+    return environment.get_template("evaluations.md.j2").render(**_content(found)).strip()
 
 
 def html(found: Evaluations) -> str:
     """The page: plots inlined, no scripts, no links to files."""
-    return _environment().get_template("report.html.j2").render(**_content(found))
+    return _environment(found).get_template("report.html.j2").render(**_content(found))
 
 
 def _content(found: Evaluations) -> dict[str, Any]:
@@ -83,12 +96,30 @@ def _content(found: Evaluations) -> dict[str, Any]:
     }
 
 
-def _environment() -> Environment:
+class Made(str):
+    """Text that is Markdown already."""
+
+
+def as_markdown(value: Any) -> str:
+    """What the template for Markdown writes for a value: escaped, whatever it is and wherever it comes from,
+    unless the template has made it."""
+    return value if isinstance(value, Made) else escaped(str(value))
+
+
+def address(path: Path) -> Made:
+    """A path as the address of a link."""
+    return Made(quote(path.as_posix()))
+
+
+def _environment(found: Evaluations, finalize: Callable[[Any], str] | None = None) -> Environment:
+    """The templates' environment: what comes from records is escaped for HTML, and for Markdown by
+    `finalize`, unless the template says otherwise."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
         loader=FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=lambda name: name is not None and name.endswith(".html.j2"),
+        finalize=finalize,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -97,8 +128,9 @@ def _environment() -> Environment:
     made.filters |= {
         "anchor": anchor,
         "counted": counted,
-        "data": data,
-        "md": escaped,
+        "data": lambda path: data(path, found.folder),
+        "made": Made,
+        "address": address,
         "plain": plain,
         "machines": machines,
         "commits": commits,
@@ -115,9 +147,9 @@ def anchor(*words: str) -> str:
     return "".join(ANCHORS.get(letter, letter) for letter in text)
 
 
-def data(path: Path) -> str:
-    """A file as an address that holds all of it."""
-    content = base64.b64encode(read_bytes(path, remedy=REMEDY)).decode()
+def data(path: Path, inside: Path) -> str:
+    """A file of the folder `inside` as an address that holds all of it."""
+    content = base64.b64encode(read_bytes(path, remedy=REMEDY, inside=inside)).decode()
     return f"data:{MEDIA[path.suffix]};base64,{content}"
 
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from gradwire.harness.files.reading import printable
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.files.typed import made
 from gradwire.harness.report.claims.check import Known
 from gradwire.harness.report.claims.figures import CASE, TASK
-from gradwire.harness.report.reference import Reference
+from gradwire.harness.report.reference import Reference, alike
 from gradwire.harness.timing.measure.metrics import METRICS
 
 FOLDER = "papers"
@@ -74,7 +75,7 @@ def read_papers(folder: Path) -> list[Paper]:
     """The papers in `folder`, by name of file; raises ValueError in one line for an item of another form."""
     papers = []
     for path in sorted((folder / FOLDER).glob("*.yaml")):
-        content = read_yaml(path, remedy=REMEDY)
+        content = read_yaml(path, remedy=REMEDY, inside=folder)
         entries = content.get("items", {})
         if not isinstance(entries, Mapping):
             raise ValueError(f"{path}: items is no mapping of names to items; {REMEDY}")
@@ -92,7 +93,8 @@ def check_papers(papers: Sequence[Paper], known: Known, reference: Reference) ->
             try:
                 _check_item(item, known, reference)
             except ValueError as error:
-                raise ValueError(f"{paper.name} {item.name}: {error}; {REMEDY}") from None
+                about = printable(f"{paper.name} {item.name}: {error}", 220)
+                raise ValueError(f"{about}; {REMEDY}") from None
 
 
 def _item(name: str, entry: Any, path: Path) -> Item:
@@ -126,7 +128,7 @@ def _check_item(item: Item, known: Known, reference: Reference) -> None:
     if item.sweep is None:
         return
     if item.sweep not in known:
-        raise ValueError(f"{item.sweep} is no sweep; there are {', '.join(sorted(known)) or 'none'}")
+        raise ValueError(f"{printable(item.sweep, 80)} is no sweep; {alike(item.sweep, sorted(known))}")
     if item.table is None:
         return
     sweep, layout = known[item.sweep], item.table

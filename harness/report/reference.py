@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
-from gradwire.harness.files.reading import UnusableFileError, read_text
+from gradwire.harness.files.reading import UnusableFileError, printable, read_text
 
 COLUMNS = ("paper", "item", "model", "dataset", "method", "setting", "metric", "value", "unit", "note")
 REMEDY = "take it from the repository again"
@@ -29,8 +30,11 @@ class Reference:
         if item not in self._items:
             known = sorted(f"{path.parent.name}/{path.stem}" for path in self.folder.glob("*/*.csv"))
             if item not in known:
-                raise ValueError(f"{item} is not in {self.folder}, which has {', '.join(known) or 'nothing'}")
-            self._items[item] = _read(self.folder / f"{item}.csv")
+                raise ValueError(
+                    f"{printable(item, 80)} is none of the {len(known)} printed tables and figures; "
+                    f"{alike(item, known)}"
+                )
+            self._items[item] = _read(self.folder / f"{item}.csv", self.folder)
         return self._items[item]
 
     def find(self, item: str, /, **chosen: str) -> list[Row]:
@@ -56,13 +60,22 @@ class Reference:
         return found
 
 
+def alike(name: str, known: Iterable[str]) -> str:
+    """The names of what there is that are most like `name`, for messages."""
+    found = get_close_matches(name, list(known), 3, 0)
+    return f"alike are {printable(', '.join(found), 100)}" if found else "there are none"
+
+
 def value_of(row: Row) -> float | None:
     """The printed value as a number; None for a range, a bound or words."""
     return float(row["value"]) if NUMBER.fullmatch(row["value"]) else None
 
 
-def _read(path: Path) -> list[Row]:
-    lines = list(csv.reader(io.StringIO(read_text(path, remedy=REMEDY))))
+def _read(path: Path, inside: Path) -> list[Row]:
+    try:
+        lines = list(csv.reader(io.StringIO(read_text(path, remedy=REMEDY, inside=inside))))
+    except csv.Error as error:
+        raise UnusableFileError(path, f"is no table ({error})", REMEDY) from None
     if not lines or tuple(lines[0]) != COLUMNS:
         raise UnusableFileError(path, f"does not begin with the columns {','.join(COLUMNS)}", REMEDY)
     wrong = next((number for number, line in enumerate(lines, 1) if len(line) != len(COLUMNS)), None)

@@ -3,7 +3,8 @@
 Two files in the sweep's folder, written from its cells' own records: `sweep.json` says what was swept,
 `values.csv` has the lines of `frame` for the finished cells: figures of whole runs, evaluations, errors by
 step. Tables, claims and the report need nothing else, so run directories need not be kept. Equal records
-give equal bytes.
+give equal bytes. `sweep.json` ends with the digest of `values.csv` and its own, so that damage and edits are
+noticed.
 """
 
 from __future__ import annotations
@@ -11,12 +12,19 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import json
+import math
+import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
+from gradwire.harness.files.finite_json import restored
+from gradwire.harness.files.folders import folders_in
 from gradwire.harness.files.reading import UnusableFileError, printable, read_text
+from gradwire.harness.files.structured import parse_json
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.directory import DIVERGED
 from gradwire.harness.record.summary import Stored
@@ -31,6 +39,12 @@ if TYPE_CHECKING:
 FILE, VALUES = "sweep.json", "values.csv"
 COLUMNS = ("cell", "metric", "value", "unit", "case", "kind", "seed", "step")
 REMEDY = "run the sweep again, which writes it anew from its cells' records"
+
+OWN_DIGEST = "sha256"
+"""The key of `sweep.json` with the digest of all its others."""
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
+"""Names of sweeps and sizes, which are names of folders, too."""
 
 Status = Literal["done", "failed", "unfinished", "damaged"]
 """`damaged`: the cell's own record could not be read."""
@@ -72,6 +86,8 @@ class CellRecord:
 @dataclass(frozen=True)
 class SweepRecord(Stored):
     """A sweep as its two files tell it."""
+
+    remedy: ClassVar[str] = REMEDY
 
     name: str  # as in `sweeps=<name>`
     size: str
@@ -116,20 +132,65 @@ class SweepRecord(Stored):
         return table(self.values)
 
     def content(self) -> dict[str, Any]:
-        return {key: value for key, value in super().content().items() if key != "values"}
+        content = {key: value for key, value in super().content().items() if key != "values"}
+        return {**content, OWN_DIGEST: _digest(content)}
 
     def impossible(self) -> str | None:
+        for key, name in (("name", self.name), ("size", self.size)):
+            if not _NAME.fullmatch(name):
+                return f"has {key}={printable(name, 80)}, which is no name"
         labels = [cell.label for cell in self.cells]
         double = next((label for label in labels if labels.count(label) > 1), None)
         if double is not None:
             return f"has the cell {printable(double, 80)} twice"
         for cell in self.cells:
-            strange = next((key for key in cell.axes if not covered(key, self.axes)), None)
-            if strange is not None:
-                return f"has a value of {strange}, which is no axis, in the cell {printable(cell.label, 80)}"
-            if cell.done and (cell.kind is None or cell.code_hash is None):
-                return f"does not say what the cell {printable(cell.label, 80)} ran"
+            reason = self._impossible_in(cell)
+            if reason is not None:
+                return reason
         return None
+
+    def _impossible_in(self, cell: CellRecord) -> str | None:
+        where = f"the cell {printable(cell.label, 80)}"
+        strange = next((key for key in cell.axes if not covered(key, self.axes)), None)
+        if strange is not None:
+            return f"has a value of {printable(strange, 80)}, which is no axis, in {where}"
+        lacking = next((axis for axis in self.axes if axis not in cell.axes), None)
+        if lacking is not None:
+            return f"has no value of the axis {printable(lacking, 80)} in {where}"
+        nested = next((key for key, value in cell.axes.items() if not _is_value(value)), None)
+        if nested is not None:
+            return f"has a value of {printable(nested, 80)} that is no number, text or list in {where}"
+        if cell.wall_time_s is not None and not 0 <= cell.wall_time_s < math.inf:
+            return f"has wall_time_s={cell.wall_time_s} in {where}"
+        if cell.machine is not None and not _is_machine(cell.machine):
+            return f"has a machine of another form in {where}"
+        if cell.done and (cell.kind is None or cell.code_hash is None):
+            return f"does not say what {where} ran"
+        return None
+
+
+def _is_value(value: Any, depth: int = 2) -> bool:
+    """Whether `value` is one that a setting has: a number, text, null, or lists of these."""
+    if isinstance(value, list):
+        return depth > 0 and all(_is_value(item, depth - 1) for item in value)
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _is_machine(about: Mapping[str, Any]) -> bool:
+    """Whether what `provenance` says of a machine has the types that it writes."""
+    gpus, cores = about.get("gpus", []), about.get("cores", 0)
+    return (
+        isinstance(gpus, list)
+        and all(isinstance(name, str) for name in gpus)
+        and type(cores) is int
+        and isinstance(about.get("processor", ""), str)
+    )
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    """sha256 of the values of `sweep.json`, its digest aside, whatever the order and indentation."""
+    plain = restored({key: value for key, value in content.items() if key != OWN_DIGEST})
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def save_sweep_record(output: Path, record: SweepRecord) -> list[Path]:
@@ -152,6 +213,9 @@ def read_sweep_record(folder: str | Path) -> SweepRecord:
     folder = Path(folder)
     text = read_text(folder / FILE, remedy=REMEDY, inside=folder)
     record = SweepRecord.from_json(text, folder / FILE)
+    content = parse_json(text.encode(), folder / FILE, remedy=REMEDY)
+    if content.get(OWN_DIGEST) != _digest(content):
+        raise UnusableFileError(folder / FILE, f"differs from its own digest, {OWN_DIGEST}", REMEDY)
     path = folder / VALUES
     values = read_text(path, remedy=REMEDY, inside=folder)
     if hashlib.sha256(values.encode()).hexdigest() != record.values_sha256:
@@ -162,8 +226,7 @@ def read_sweep_record(folder: str | Path) -> SweepRecord:
 
 def find_sweep_records(root: str | Path) -> list[Path]:
     """The folders at or below `root` that have the record of a sweep, in order; hidden ones are skipped."""
-    found = sorted(path.parent for path in Path(root).rglob(FILE))
-    return [path for path in found if not any(part[0] == "." for part in path.relative_to(root).parts)]
+    return sorted(place for place in folders_in(Path(root)) if os.path.lexists(place / FILE))
 
 
 def check_off_axes(record: SweepRecord) -> None:
@@ -194,7 +257,10 @@ def values_text(values: Iterable[Value]) -> str:
 
 def _parsed(text: str, tasks: Mapping[str, str], path: Path) -> Iterable[Value]:
     """The lines of `values.csv`; `tasks` by the labels of the cells that may have some."""
-    rows: Sequence[Sequence[str]] = list(csv.reader(io.StringIO(text)))
+    try:
+        rows: Sequence[Sequence[str]] = list(csv.reader(io.StringIO(text)))
+    except csv.Error as error:
+        raise UnusableFileError(path, f"is no table ({error})", REMEDY) from None
     if not rows or tuple(rows[0]) != COLUMNS:
         raise UnusableFileError(path, f"does not begin with the columns {','.join(COLUMNS)}", REMEDY)
     for number, row in enumerate(rows[1:], start=2):

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.files.finite_json import restored
-from gradwire.harness.files.reading import read_text
+from gradwire.harness.files.reading import UnusableFileError, read_text
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.report.frame import STUDIES, Value, score_rows, values_in
-from gradwire.harness.report.sweep_record import COLUMNS, FILE, read_sweep_record
+from gradwire.harness.report.sweep_record import COLUMNS, FILE, OWN_DIGEST, read_sweep_record
 from gradwire.harness.timing.measure.metrics import METRICS
 from gradwire.harness.tracking.tables import Table, curve
 
@@ -72,7 +72,8 @@ def sweep_tables(folder: Path) -> dict[str, Table]:
 def sweep_config(folder: Path) -> dict[str, Any]:
     """What a sweep was, as the configuration of its wandb run."""
     record = read_sweep_record(folder)
-    about = {key: value for key, value in record.content().items() if key not in ("cells", "values_sha256")}
+    left_out = ("cells", "values_sha256", OWN_DIGEST)
+    about = {key: value for key, value in record.content().items() if key not in left_out}
     return {"task": {"name": "comparison"}, "sweep": about}
 
 
@@ -89,7 +90,12 @@ def _lines(values: Iterable[Value]) -> Table:
 
 
 def _comparison(path: Path, folder: Path) -> Table:
-    header, *lines = csv.reader(io.StringIO(read_text(path, remedy=REMEDY, inside=folder)))
+    try:
+        header, *lines = csv.reader(io.StringIO(read_text(path, remedy=REMEDY, inside=folder)))
+    except (csv.Error, ValueError) as error:  # ValueError: without a line
+        if isinstance(error, UnusableFileError):
+            raise
+        raise UnusableFileError(path, f"is no table ({error})", REMEDY) from None
     return {"columns": header, "rows": [list(map(_number, line)) for line in lines]}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from gradwire.harness.config.known_sweeps import known_sweeps
 from gradwire.harness.report.claims.claims import counted
 from gradwire.harness.report.evaluations import collect
-from gradwire.harness.report.page import write_pages
+from gradwire.harness.report.page import make_output, write_pages
 from gradwire.harness.report.settings import ReportTask
 
 
@@ -17,6 +17,7 @@ def run(config: ReportTask) -> int:
     if not folder.is_dir():
         raise ValueError(f"report.folder={config.report.folder} is no folder; use the one with the records")
     output = Path(config.report.output).expanduser() if config.report.output is not None else folder
+    make_output(output)
     found = collect(folder, known_sweeps())
     files = write_pages(found, output)
     for line in found.left_out:

@@ -8,17 +8,21 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal, get_args
 
+from gradwire.harness.files.reading import printable
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.files.typed import made
 from gradwire.harness.report.claims.check import Known, check_predicate
 from gradwire.harness.report.claims.evaluate import Evaluation, Used
 from gradwire.harness.report.claims.figures import Figure, MissingError, UnfinishedError
 from gradwire.harness.report.claims.grammar import ClaimError, parse
-from gradwire.harness.report.reference import Reference
+from gradwire.harness.report.reference import Reference, alike
 from gradwire.harness.report.sweep_record import CellRecord, SweepRecord
 
 FILE = "claims.yaml"
 REMEDY = "correct it there; docs/report.md says what a claim may say"
+MOST_ERROR = 230
+"""Most characters of what is wrong with a claim."""
+
 SIZES = ("tiny", "small", "gpu", "paper")
 """Sizes of sweeps, the smallest first."""
 
@@ -89,7 +93,7 @@ class Verdict:
 def read_claims(path: Path) -> list[Claim]:
     """The claims in a file, in its order; raises ValueError in one line for an entry of another form."""
     claims = []
-    for name, entry in read_yaml(path, remedy=REMEDY).items():
+    for name, entry in read_yaml(path, remedy=REMEDY, inside=path.parent).items():
         if not isinstance(entry, Mapping):
             raise ClaimError(f"{path}: {name} is no claim; it needs {', '.join(_NEEDED)}; {REMEDY}")
         strange = sorted(entry.keys() - {each.name for each in fields(Claim)})
@@ -118,12 +122,12 @@ def check_claims(claims: Sequence[Claim], known: Known, reference: Reference) ->
         try:
             for sweep in claim.sweeps:
                 if sweep not in known:
-                    raise ClaimError(f"{sweep} is no sweep; there are {', '.join(sorted(known)) or 'none'}")
+                    raise ClaimError(f"{printable(sweep, 80)} is no sweep; {alike(sweep, sorted(known))}")
             if claim.holds:
                 trees[claim.id] = parse(claim.holds)
                 check_predicate(trees[claim.id], claim.sweeps, known, reference)
         except ValueError as error:
-            raise ClaimError(f"claim {claim.id}: {error}; {REMEDY}") from None
+            raise _refusal(claim, error) from None
     return trees
 
 
@@ -169,10 +173,15 @@ def _judged(claim: Claim, tree: ast.expr, chosen: Mapping[str, SweepRecord], ref
     except ClaimError as error:
         if small:  # where cells may differ in other axes than at the size that the claim is about
             return Verdict(claim, UNTESTABLE, size, _needs(claim), tuple(evaluation.used))
-        raise ClaimError(f"claim {claim.id}: {error}; {REMEDY}") from None
+        raise _refusal(claim, error) from None
     if small:
         return Verdict(claim, UNTESTABLE, size, _needs(claim), tuple(evaluation.used))
     return Verdict(claim, "reproduced" if holds else "not reproduced", size, "", tuple(evaluation.used))
+
+
+def _refusal(claim: Claim, error: ValueError) -> ClaimError:
+    about = printable(f"claim {claim.id}: {error}", MOST_ERROR)
+    return ClaimError(f"{about}; {REMEDY}")
 
 
 def _needs(claim: Claim) -> str:

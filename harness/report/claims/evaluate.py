@@ -200,7 +200,13 @@ def _arithmetic(kind: type, left: Any, right: Any) -> Figure | float:
         return left.combined(right if isinstance(right, Figure) else float(right), operation)
     if isinstance(right, Figure):
         return right.combined(float(left), lambda own, other: operation(other, own))
-    return operation(float(left), float(right))
+    numbers = float(left), float(right)
+    if kind is ast.Div and not numbers[1]:  # of figures a quotient by 0 is infinite, as a miss is
+        raise ZeroDivisionError("division by 0")
+    found = operation(*numbers)
+    if math.isfinite(numbers[0]) and math.isfinite(numbers[1]) and not math.isfinite(found):
+        raise OverflowError("a number too large for 64 bits")
+    return found
 
 
 def _reduced(name: str, arguments: Sequence[Any]) -> Any:

@@ -8,6 +8,7 @@ docs/report.md lists.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -91,6 +92,8 @@ def _check(node: ast.AST) -> None:
         raise ClaimError(f"{_text(node)}: {type(node).__name__} is not part of the language of predicates")
     if isinstance(node, ast.Constant) and not isinstance(node.value, bool | int | float | str):
         raise ClaimError(f"{_text(node)} is no number and no text")
+    if isinstance(node, ast.Constant) and isinstance(node.value, float) and math.isinf(node.value):
+        raise ClaimError("a number is too large for 64 bits; write inf for what is never reached")
     if isinstance(node, ast.Call) and (
         not isinstance(node.func, ast.Name) or any(keyword.arg is None for keyword in node.keywords)
     ):

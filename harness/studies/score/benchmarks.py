@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 
 from gradwire.harness.data.compression import OPENERS
+from gradwire.harness.files.folders import leads_to_file, root_of
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.studies.score import records
 from gradwire.harness.studies.score.records import Record
@@ -67,7 +68,10 @@ class Benchmark:
         known = [folder / self.name / name for name in names]
         for path, suffix in product(known, ("", *OPENERS)):
             compressed = path.with_name(path.name + suffix)
-            if compressed.is_file():
+            if compressed.is_symlink():
+                if leads_to_file(compressed, root_of(folder), remedy=records.REMEDY):
+                    return compressed
+            elif compressed.is_file():
                 return compressed
         missing = " or ".join(f"{self.name}/{path.relative_to(folder / self.name)}" for path in known)
         raise ValueError(f"score.data={folder}: tasks={self.name} needs {missing}, {self.shape}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gradwire.harness.files.reading import UnusableFileError, printable
 from gradwire.harness.files.structured import read_json, read_yaml
 from gradwire.harness.models.families import HEADS
+from gradwire.harness.models.foreign import check_folder, check_settings, in_a_line
 from gradwire.harness.models.weights import TOKENIZER_FILE, folder_named, not_to_be_had
 from gradwire.harness.record.identity import data_fingerprint
 from gradwire.harness.record.runs import load_run
@@ -76,15 +77,15 @@ class Checkpoint:
         Raises UnusableFileError for weights that cannot be loaded.
         """
         import transformers
-        from safetensors import SafetensorError
 
         auto = getattr(transformers, HEADS[self.kind])
         try:
             found: PreTrainedModel = auto.from_pretrained(
                 self.place, dtype="auto", use_safetensors=True, trust_remote_code=False
             )
-        except (SafetensorError, EOFError, OSError, ValueError, RuntimeError) as error:
-            reason = str(error).strip().partition("\n")[0]
+        # Whatever transformers makes of settings and weights that anybody may have written.
+        except Exception as error:
+            reason = in_a_line(error)
             raise UnusableFileError(
                 self.place, f"has weights that cannot be loaded ({reason})", REMEDY
             ) from None
@@ -98,8 +99,8 @@ class Checkpoint:
             found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
                 self.place, trust_remote_code=False
             )
-        except (OSError, ValueError, RuntimeError) as error:
-            reason = str(error).strip().partition("\n")[0]
+        except Exception as error:  # tokenizers raises nothing more special
+            reason = in_a_line(error)
             raise UnusableFileError(
                 self.place, f"has a tokenizer that cannot be loaded ({reason})", REMEDY
             ) from None
@@ -143,6 +144,10 @@ def _of_folder(asked: str, folder: Path, name: str, trained: Mapping[str, Any] |
         raise ValueError(f"{where}: has none of the weights {', '.join(SAFE)}; {REMEDY}")
     if not (folder / TOKENIZER_FILE).is_file():
         raise ValueError(f"{where}: has no {TOKENIZER_FILE}; save the tokenizer beside the weights")
+    try:
+        check_folder(folder, remedy=REMEDY)
+    except UnusableFileError as error:
+        raise ValueError(f"{where}: {error}") from None
     config = read_json(folder / "config.json", remedy=REMEDY)
     return Checkpoint(asked, str(folder), name, _architecture(where, config), _context(config), trained)
 
@@ -155,7 +160,9 @@ def _of_hub(asked: str) -> Checkpoint:
             raise ValueError(f"{where}: no such folder, and {file} is {reason}; {REMEDY}")
     from huggingface_hub import hf_hub_download
 
-    config = read_json(hf_hub_download(asked, "config.json"), remedy=REMEDY)
+    path = Path(hf_hub_download(asked, "config.json"))
+    config = read_json(path, remedy=REMEDY)
+    check_settings(config, path, remedy=REMEDY)
     name = asked.rpartition("/")[2]
     return Checkpoint(asked, asked, name, _architecture(where, config), _context(config), None)
 

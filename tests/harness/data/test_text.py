@@ -123,7 +123,7 @@ def test_a_folder_that_cannot_be_searched_is_refused_in_one_line(tmp_path, monke
 
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", listed)
-    with pytest.raises(ValueError, match="cannot be searched .Permission denied: .*locked.; choose a folder"):
+    with pytest.raises(ValueError, match="locked: cannot be read .Permission denied.; .* a folder"):
         TextCorpus(tmp_path).fingerprint()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -37,6 +38,38 @@ REASONS = {
     "tracking/view.py": "a process of its own that imports nothing of gradwire and cannot end the run",
 }
 """Modules that read without it, and why they may."""
+
+
+READERS = {
+    *("open_file", "read_bytes", "read_text", "read_lines", "file_digest"),
+    *("read_json", "read_json_lines", "read_yaml", "read_safetensors", "check_safetensors"),
+}
+
+FROM_ELSEWHERE = ("report", "studies/statistics", "record")
+"""Packages that read folders which others made: records, plots and what is beside them."""
+
+GIVEN = {
+    "record/gradients.py": "gradients, by a file's name that the user gives or a run's folder has",
+    "record/weights.py": "weights that a finished run has saved, in a folder whose links were refused before",
+}
+"""Modules in them that read a file which the user names, who may use links."""
+
+
+def unbound(module: Path) -> list[str]:
+    """The calls in a module that read a file without saying which folder no link may lead out of."""
+    found = []
+    for node in ast.walk(ast.parse(module.read_text())):
+        name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+        if name in READERS and "inside" not in {keyword.arg for keyword in node.keywords}:
+            found.append(f"{module.relative_to(HARNESS).as_posix()}:{node.lineno} {name}")
+    return found
+
+
+def test_no_link_leads_out_of_a_folder_from_elsewhere() -> None:
+    modules = [path for package in FROM_ELSEWHERE for path in (HARNESS / package).rglob("*.py")]
+    found = [each for path in modules for each in unbound(path)]
+    assert not [each for each in found if each.partition(":")[0] not in GIVEN], "say inside="
+    assert GIVEN.keys() <= {each.partition(":")[0] for each in found}, "no longer needed"
 
 
 def test_files_are_read_in_one_way() -> None:

@@ -36,8 +36,9 @@ def test_an_incomplete_folder_is_named_with_the_ways_out(make_model_config, tmp_
 
 
 def test_a_complete_folder_will_do(make_model_config, tmp_path):
-    for name in ("config.json", "model.safetensors.index.json"):
-        (tmp_path / name).touch()
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors.index.json").write_text('{"weight_map": {"a": "one.safetensors"}}')
+    (tmp_path / "one.safetensors").touch()
     assert weights_available(make_model_config("llama", weights="pretrained", path=str(tmp_path))) is None
 
 

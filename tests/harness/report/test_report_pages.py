@@ -99,7 +99,11 @@ def made_up() -> SweepRecord:
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    folder = tmp_path / "results"
+    return write_results(tmp_path / "results")
+
+
+def write_results(folder: Path) -> Path:
+    """A folder of results with a record, its plots, claims, a paper and printed figures."""
     place = folder / "made_up" / "small"
     save_sweep_record(place, made_up())
     (folder / "reference" / "paper").mkdir(parents=True)
@@ -199,7 +203,7 @@ def test_a_damaged_record_is_named_and_left_out(results: Path, capsys: pytest.Ca
             "claims.yaml",
             "sweep: made_up",
             "sweep: made_down",
-            "claim P1: made_down is no sweep; there are .*made_up",
+            "claim P1: made_down is no sweep; alike are .*made_up",
         ),
         ("claims.yaml", "bits=5) <", "bits=7) <", "claim P2: made_up has no codec.bits=7; it has 4, 5, None"),
         (
@@ -218,7 +222,7 @@ def test_a_damaged_record_is_named_and_left_out(results: Path, capsys: pytest.Ca
         ),
         ("papers/paper.yaml", "sweep: made_up", "sweep: made_down", "A Paper Table 1: made_down is no sweep"),
         ("papers/paper.yaml", "{method: 5b}", "{method: 9b}", "has no method=9b"),
-        ("papers/paper.yaml", "paper/table1", "paper/table2", "paper/table2 is not in"),
+        ("papers/paper.yaml", "paper/table1", "paper/table2", "paper/table2 is none of the"),
         ("papers/paper.yaml", "why: a diagram", "where: ''", "Figure 2 needs a table, plots, where"),
         ("papers/paper.yaml", "where: codecs/", "place: codecs/", "a codec has place, which no item has"),
         ("papers/paper.yaml", "columns:", "columnes:", "Table 1 has columnes, which no layout has"),
@@ -239,6 +243,12 @@ def test_what_does_not_exist_is_refused_in_one_line(
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="report.folder=.*none is no folder"):
         report(tmp_path / "none")
+
+
+@pytest.mark.parametrize("output", ["/dev/null", "/proc/x"])
+def test_an_output_that_cannot_be_made_is_refused_first(results: Path, output: str) -> None:
+    with pytest.raises(ValueError, match=f"report.output={output} cannot be made .*; choose another folder"):
+        report(results, Path(output))
 
 
 def test_sweeps_that_can_run_are_known_by_their_files() -> None:

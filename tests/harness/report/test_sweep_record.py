@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,7 +15,9 @@ import yaml
 from gradwire.harness.report.sweep_cells import SweptCell, without_folders, write_sweep_record
 from gradwire.harness.report.sweep_record import (
     FILE,
+    OWN_DIGEST,
     VALUES,
+    _digest,
     check_off_axes,
     find_sweep_records,
     read_sweep_record,
@@ -163,12 +167,70 @@ def test_a_damaged_record_is_named(cells: list[SweptCell], tmp_path: Path) -> No
         with pytest.raises(ValueError, match=problem.replace("(", r"\(")):
             read_sweep_record(output)
         (output / name).write_text(sound[name])
+    resealed = {
+        "has no value of the axis codec.bits": lambda cell: cell["axes"].pop("codec.bits"),
+        "has a value of codec.bits that is no number, text or list": lambda cell: cell["axes"].update(
+            {"codec.bits": {"a": 1}}
+        ),
+        "has wall_time_s=nan": lambda cell: cell.update(wall_time_s="nan"),
+        "has a machine of another form": lambda cell: cell.update(machine={"gpus": 5}),
+    }
+    for problem, damage in resealed.items():  # with a digest that fits, as nobody but a forger makes it
+        own = json.loads(sound[FILE])
+        damage(own["cells"][0])
+        (output / FILE).write_text(json.dumps(own | {OWN_DIGEST: _digest(own)}))
+        with pytest.raises(ValueError, match=problem):
+            read_sweep_record(output)
+    for key in ("name", "size"):
+        own = {**content, key: "../../x"}
+        (output / FILE).write_text(json.dumps(own | {OWN_DIGEST: _digest(own)}))
+        with pytest.raises(ValueError, match=f"has {key}=../../x, which is no name"):
+            read_sweep_record(output)
+    (output / FILE).write_text(sound[FILE])
     record = read_sweep_record(output)
     for wrong in ({"run": "none"}, {"kind": "guessed"}, {"metric": ""}):
         values = (record.values[0]._replace(**wrong),)  # type: ignore[arg-type]
         save_sweep_record(tmp_path / "wrong", replace(record, values=values))
         with pytest.raises(ValueError, match="values.csv: line 2 is no figure"):
             read_sweep_record(tmp_path / "wrong")
+
+
+def test_a_field_that_is_too_long_is_named(cells: list[SweptCell], tmp_path: Path) -> None:
+    record = read_sweep_record(written(tmp_path / "out", cells))
+    long = (record.values[0]._replace(case="x" * 200_000),)
+    save_sweep_record(tmp_path / "long", replace(record, values=long))
+    with pytest.raises(ValueError, match="values.csv: is no table .field larger than field limit"):
+        read_sweep_record(tmp_path / "long")
+
+
+def swap(content: dict[str, Any]) -> None:
+    first, *_, last = content["cells"]
+    first["axes"], last["axes"] = last["axes"], first["axes"]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        swap,
+        lambda content: content["cells"][0].update(kind="modelled"),
+        lambda content: content["cells"][0].update(code_hash="other"),
+        lambda content: content["settings"]["train"].update({"model.name": "other"}),
+        lambda content: content.update(size="paper"),
+        lambda content: content.update(note="more"),
+        lambda content: content.pop(OWN_DIGEST),
+    ],
+)
+def test_an_edited_record_differs_from_its_digest(
+    edit: Callable[[dict[str, Any]], object], cells: list[SweptCell], tmp_path: Path
+) -> None:
+    output = written(tmp_path / "out", cells)
+    content = json.loads((output / FILE).read_text())
+    (output / FILE).write_text(json.dumps(dict(reversed(content.items()))))  # means the same
+    read_sweep_record(output)
+    edit(content)
+    (output / FILE).write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=f"{FILE}: differs from its own digest, .*; run the sweep again"):
+        read_sweep_record(output)
 
 
 def test_figures_that_are_not_finite_come_back(cells: list[SweptCell], tmp_path: Path) -> None:

@@ -17,10 +17,12 @@ from tiny import TINY_MODEL
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.run_name import run_name
 from gradwire.harness.config.validate import validate, validate_any
+from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.launch.launch import run_here
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.report.frame import frame
 from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.studies.score.checkpoint import find_checkpoint
 from gradwire.harness.tasks import score
 
 Score = Callable[..., dict[str, Any]]
@@ -56,6 +58,8 @@ def test_unusable_checkpoints_are_refused(
     other = copied("other", checkpoint)
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(config | {"architectures": ["T5Model"]}))
+    headless = copied("headless", checkpoint)
+    (headless / "config.json").write_text(json.dumps(config | {"n_head": 0}))
     replay = copied("replay", trained)
     (replay / "config.yaml").write_text("task: {name: replay}\n")
     linked = copied("linked", trained)
@@ -77,12 +81,36 @@ def test_unusable_checkpoints_are_refused(
         copied("speechless", checkpoint, "tokenizer.json"): "has no tokenizer.json",
         copied("unknown", checkpoint, "config.json"): "has no config.json",
         other: "its architecture is T5Model",
+        headless: "config.json: has n_head=0; allowed are whole numbers from 1 to 16384",
     }
     for asked, reason in refused.items():
         with pytest.raises(ConfigError) as error:
             config_of(asked, f"score.data={data}")
         assert str(error.value).startswith("checkpoint=")
         assert reason in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"activation_function": "x"}, {"n_embd": 33}, {"layer_norm_epsilon": "x"}, {"n_inner": 48}]
+)
+def test_what_transformers_makes_of_settings_is_one_line(
+    settings: dict[str, Any], checkpoint: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "odd"
+    shutil.copytree(checkpoint, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | settings))
+    with pytest.raises(UnusableFileError, match="has weights that cannot be loaded") as refused:
+        find_checkpoint(str(folder)).model()
+    assert str(refused.value).isprintable() and len(str(refused.value)) < 700
+
+
+def test_a_tokenizer_that_is_none_is_refused_in_one_line(checkpoint: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "odd"
+    shutil.copytree(checkpoint, folder)
+    (folder / "tokenizer.json").write_text('{"model": 5}')
+    with pytest.raises(UnusableFileError, match="has a tokenizer that cannot be loaded"):
+        find_checkpoint(str(folder)).tokenizer()
 
 
 def test_unusable_requests_are_refused(checkpoint: Path, data: Path, tmp_path: Path) -> None:

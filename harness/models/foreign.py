@@ -1,0 +1,137 @@
+"""Checks a Hugging Face folder that others made before transformers reads it.
+
+Its settings choose what is built and which implementations are used. Those that would fetch or run code,
+build without end or fail inside transformers are refused in one line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gradwire.harness.files.folders import files_in
+from gradwire.harness.files.reading import MOST_TEXT, UnusableFileError, amount, printable
+from gradwire.harness.files.structured import read_json
+
+CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+
+MOST_INDEX = 8 * MOST_TEXT
+"""Most bytes of an index of weights; it has some 100 for each tensor."""
+
+ATTENTION = ("eager", "sdpa", "flex_attention")
+"""Implementations that transformers has itself; it fetches others from the hub."""
+
+DTYPES = ("auto", "float64", "float32", "float16", "bfloat16")
+
+BOUNDS: tuple[tuple[re.Pattern[str], int, int], ...] = (
+    (re.compile(r"(n|num|\w+_num)_(\w+_)?layers?|(en|de)coder_layers"), 0, 1024),
+    (re.compile(r"n_head|num_(\w+_)?heads"), 1, 1 << 14),
+    (re.compile(r"hidden_size|n_embd|d_model|intermediate_size|n_inner|ffn_dim|embedding_size"), 1, 1 << 22),
+    (re.compile(r"head_dim"), 1, 1 << 16),
+    (re.compile(r"vocab_size|n_positions|n_ctx|max_position_embeddings"), 1, 1 << 24),
+    (re.compile(r"num_(local_)?experts|n_routed_experts"), 0, 1024),
+)
+"""Sizes of a model by what their keys are called, with the least and the most of each."""
+
+WIDTHS = ("hidden_size", "n_embd", "d_model")
+ROWS = ("vocab_size", "intermediate_size", "n_inner", "ffn_dim", "n_positions")
+"""Keys of sizes that a matrix has as rows, of the model's width; a model has each of them once at least."""
+
+LEARNED_POSITIONS = ("bert", "roberta", "distilbert", "electra", "opt")
+"""Models with a matrix of `max_position_embeddings` rows."""
+
+
+def check_folder(folder: Path, *, remedy: str) -> None:
+    """Raises UnusableFileError for a link or an index that leads out of a folder of weights or of a
+    tokenizer, and for settings of a model that are refused."""
+    num_bytes = sum(path.stat().st_size for path in files_in(folder, remedy=remedy) if _is_weights(path))
+    if (folder / INDEX).is_file():
+        _check_index(folder / INDEX, remedy)
+    if (folder / CONFIG).is_file():
+        settings = read_json(folder / CONFIG, remedy=remedy)
+        check_settings(settings, folder / CONFIG, remedy=remedy)
+        _check_size(settings, num_bytes, folder / CONFIG, remedy)
+
+
+def check_settings(settings: Mapping[str, Any], path: Path, *, remedy: str) -> None:
+    """Raises UnusableFileError for the first of a model's settings, read from `path`, that is refused."""
+    for where, key, value in _all(settings, ""):
+        reason = _refused(key, value)
+        if reason is not None:
+            shown = printable(repr(value), 60)
+            raise UnusableFileError(path, f"has {printable(where, 80)}={shown}; {reason}", remedy)
+
+
+def in_a_line(error: Exception) -> str:
+    """What a library says of a folder that it cannot load."""
+    first = str(error).strip().partition("\n")[0] or type(error).__name__
+    usual = isinstance(error, OSError | ValueError | RuntimeError)
+    return first if usual else f"{type(error).__name__}: {first}"
+
+
+def _refused(key: str, value: Any) -> str | None:
+    """Why a setting is refused, and what is allowed."""
+    if key in ("attn_implementation", "_attn_implementation", "experts_implementation"):
+        names = list(value.values()) if isinstance(value, dict) else [value]
+        allowed = ATTENTION if "attn" in key else ("eager", "batched_mm", "grouped_mm")
+        fits = all(name is None or name in allowed for name in names)
+        return None if fits else f"allowed are {', '.join(allowed)}, which transformers has itself"
+    if key in ("dtype", "torch_dtype"):
+        fits = value is None or (isinstance(value, str) and value.removeprefix("torch.") in DTYPES)
+        return None if fits else f"allowed are {', '.join(DTYPES)}"
+    if key == "quantization_config":
+        return None if value is None else "quantized weights are not loaded; save them as floating point"
+    for pattern, least, most in BOUNDS:
+        if pattern.fullmatch(key) and not _all_between(value, least, most):
+            return f"allowed are whole numbers from {least} to {most}"
+    return None
+
+
+def _all_between(value: Any, least: int, most: int) -> bool:
+    """Whether a size, or each in a list of one per layer, is in its bounds; null is the family's own."""
+    sizes = value if isinstance(value, list) else [value]
+    return all(size is None or (type(size) is int and least <= size <= most) for size in sizes)
+
+
+def _all(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str, Any]]:
+    """(dotted key, key, value) of all settings, those of parts of a model included."""
+    for key, value in settings.items():
+        yield f"{prefix}{key}", key, value
+        if isinstance(value, Mapping):
+            yield from _all(value, f"{prefix}{key}.")
+
+
+def _check_size(settings: Mapping[str, Any], num_bytes: int, path: Path, remedy: str) -> None:
+    """Refuses settings with a matrix that the weights on disk cannot hold, before it is made."""
+    of_text = settings.get("text_config")
+    found = {**settings, **(of_text if isinstance(of_text, Mapping) else {})}
+    width = next((found[key] for key in WIDTHS if isinstance(found.get(key), int)), 1)
+    learned = ("max_position_embeddings",) if found.get("model_type") in LEARNED_POSITIONS else ()
+    own = found.get("embedding_size")
+    of_tokens = own if isinstance(own, int) else width
+    for key in (*ROWS, *learned):
+        columns = width if key in ("intermediate_size", "n_inner", "ffn_dim") else of_tokens
+        rows = found.get(key)
+        if isinstance(rows, int) and num_bytes and rows * columns > num_bytes:
+            there = amount(num_bytes)
+            problem = f"has {key}={rows}: {rows} × {columns} numbers, more than the weights' {there} hold"
+            raise UnusableFileError(path, problem, remedy)
+
+
+def _check_index(path: Path, remedy: str) -> None:
+    """Refuses an index of weights that names files elsewhere."""
+    files = read_json(path, remedy=remedy, most=MOST_INDEX).get("weight_map")
+    if not isinstance(files, dict) or not files:
+        raise UnusableFileError(path, "has no weight_map", remedy)
+    for name in set(map(str, files.values())):
+        if Path(name).name != name or name.startswith("."):
+            shown = printable(name, 80)
+            raise UnusableFileError(path, f"names {shown}, which is no file of its folder", remedy)
+        if not (path.parent / name).is_file():
+            raise UnusableFileError(path, f"names {printable(name, 80)}, which is not there", remedy)
+
+
+def _is_weights(path: Path) -> bool:
+    return path.suffix in (".safetensors", ".bin")
