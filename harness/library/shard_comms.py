@@ -37,7 +37,7 @@ class WeightGather(Hook, AllGather):
     def __call__(
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
     ) -> None:
-        self._step.guarded(partial(self._step.gather, self._module, output_tensor, input_tensor))
+        self._step.guarded(partial(self._step.gather, self._module, group, output_tensor, input_tensor))
 
 
 class GradientScatter(Hook, ReduceScatter):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ import torch.distributed as dist
 from gradwire.codecs.describe import describe_codec, digest
 from gradwire.codecs.interface import Codec
 from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for
 from gradwire.harness.comm.transport.pacer import PacedLink
 from gradwire.harness.comm.world.process import ProcessWorld
@@ -35,12 +37,14 @@ from gradwire.harness.library.shard_modules import (
     sharded_modules,
 )
 from gradwire.harness.library.shard_slices import gradient_slices
-from gradwire.harness.library.shard_step import ShardStep
+from gradwire.harness.library.shard_step import ShardStep, part_key
 from gradwire.harness.library.shard_synchronizer import ShardSynchronizer
 from gradwire.harness.network.links import bytes_per_second
 from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.sharded.requirements import codecs_with_scatter
 from gradwire.harness.parallel.sharded.weights import weight_messages
+
+RING = partial(make_schedule, "ring")
 
 
 def shard_hooks(
@@ -64,7 +68,7 @@ def shard_hooks(
 
     Call it on every rank, after the last `fully_shard` and before training, with the same arguments:
 
-        fully_shard(model, reshard_after_forward=False)
+        fully_shard(model)
         synchronizer = gradwire.shard_hooks(model, codec="all_to_all", weights="qwd")
 
     `codec` is one that has a scatter, with its options as keywords. `weights` are sent `exact`, quantized
@@ -117,16 +121,13 @@ def shard_hooks(
         raise
     assert agreement is not None, "a model that fully_shard() has sharded has a process group"
     agreement.agree(description)
+    connect = partial(_connect, options=options, trace=own.traits.clock_driven)
     try:
-        world = ProcessWorld(
-            Fabric(schedule, num_nodes=nodes, segments=options.segments),
-            device,
-            group=group,
-            link=None if rate_mbit is None else PacedLink(bytes_per_second(rate_mbit)),
-            in_flight=1,
-            timeout_s=options.timeout_s,
-            trace=own.traits.clock_driven,
-        )
+        world = connect(schedule, group, device, nodes)
+        parts = {
+            part_key(part): connect(RING, part, device, 1)
+            for part in {part_key(each.part): each.part for each in modules if each.part is not None}.values()
+        }
     except RuntimeError as error:  # torch's words name neither the rank nor what it was waiting for
         raise SynchronizationError(
             f"rank {agreement.rank}: {WHAT}: the ranks agree, but cannot be connected within "
@@ -144,11 +145,34 @@ def shard_hooks(
         weight_messages(settings),
         modules,
         slices,
+        parts=parts,
         seed=options.seed,
         check_hashes=options.check_hashes,
     )
     serve(own, step)
     return ShardSynchronizer(step, agreement, description)
+
+
+def _connect(
+    schedule: Topology,
+    group: dist.ProcessGroup,
+    device: torch.device,
+    nodes: int,
+    *,
+    options: ShardOptions,
+    trace: bool,
+) -> ProcessWorld:
+    """Connects the ranks of `group`, which are on so many `nodes`."""
+    rate = options.rate_mbit
+    return ProcessWorld(
+        Fabric(schedule, num_nodes=nodes, segments=options.segments),
+        device,
+        group=group,
+        link=None if rate is None else PacedLink(bytes_per_second(rate)),
+        in_flight=1,
+        timeout_s=options.timeout_s,
+        trace=trace,
+    )
 
 
 def _agreement(model: Any, timeout_s: float) -> Agreement | None:

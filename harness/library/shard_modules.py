@@ -23,16 +23,17 @@ WHAT = "shard_hooks()"
 FLOATS = (torch.float32, torch.bfloat16)
 """The types of weights that can be quantized."""
 
+SUMMED = (torch.float32, torch.bfloat16, torch.float16)
+"""The types of gradients, which codecs sum in float32."""
+
 
 @dataclass(frozen=True)
 class ShardedModule:
-    """One module whose parameters are gathered and whose gradients are scattered together. `root` says that
-    it is the model itself, which PyTorch does not reshard after forward unless it is told to."""
+    """One module whose parameters are gathered and whose gradients are scattered together."""
 
     name: str
     number: int
     module: Any
-    root: bool
 
     @property
     def _state(self) -> Any:
@@ -55,16 +56,18 @@ class ShardedModule:
         return bool(self._groups)
 
     @property
-    def reshards(self) -> bool:
-        """Whether it gives its weights away after forward, to gather them again for backward."""
-        automatic = getattr(self._state, "_auto_reshard_after_forward", False)
-        return self.group.post_forward_mesh_info is not None and not (self.root and automatic)
-
-    @property
     def process_group(self) -> dist.ProcessGroup:
         """The ranks that its parameters are divided among."""
         found: dist.ProcessGroup = self.group.mesh_info.shard_process_group
         return found
+
+    @property
+    def part(self) -> dist.ProcessGroup | None:
+        """The ranks among which the weights are kept from forward to backward, where these are a part of
+        all (`reshard_after_forward` is their number)."""
+        after = self.group.post_forward_mesh_info
+        found: dist.ProcessGroup | None = None if after is None else after.shard_process_group
+        return None if found is None or found.size() == self.process_group.size() else found
 
     @property
     def device(self) -> torch.device:
@@ -83,6 +86,13 @@ class ShardedModule:
         return {policy or each.dtype for each in self.parameters}
 
     @property
+    def scattered_dtypes(self) -> set[torch.dtype]:
+        """The types that its gradients have where they are summed."""
+        policy = self.group.mp_policy
+        instead = policy.reduce_dtype or policy.param_dtype
+        return {instead or each.dtype for each in self.parameters if each.requires_grad}
+
+    @property
     def slice_numel(self) -> int:
         """Coordinates of each rank's slice of the gradients: of every parameter the share of the dimension
         along which it is divided, rounded up."""
@@ -97,18 +107,20 @@ class ShardedModule:
         """Why it cannot have codecs, or weights that are `quantized`; None if it can."""
         if len(self._groups) > 1 or self.group.mesh_info.mesh.ndim > 1:
             return "is sharded over several meshes or dimensions; give fully_shard() a mesh of one dimension"
-        if self.reshards:
-            return (
-                "reshards after forward, so that its weights are gathered twice a step and backward would "
-                "use others than forward; use fully_shard(…, reshard_after_forward=False)"
-            )
         dtypes = self.gathered_dtypes
-        if len(dtypes) > 1:
+        if quantized and len(dtypes) > 1:
             return (
-                f"gathers weights of several types, {_named(dtypes)}; shard them as modules of one type each"
+                f"gathers weights of several types, {_named(dtypes)}, which are quantized apart; shard them "
+                "as modules of one type each"
             )
         if quantized and not dtypes <= {*FLOATS}:
             return f"gathers weights in {_named(dtypes)}, which cannot be quantized; use {_named(FLOATS)}"
+        odd = self.scattered_dtypes - {*SUMMED}
+        if odd:
+            return (
+                f"sums gradients in {_named(odd)}, and codecs do so in float32; use "
+                "MixedPrecisionPolicy(reduce_dtype=torch.float32), or float32 parameters"
+            )
         return None
 
     def describe(self) -> tuple[object, ...]:
@@ -139,15 +151,15 @@ def sharded_modules(model: Any, *, quantized: bool) -> list[ShardedModule]:
     if not isinstance(model, nn.Module):
         raise ValueError(f"{WHAT} needs a model that fully_shard() has sharded, got {shown(model)}")
     named = [(name, each) for name, each in model.named_modules() if isinstance(each, FSDPModule)]
-    made = [ShardedModule(name, 0, each, each is model) for name, each in named]
+    made = [ShardedModule(name, 0, each) for name, each in named]
     made = [each for each in made if each.has_parameters]
     if not made:
         raise ValueError(
             f"{WHAT} needs a model that fully_shard() has sharded, and {type(model).__name__} has no such "
-            "module; call fully_shard(model, reshard_after_forward=False) first, or use attach() for "
+            "module; call fully_shard(model) first, or use attach() for "
             "DistributedDataParallel"
         )
-    found = [ShardedModule(each.name, number, each.module, each.root) for number, each in enumerate(made)]
+    found = [ShardedModule(each.name, number, each.module) for number, each in enumerate(made)]
     groups = {tuple(dist.get_process_group_ranks(each.process_group)) for each in found}
     if len(groups) > 1:
         raise ValueError(f"{WHAT}: modules are sharded over different ranks; shard all over the same mesh")
@@ -162,7 +174,7 @@ def first_process_group(model: Any) -> dist.ProcessGroup | None:
     """The ranks that the model's first module is divided among, also of a model that cannot have codecs; None
     if `fully_shard` has divided nothing."""
     for each in model.modules() if isinstance(model, nn.Module) else ():
-        made = ShardedModule("", 0, each, each is model)
+        made = ShardedModule("", 0, each)
         if isinstance(each, FSDPModule) and made.has_parameters:
             found: dist.ProcessGroup | None = getattr(made.group.mesh_info, "shard_process_group", None)
             return found

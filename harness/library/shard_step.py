@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective, Result
 from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.process_step import ProcessStep
 from gradwire.harness.library.failures import SynchronizationError, again, in_words
 from gradwire.harness.library.shard_modules import ShardedModule
 from gradwire.harness.library.shard_slices import GradientSlices, contiguous
@@ -23,10 +24,14 @@ from gradwire.harness.parallel.sharded.weights import (
     Exact,
     QuantizedDifferences,
     WeightMessages,
+    gathered_by_level,
     gathering,
 )
 from gradwire.harness.parallel.synchronize import compare_hashes, scattering
-from gradwire.harness.timing.trace.step import CONTROL
+from gradwire.harness.timing.trace.step import CONTROL, WEIGHTS
+
+PartKey = tuple[int, ...]
+"""The ranks of a part of all, among which a module's weights are kept from forward to backward."""
 
 NO_PASS = -1
 """PyTorch's number of no backward pass."""
@@ -58,6 +63,7 @@ class ShardStep:
         modules: Sequence[ShardedModule],
         slices: Sequence[GradientSlices],
         *,
+        parts: Mapping[PartKey, ProcessWorld],
         seed: int,
         check_hashes: bool,
     ) -> None:
@@ -68,7 +74,7 @@ class ShardStep:
         """The text of an error that ends a pass."""
         self.weights = [ModuleWeights() for _ in modules]
         self._messages, self._seed, self._check_hashes = messages, seed, check_hashes
-        self._slices = slices
+        self._slices, self._parts = slices, parts
         self._scattered: set[int] = set()
         """The modules that have scattered in the step, none before its first scatter."""
         self._pass = NO_PASS
@@ -84,16 +90,25 @@ class ShardStep:
     def remembers_weights(self) -> bool:
         return isinstance(self._messages, QuantizedDifferences)
 
+    @property
+    def worlds(self) -> list[ProcessWorld]:
+        """The connections to other ranks, those to all of them first."""
+        return [self.world, *self._parts.values()]
+
     def run(self, collective: Collective[Result]) -> Result:
         """Runs a collective of this rank between two steps."""
         return self.world.run({self.world.rank: collective})[self.world.rank]
 
-    def gather(self, module: ShardedModule, output: Tensor, main: Tensor) -> None:
+    def gather(self, module: ShardedModule, group: dist.ProcessGroup, output: Tensor, main: Tensor) -> None:
         """Fills `output`, (ranks · shard,), with the weights that all ranks hold, given this rank's main
-        weights, (shard,), which may be a part of `output`."""
+        weights, (shard,), which may be a part of `output`. Where only a `group` of them is asked, `main` is a
+        part of these weights themselves, which backward needs again."""
         reason = module.refusal(quantized=not isinstance(self._messages, Exact))
         if reason is not None:
             raise ValueError(f"{module.name or 'the model'} {reason}")
+        if group.size() != self.world.size:
+            self._gather_bytes(self._parts[part_key(group)], module, output, main)
+            return
         if not self.remembers_weights:
             self._gather(self._messages, module, output, main)
             return
@@ -110,14 +125,31 @@ class ShardStep:
 
     def _gather(self, messages: WeightMessages, module: ShardedModule, weights: Tensor, main: Tensor) -> None:
         """Brings `weights`, (ranks · shard,), up to date with all ranks' main weights."""
+        if isinstance(messages, Exact):
+            self._gather_bytes(self.world, module, weights, main)
+            return
         world, numel = self.world, main.numel()
         layout = Layout.flat(weights.numel(), f"weights {module.name}", weights.device)
         bucket = FlatBucket(layout, weights[:0], weights, contiguous(world.size, numel))
         found = self._await(partial(gathering, messages, bucket, world.rank), main.float(), layout)
         for rank, message in enumerate(found):
             messages.decode(message, bucket, rank)
+        self._compare(world, weights)
+
+    def _gather_bytes(self, world: ProcessWorld, module: ShardedModule, weights: Tensor, own: Tensor) -> None:
+        """Fills `weights` with those of all ranks of `world` as they are, of whatever types."""
+        rows, row = weights.view(torch.uint8).view(world.size, -1), own.view(torch.uint8)
+        layout = Layout.flat(rows.numel(), f"weights {module.name}", weights.device)
+        step = self._rank_step if world is self.world else world.open_step()
+        make = partial(_gathering_bytes, [row.numel()] * world.size)
+        for each, message in zip(rows, self._await(make, row, layout, step), strict=True):
+            each.copy_(message)
+        self._compare(world, weights)
+
+    def _compare(self, world: ProcessWorld, weights: Tensor) -> None:
         if self._check_hashes:
-            self.run(partial(compare_hashes, weights, f"step {self.steps}", "weights"))
+            comparing = partial(compare_hashes, weights, f"step {self.steps}", "weights")
+            world.run({world.rank: comparing})
 
     def _changed(self, module: ShardedModule, sent: Tensor, main: Tensor) -> bool:
         """Whether any rank's main weights are others than those it has sent. Where gradients were not
@@ -129,29 +161,33 @@ class ShardStep:
 
     def scatter(self, module: ShardedModule, output: Tensor, x: Tensor, op: Any) -> None:
         """Fills `output`, (shard,), with this rank's slice of the mean of all `x`, (ranks · shard,)."""
-        if op not in (dist.ReduceOp.AVG, dist.ReduceOp.SUM):
-            raise ValueError(
-                f"{module.name or 'the model'} asks for {op} of its gradients, codecs give means and sums; "
-                "leave set_gradient_divide_factor() out"
-            )
+        share = share_of_sum(op, module.name or "the model")
         self._begin(module)
         slices, world = self._slices[module.number], self.world
         if slices.numel != output.numel():
             raise ValueError(
                 f"{module.name or 'the model'} has gradients for {output.numel()} coordinates of a shard of "
-                f"{slices.numel}; give every parameter a gradient in each pass, or freeze it from the start"
+                f"{slices.numel}; give every parameter a gradient in each pass, freeze it from the start, or "
+                "call set_reduce_scatter_unused_params(True), which has zeros scattered"
             )
         this_round = Round(self.step, slices.layout, world.rank, world.size, self._seed, module.number)
         shard = slices.shards[world.rank]
         make = partial(scattering, self.codec, this_round=this_round, shard=shard)
         mean = self._await(make, slices.placed(x), slices.layout)[: output.numel()]
-        output.copy_(mean if op == dist.ReduceOp.AVG else mean * world.size)
+        output.copy_(mean if share is None else mean * (share * world.size))
         self.weights[module.number].sent = None
 
-    def _await(self, make: Callable[[Tensor], Collective[Result]], x: Tensor, layout: Layout) -> Result:
-        """Runs a step's collective and waits for it; on CUDA the current stream does."""
+    def _await(
+        self,
+        make: Callable[[Tensor], Collective[Result]],
+        x: Tensor,
+        layout: Layout,
+        step: ProcessStep | None = None,
+    ) -> Result:
+        """Runs a collective of `step`, by default this one, and waits for it; on CUDA the current stream
+        does."""
         uses_backend = self.codec.traits.uses_backend
-        started = self._rank_step.start(
+        started = (step or self._rank_step).start(
             make, x, buffers=str(layout.uid), coordinates=layout.numel, in_turn=uses_backend
         )
         error = started.wait()
@@ -218,6 +254,32 @@ class ShardStep:
         failure.__cause__ = error
         self.failure = again(failure)
         return failure
+
+
+def part_key(group: dist.ProcessGroup) -> PartKey:
+    return tuple(dist.get_process_group_ranks(group))
+
+
+def share_of_sum(op: Any, what: str) -> float | None:
+    """What a sum is multiplied by where FSDP2 asks for `op`, None where that is the mean. Raises ValueError
+    for anything but sums and means, naming `what` asks for it."""
+    # of the class ReduceOp both call themselves instances
+    made: Any = (op, None) if isinstance(op, dist.ReduceOp.RedOpType) else op.__getstate__()
+    kind, factor = made
+    if kind == dist.ReduceOp.AVG:
+        return None
+    if kind == dist.ReduceOp.SUM:
+        return 1.0
+    if kind == dist.ReduceOp.PREMUL_SUM and isinstance(factor, float):
+        return factor
+    raise ValueError(f"{what} asks for {kind} of its gradients; codecs give sums and means of them")
+
+
+def _gathering_bytes(sizes: Sequence[int], own: Tensor) -> Collective[list[Tensor]]:
+    async def run(comm: ScheduledCollectives) -> list[Tensor]:
+        return await gathered_by_level(comm.in_phase(WEIGHTS), own, sizes)
+
+    return run
 
 
 def _gathering_flags(own: Tensor) -> Collective[list[Tensor]]:

@@ -61,7 +61,7 @@ class ShardSynchronizer:
     @property
     def bytes_sent(self) -> int:
         """Bytes this rank has sent for gradients and weights since the hooks were set."""
-        return self.world.traffic[self.world.rank].total
+        return sum(world.traffic[world.rank].total for world in self._step.worlds)
 
     @property
     def decision(self) -> Decision:
@@ -152,7 +152,8 @@ class ShardSynchronizer:
     def detach(self) -> None:
         """Gives the modules back the communication that they had. Does nothing a second time."""
         try:
-            self.world.close()
+            for world in self._step.worlds:
+                world.close()
         finally:
             for module, (all_gather, reduce_scatter) in self._before:
                 module.install(all_gather, reduce_scatter)
