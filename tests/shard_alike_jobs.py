@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from attach_jobs import Net, data, said
 from shard_jobs import digest
 from torch import Tensor, nn
+from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import gradwire
@@ -21,18 +24,21 @@ BF16 = torch.bfloat16
 @dataclass(frozen=True)
 class Script:
     """What one script does: how it shards, and what else the model itself; of which type that is; what is set
-    on it, method to value; whether gradients of two micro-batches are added up, activations checkpointed, a
-    branch skipped in each second pass, a matrix used twice, and whether the model has a whole number."""
+    on it, method to value; whether gradients of two micro-batches are added up, `apart` within replicas;
+    whether activations are checkpointed, a branch is skipped in each second pass, a matrix used twice, the
+    model has a whole number; and where there are `replicas`: of shards on two ranks each, or everywhere."""
 
     shard: Mapping[str, Any] = field(default_factory=dict)
     root: Mapping[str, Any] = field(default_factory=dict)
     dtype: torch.dtype = torch.float32
     sets: Mapping[str, Any] = field(default_factory=dict)
     accumulates: bool = False
+    apart: bool = False
     checkpoints: bool = False
     skips: bool = False
     tied: bool = False
     counts: bool = True
+    replicas: str = ""
 
 
 SCRIPTS = {
@@ -53,6 +59,18 @@ SCRIPTS = {
     "accumulation": Script(accumulates=True),
     "checkpoints": Script({"reshard_after_forward": True}, checkpoints=True),
     "tied": Script(tied=True),
+    "replicas of shards": Script(replicas="of shards"),
+    "replicas of shards, resharded": Script({"reshard_after_forward": True}, replicas="of shards"),
+    "replicas of shards in bfloat16": Script(
+        {"mp_policy": MixedPrecisionPolicy(BF16, torch.float32)}, replicas="of shards"
+    ),
+    "replicas of shards, added up": Script(replicas="of shards", accumulates=True),
+    "replicas of shards, added up apart": Script(replicas="of shards", accumulates=True, apart=True),
+    "replicas": Script(replicas="everywhere"),
+    "replicas in bfloat16": Script({"mp_policy": MixedPrecisionPolicy(BF16)}, replicas="everywhere"),
+    "replicas, added up": Script(replicas="everywhere", accumulates=True),
+    "replicas, sums forced": Script(sets={"set_force_sum_reduction_for_comms": True}, replicas="everywhere"),
+    "replicas, other factor": Script(sets={"set_gradient_divide_factor": 4.0}, replicas="everywhere"),
     "unused": Script(sets={"set_reduce_scatter_unused_params": True}, skips=True),
 }
 
@@ -82,8 +100,16 @@ def made(script: Script) -> Any:
     model = Branches(script.tied, script.counts).to(script.dtype)
     if script.checkpoints:
         model.net.middle = checkpoint_wrapper(model.net.middle)
-    fully_shard(model.net.middle, **script.shard)
-    fully_shard(model, **{**script.shard, **script.root})
+    if script.replicas == "everywhere":
+        replicate(model.net.middle, **script.shard)
+        replicate(model, **script.shard)
+    else:
+        mesh = {}
+        if script.replicas:
+            names = ("replicate", "shard")
+            mesh = {"mesh": init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=names)}
+        fully_shard(model.net.middle, **script.shard, **mesh)
+        fully_shard(model, **{**script.shard, **script.root}, **mesh)
     for method, value in script.sets.items():
         getattr(model, method)(value)
     return model
@@ -97,7 +123,8 @@ def trained(model: Any, script: Script, rank: int) -> tuple[list[Tensor], list[T
         optimizer.zero_grad()
         for micro in (0, 1):
             if script.accumulates:
-                model.set_requires_gradient_sync(micro == 1)
+                wait = model.set_requires_all_reduce if script.apart else model.set_requires_gradient_sync
+                wait(micro == 1)
             model.taken = not script.skips or micro == number % 2
             x, y = (each.to(script.dtype) for each in data(rank, 2 * number + micro))
             loss = nn.functional.mse_loss(model(x), y)
@@ -118,6 +145,56 @@ def resharded(rank: int, size: int, weights: str) -> list[tuple[str, int]]:
             _, parameters = trained(model, script, rank)
             found.append((digest(parameters), hooks.bytes_sent))
     return found
+
+
+def of_shards(rank: int, size: int, options: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Of training with replicas of shards: digests of this rank's parameters, undisturbed and resumed from
+    states after the first of two rounds; whether a skipped step left the state as it was; bytes sent."""
+    script = Script({"reshard_after_forward": True}, replicas="of shards", counts=False)
+    model = made(script)
+    with gradwire.shard_hooks(model, **options) as hooks:
+        trained(model, script, rank)
+        state, parameters = hooks.state_dict(), [each.to_local().clone() for each in model.parameters()]
+        model(data(rank, 9)[0]).sum().backward()
+        hooks.skip_step()
+        after = hooks.state_dict()
+        kept = all(torch.equal(state[key], after[key]) for key in state if "codec" in key or "repl" in key)
+        hooks.load_state_dict(state)
+        with torch.no_grad():
+            for each, before in zip(model.parameters(), parameters, strict=True):
+                each.to_local().copy_(before)
+        undisturbed = digest(trained(model, script, rank)[1])
+        sent = hooks.bytes_sent
+    model = made(script)
+    with gradwire.shard_hooks(model, **options) as hooks:
+        hooks.load_state_dict(state)
+        with torch.no_grad():
+            for each, before in zip(model.parameters(), parameters, strict=True):
+                each.to_local().copy_(before)
+        resumed = digest(trained(model, script, rank)[1])
+    return undisturbed, resumed, kept, any(key.startswith("replicas/") for key in state), sent
+
+
+def replica_refusals(rank: int, size: int) -> list[str]:
+    """What is said of replicas: of quantized weights that nobody gathers, of seeds that differ between
+    replicas, between shards, and of a codec that one rank refuses."""
+    everywhere, hooks = made(Script(replicas="everywhere")), gradwire.shard_hooks
+    model = made(Script(replicas="of shards"))
+    return [
+        said(hooks, everywhere, codec="fp32", weights="qw"),
+        said(hooks, model, codec="fp32", seed=rank // 2),
+        said(hooks, model, codec="fp32", seed=rank % 2),
+        said(hooks, model, codec="powersgd" if rank == 3 else "fp32"),
+        said(gradwire.attach, everywhere),
+    ]
+
+
+def replicated(rank: int, size: int, options: Mapping[str, Any]) -> tuple[str, int]:
+    """A digest of parameters that are the same everywhere after training, and the bytes sent."""
+    script = Script(replicas="everywhere")
+    model = made(script)
+    with gradwire.shard_hooks(model, check_hashes=True, **options) as hooks:
+        return digest(trained(model, script, rank)[1]), hooks.bytes_sent
 
 
 def without_gradient(rank: int, size: int) -> str:

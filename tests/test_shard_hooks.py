@@ -143,13 +143,15 @@ def test_a_module_that_scatters_twice_in_a_pass_is_refused(workers: Workers) -> 
 @pytest.mark.parametrize("size", [2, 4])
 def test_scripts_as_fsdp2s_users_write_them(size: int, workers: Workers) -> None:
     """They train as without hooks: on two ranks bit for bit, on more but for the order of sums."""
-    names = [name for name in scripts.SCRIPTS if size == 4 or name != "resharded to two ranks"]
+    four = {name for name in scripts.SCRIPTS if re.search("of shards|to two ranks", name)}
+    names = [name for name in scripts.SCRIPTS if name not in four]
     if size == 4:
-        names = ["default", "resharded to two ranks", "bfloat16", "float64", "unused"]
+        names = [*sorted(four), "default", "bfloat16", "float64", "unused", "replicas"]
     for found in workers(size)(scripts.alike, names):
         assert [*found] == names
         for name, difference in found.items():
-            assert difference <= (0 if size == 2 else 0.02 if name == "bfloat16" else 1e-6), name
+            exact = size == 2 or "of shards" in name  # two replicas of two shards
+            assert difference <= (0 if exact else 0.02 if name == "bfloat16" else 1e-6), name
 
 
 @pytest.mark.parametrize("weights", ["qw", "qwd"])
@@ -162,6 +164,35 @@ def test_weights_given_away_after_forward_are_the_same_for_backward(weights: str
         if weights == "qwd":
             assert twice == once + 3 * 2 * 6
             assert some > twice
+
+
+@pytest.mark.parametrize("options", [{"codec": "linear", "bits": 4, "ef": True, "weights": "qwd"}])
+def test_replicas_of_shards_hold_the_same_and_resume(options: dict[str, Any], workers: Workers) -> None:
+    found = workers(4)(scripts.of_shards, options)
+    for undisturbed, resumed, kept, remembers, sent in found:
+        assert undisturbed == resumed
+        assert kept and remembers and sent > 0
+    first, second, *others = [undisturbed for undisturbed, *_ in found]
+    assert others == [first, second] and first != second
+
+
+def test_replicas_are_refused_on_all_ranks_in_one_line(workers: Workers) -> None:
+    for said in workers(4)(scripts.replica_refusals):
+        quantized, replicas, shards, codec, attached = said
+        assert re.search(r"ValueError: .* holds its weights whole on every rank .*; use weights=", quantized)
+        assert re.search(r"ValueError: .*seed=", replicas) and re.search(r"ValueError: .*seed=", shards)
+        assert re.search(r"ValueError: .*codec=powersgd has no scatter", codec)
+        assert "use gradwire.shard_hooks()" in attached
+        assert not any("\n" in each for each in said)
+
+
+@pytest.mark.parametrize(
+    "codec", [{"codec": "powersgd", "rank": 1}, {"codec": "dynamiq", "exclude": ["*net.last*"]}]
+)
+def test_replicas_everywhere_have_all_codecs(codec: dict[str, Any], workers: Workers) -> None:
+    (first, sent), (second, _) = workers(2)(scripts.replicated, codec)
+    (_, exact), _ = workers(2)(scripts.replicated, {"codec": "fp32"})
+    assert first == second and 0 < sent < 0.6 * exact
 
 
 def test_giving_weights_away_can_begin_later(workers: Workers) -> None:

@@ -40,6 +40,21 @@ class WeightGather(Hook, AllGather):
         self._step.guarded(partial(self._step.gather, self._module, group, output_tensor, input_tensor))
 
 
+class ReplicaAverage(dist.ProcessGroup):
+    """Takes the place of `group`, over which FSDP2 sums a module's gradients: averages them by a codec."""
+
+    def __init__(self, step: ShardStep, module: ShardedModule, group: dist.ProcessGroup) -> None:
+        super().__init__(group.rank(), group.size())  # type: ignore[call-arg]
+        self.instead_of, self._step, self._module = group, step, module
+
+    def allreduce(self, tensors: Any, options: Any = None) -> Any:  # type: ignore[override]
+        """Averages the only tensor in place. FSDP2 wants the result when the call returns: nothing is left to
+        wait for."""
+        (x,) = tensors
+        work = partial(self._step.average, self._module, x, options.reduceOp)
+        self._step.guarded(work, self._step.explain_replicas)
+
+
 class GradientScatter(Hook, ReduceScatter):
     """Scatters a module's gradients by the codec."""
 

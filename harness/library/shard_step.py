@@ -16,7 +16,8 @@ from gradwire.harness.comm.world.interface import Collective, Result
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.process_step import ProcessStep
 from gradwire.harness.library.failures import SynchronizationError, again, in_words
-from gradwire.harness.library.shard_modules import ShardedModule
+from gradwire.harness.library.shard_modules import ShardedModule, check_complete, share_of_sum
+from gradwire.harness.library.shard_replicas import Replicas
 from gradwire.harness.library.shard_slices import GradientSlices, contiguous
 from gradwire.harness.parallel.codec_steps import end_codecs
 from gradwire.harness.parallel.sharded.buckets import FlatBucket
@@ -64,6 +65,7 @@ class ShardStep:
         slices: Sequence[GradientSlices],
         *,
         parts: Mapping[PartKey, ProcessWorld],
+        replicas: Replicas | None,
         seed: int,
         check_hashes: bool,
     ) -> None:
@@ -72,11 +74,14 @@ class ShardStep:
         self.failure: SynchronizationError | None = None
         self.explain: Callable[[BaseException], str] = in_words
         """The text of an error that ends a pass."""
+        self.explain_replicas: Callable[[BaseException], str] = in_words
+        """The text of one between replicas."""
+        self.replicas = replicas
         self.weights = [ModuleWeights() for _ in modules]
         self._messages, self._seed, self._check_hashes = messages, seed, check_hashes
         self._slices, self._parts = slices, parts
-        self._scattered: set[int] = set()
-        """The modules that have scattered in the step, none before its first scatter."""
+        self._scattered, self._averaged = set[int](), set[int]()
+        """The modules that have scattered in the step, and those that have averaged over replicas."""
         self._pass = NO_PASS
         """PyTorch's number of the backward pass of the step."""
         self._rank_step = world.open_step()
@@ -93,7 +98,8 @@ class ShardStep:
     @property
     def worlds(self) -> list[ProcessWorld]:
         """The connections to other ranks, those to all of them first."""
-        return [self.world, *self._parts.values()]
+        between = [] if self.replicas is None or self.replicas.world is self.world else [self.replicas.world]
+        return [self.world, *self._parts.values(), *between]
 
     def run(self, collective: Collective[Result]) -> Result:
         """Runs a collective of this rank between two steps."""
@@ -162,20 +168,25 @@ class ShardStep:
     def scatter(self, module: ShardedModule, output: Tensor, x: Tensor, op: Any) -> None:
         """Fills `output`, (shard,), with this rank's slice of the mean of all `x`, (ranks · shard,)."""
         share = share_of_sum(op, module.name or "the model")
-        self._begin(module)
+        self._begin(module, self._scattered, "scatters")
         slices, world = self._slices[module.number], self.world
-        if slices.numel != output.numel():
-            raise ValueError(
-                f"{module.name or 'the model'} has gradients for {output.numel()} coordinates of a shard of "
-                f"{slices.numel}; give every parameter a gradient in each pass, freeze it from the start, or "
-                "call set_reduce_scatter_unused_params(True), which has zeros scattered"
-            )
+        check_complete(module, output.numel(), slices.numel)
         this_round = Round(self.step, slices.layout, world.rank, world.size, self._seed, module.number)
         shard = slices.shards[world.rank]
         make = partial(scattering, self.codec, this_round=this_round, shard=shard)
         mean = self._await(make, slices.placed(x), slices.layout)[: output.numel()]
         output.copy_(mean if share is None else mean * (share * world.size))
         self.weights[module.number].sent = None
+
+    def average(self, module: ShardedModule, x: Tensor, op: Any) -> None:
+        """Makes `x`, (numel,), the mean over all replicas, or their sum, as `op` says."""
+        share = share_of_sum(op, module.name or "the model")
+        self._begin(module, self._averaged, "averages")
+        replicas = self.replicas
+        assert replicas is not None, "it has put the hook in its place"
+        check_complete(module, x.numel(), replicas.layouts[module.number].numel)
+        mean = replicas.average(module.number, x, self.step)
+        x.copy_(mean if share is None else mean * (share * replicas.world.size))
 
     def _await(
         self,
@@ -195,21 +206,23 @@ class ShardStep:
             raise error
         return started.result()
 
-    def _begin(self, module: ShardedModule) -> None:
-        """Begins a step if this is the first scatter of a backward pass. Raises ValueError for the second
-        one of a module: a codec's step has one mean for each."""
+    def _begin(self, module: ShardedModule, done: set[int], does: str) -> None:
+        """Begins a step if this is the first scatter or average of a backward pass. Raises ValueError for the
+        second one of a module, which is in `done`: a codec's step has one mean for each."""
         this_pass = torch._C._current_graph_task_id()
         if this_pass != self._pass:
             self.end_step()
             self._rank_step = self.world.open_step()
+            if self.replicas is not None:
+                self.replicas.begin_step()
             self._pass = this_pass
             torch.autograd.Variable._execution_engine.queue_callback(self._end_pass)
-        elif module.number in self._scattered:
+        elif module.number in done:
             raise ValueError(
-                f"{module.name or 'the model'} scatters gradients twice in one backward pass, codecs once in "
+                f"{module.name or 'the model'} {does} gradients twice in one backward pass, codecs once in "
                 "each; call backward() apart for each of its uses"
             )
-        self._scattered.add(module.number)
+        done.add(module.number)
 
     def _end_pass(self) -> None:
         """PyTorch calls it at the end of a pass in which nothing has failed."""
@@ -217,13 +230,17 @@ class ShardStep:
 
     def end_step(self, skipped: bool = False) -> None:
         """Tells the codec that the step's gradients are all scattered, or that they are not used."""
-        if not self._scattered:
+        ended = [(self.world, self.codec)] if self._scattered else []
+        if self._averaged and self.replicas is not None:
+            ended.append((self.replicas.world, self.replicas.codec))
+        if not ended:
             return
-        world, skipped = self.world, skipped or not self.step_open
+        skipped = skipped or not self.step_open
         self._forget_pass()
-        end_codecs(world, {world.rank: self.codec}, self.step, skipped=skipped)
-        if self.codec.traits.clock_driven:
-            world.recorders[world.rank].restart()
+        for world, codec in ended:
+            end_codecs(world, {world.rank: codec}, self.step, skipped=skipped)
+            if codec.traits.clock_driven:
+                world.recorders[world.rank].restart()
         self.step += 1
 
     def restart(self, step: int) -> None:
@@ -232,10 +249,15 @@ class ShardStep:
         self.step = step
 
     def _forget_pass(self) -> None:
-        self._scattered, self._pass, self.step_open = set(), NO_PASS, False
+        self._scattered.clear()
+        self._averaged.clear()
+        self._pass, self.step_open = NO_PASS, False
 
-    def guarded(self, work: Callable[[], None]) -> None:
-        """Does a hook's work. Raises SynchronizationError if it fails, and each time after."""
+    def guarded(
+        self, work: Callable[[], None], explain: Callable[[BaseException], str] | None = None
+    ) -> None:
+        """Does a hook's work; `explain` has the text of its error if it is another than usual.
+        Raises SynchronizationError if it fails, and each time after."""
         if self.failure is not None:
             raise again(self.failure)
         try:
@@ -246,11 +268,14 @@ class ShardStep:
                 )
             work()
         except Exception as error:
-            raise self.fail(error) from error
+            raise self.fail(error, explain) from error
 
-    def fail(self, error: BaseException) -> SynchronizationError:
+    def fail(
+        self, error: BaseException, explain: Callable[[BaseException], str] | None = None
+    ) -> SynchronizationError:
         """Returns the error to raise because of `error`, which ends the synchronization."""
-        failure = SynchronizationError(f"rank {self.world.rank}, step {self.steps}: {self.explain(error)}")
+        words = (explain or self.explain)(error)
+        failure = SynchronizationError(f"rank {self.world.rank}, step {self.steps}: {words}")
         failure.__cause__ = error
         self.failure = again(failure)
         return failure
@@ -258,21 +283,6 @@ class ShardStep:
 
 def part_key(group: dist.ProcessGroup) -> PartKey:
     return tuple(dist.get_process_group_ranks(group))
-
-
-def share_of_sum(op: Any, what: str) -> float | None:
-    """What a sum is multiplied by where FSDP2 asks for `op`, None where that is the mean. Raises ValueError
-    for anything but sums and means, naming `what` asks for it."""
-    # of the class ReduceOp both call themselves instances
-    made: Any = (op, None) if isinstance(op, dist.ReduceOp.RedOpType) else op.__getstate__()
-    kind, factor = made
-    if kind == dist.ReduceOp.AVG:
-        return None
-    if kind == dist.ReduceOp.SUM:
-        return 1.0
-    if kind == dist.ReduceOp.PREMUL_SUM and isinstance(factor, float):
-        return factor
-    raise ValueError(f"{what} asks for {kind} of its gradients; codecs give sums and means of them")
 
 
 def _gathering_bytes(sizes: Sequence[int], own: Tensor) -> Collective[list[Tensor]]:
