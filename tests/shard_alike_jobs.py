@@ -148,8 +148,9 @@ def resharded(rank: int, size: int, weights: str) -> list[tuple[str, int]]:
 
 
 def of_shards(rank: int, size: int, options: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Of training with replicas of shards: digests of this rank's parameters, undisturbed and resumed from
-    states after the first of two rounds; whether a skipped step left the state as it was; bytes sent."""
+    """Digests of this rank's parameters after training replicas of shards, undisturbed and resumed from the
+    state after the first of two rounds; whether a skipped step left the codecs' states as they were, and
+    whether there is one between replicas; the bytes sent."""
     script = Script({"reshard_after_forward": True}, replicas="of shards", counts=False)
     model = made(script)
     with gradwire.shard_hooks(model, **options) as hooks:
