@@ -17,6 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import gradwire
+from gradwire.codecs.registry import make_codec
 
 BF16 = torch.bfloat16
 
@@ -188,6 +189,16 @@ def replica_refusals(rank: int, size: int) -> list[str]:
         said(hooks, model, codec="powersgd" if rank == 3 else "fp32"),
         said(gradwire.attach, everywhere),
     ]
+
+
+def fails_in_one(rank: int, size: int) -> str:
+    """What a pass raises of replicas of shards, where the codec of the last rank fails."""
+    script = Script(replicas="of shards")
+    model = made(script)
+    with gradwire.shard_hooks(model, codec="fp32", timeout_s=2.0) as hooks:
+        if rank == 3:
+            hooks._step.codec = make_codec("topk")  # its scatter raises
+        return said(trained, model, script, rank)
 
 
 def replicated(rank: int, size: int, options: Mapping[str, Any]) -> tuple[str, int]:

@@ -176,6 +176,13 @@ def test_replicas_of_shards_hold_the_same_and_resume(options: dict[str, Any], wo
     assert others == [first, second] and first != second
 
 
+def test_an_error_in_one_replica_is_told_along_both_dimensions(workers: Workers) -> None:
+    """The rank that has no dimension in common with the failed one may lose its peers before they know why."""
+    told = workers(4)(scripts.fails_in_one)
+    assert all(text.startswith("SynchronizationError: rank ") and "\n" not in text for text in told)
+    assert all("codec=topk has no scatter" in text for text in told[1:])
+
+
 def test_replicas_are_refused_on_all_ranks_in_one_line(workers: Workers) -> None:
     for said in workers(4)(scripts.replica_refusals):
         quantized, replicas, shards, codec, attached = said

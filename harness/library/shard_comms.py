@@ -9,8 +9,10 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import distributed_c10d
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 
+from gradwire.harness.library.failures import SynchronizationError
 from gradwire.harness.library.shard_modules import ShardedModule
 from gradwire.harness.library.shard_step import ShardStep
 
@@ -52,7 +54,19 @@ class ReplicaAverage(dist.ProcessGroup):
         wait for."""
         (x,) = tensors
         work = partial(self._step.average, self._module, x, options.reduceOp)
-        self._step.guarded(work, self._step.explain_replicas)
+        try:
+            self._step.guarded(work, self._step.explain_replicas)
+        except SynchronizationError:  # PyTorch logs of which group it is, and fails if it does not know it
+            world: Any = distributed_c10d._world
+            for known in (world.pg_map, world.pg_group_ranks):
+                known.setdefault(self, known[self.instead_of])
+            raise
+
+    def forget(self) -> None:
+        """Removes what PyTorch may have been told of it."""
+        world: Any = distributed_c10d._world
+        for known in (world.pg_map, world.pg_group_ranks):
+            known.pop(self, None)
 
 
 class GradientScatter(Hook, ReduceScatter):

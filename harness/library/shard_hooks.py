@@ -76,6 +76,9 @@ def shard_hooks(
         fully_shard(model)
         synchronizer = gradwire.shard_hooks(model, codec="all_to_all", weights="qwd")
 
+    A mesh of two dimensions, replicas of shards, has each shard averaged over the replicas by the codec, too;
+    a model of `replicate` (torch.distributed._composable.replicate_with_fsdp) has all its gradients so.
+
     `codec` is one that has a scatter, with its options as keywords. `weights` are sent `exact`, quantized
     (`qw`), or as quantized differences from those that all ranks hold (`qwd`), in codes of `weight_bits` with
     a scale for each `weight_group`. All other keywords are those of `attach`. A pass waits for each module's

@@ -10,6 +10,7 @@ from torch import Tensor
 from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.agreement import Agreement, Statement
+from gradwire.harness.library.failures import explained
 from gradwire.harness.parallel.synchronize import synchronization
 
 
@@ -75,3 +76,11 @@ class MeshAgreement:
                 for other in self.dimensions[index + 1 :]:
                     other.refuse(str(error))
                 raise
+
+    def explained(self, dimension: int, error: BaseException) -> str:
+        """The text of an error along a dimension; the others, along all of them, are told."""
+        words = explained(self.dimensions[dimension], error)
+        for number, each in enumerate(self.dimensions):
+            if number != dimension % len(self.dimensions):
+                each.fail(words)
+        return words

@@ -16,7 +16,7 @@ from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.agreement import Statement
-from gradwire.harness.library.failures import again, bare, explained
+from gradwire.harness.library.failures import again, bare
 from gradwire.harness.library.shard_modules import ShardedModule
 from gradwire.harness.library.shard_replicas import MeshAgreement
 from gradwire.harness.library.shard_state import SavedShards
@@ -43,8 +43,8 @@ class ShardSynchronizer:
 
         self.codec, self.world = step.codec, step.world
         self._step, self._agreement, self._description = step, agreement, description
-        step.explain = partial(explained, agreement.dimensions[0])
-        step.explain_replicas = partial(explained, agreement.dimensions[-1])
+        step.explain = partial(agreement.explained, 0)
+        step.explain_replicas = partial(agreement.explained, -1)
         self._before: Sequence[tuple[ShardedModule, tuple[Any, Any, Any]]] = [
             (
                 each,
@@ -162,12 +162,16 @@ class ShardSynchronizer:
 
     def detach(self) -> None:
         """Gives the modules back the communication that they had. Does nothing a second time."""
+        from gradwire.harness.library.shard_comms import ReplicaAverage
+
         try:
             for world in self._step.worlds:
                 world.close()
         finally:
             for module, before in self._before:
-                module.install(*before)
+                *_, replicas = module.install(*before)
+                if isinstance(replicas, ReplicaAverage):
+                    replicas.forget()
             self._before = ()
 
     close = detach
