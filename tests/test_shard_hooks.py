@@ -177,7 +177,7 @@ def test_replicas_of_shards_hold_the_same_and_resume(options: dict[str, Any], wo
 
 
 def test_an_error_in_one_replica_is_told_along_both_dimensions(workers: Workers) -> None:
-    """The rank that has no dimension in common with the failed one may lose its peers before they know why."""
+    """The rank that shares no dimension with the failed one may lose its peers before they know why."""
     told = workers(4)(scripts.fails_in_one)
     assert all(text.startswith("SynchronizationError: rank ") and "\n" not in text for text in told)
     assert all("codec=topk has no scatter" in text for text in told[1:])
