@@ -14,9 +14,7 @@ dist.init_process_group("gloo")
 torch.set_num_threads(1)
 torch.manual_seed(0)
 target = nn.Linear(64, 1)
-model = fully_shard(
-    nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 1)), reshard_after_forward=False
-)
+model = fully_shard(nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 1)))
 
 synchronizer = gradwire.shard_hooks(model, codec="all_to_all", weights="qwd")
 

@@ -234,14 +234,15 @@ def detached_is_plain(rank: int, size: int) -> bool:
 
 def refusals(rank: int, size: int) -> list[str]:
     """What is said of models and arguments that cannot work."""
-    model, resharding = sharded(), sharded(reshard_after_forward=True)
+    model = sharded()
     hooks = gradwire.shard_hooks
     half = sharded(mp_policy=MixedPrecisionPolicy(param_dtype=torch.float16))
     hooked = sharded()
     synchronizer = hooks(hooked, codec="fp32")
     found = [
         said(hooks, hooked, codec="fp32"),
-        said(hooks, resharding, codec="fp32"),
+        said(hooks, fully_shard(nn.Linear(4, 4).double()), codec="fp32"),
+        said(hooks, fully_shard(nn.Linear(4, 4).double()), codec="fp32", weights="qwd"),
         said(hooks, Net(), codec="fp32"),
         said(hooks, model, codec="powersgd"),
         said(hooks, model, codec="fp32", topology="broadcast"),
@@ -258,6 +259,21 @@ def refusals(rank: int, size: int) -> list[str]:
     return found
 
 
+def divided(rank: int, size: int, codec: str) -> list[bool]:
+    """Whether gradients that are divided by 3 instead of the number of ranks are those of the mean, times
+    ranks and by 3; FSDP2 by itself can do that on GPUs alone. With sums, too, and for one module."""
+    found = []
+    for factor, forced in ((None, False), (3.0, False), (3.0, True), (float(size), False)):
+        model = sharded()
+        if factor is not None:
+            model.set_gradient_divide_factor(factor)
+        model.set_force_sum_reduction_for_comms(forced)
+        with gradwire.shard_hooks(model, codec=codec):
+            nn.functional.mse_loss(model(data(rank, 0)[0]), data(rank, 0)[1]).backward()
+            found.append(model.last.weight.grad.to_local() * (1 if factor is None else factor / size))
+    return [bool(torch.allclose(each, found[0], rtol=1e-6, atol=0)) for each in found[1:]]
+
+
 def fail(rank: int, size: int) -> tuple[str, str, str]:
     """What a pass raises whose codec fails on one rank, what it comes from, and what the next one raises."""
     model = sharded()
@@ -272,11 +288,18 @@ def fail(rank: int, size: int) -> tuple[str, str, str]:
     return first, cause, second
 
 
-def reshard_later(rank: int, size: int) -> str:
-    model = sharded()
-    with gradwire.shard_hooks(model, codec="fp32", weights="qwd"):
-        model.set_reshard_after_forward(True)
-        return said(model, data(rank, 0)[0])
+def reshard_later(rank: int, size: int) -> bool:
+    """Whether training is the same if weights are given away after forward from the second step on."""
+    found = []
+    for later in (False, True):
+        model = sharded()
+        with gradwire.shard_hooks(model, codec="fp32", weights="qwd"):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+            for number in range(3):
+                step(model, optimizer, rank, number)
+                model.set_reshard_after_forward(later)
+            found.append(digest(model.state_dict().values()))
+    return found[0] == found[1]
 
 
 def gathered_again(rank: int, size: int) -> tuple[list[int], bool, bool]:

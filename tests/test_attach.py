@@ -96,7 +96,7 @@ def test_the_buckets_of_the_first_pass_are_asked_about(
 def test_models_that_ddp_does_not_reduce_are_refused_with_the_remedy(workers: Workers) -> None:
     expected = [
         "it has no hook for its reduce-scatter; use fully_shard() and gradwire.shard_hooks(), or wrap the",
-        "whose parameters fully_shard() has sharded; use gradwire.shard_hooks() for it",
+        "that fully_shard() or replicate() has made; use gradwire.shard_hooks() for it",
         "optimize_ddp='python_reducer' calls no communication hook with buckets; leave",
     ]
     for found in workers(2)(jobs.models_of_other_kinds):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import shard_alike_jobs as scripts
 import shard_jobs as jobs
 from pool import Workers
 
@@ -87,8 +88,9 @@ WEIGHT_GROUP = r"weight_group=2049"
 
 REFUSALS = (
     r"the model already has hooks; call detach\(\) on what shard_hooks\(\) returned",
-    r"the model reshards after forward, .* gathered twice a step .*reshard_after_forward=False",
-    r"and Net has no such module; call fully_shard\(model, reshard_after_forward=False\) first",
+    r"the model sums gradients in float64, and codecs do so in float32; use MixedPrecisionPolicy\(reduce",
+    r"the model gathers weights in float64, which cannot be quantized; use bfloat16 and float32",
+    r"and Net has no such module; call fully_shard\(model\) first",
     r"codec=powersgd has no scatter; choose one of fp32",
     r"topology=broadcast sums nothing on the way and has no reduce-scatter",
     r"exclude=.*bias.* has no effect",
@@ -139,9 +141,83 @@ def test_a_module_that_scatters_twice_in_a_pass_is_refused(workers: Workers) -> 
         assert "\n" not in text
 
 
-def test_reshard_after_forward_is_refused_when_it_is_turned_on_later(workers: Workers) -> None:
-    for text in workers(2)(jobs.reshard_later):
-        assert text.startswith("SynchronizationError: rank ") and "reshards after forward" in text
+@pytest.mark.parametrize("size", [2, 4])
+def test_scripts_as_fsdp2s_users_write_them(size: int, workers: Workers) -> None:
+    """They train as without hooks: on two ranks bit for bit, on more but for the order of sums."""
+    four = {name for name in scripts.SCRIPTS if re.search("of shards|to two ranks", name)}
+    names = [name for name in scripts.SCRIPTS if name not in four]
+    if size == 4:
+        names = [*sorted(four), "default", "bfloat16", "float64", "unused", "replicas"]
+    for found in workers(size)(scripts.alike, names):
+        assert [*found] == names
+        for name, difference in found.items():
+            exact = size == 2 or "of shards" in name  # two replicas of two shards
+            assert difference <= (0 if exact else 0.02 if name == "bfloat16" else 1e-6), name
+
+
+@pytest.mark.parametrize("weights", ["qw", "qwd"])
+def test_weights_given_away_after_forward_are_the_same_for_backward(weights: str, workers: Workers) -> None:
+    """Quantized weights are sent a second time; the ranks keep differences added up, and send a byte for each
+    of two modules and passes, but for the first micro-batch's update."""
+    for (kept, once), (given, twice), (part, some) in workers(4)(scripts.resharded, weights):
+        assert kept == given == part
+        assert once < some and once < twice
+        if weights == "qwd":
+            assert twice == once + 3 * 2 * 6
+            assert some > twice
+
+
+@pytest.mark.parametrize("options", [{"codec": "linear", "bits": 4, "ef": True, "weights": "qwd"}])
+def test_replicas_of_shards_hold_the_same_and_resume(options: dict[str, Any], workers: Workers) -> None:
+    found = workers(4)(scripts.of_shards, options)
+    for undisturbed, resumed, kept, remembers, sent in found:
+        assert undisturbed == resumed
+        assert kept and remembers and sent > 0
+    first, second, *others = [undisturbed for undisturbed, *_ in found]
+    assert others == [first, second] and first != second
+
+
+def test_an_error_in_one_replica_is_told_along_both_dimensions(workers: Workers) -> None:
+    """The rank that shares no dimension with the failed one may lose its peers before they know why."""
+    told = workers(4)(scripts.fails_in_one)
+    assert all(text.startswith("SynchronizationError: rank ") and "\n" not in text for text in told)
+    assert all("codec=topk has no scatter" in text for text in told[1:])
+
+
+def test_replicas_are_refused_on_all_ranks_in_one_line(workers: Workers) -> None:
+    for said in workers(4)(scripts.replica_refusals):
+        quantized, replicas, shards, codec, attached = said
+        assert re.search(r"ValueError: .* holds its weights whole on every rank .*; use weights=", quantized)
+        assert re.search(r"ValueError: .*seed=", replicas) and re.search(r"ValueError: .*seed=", shards)
+        assert re.search(r"ValueError: .*codec=powersgd has no scatter", codec)
+        assert "use gradwire.shard_hooks()" in attached
+        assert not any("\n" in each for each in said)
+
+
+@pytest.mark.parametrize(
+    "codec", [{"codec": "powersgd", "rank": 1}, {"codec": "dynamiq", "exclude": ["*net.last*"]}]
+)
+def test_replicas_everywhere_have_all_codecs(codec: dict[str, Any], workers: Workers) -> None:
+    (first, sent), (second, _) = workers(2)(scripts.replicated, codec)
+    (_, exact), _ = workers(2)(scripts.replicated, {"codec": "fp32"})
+    assert first == second and 0 < sent < 0.6 * exact
+
+
+def test_giving_weights_away_can_begin_later(workers: Workers) -> None:
+    assert workers(2)(jobs.reshard_later) == [True, True]
+
+
+def test_a_parameter_without_a_gradient_is_refused_in_one_line(workers: Workers) -> None:
+    for text in workers(2)(scripts.without_gradient):
+        assert re.match(
+            r"SynchronizationError: rank \d, step 0: .*call set_reduce_scatter_unused_params", text
+        )
+        assert "\n" not in text
+
+
+@pytest.mark.parametrize("codec", ["fp32", "all_to_all"])
+def test_gradients_can_be_divided_by_other_numbers(codec: str, workers: Workers) -> None:
+    assert workers(3)(jobs.divided, codec) == [[True] * 3] * 3
 
 
 def test_an_error_in_a_hook_ends_the_pass_on_every_rank(workers: Workers) -> None:

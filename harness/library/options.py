@@ -243,7 +243,7 @@ def _wrong_model(model: Any) -> str:
     if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
         return f"{needs} around one; attach first, then compile: attach(model); model = torch.compile(model)"
     if any(each.__name__ == "FSDPModule" for each in type(model).__mro__):
-        return f"{needs}, whose parameters fully_shard() has sharded; use gradwire.shard_hooks() for it"
+        return f"{needs}, that fully_shard() or replicate() has made; use gradwire.shard_hooks() for it"
     if kind == "FullyShardedDataParallel":
         return (
             f"{needs}: it has no hook for its reduce-scatter; use fully_shard() and gradwire.shard_hooks(), "

@@ -9,8 +9,10 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import distributed_c10d
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 
+from gradwire.harness.library.failures import SynchronizationError
 from gradwire.harness.library.shard_modules import ShardedModule
 from gradwire.harness.library.shard_step import ShardStep
 
@@ -37,7 +39,34 @@ class WeightGather(Hook, AllGather):
     def __call__(
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
     ) -> None:
-        self._step.guarded(partial(self._step.gather, self._module, output_tensor, input_tensor))
+        self._step.guarded(partial(self._step.gather, self._module, group, output_tensor, input_tensor))
+
+
+class ReplicaAverage(dist.ProcessGroup):
+    """Takes the place of `group`, over which FSDP2 sums a module's gradients: averages them by a codec."""
+
+    def __init__(self, step: ShardStep, module: ShardedModule, group: dist.ProcessGroup) -> None:
+        super().__init__(group.rank(), group.size())  # type: ignore[call-arg]
+        self.instead_of, self._step, self._module = group, step, module
+
+    def allreduce(self, tensors: Any, options: Any = None) -> Any:  # type: ignore[override]
+        """Averages the only tensor in place. FSDP2 wants the result when the call returns: nothing is left to
+        wait for."""
+        (x,) = tensors
+        work = partial(self._step.average, self._module, x, options.reduceOp)
+        try:
+            self._step.guarded(work, self._step.explain_replicas)
+        except SynchronizationError:  # PyTorch logs of which group it is, and fails if it does not know it
+            world: Any = distributed_c10d._world
+            for known in (world.pg_map, world.pg_group_ranks):
+                known.setdefault(self, known[self.instead_of])
+            raise
+
+    def forget(self) -> None:
+        """Removes what PyTorch may have been told of it."""
+        world: Any = distributed_c10d._world
+        for known in (world.pg_map, world.pg_group_ranks):
+            known.pop(self, None)
 
 
 class GradientScatter(Hook, ReduceScatter):

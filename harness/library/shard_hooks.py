@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from gradwire.codecs.describe import describe_codec, digest
-from gradwire.codecs.interface import Codec
+from gradwire.codecs.interface import Codec, Layout
 from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for
 from gradwire.harness.comm.transport.pacer import PacedLink
 from gradwire.harness.comm.world.process import ProcessWorld
-from gradwire.harness.library.agreement import Agreement
 from gradwire.harness.library.decisions import check_replayed
 from gradwire.harness.library.failures import SynchronizationError, in_words
 from gradwire.harness.library.modes import in_no_mode
@@ -36,16 +38,23 @@ from gradwire.harness.library.shard_modules import (
     WHAT,
     ShardedModule,
     describe_modules,
-    first_process_group,
+    first_process_groups,
     sharded_modules,
 )
-from gradwire.harness.library.shard_slices import gradient_slices
-from gradwire.harness.library.shard_step import ShardStep
+from gradwire.harness.library.shard_replicas import MeshAgreement, Replicas
+from gradwire.harness.library.shard_slices import GradientSlices, gradient_slices
+from gradwire.harness.library.shard_step import ShardStep, part_key
 from gradwire.harness.library.shard_synchronizer import ShardSynchronizer
 from gradwire.harness.network.links import bytes_per_second
+from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.sharded.requirements import codecs_with_scatter
 from gradwire.harness.parallel.sharded.weights import weight_messages
+
+RING = partial(make_schedule, "ring")
+
+SEEDS_APART = 1_000_003
+"""Between the seeds of two replicas of shards."""
 
 
 @in_no_mode
@@ -70,8 +79,11 @@ def shard_hooks(
 
     Call it on every rank, after the last `fully_shard` and before training, with the same arguments:
 
-        fully_shard(model, reshard_after_forward=False)
+        fully_shard(model)
         synchronizer = gradwire.shard_hooks(model, codec="all_to_all", weights="qwd")
+
+    A mesh of two dimensions, replicas of shards, has each shard averaged over the replicas by the codec, too;
+    a model of `replicate` (torch.distributed._composable.replicate_with_fsdp) has all its gradients so.
 
     `codec` is one that has a scatter, with its options as keywords. `weights` are sent `exact`, quantized
     (`qw`), or as quantized differences from those that all ranks hold (`qwd`), in codes of `weight_bits` with
@@ -113,21 +125,32 @@ def _shard_hooks(
         call.check()
         modules = sharded_modules(model, quantized=options.weights != "exact")
         _check_unhooked(modules)
-        group, device = modules[0].process_group, modules[0].device
+        groups, device = modules[0].process_groups, modules[0].device
         own = make_checked_codec(codec, codec_options, ShardOptions)
         check_unused(own, WHAT)
-        size = dist.get_world_size(group)
-        if size == 1:
+        if not groups:
             raise ValueError(
                 f"{WHAT}: FSDP2 neither gathers nor scatters on one rank; start two or more, or leave it out"
             )
+        group, size = groups[0], groups[0].size()
         options = with_timeout(with_nodes(options, size), group, device)
         nodes = num_nodes(options, size)
         schedule = make_checked_schedule(topology, size, nodes)
         made = made_for(schedule, size, nodes)
-        check_runs(own, made, device, options)
-        _check_scatters(own, made, codec_options)
-        slices = gradient_slices(own, made.kept, modules, device)
+        refuse = check_runs(own, made, device, options)
+        slices, layouts, replicated = list[GradientSlices](), list[Layout](), modules[0].replicas
+        if modules[0].shards is None:
+            named = BucketLayouts(model, refuse)
+            layouts = [named.named(each.names(model), torch.float32, device) for each in modules]
+        else:
+            _check_scatters(own, made, codec_options)
+            slices = gradient_slices(own, made.kept, modules, device)
+        if replicated is not None and not layouts:
+            make_checked_schedule(topology, replicated.size(), replicated.size())
+            check_runs(own, made_for(schedule, replicated.size(), replicated.size()), device, options)
+            layouts = [
+                Layout.flat(each.slice_numel, f"shard of {each.name or 'model'}", device) for each in modules
+            ]
         description = describe(modules, own, made, options)
         check_replayed(own, description)
     except Exception as error:
@@ -135,25 +158,26 @@ def _shard_hooks(
         if agreement is not None:
             agreement.refuse(str(error) or type(error).__name__)
         raise
-    assert agreement is not None, "a model that fully_shard() has sharded has a process group"
+    assert agreement is not None and group is not None, "such a model has a process group"
     agreement.agree(description, last_word=call.refusal)
-    assert options.timeout_s is not None, "with_timeout() fills it in"
+    connect = partial(_connect, options=options, connect_s=agreement.timeout_s, trace=own.traits.clock_driven)
     try:
-        world = ProcessWorld(
-            Fabric(schedule, num_nodes=nodes, segments=options.segments),
-            device,
-            group=group,
-            link=None if options.rate_mbit is None else PacedLink(bytes_per_second(options.rate_mbit)),
-            in_flight=1,
-            timeout_s=options.timeout_s,
-            connect_s=agreement.timeout_s,
-            trace=own.traits.clock_driven,
-        )
+        world = connect(schedule, group, device, nodes)
+        between = None
+        if replicated is not None:
+            between = (
+                world if replicated is group else connect(schedule, replicated, device, replicated.size())
+            )
+        parts = {
+            part_key(part): connect(RING, part, device, 1)
+            for part in {part_key(each.part): each.part for each in modules if each.part is not None}.values()
+        }
     except RuntimeError as error:  # torch's words name neither the rank nor what it was waiting for
         raise SynchronizationError(
             f"rank {agreement.rank}: {WHAT}: the ranks agree, but cannot be connected within "
             f"{agreement.timeout_s:g} s: {in_words(error).splitlines()[0]}; has one of them ended?"
         ) from error
+    assert options.timeout_s is not None, "with_timeout() fills it in"
     agreement.timeout_s = options.timeout_s
     settings = ShardedConfig(
         name="sharded",
@@ -161,30 +185,65 @@ def _shard_hooks(
         weight_bits=options.weight_bits,
         weight_group=options.weight_group,
     )
+    replicas, seed = None, options.seed
+    if between is not None:
+        inner = own if between is world else copy.deepcopy(own)
+        replicas = Replicas(between, inner, layouts, seed=seed, check_hashes=options.check_hashes)
+        if between is not world:  # what one replica's codec rounds up another's need not
+            seed = (seed + between.rank * SEEDS_APART) % 2**31
     step = ShardStep(
         world,
         own,
         weight_messages(settings),
         modules,
         slices,
-        seed=options.seed,
+        parts=parts,
+        replicas=replicas,
+        seed=seed,
         check_hashes=options.check_hashes,
     )
     serve(own, step)
     return ShardSynchronizer(step, agreement, description)
 
 
-def _agreement(model: Any, timeout_s: float) -> Agreement | None:
-    """The ranks that make this call: those that the model is divided among, or all if it is not divided."""
+def _connect(
+    schedule: Topology,
+    group: dist.ProcessGroup,
+    device: torch.device,
+    nodes: int,
+    *,
+    options: ShardOptions,
+    connect_s: float,
+    trace: bool,
+) -> ProcessWorld:
+    """Connects the ranks of `group`, which are on so many `nodes`."""
+    assert options.timeout_s is not None
+    rate = options.rate_mbit
+    return ProcessWorld(
+        Fabric(schedule, num_nodes=nodes, segments=options.segments),
+        device,
+        group=group,
+        link=None if rate is None else PacedLink(bytes_per_second(rate)),
+        in_flight=1,
+        timeout_s=options.timeout_s,
+        connect_s=connect_s,
+        trace=trace,
+    )
+
+
+def _agreement(model: Any, timeout_s: float) -> MeshAgreement | None:
+    """The ranks that make this call: those of the model's mesh, or all if it has none."""
     if not dist.is_initialized():
         return None
-    group = first_process_group(model) or dist.group.WORLD
+    everyone = dist.group.WORLD
+    assert everyone is not None
+    groups = first_process_groups(model) or [everyone]
     try:
-        check_group(group, WHAT)
+        for group in groups:
+            check_group(group, WHAT)
     except ValueError:  # `sharded_modules` says so
         return None
-    assert group is not None
-    return Agreement(group, timeout_s, WHAT)
+    return MeshAgreement(groups, timeout_s, WHAT)
 
 
 def _check_weights(options: ShardOptions) -> None:
@@ -199,10 +258,13 @@ def _check_weights(options: ShardOptions) -> None:
 
 def _check_unhooked(modules: list[ShardedModule]) -> None:
     """Raises ValueError for a module that has hooks: two synchronizers would give back each other's."""
-    from gradwire.harness.library.shard_comms import Hook  # PyTorch is new enough for it: the modules say so
+    from gradwire.harness.library.shard_comms import (  # PyTorch is new enough for it: the modules say so
+        Hook,
+        ReplicaAverage,
+    )
 
     for module in modules:
-        if any(isinstance(each, Hook) for each in module.communication):
+        if any(isinstance(each, Hook | ReplicaAverage) for each in module.communication):
             raise ValueError(
                 f"{WHAT}: {module.name or 'the model'} already has hooks; call detach() on what "
                 f"{WHAT} returned"
@@ -238,7 +300,7 @@ def describe(
         "topology": schedule.name,
         "schedule": digest(repr(schedule)),
         **{key: repr(value) for key, value in asdict(options).items()},
-        "world size": str(schedule.size),
+        "world size": " by ".join(str(each.size()) for each in modules[0].process_groups),
         "modules": describe_modules(modules),
         "device": modules[0].device.type,
     }

@@ -17,6 +17,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from gradwire.codecs.describe import digest
 from gradwire.harness.library.process_group import check_group
+from gradwire.harness.parallel.buckets import parameter_names
 from gradwire.harness.runtime.fields import shown
 
 WHAT = "shard_hooks()"
@@ -24,16 +25,17 @@ WHAT = "shard_hooks()"
 FLOATS = (torch.float32, torch.bfloat16)
 """The types of weights that can be quantized."""
 
+SUMMED = (torch.float32, torch.bfloat16, torch.float16)
+"""The types of gradients, which codecs sum in float32."""
+
 
 @dataclass(frozen=True)
 class ShardedModule:
-    """One module whose parameters are gathered and whose gradients are scattered together. `root` says that
-    it is the model itself, which PyTorch does not reshard after forward unless it is told to."""
+    """One module whose parameters are gathered and whose gradients are scattered together."""
 
     name: str
     number: int
     module: Any
-    root: bool
 
     @property
     def _state(self) -> Any:
@@ -56,16 +58,28 @@ class ShardedModule:
         return bool(self._groups)
 
     @property
-    def reshards(self) -> bool:
-        """Whether it gives its weights away after forward, to gather them again for backward."""
-        automatic = getattr(self._state, "_auto_reshard_after_forward", False)
-        return self.group.post_forward_mesh_info is not None and not (self.root and automatic)
+    def shards(self) -> dist.ProcessGroup | None:
+        """The ranks that its parameters are divided among, if these are several."""
+        return _several(getattr(self.group.mesh_info, "shard_process_group", None))
 
     @property
-    def process_group(self) -> dist.ProcessGroup:
-        """The ranks that its parameters are divided among."""
-        found: dist.ProcessGroup = self.group.mesh_info.shard_process_group
-        return found
+    def replicas(self) -> dist.ProcessGroup | None:
+        """The ranks that hold the same parameters, or the same shards of them, if these are several."""
+        found = getattr(self.group.mesh_info, "replicate_process_group", None)
+        return _several(getattr(found, "instead_of", found))
+
+    @property
+    def process_groups(self) -> list[dist.ProcessGroup]:
+        """Its ranks along the dimensions of its mesh, without those of one rank."""
+        return [each for each in (self.shards, self.replicas) if each is not None]
+
+    @property
+    def part(self) -> dist.ProcessGroup | None:
+        """The ranks among which the weights are kept from forward to backward, where these are a part of
+        all (`reshard_after_forward` is their number)."""
+        after = self.group.post_forward_mesh_info
+        found, shards = None if after is None else _several(after.shard_process_group), self.shards
+        return None if found is None or shards is None or found.size() == shards.size() else found
 
     @property
     def device(self) -> torch.device:
@@ -84,32 +98,48 @@ class ShardedModule:
         return {policy or each.dtype for each in self.parameters}
 
     @property
+    def scattered_dtypes(self) -> set[torch.dtype]:
+        """The types that its gradients have where they are summed."""
+        policy = self.group.mp_policy
+        instead = policy.reduce_dtype or policy.param_dtype
+        return {instead or each.dtype for each in self.parameters if each.requires_grad}
+
+    @property
     def slice_numel(self) -> int:
         """Coordinates of each rank's slice of the gradients: of every parameter the share of the dimension
         along which it is divided, rounded up."""
-        ranks, found = dist.get_world_size(self.process_group), 0
+        ranks, found = 1 if self.shards is None else self.shards.size(), 0
         for each in self.group.fsdp_params:
             if each.sharded_param.requires_grad:
                 length = each.sharded_param.shape[each.fsdp_placement.dim]
                 found += -(-length // ranks) * (each.sharded_param.numel() // max(length, 1))
         return found
 
+    def names(self, model: nn.Module) -> tuple[str, ...]:
+        """Those of its parameters that have gradients, in its order."""
+        named = {id(each): name for name, each in parameter_names(model).items()}
+        return tuple(named[id(each)] for each in self.parameters if each.requires_grad)
+
     def refusal(self, quantized: bool) -> str | None:
         """Why it cannot have codecs, or weights that are `quantized`; None if it can."""
-        if len(self._groups) > 1 or self.group.mesh_info.mesh.ndim > 1:
-            return "is sharded over several meshes or dimensions; give fully_shard() a mesh of one dimension"
-        if self.reshards:
-            return (
-                "reshards after forward, so that its weights are gathered twice a step and backward would "
-                "use others than forward; use fully_shard(…, reshard_after_forward=False)"
-            )
+        if len(self._groups) > 1:
+            return "is sharded over several meshes; give fully_shard() one"
+        if quantized and self.shards is None:
+            return 'holds its weights whole on every rank and gathers none; use weights="exact"'
         dtypes = self.gathered_dtypes
-        if len(dtypes) > 1:
+        if quantized and len(dtypes) > 1:
             return (
-                f"gathers weights of several types, {_named(dtypes)}; shard them as modules of one type each"
+                f"gathers weights of several types, {_named(dtypes)}, which are quantized apart; shard them "
+                "as modules of one type each"
             )
         if quantized and not dtypes <= {*FLOATS}:
             return f"gathers weights in {_named(dtypes)}, which cannot be quantized; use {_named(FLOATS)}"
+        odd = self.scattered_dtypes - {*SUMMED}
+        if odd:
+            return (
+                f"sums gradients in {_named(odd)}, and codecs do so in float32; use "
+                "MixedPrecisionPolicy(reduce_dtype=torch.float32), or float32 parameters"
+            )
         return None
 
     def describe(self) -> tuple[object, ...]:
@@ -118,15 +148,18 @@ class ShardedModule:
         return self.name, shapes, _named(self.gathered_dtypes)
 
     @property
-    def communication(self) -> tuple[Any, Any]:
-        """Its all-gather and its reduce-scatter."""
-        return self.group._all_gather_comm, self.group._reduce_scatter_comm
+    def communication(self) -> tuple[Any, Any, Any]:
+        """Its all-gather, its reduce-scatter, and the ranks of its all-reduce, None if it has none."""
+        replicas = getattr(self.group.mesh_info, "replicate_process_group", None)
+        return self.group._all_gather_comm, self.group._reduce_scatter_comm, replicas
 
-    def install(self, all_gather: Any, reduce_scatter: Any) -> tuple[Any, Any]:
-        """Replaces its communication; returns what it had before."""
+    def install(self, all_gather: Any, reduce_scatter: Any, replicas: Any) -> tuple[Any, Any, Any]:
+        """Replaces its communication, that over replicas unless it is None; returns what it had before."""
         before = self.communication
         self.module.set_custom_all_gather(all_gather)
         self.module.set_custom_reduce_scatter(reduce_scatter)
+        if replicas is not None:  # PyTorch has no public way to replace an all-reduce
+            self.group.mesh_info.replicate_process_group = replicas
         return before
 
 
@@ -140,18 +173,21 @@ def sharded_modules(model: Any, *, quantized: bool) -> list[ShardedModule]:
     if not isinstance(model, nn.Module):
         raise ValueError(f"{WHAT} needs a model that fully_shard() has sharded, got {shown(model)}")
     named = [(name, each) for name, each in model.named_modules() if isinstance(each, FSDPModule)]
-    made = [ShardedModule(name, 0, each, each is model) for name, each in named]
+    made = [ShardedModule(name, 0, each) for name, each in named]
     made = [each for each in made if each.has_parameters]
     if not made:
         raise ValueError(
             f"{WHAT} needs a model that fully_shard() has sharded, and {type(model).__name__} has no such "
-            "module; call fully_shard(model, reshard_after_forward=False) first, or use attach() for "
+            "module; call fully_shard(model) first, or use attach() for "
             "DistributedDataParallel"
         )
-    found = [ShardedModule(each.name, number, each.module, each.root) for number, each in enumerate(made)]
+    found = [ShardedModule(each.name, number, each.module) for number, each in enumerate(made)]
     for each in found:
-        check_group(each.process_group, WHAT)
-    groups = {tuple(dist.get_process_group_ranks(each.process_group)) for each in found}
+        for group in each.process_groups:
+            check_group(group, WHAT)
+    groups = {
+        tuple(tuple(dist.get_process_group_ranks(group)) for group in each.process_groups) for each in found
+    }
     if len(groups) > 1:
         raise ValueError(f"{WHAT}: modules are sharded over different ranks; shard all over the same mesh")
     for each in found:
@@ -161,15 +197,44 @@ def sharded_modules(model: Any, *, quantized: bool) -> list[ShardedModule]:
     return found
 
 
-def first_process_group(model: Any) -> dist.ProcessGroup | None:
-    """The ranks that the model's first module is divided among, also of a model that cannot have codecs; None
-    if `fully_shard` has divided nothing."""
+def first_process_groups(model: Any) -> list[dist.ProcessGroup]:
+    """The ranks of the model's first module along its mesh, also of a model that cannot have codecs; none if
+    it has no such module, or this rank alone."""
     for each in model.modules() if isinstance(model, nn.Module) else ():
-        made = ShardedModule("", 0, each, each is model)
+        made = ShardedModule("", 0, each)
         if isinstance(each, FSDPModule) and made.has_parameters:
-            found: dist.ProcessGroup | None = getattr(made.group.mesh_info, "shard_process_group", None)
-            return found
-    return None
+            return made.process_groups
+    return []
+
+
+def check_complete(module: ShardedModule, numel: int, expected: int) -> None:
+    """Raises ValueError if a module hands over gradients of some of its parameters."""
+    if numel != expected:
+        raise ValueError(
+            f"{module.name or 'the model'} has gradients for {numel} coordinates of {expected}; give every "
+            "parameter a gradient in each pass, freeze it from the start, or call "
+            "set_reduce_scatter_unused_params(True), which has zeros for it"
+        )
+
+
+def share_of_sum(op: Any, what: str) -> float | None:
+    """What a sum is multiplied by where FSDP2 asks for `op`, None where that is the mean. Raises ValueError
+    for anything but sums and means, naming `what` asks for it."""
+    # of the class ReduceOp both call themselves instances
+    made: Any = (op, None) if isinstance(op, dist.ReduceOp.RedOpType) else op.__getstate__()
+    kind, factor = made
+    if kind == dist.ReduceOp.AVG:
+        return None
+    if kind == dist.ReduceOp.SUM:
+        return 1.0
+    if kind == dist.ReduceOp.PREMUL_SUM and isinstance(factor, float):
+        return factor
+    raise ValueError(f"{what} asks for {kind} of its gradients; codecs give sums and means of them")
+
+
+def _several(group: Any) -> dist.ProcessGroup | None:
+    found: dist.ProcessGroup | None = None if group is None or group.size() == 1 else group
+    return found
 
 
 def describe_modules(modules: Sequence[ShardedModule]) -> str:

@@ -17,6 +17,7 @@ from gradwire.harness.runtime.fields import shown
 VERSION = 1
 
 _STEP, _ABOUT, _CODEC, _WHOLE, _SENT = "step", "about", "codec/", "weights/", "sent/"
+_REPLICAS = "replicas/"
 
 WEIGHTS = ("weights", "weight_bits", "weight_group", "ranks_per_node")
 """Settings that change results, beside those of every synchronizer."""
@@ -25,18 +26,21 @@ WEIGHTS = ("weights", "weight_bits", "weight_group", "ranks_per_node")
 @dataclass(frozen=True)
 class SavedShards:
     """One rank's state between two steps. By module number: `weights`, (shard,), its slice of the weights
-    that all ranks hold, and `sent`, (shard,), its main weights as they were sent last."""
+    that all ranks hold, and `sent`, (shard,), its main weights as they were sent last. `replicas`: what the
+    codec between replicas of shards remembers."""
 
     step: int
     codec: dict[str, Tensor]
     weights: dict[int, Tensor]
     sent: dict[int, Tensor]
+    replicas: dict[str, Tensor]
 
     def pack(self, rank: int, description: Statement) -> dict[str, Tensor]:
         """Packs the state into CPU tensors that share no memory with anything."""
         about = {"version": VERSION, "rank": rank, "settings": dict(description)}
         text = torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8)
         own = {f"{_CODEC}{key}": value for key, value in self.codec.items()}
+        own |= {f"{_REPLICAS}{key}": value for key, value in self.replicas.items()}
         own |= {f"{_WHOLE}{number}": value for number, value in self.weights.items()}
         own |= {f"{_SENT}{number}": value for number, value in self.sent.items()}
         copies = {key: value.detach().to("cpu", copy=True).contiguous() for key, value in own.items()}
@@ -56,13 +60,14 @@ class SavedShards:
             raise ValueError(f"the state is damaged: its {damaged[0]} is no tensor")
         parts = {
             kind: {key.removeprefix(kind): value for key, value in state.items() if key.startswith(kind)}
-            for kind in (_CODEC, _WHOLE, _SENT)
+            for kind in (_CODEC, _WHOLE, _SENT, _REPLICAS)
         }
         return cls(
             int(state[_STEP]),
             parts[_CODEC],
             {int(number): value for number, value in parts[_WHOLE].items()},
             {int(number): value for number, value in parts[_SENT].items()},
+            parts[_REPLICAS],
         )
 
     def common(self) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,8 +14,10 @@ from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective, Result
 from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.process_step import ProcessStep
 from gradwire.harness.library.failures import SynchronizationError, again, in_words
-from gradwire.harness.library.shard_modules import ShardedModule
+from gradwire.harness.library.shard_modules import ShardedModule, check_complete, share_of_sum
+from gradwire.harness.library.shard_replicas import Replicas
 from gradwire.harness.library.shard_slices import GradientSlices, contiguous
 from gradwire.harness.parallel.codec_steps import end_codecs
 from gradwire.harness.parallel.sharded.buckets import FlatBucket
@@ -23,10 +25,14 @@ from gradwire.harness.parallel.sharded.weights import (
     Exact,
     QuantizedDifferences,
     WeightMessages,
+    gathered_by_level,
     gathering,
 )
 from gradwire.harness.parallel.synchronize import compare_hashes, scattering
-from gradwire.harness.timing.trace.step import CONTROL
+from gradwire.harness.timing.trace.step import CONTROL, WEIGHTS
+
+PartKey = tuple[int, ...]
+"""The ranks of a part of all, among which a module's weights are kept from forward to backward."""
 
 NO_PASS = -1
 """PyTorch's number of no backward pass."""
@@ -58,6 +64,8 @@ class ShardStep:
         modules: Sequence[ShardedModule],
         slices: Sequence[GradientSlices],
         *,
+        parts: Mapping[PartKey, ProcessWorld],
+        replicas: Replicas | None,
         seed: int,
         check_hashes: bool,
     ) -> None:
@@ -66,11 +74,14 @@ class ShardStep:
         self.failure: SynchronizationError | None = None
         self.explain: Callable[[BaseException], str] = in_words
         """The text of an error that ends a pass."""
+        self.explain_replicas: Callable[[BaseException], str] = in_words
+        """The text of one between replicas."""
+        self.replicas = replicas
         self.weights = [ModuleWeights() for _ in modules]
         self._messages, self._seed, self._check_hashes = messages, seed, check_hashes
-        self._slices = slices
-        self._scattered: set[int] = set()
-        """The modules that have scattered in the step, none before its first scatter."""
+        self._slices, self._parts = slices, parts
+        self._scattered, self._averaged = set[int](), set[int]()
+        """The modules that have scattered in the step, and those that have averaged over replicas."""
         self._pass = NO_PASS
         """PyTorch's number of the backward pass of the step."""
         self._rank_step = world.open_step()
@@ -84,16 +95,26 @@ class ShardStep:
     def remembers_weights(self) -> bool:
         return isinstance(self._messages, QuantizedDifferences)
 
+    @property
+    def worlds(self) -> list[ProcessWorld]:
+        """The connections to other ranks, those to all of them first."""
+        between = [] if self.replicas is None or self.replicas.world is self.world else [self.replicas.world]
+        return [self.world, *self._parts.values(), *between]
+
     def run(self, collective: Collective[Result]) -> Result:
         """Runs a collective of this rank between two steps."""
         return self.world.run({self.world.rank: collective})[self.world.rank]
 
-    def gather(self, module: ShardedModule, output: Tensor, main: Tensor) -> None:
+    def gather(self, module: ShardedModule, group: dist.ProcessGroup, output: Tensor, main: Tensor) -> None:
         """Fills `output`, (ranks · shard,), with the weights that all ranks hold, given this rank's main
-        weights, (shard,), which may be a part of `output`."""
+        weights, (shard,), which may be a part of `output`. Where only a `group` of them is asked, `main` is a
+        part of these weights themselves, which backward needs again."""
         reason = module.refusal(quantized=not isinstance(self._messages, Exact))
         if reason is not None:
             raise ValueError(f"{module.name or 'the model'} {reason}")
+        if group.size() != self.world.size:
+            self._gather_bytes(self._parts[part_key(group)], module, output, main)
+            return
         if not self.remembers_weights:
             self._gather(self._messages, module, output, main)
             return
@@ -110,14 +131,31 @@ class ShardStep:
 
     def _gather(self, messages: WeightMessages, module: ShardedModule, weights: Tensor, main: Tensor) -> None:
         """Brings `weights`, (ranks · shard,), up to date with all ranks' main weights."""
+        if isinstance(messages, Exact):
+            self._gather_bytes(self.world, module, weights, main)
+            return
         world, numel = self.world, main.numel()
         layout = Layout.flat(weights.numel(), f"weights {module.name}", weights.device)
         bucket = FlatBucket(layout, weights[:0], weights, contiguous(world.size, numel))
         found = self._await(partial(gathering, messages, bucket, world.rank), main.float(), layout)
         for rank, message in enumerate(found):
             messages.decode(message, bucket, rank)
+        self._compare(world, weights)
+
+    def _gather_bytes(self, world: ProcessWorld, module: ShardedModule, weights: Tensor, own: Tensor) -> None:
+        """Fills `weights` with those of all ranks of `world` as they are, of whatever types."""
+        rows, row = weights.view(torch.uint8).view(world.size, -1), own.view(torch.uint8)
+        layout = Layout.flat(rows.numel(), f"weights {module.name}", weights.device)
+        step = self._rank_step if world is self.world else world.open_step()
+        make = partial(_gathering_bytes, [row.numel()] * world.size)
+        for each, message in zip(rows, self._await(make, row, layout, step), strict=True):
+            each.copy_(message)
+        self._compare(world, weights)
+
+    def _compare(self, world: ProcessWorld, weights: Tensor) -> None:
         if self._check_hashes:
-            self.run(partial(compare_hashes, weights, f"step {self.steps}", "weights"))
+            comparing = partial(compare_hashes, weights, f"step {self.steps}", "weights")
+            world.run({world.rank: comparing})
 
     def _changed(self, module: ShardedModule, sent: Tensor, main: Tensor) -> bool:
         """Whether any rank's main weights are others than those it has sent. Where gradients were not
@@ -129,29 +167,38 @@ class ShardStep:
 
     def scatter(self, module: ShardedModule, output: Tensor, x: Tensor, op: Any) -> None:
         """Fills `output`, (shard,), with this rank's slice of the mean of all `x`, (ranks · shard,)."""
-        if op not in (dist.ReduceOp.AVG, dist.ReduceOp.SUM):
-            raise ValueError(
-                f"{module.name or 'the model'} asks for {op} of its gradients, codecs give means and sums; "
-                "leave set_gradient_divide_factor() out"
-            )
-        self._begin(module)
+        share = share_of_sum(op, module.name or "the model")
+        self._begin(module, self._scattered, "scatters")
         slices, world = self._slices[module.number], self.world
-        if slices.numel != output.numel():
-            raise ValueError(
-                f"{module.name or 'the model'} has gradients for {output.numel()} coordinates of a shard of "
-                f"{slices.numel}; give every parameter a gradient in each pass, or freeze it from the start"
-            )
+        check_complete(module, output.numel(), slices.numel)
         this_round = Round(self.step, slices.layout, world.rank, world.size, self._seed, module.number)
         shard = slices.shards[world.rank]
         make = partial(scattering, self.codec, this_round=this_round, shard=shard)
         mean = self._await(make, slices.placed(x), slices.layout)[: output.numel()]
-        output.copy_(mean if op == dist.ReduceOp.AVG else mean * world.size)
+        output.copy_(mean if share is None else mean * (share * world.size))
         self.weights[module.number].sent = None
 
-    def _await(self, make: Callable[[Tensor], Collective[Result]], x: Tensor, layout: Layout) -> Result:
-        """Runs a step's collective and waits for it; on CUDA the current stream does."""
+    def average(self, module: ShardedModule, x: Tensor, op: Any) -> None:
+        """Makes `x`, (numel,), the mean over all replicas, or their sum, as `op` says."""
+        share = share_of_sum(op, module.name or "the model")
+        self._begin(module, self._averaged, "averages")
+        replicas = self.replicas
+        assert replicas is not None, "it has put the hook in its place"
+        check_complete(module, x.numel(), replicas.layouts[module.number].numel)
+        mean = replicas.average(module.number, x, self.step)
+        x.copy_(mean if share is None else mean * (share * replicas.world.size))
+
+    def _await(
+        self,
+        make: Callable[[Tensor], Collective[Result]],
+        x: Tensor,
+        layout: Layout,
+        step: ProcessStep | None = None,
+    ) -> Result:
+        """Runs a collective of `step`, by default this one, and waits for it; on CUDA the current stream
+        does."""
         uses_backend = self.codec.traits.uses_backend
-        started = self._rank_step.start(
+        started = (step or self._rank_step).start(
             make, x, buffers=str(layout.uid), coordinates=layout.numel, in_turn=uses_backend
         )
         error = started.wait()
@@ -159,21 +206,23 @@ class ShardStep:
             raise error
         return started.result()
 
-    def _begin(self, module: ShardedModule) -> None:
-        """Begins a step if this is the first scatter of a backward pass. Raises ValueError for the second
-        one of a module: a codec's step has one mean for each."""
+    def _begin(self, module: ShardedModule, done: set[int], does: str) -> None:
+        """Begins a step if this is the first scatter or average of a backward pass. Raises ValueError for the
+        second one of a module, which is in `done`: a codec's step has one mean for each."""
         this_pass = torch._C._current_graph_task_id()
         if this_pass != self._pass:
             self.end_step()
             self._rank_step = self.world.open_step()
+            if self.replicas is not None:
+                self.replicas.begin_step()
             self._pass = this_pass
             torch.autograd.Variable._execution_engine.queue_callback(self._end_pass)
-        elif module.number in self._scattered:
+        elif module.number in done:
             raise ValueError(
-                f"{module.name or 'the model'} scatters gradients twice in one backward pass, codecs once in "
+                f"{module.name or 'the model'} {does} gradients twice in one backward pass, codecs once in "
                 "each; call backward() apart for each of its uses"
             )
-        self._scattered.add(module.number)
+        done.add(module.number)
 
     def _end_pass(self) -> None:
         """PyTorch calls it at the end of a pass in which nothing has failed."""
@@ -181,13 +230,17 @@ class ShardStep:
 
     def end_step(self, skipped: bool = False) -> None:
         """Tells the codec that the step's gradients are all scattered, or that they are not used."""
-        if not self._scattered:
+        ended = [(self.world, self.codec)] if self._scattered else []
+        if self._averaged and self.replicas is not None:
+            ended.append((self.replicas.world, self.replicas.codec))
+        if not ended:
             return
-        world, skipped = self.world, skipped or not self.step_open
+        skipped = skipped or not self.step_open
         self._forget_pass()
-        end_codecs(world, {world.rank: self.codec}, self.step, skipped=skipped)
-        if self.codec.traits.clock_driven:
-            world.recorders[world.rank].restart()
+        for world, codec in ended:
+            end_codecs(world, {world.rank: codec}, self.step, skipped=skipped)
+            if codec.traits.clock_driven:
+                world.recorders[world.rank].restart()
         self.step += 1
 
     def restart(self, step: int) -> None:
@@ -196,10 +249,15 @@ class ShardStep:
         self.step = step
 
     def _forget_pass(self) -> None:
-        self._scattered, self._pass, self.step_open = set(), NO_PASS, False
+        self._scattered.clear()
+        self._averaged.clear()
+        self._pass, self.step_open = NO_PASS, False
 
-    def guarded(self, work: Callable[[], None]) -> None:
-        """Does a hook's work. Raises SynchronizationError if it fails, and each time after."""
+    def guarded(
+        self, work: Callable[[], None], explain: Callable[[BaseException], str] | None = None
+    ) -> None:
+        """Does a hook's work; `explain` has the text of its error if it is another than usual.
+        Raises SynchronizationError if it fails, and each time after."""
         if self.failure is not None:
             raise again(self.failure)
         try:
@@ -210,14 +268,28 @@ class ShardStep:
                 )
             work()
         except Exception as error:
-            raise self.fail(error) from error
+            raise self.fail(error, explain) from error
 
-    def fail(self, error: BaseException) -> SynchronizationError:
+    def fail(
+        self, error: BaseException, explain: Callable[[BaseException], str] | None = None
+    ) -> SynchronizationError:
         """Returns the error to raise because of `error`, which ends the synchronization."""
-        failure = SynchronizationError(f"rank {self.world.rank}, step {self.steps}: {self.explain(error)}")
+        words = (explain or self.explain)(error)
+        failure = SynchronizationError(f"rank {self.world.rank}, step {self.steps}: {words}")
         failure.__cause__ = error
         self.failure = again(failure)
         return failure
+
+
+def part_key(group: dist.ProcessGroup) -> PartKey:
+    return tuple(dist.get_process_group_ranks(group))
+
+
+def _gathering_bytes(sizes: Sequence[int], own: Tensor) -> Collective[list[Tensor]]:
+    async def run(comm: ScheduledCollectives) -> list[Tensor]:
+        return await gathered_by_level(comm.in_phase(WEIGHTS), own, sizes)
+
+    return run
 
 
 def _gathering_flags(own: Tensor) -> Collective[list[Tensor]]:

@@ -15,10 +15,11 @@ from gradwire.codecs.wrappers.decisions import decision_of
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective
 from gradwire.harness.comm.world.process import ProcessWorld
-from gradwire.harness.library.agreement import Agreement, Statement
-from gradwire.harness.library.failures import again, bare, explained
+from gradwire.harness.library.agreement import Statement
+from gradwire.harness.library.failures import again, bare
 from gradwire.harness.library.modes import in_no_mode
 from gradwire.harness.library.shard_modules import ShardedModule
+from gradwire.harness.library.shard_replicas import MeshAgreement
 from gradwire.harness.library.shard_state import SavedShards
 from gradwire.harness.library.shard_step import ShardStep
 
@@ -38,16 +39,25 @@ class ShardSynchronizer:
     world: ProcessWorld
     """The connections to the other ranks."""
 
-    def __init__(self, step: ShardStep, agreement: Agreement, description: Statement) -> None:
-        from gradwire.harness.library.shard_comms import GradientScatter, WeightGather
+    def __init__(self, step: ShardStep, agreement: MeshAgreement, description: Statement) -> None:
+        from gradwire.harness.library.shard_comms import GradientScatter, ReplicaAverage, WeightGather
 
         self.codec, self.world = step.codec, step.world
         self._step, self._agreement, self._description = step, agreement, description
-        step.explain = partial(explained, agreement)
-        self._before: Sequence[tuple[ShardedModule, tuple[Any, Any]]] = [
-            (each, each.install(WeightGather(step, each), GradientScatter(step, each)))
+        step.explain = partial(agreement.explained, 0)
+        step.explain_replicas = partial(agreement.explained, -1)
+        self._before: Sequence[tuple[ShardedModule, tuple[Any, Any, Any]]] = [
+            (
+                each,
+                each.install(
+                    WeightGather(step, each),
+                    GradientScatter(step, each),
+                    None if each.replicas is None else ReplicaAverage(step, each, each.replicas),
+                ),
+            )
             for each in step.modules
         ]
+        self._between = step.replicas if step.replicas and step.replicas.codec is not step.codec else None
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -68,7 +78,7 @@ class ShardSynchronizer:
     @property
     def bytes_sent(self) -> int:
         """Bytes this rank has sent for gradients and weights since the hooks were set."""
-        return self.world.traffic[self.world.rank].total
+        return sum(world.traffic[world.rank].total for world in self._step.worlds)
 
     @property
     def decision(self) -> Decision:
@@ -110,8 +120,9 @@ class ShardSynchronizer:
                 weights[number] = own.whole.chunk(self.world.size)[rank]
                 if own.sent is not None:
                     sent[number] = own.sent
-        saved = SavedShards(step.step, self.codec.state_dict(), weights, sent)
-        return saved.pack(rank, self._description)
+        between = {} if self._between is None else self._between.codec.state_dict()
+        saved = SavedShards(step.step, self.codec.state_dict(), weights, sent, dict(between))
+        return saved.pack(self._place, self._description)
 
     @in_no_mode
     def load_state_dict(
@@ -128,11 +139,12 @@ class ShardSynchronizer:
         ranks that do not call it.
         """
         self._check()
-        before = {key: value.clone() for key, value in self.codec.state_dict().items()}
+        codecs = [self.codec, *([] if self._between is None else [self._between.codec])]
+        before = [{key: value.clone() for key, value in each.state_dict().items()} for each in codecs]
         try:
             given = state() if callable(state) else state
-            saved = SavedShards.unpack(given, self.world.rank, self._description, strict)
-            self._load_codec(saved.codec, before)
+            saved = SavedShards.unpack(given, self._place, self._description, strict)
+            _load_codecs(codecs, [saved.codec, saved.replicas], before)
         except Exception as error:  # whatever it is: the others wait to be told
             words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
             self._agreement.refuse(words)
@@ -140,7 +152,7 @@ class ShardSynchronizer:
         try:
             self._agreement.agree(saved.common(), "load_state_dict()")
         except BaseException:
-            self.codec.load_state_dict(before)
+            _load_codecs(codecs, before, before)
             raise
         device = self.world.device
         for number, own in enumerate(self._step.weights):
@@ -152,21 +164,25 @@ class ShardSynchronizer:
                 own.sent = saved.sent[number].to(device)
         self._step.restart(saved.step)
 
-    def _load_codec(self, state: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> None:
-        try:
-            self.codec.load_state_dict(state)
-        except BaseException:
-            self.codec.load_state_dict(before)
-            raise
+    @property
+    def _place(self) -> int:
+        """This rank's number among those of all replicas, a replica's ranks one after another."""
+        between = self._between
+        return self.world.rank + (0 if between is None else between.world.rank * self.world.size)
 
     @in_no_mode
     def detach(self) -> None:
         """Gives the modules back the communication that they had. Does nothing a second time."""
+        from gradwire.harness.library.shard_comms import ReplicaAverage
+
         try:
-            self.world.close()
+            for world in self._step.worlds:
+                world.close()
         finally:
-            for module, (all_gather, reduce_scatter) in self._before:
-                module.install(all_gather, reduce_scatter)
+            for module, before in self._before:
+                *_, replicas = module.install(*before)
+                if isinstance(replicas, ReplicaAverage):
+                    replicas.forget()
             self._before = ()
 
     close = detach
@@ -193,6 +209,19 @@ class ShardSynchronizer:
             raise RuntimeError("the hooks have been detached; call gradwire.shard_hooks() again")
         if self._step.failure is not None:
             raise again(self._step.failure)
+
+
+def _load_codecs(
+    codecs: Sequence[Codec], states: Sequence[Mapping[str, Tensor]], before: Sequence[Mapping[str, Tensor]]
+) -> None:
+    """Gives each codec its state, or all of them what they had `before`."""
+    try:
+        for codec, state in zip(codecs, states, strict=False):
+            codec.load_state_dict(state)
+    except BaseException:
+        for codec, state in zip(codecs, before, strict=True):
+            codec.load_state_dict(state)
+        raise
 
 
 def _gathering(own: Tensor) -> Collective[list[Tensor]]:
