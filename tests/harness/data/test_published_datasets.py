@@ -112,7 +112,9 @@ def test_a_malformed_conversation_is_refused(home):
     good = {"messages": [{"role": "user", "content": "Hello"}]}
     file.write_text("\n".join(map(json.dumps, [good, {"messages": [{"content": "Hello"}]}])))
     asked = settings("ultrachat", train_split="train", held_out_split=None, streaming=True)
-    with pytest.raises(ValueError, match=r"dataset=ultrachat .*, split train: a message") as refusal:
+    with pytest.raises(
+        ValueError, match=r"dataset=ultrachat .*, split train: record 2: a message"
+    ) as refusal:
         prepare_data(asked, MODEL, home / "cache")
     assert "\n" not in str(refusal.value)
 

@@ -112,11 +112,14 @@ class Runs:
         return os.mkdir, ("harm",)
 
 
+PICKLED = pickle.dumps({"weights": Runs(), "as long as the settings say": bytes(16_000)}, protocol=2)
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("pytorch_model.bin", pickle.dumps({"weights": Runs()}, protocol=2)),
-        ("model.safetensors", pickle.dumps({"weights": Runs()}, protocol=2)),
+        ("pytorch_model.bin", PICKLED),
+        ("model.safetensors", PICKLED),
         ("model.safetensors", b""),
     ],
     ids=["pickled", "pickled under another name", "emptied"],

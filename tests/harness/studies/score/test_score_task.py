@@ -258,7 +258,7 @@ def test_a_sweep_makes_the_table(
     page = score.compare([*folders, tmp_path / "damaged"], tmp_path / "table", ["checkpoint"])
     assert page.tables == [table, by_length]
     assert any("damaged: left out" in line and "differs from its digest" in line for line in page.remarks)
-    with pytest.raises(ValueError, match="nothing to compare: damaged"):
+    with pytest.raises(ValueError, match="nothing to compare, no score is done: damaged"):
         score.compare([tmp_path / "damaged"], tmp_path / "none", [])
     fewer = tmp_path / "fewer"
     write_files(fewer, {name: records[name][1:] for name in ("piqa", "winogrande")})
