@@ -91,6 +91,7 @@ EXCEPTIONS = {
     "test_ddp_comm_hook_logging": (PRIVATE, "BucketHook.hook is not None"),
     "test_ddp_hook_parity_allreduce": (OWN_HOOK, "can only be called once"),
     "test_ddp_hook_parity_powerSGD": (OWN_HOOK, "can only be called once"),
+    "test_ddp_logging_data_cpu": ("its parameters are float64", "got torch.float64"),
     "test_ddp_native_mixed_precision_ignored_params": (
         "DDP's mixed precision is a hook, which attach() refuses",
         "already has a communication hook",
@@ -100,7 +101,6 @@ EXCEPTIONS = {
 """Why each of these fails with every model attached, and words of how it fails."""
 
 LOSSY_EXCEPTIONS = {
-    "test_ddp_logging_data_cpu": ("its parameters are float64", "got torch.float64"),
     "test_static_graph_multi_forward": ("it compares values by torch.allclose", "is not true : tensor("),
 }
 """Why some of the others fail with codecs that round, besides values that differ."""

@@ -148,11 +148,9 @@ def outcome(rank: int, size: int, name: str, attach: dict[str, Any] | None, fold
         return "skipped"
     except SystemExit as end:  # how torch's decorators skip
         return f"skipped: exit code {end.code}"
-    except AssertionError as error:
-        text = str(error)
-        if any(words in text for words in VALUES_DIFFER):
-            return f"values differ: {text[:300]}"
-        return "".join(traceback.format_exception(error))[-1500:]
     except BaseException as error:
-        return "".join(traceback.format_exception(error))[-1500:]
+        said = f"{type(error).__name__}: {str(error)[:500]}"
+        if isinstance(error, AssertionError) and any(words in said for words in VALUES_DIFFER):
+            return f"values differ: {said}"
+        return f"{said}\n{traceback.format_exc()[-1500:]}"
     return "passed"
