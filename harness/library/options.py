@@ -213,6 +213,13 @@ def check_model(model: Any) -> DistributedDataParallel:
     parameters = synchronized(model)
     if not parameters:
         raise ValueError("attach(): no parameter of this model has a gradient; freeze fewer of them")
+    get_facts: Any = model._get_ddp_logging_data
+    wrapped = get_facts()["num_parameter_tensors"]
+    if len(parameters) != wrapped:
+        raise ValueError(
+            f"attach(): the model trains {len(parameters)} parameters, and trained {wrapped} when it was "
+            "wrapped; freeze, unfreeze, add or remove them before DistributedDataParallel(model)"
+        )
     theirs = {id(parameter) for parameter in parameters.values()}
     sparse = [
         name

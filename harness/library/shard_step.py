@@ -15,6 +15,7 @@ from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective, Result
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.failures import SynchronizationError, again, in_words
+from gradwire.harness.library.parameters import Process
 from gradwire.harness.library.shard_modules import ShardedModule
 from gradwire.harness.library.shard_slices import GradientSlices, contiguous
 from gradwire.harness.parallel.codec_steps import end_codecs
@@ -63,6 +64,7 @@ class ShardStep:
     ) -> None:
         self.world, self.codec, self.modules = world, codec, modules
         self.step, self.step_open = 0, False
+        self.process = Process()
         self.failure: SynchronizationError | None = None
         self.explain: Callable[[BaseException], str] = in_words
         """The text of an error that ends a pass."""
@@ -200,6 +202,7 @@ class ShardStep:
 
     def guarded(self, work: Callable[[], None]) -> None:
         """Does a hook's work. Raises SynchronizationError if it fails, and each time after."""
+        self.process.check()  # a child must not tell the ranks that this one has failed
         if self.failure is not None:
             raise again(self.failure)
         try:

@@ -132,6 +132,7 @@ class ShardSynchronizer:
         try:
             given = state() if callable(state) else state
             saved = SavedShards.unpack(given, self.world.rank, self._description, strict)
+            saved.check_finite()
             self._load_codec(saved.codec, before)
         except Exception as error:  # whatever it is: the others wait to be told
             words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
@@ -162,6 +163,7 @@ class ShardSynchronizer:
     @in_no_mode
     def detach(self) -> None:
         """Gives the modules back the communication that they had. Does nothing a second time."""
+        self._step.process.check()
         try:
             self.world.close()
         finally:
@@ -189,6 +191,7 @@ class ShardSynchronizer:
             raise bare(failure.__cause__ or failure)
 
     def _check(self) -> None:
+        self._step.process.check()
         if self.world.closed:
             raise RuntimeError("the hooks have been detached; call gradwire.shard_hooks() again")
         if self._step.failure is not None:
