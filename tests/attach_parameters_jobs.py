@@ -52,6 +52,10 @@ def _convert(net: Any) -> None:
     net.double().float()
 
 
+def _halve(net: Any) -> None:
+    net.bfloat16()
+
+
 def _prune(net: Any) -> None:
     """Renames a parameter, which stays the same one."""
     from torch.nn.utils import prune
@@ -120,9 +124,9 @@ def unchanged(rank: int, size: int) -> tuple[str, str, str, str]:
 
 
 def before_attach(rank: int, size: int) -> list[str]:
-    """What `attach` says of a model whose parameters were frozen, added or removed since it was wrapped."""
+    """What `attach` says of a model whose parameters were changed since it was wrapped."""
     found = []
-    for change in (_freeze, _add, _remove):
+    for change in (_freeze, _add, _remove, _halve):
         model = DistributedDataParallel(_net())
         change(model.module)
         found.append(said(lambda: gradwire.attach(model, codec="fp32")))  # noqa: B023

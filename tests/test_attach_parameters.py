@@ -45,11 +45,16 @@ def test_passes_that_are_not_synchronized_may_do_what_they_like(workers: Workers
 
 
 def test_a_model_that_has_changed_since_it_was_wrapped_is_refused(workers: Workers) -> None:
+    words = [
+        *(
+            f"the model trains {now} parameters, and trained {then} when"
+            for now, then in [(1, 2), (3, 2), (1, 2)]
+        ),
+        "the model's parameters have 64 bytes, and had 128 when it was wrapped; convert it before",
+    ]
     for found in workers(2)(jobs.before_attach):
-        for text, (now, then) in zip(found, [(1, 2), (3, 2), (1, 2)], strict=True):
-            assert text.startswith(
-                f"ValueError: attach(): the model trains {now} parameters, and trained {then} when it was"
-            ), text
+        for text, expected in zip(found, words, strict=True):
+            assert text.startswith(f"ValueError: attach(): {expected}"), text
 
 
 def test_a_forked_child_is_told_to_leave_synchronization_alone(workers: Workers) -> None:
