@@ -17,7 +17,7 @@ KEPT = ("codec/residual/at_times.weight", "codec/error/at_times.weight")
 
 
 class TwoLayers(nn.Module):
-    """Of which a pass uses the second one if it is told to."""
+    """Two layers; a pass uses the second one if it is told to."""
 
     def __init__(self) -> None:
         super().__init__()
