@@ -183,7 +183,8 @@ def _wrong(state: dict[str, Tensor], box: list[Any], rank: int) -> list[dict[str
     short = state | {"codec/residual/first.bias": torch.zeros(63)}
     norms = state | {key: torch.zeros(4) for key in state if key.startswith("codec/norms/")}
     nonsense = state | {"codec/nonsense": torch.zeros(2)}
-    return [box[0], later, odd, damaged, nonsense, odd_settings, short, norms]
+    nan = state | {"codec/residual/first.bias": torch.full((64,), torch.nan)}
+    return [box[0], later, odd, damaged, nonsense, odd_settings, short, norms, nan]
 
 
 def detached(rank: int, size: int, ddp: dict[str, Any]) -> tuple[bool, bool, bool, str]:

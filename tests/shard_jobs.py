@@ -12,6 +12,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from attach_jobs import Net, data, said
+from attach_parameters_jobs import in_child
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -286,6 +287,32 @@ def fail(rank: int, size: int) -> tuple[str, str, str]:
     second = said(synchronizer.state_dict)
     synchronizer.detach()
     return first, cause, second
+
+
+def forked(rank: int, size: int) -> list[str]:
+    """What a child of a rank says, and then the rank itself."""
+    model = sharded()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with gradwire.shard_hooks(model, codec="fp32") as synchronizer:
+        tries: list[Any] = [
+            lambda: step(model, optimizer, rank, 0),
+            synchronizer.state_dict,
+            synchronizer.detach,
+        ]
+        found = [in_child(each) for each in tries]
+        return [*found, said(step, model, optimizer, rank, 0)]
+
+
+def damaged(rank: int, size: int) -> list[str]:
+    """What loading says of states in which something is not finite."""
+    model = sharded()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with gradwire.shard_hooks(model, codec="fp32", weights="qwd") as synchronizer:
+        step(model, optimizer, rank, 0)
+        state = synchronizer.state_dict()
+        key = next(each for each in state if each.startswith("weights/"))
+        bad = state | {key: torch.full_like(state[key], torch.inf)}
+        return [key, said(synchronizer.load_state_dict, bad), said(synchronizer.load_state_dict, state)]
 
 
 def reshard_later(rank: int, size: int) -> bool:

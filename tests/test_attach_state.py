@@ -128,7 +128,7 @@ def test_wrong_states_are_refused_on_all_ranks(workers: Workers) -> None:
         assert "not a state of a synchronizer, it has no step" in odd
         assert "damaged" in damaged
         assert "nonsense" in nonsense
-        settings, short, norms, missing, none, path, saved, copied, *found = found
+        settings, short, norms, nan, missing, none, path, saved, copied, *found = found
         assert "None is not a state of a synchronizer; give what state_dict() returned" in none
         assert "'saved.pt' is not a state of a synchronizer; give what state_dict() returned" in path
         for text in (saved, copied):
@@ -139,6 +139,7 @@ def test_wrong_states_are_refused_on_all_ranks(workers: Workers) -> None:
         assert "damaged" in settings
         assert "residual/first.bias is torch.float32[63], this model's is torch.float32[64]" in short
         assert "this model's is torch.float32[5]" in norms
+        assert "the state is damaged: its residual/first.bias holds NaN; load one that was saved" in nan
         assert "no such file: saved" in missing
         assert feedback.endswith("codec.ef=True, this is codec.ef=None; attach with codec.ef=True")
         assert "OneBit has no state" in no_state

@@ -228,6 +228,19 @@ def test_an_error_in_a_hook_ends_the_pass_on_every_rank(workers: Workers) -> Non
     assert lost.startswith("SynchronizationError: rank 0, step 0: ") and after == lost
 
 
+def test_a_forked_child_is_told_to_leave_synchronization_alone(workers: Workers) -> None:
+    for *children, itself in workers(2)(jobs.forked):
+        for text in children:
+            assert text.startswith("RuntimeError: this process was forked from a rank and has none of its")
+        assert itself == "nothing"
+
+
+def test_a_state_that_is_not_finite_is_refused(workers: Workers) -> None:
+    for key, bad, good in workers(2)(jobs.damaged):
+        assert f"the state is damaged: its {key} holds infinity; load one that was saved while" in bad
+        assert good == "nothing"
+
+
 def test_the_example_runs(workers: Workers) -> None:
     printed, nothing = workers(2)(jobs.run_example, str(EXAMPLE))
     first = re.search(r"step 0: loss (\S+)", printed)

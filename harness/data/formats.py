@@ -22,6 +22,9 @@ from gradwire.harness.files.streams import TEXT_RATIO, most_unfolded
 
 ROWS_AT_ONCE = 1000
 
+END_OF_TABLE = "\ufdd2end"
+"""A line that no table has: a noncharacter of Unicode begins it."""
+
 _field_limit = threading.Lock()
 
 
@@ -151,15 +154,35 @@ def _read_table(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
             if text_field not in header:
                 raise no_text_field(header, text_field)
             column = header.index(text_field)
-            yield from (row[column] for row in rows if len(row) > column)
+            for number, row in enumerate(rows, start=2):
+                if any(row[len(header) :]):
+                    raise UnreadableFileError(
+                        f"row {number} has {len(row)} fields, the header {len(header)}; put quotes around "
+                        "text with commas, or save it as .jsonl"
+                    )
+                if len(row) > column:
+                    yield row[column]
         except csv.Error as error:
             raise _no_table(error) from error
 
 
 def _csv_reader(path: Path, handle: TextIO) -> Iterator[list[str]]:
     tabs = format_of(path) == ".tsv"
-    options: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {}
-    return csv.reader(handle, **options)
+    if tabs:
+        return csv.reader(handle, delimiter="\t", quoting=csv.QUOTE_NONE)
+    return _closed(csv.reader(chain(handle, [END_OF_TABLE])))
+
+
+def _closed(rows: Iterable[list[str]]) -> Iterator[list[str]]:
+    """The rows before END_OF_TABLE, a line of its own unless a quote has never been closed: the csv module
+    then takes all that follows for one field."""
+    for row in rows:
+        if row == [END_OF_TABLE]:
+            return
+        if row and row[-1].endswith(END_OF_TABLE):
+            begins = " ".join(row[-1].removesuffix(END_OF_TABLE).split())[:40]
+            raise csv.Error(f"a quote is never closed, before {begins!r}")
+        yield row
 
 
 def _no_table(error: csv.Error) -> UnreadableFileError:

@@ -13,6 +13,7 @@ from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.process_step import ProcessStarted
 from gradwire.harness.library.failures import SynchronizationError, in_words
 from gradwire.harness.library.modes import in_no_mode
+from gradwire.harness.library.parameters import Process
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.codec_steps import end_codecs
 from gradwire.harness.parallel.gradient_error import MeasuredBucket
@@ -64,6 +65,7 @@ class BucketHook:
         self.delayed = False
         """Whether the next pass is the first of a static graph, after which DDP hands over all buckets at
         once."""
+        self._process = Process()
         self.bucket_layouts, self._seed, self._check_hashes = layouts, seed, check_hashes
         self.announced: list[Layout] = []
         self.step_open = False
@@ -94,6 +96,7 @@ class BucketHook:
     @in_no_mode
     def hook(self, state: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         """DDP calls this for each bucket, in bucket order; the future holds the mean."""
+        self._process.check()  # a child must not tell the ranks that this one has failed
         try:
             return self._take(bucket)
         except SynchronizationError:
@@ -109,9 +112,13 @@ class BucketHook:
             "detach() on what gradwire.attach() returned"
         )
 
-    def fail(self, error: BaseException) -> SynchronizationError:
+    def fail_before_pass(self, error: BaseException) -> SynchronizationError:
+        """As `fail`, for what is found before the next pass has begun."""
+        return self.fail(error, self.steps)
+
+    def fail(self, error: BaseException, step: int | None = None) -> SynchronizationError:
         """Returns the error to raise because of `error`, which ends the synchronization."""
-        where = f"rank {self.world.rank}, step {self.step}"
+        where = f"rank {self.world.rank}, step {self.step if step is None else step}"
         failure = SynchronizationError(f"{where}: {self.explain(error)}")
         failure.__cause__ = error
         if self.on_failure is not None:

@@ -213,6 +213,20 @@ def check_model(model: Any) -> DistributedDataParallel:
     parameters = synchronized(model)
     if not parameters:
         raise ValueError("attach(): no parameter of this model has a gradient; freeze fewer of them")
+    get_facts: Any = model._get_ddp_logging_data
+    facts, size = get_facts(), sum(parameter.nbytes for parameter in parameters.values())
+    before = facts["total_parameter_size_bytes"]
+    if len(parameters) != facts["num_parameter_tensors"]:
+        raise ValueError(
+            f"attach(): the model trains {len(parameters)} parameters, and trained "
+            f"{facts['num_parameter_tensors']} when it was wrapped; freeze, unfreeze, add or remove "
+            "them before DistributedDataParallel(model)"
+        )
+    if size != before:
+        raise ValueError(
+            f"attach(): the model's parameters have {size} bytes, and had {before} when it was "
+            "wrapped; convert it before DistributedDataParallel(model)"
+        )
     theirs = {id(parameter) for parameter in parameters.values()}
     sparse = [
         name

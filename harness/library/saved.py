@@ -112,6 +112,22 @@ class SavedState:
         return {"step": str(self.step), "buckets": digest(repr((self.upcoming, self.last)))}
 
 
+def check_remembered(codec: Mapping[str, Tensor]) -> None:
+    """Raises ValueError if what a codec owes, or begins with, is not finite: no mean would be any more."""
+    check_finite({key: codec[key] for key in codec if key.startswith((*_LIKE_A_GRADIENT, START))})
+
+
+def check_finite(entries: Mapping[str, Tensor]) -> None:
+    """Raises ValueError, naming the entry, if one is not finite."""
+    for key, value in entries.items():
+        if not bool(value.isfinite().all()):
+            found = "NaN" if bool(value.isnan().any()) else "infinity"
+            raise ValueError(
+                f"the state is damaged: its {key} holds {found}; load one that was saved while all numbers "
+                "were finite"
+            )
+
+
 def _fits(start: Tensor, parameter: Tensor | None) -> bool:
     """Whether PowerSGD's Qᵀ, (rank, columns), can belong to this parameter as a matrix."""
     return parameter is not None and start.dim() == 2 and parameter.numel() % start.shape[1] == 0

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradwire.harness.library.agreement import Statement
-from gradwire.harness.library.saved import REMEMBERED_BY, RESULTS
+from gradwire.harness.library.saved import REMEMBERED_BY, RESULTS, check_finite, check_remembered
 from gradwire.harness.runtime.fields import shown
 
 VERSION = 1
@@ -69,6 +69,13 @@ class SavedShards:
             {int(number): value for number, value in parts[_SENT].items()},
             parts[_REPLICAS],
         )
+
+    def check_finite(self) -> None:
+        """Raises ValueError, naming the entry, if something that a pass adds to is not finite."""
+        check_remembered(self.codec)
+        check_remembered(self.replicas)
+        check_finite({f"{_WHOLE}{number}": value for number, value in self.weights.items()})
+        check_finite({f"{_SENT}{number}": value for number, value in self.sent.items()})
 
     def common(self) -> dict[str, str]:
         """What the states of all ranks have in common."""

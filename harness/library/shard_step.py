@@ -16,6 +16,7 @@ from gradwire.harness.comm.world.interface import Collective, Result
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.process_step import ProcessStep
 from gradwire.harness.library.failures import SynchronizationError, again, in_words
+from gradwire.harness.library.parameters import Process
 from gradwire.harness.library.shard_modules import ShardedModule, check_complete, share_of_sum
 from gradwire.harness.library.shard_replicas import Replicas
 from gradwire.harness.library.shard_slices import GradientSlices, contiguous
@@ -71,6 +72,7 @@ class ShardStep:
     ) -> None:
         self.world, self.codec, self.modules = world, codec, modules
         self.step, self.step_open = 0, False
+        self.process = Process()
         self.failure: SynchronizationError | None = None
         self.explain: Callable[[BaseException], str] = in_words
         """The text of an error that ends a pass."""
@@ -258,6 +260,7 @@ class ShardStep:
     ) -> None:
         """Does a hook's work; `explain` has the text of its error if it is another than usual.
         Raises SynchronizationError if it fails, and each time after."""
+        self.process.check()  # a child must not tell the ranks that this one has failed
         if self.failure is not None:
             raise again(self.failure)
         try:

@@ -144,6 +144,7 @@ class ShardSynchronizer:
         try:
             given = state() if callable(state) else state
             saved = SavedShards.unpack(given, self._place, self._description, strict)
+            saved.check_finite()
             _load_codecs(codecs, [saved.codec, saved.replicas], before)
         except Exception as error:  # whatever it is: the others wait to be told
             words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
@@ -175,6 +176,7 @@ class ShardSynchronizer:
         """Gives the modules back the communication that they had. Does nothing a second time."""
         from gradwire.harness.library.shard_comms import ReplicaAverage
 
+        self._step.process.check()
         try:
             for world in self._step.worlds:
                 world.close()
@@ -205,6 +207,7 @@ class ShardSynchronizer:
             raise bare(failure.__cause__ or failure)
 
     def _check(self) -> None:
+        self._step.process.check()
         if self.world.closed:
             raise RuntimeError("the hooks have been detached; call gradwire.shard_hooks() again")
         if self._step.failure is not None:

@@ -23,8 +23,9 @@ from gradwire.harness.library.bucket_hook import BucketHook
 from gradwire.harness.library.decisions import DecisionRecord
 from gradwire.harness.library.failures import SynchronizationError, again, bare, explained
 from gradwire.harness.library.modes import in_no_mode
+from gradwire.harness.library.parameters import ParameterCheck, Process
 from gradwire.harness.library.reducer import Buckets
-from gradwire.harness.library.saved import SavedState
+from gradwire.harness.library.saved import SavedState, check_remembered
 from gradwire.harness.parallel.buckets import parameter_names
 from gradwire.harness.parallel.gradient_error import gradient_error
 
@@ -61,6 +62,8 @@ class Synchronizer:
         self._failure: SynchronizationError | None = None
         self._record: DecisionRecord | None = None
         self._detached = False
+        self._check: ParameterCheck | None = None
+        self._process = Process()
         hook.on_end, hook.on_failure = self._pass_ended, self._pass_failed
         hook.unused, hook.divides_by_active = self._unused, self._divides_by_active
         hook.explain = partial(explained, agreement)
@@ -69,7 +72,11 @@ class Synchronizer:
     def _register(self, model: DistributedDataParallel) -> None:
         self._hook.delayed = model.static_graph and not model._has_rebuilt_buckets
         model.register_comm_hook(None, self._hook.hook)
-        self._reduced = tuple(reducer.synchronized(model))
+        reduced = reducer.synchronized(model)
+        self._reduced = tuple(reduced)
+        if self._check is not None:
+            self._check.remove()
+        self._check = ParameterCheck(model, reduced, self._hook.fail_before_pass)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -206,6 +213,7 @@ class Synchronizer:
             given = state() if callable(state) else state
             saved = SavedState.unpack(given, self.world.rank, self._description, strict)
             saved.check_shapes(parameter_names(model.module))
+            check_remembered(saved.codec)
             if self._record is not None:
                 self._record.check(saved.step)
             self._load_codec(saved.codec, before)
@@ -271,7 +279,10 @@ class Synchronizer:
         """
         if self._detached:
             return
+        self._process.check()
         self._detached = True
+        if self._check is not None:
+            self._check.remove()
         try:
             if self._record is not None and self._failure is None:
                 self._hook.end_step()  # what it decides is part of the record
@@ -301,6 +312,7 @@ class Synchronizer:
             raise bare(self._failure.__cause__ or self._failure)
 
     def _attached_model(self) -> DistributedDataParallel:
+        self._process.check()
         model = self._model()
         if model is None:
             raise RuntimeError("the synchronizer's model is no more; keep the DistributedDataParallel model")

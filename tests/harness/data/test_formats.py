@@ -160,6 +160,10 @@ def test_text_is_cut_at_blank_lines_else_at_lines(tmp_path):
         ("a.json", b"[", "line 1 is not JSON"),
         ("a.csv", b"id,body\n1,a", "but id, body; set dataset.text_field="),
         ("a.csv", b"", "set dataset.text_field="),
+        ("a.csv", b'text,id\none,1\n"two,2\nthree,3\n', "a quote is never closed, before 'two,2 three,3'"),
+        ("a.csv", b'id,text\n1,"two', "a quote is never closed, before 'two'"),
+        ("a.csv", b"id,text\n1,one\n2,two, and more\n", "row 3 has 3 fields, the header 2; put quotes"),
+        ("a.tsv", b"id\ttext\n1\tone\tmore\n", "row 2 has 3 fields, the header 2; put quotes"),
         ("a.parquet", b"PAR1", "is not a parquet file"),
     ],
 )
