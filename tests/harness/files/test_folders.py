@@ -37,7 +37,7 @@ def test_links_inside_are_followed_and_what_is_no_file_is_left_out(tmp_path: Pat
     assert list(folders_in(tmp_path)) == [tmp_path, tmp_path / "a"]
 
 
-@pytest.mark.parametrize("target", ["/proc/kmsg", "/etc/passwd", "../outside.txt"])
+@pytest.mark.parametrize("target", ["/proc/self/environ", "/etc/passwd", "../outside.txt"])
 def test_a_link_out_of_the_folder_is_refused(target: str, tmp_path: Path) -> None:
     (tmp_path / "outside.txt").write_text("outside")
     folder = tmp_path / "folder"
