@@ -188,9 +188,9 @@ def connected_for_longer(rank: int, size: int) -> list[float]:
     """The means of the backend's all-reduce, for which rank 1 waits longer than connecting may take."""
     from gradwire.harness.comm.transport.process import private_group
 
-    group = private_group(None, "gloo", timedelta(seconds=20), connect=timedelta(seconds=1))
+    group = private_group(None, "gloo", timedelta(seconds=20), connect=timedelta(seconds=3))
     if rank == 0:
-        time.sleep(1.5)
+        time.sleep(3.5)
     x = torch.ones(2)
     dist.all_reduce(x, group=group)
     return x.tolist()

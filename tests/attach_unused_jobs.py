@@ -85,3 +85,15 @@ def gradients_in_join(rank: int, size: int, codecs: list[str | None]) -> dict[st
             synchronizer.detach()
         found[codec] = seen
     return found
+
+
+def error_in_join(rank: int, size: int) -> float | None:
+    """The measured error of a pass in which rank 0 has run out of data, whose mean is one over the others."""
+    model = DistributedDataParallel(nn.Linear(64, 1, bias=False))
+    with gradwire.attach(model, codec="fp32") as synchronizer:
+        with model.join(divide_by_initial_world_size=False):
+            for number in range(1 + rank):
+                model(torch.ones(1, 64)).sum().backward()
+                if number == 0:
+                    synchronizer.measure_vnmse()
+        return synchronizer.vnmse

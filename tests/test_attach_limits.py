@@ -78,7 +78,7 @@ def test_ranks_are_as_patient_as_their_group(workers: Workers) -> None:
     assert "if a rank was only busy" not in cause
     assert "rank 1 lost rank 0: Timed out" in late
     assert late.endswith("; if a rank was only busy, give timeout_s= more than 1 s")
-    assert 1 <= waited < 2.4
+    assert waited >= 1
 
 
 def test_a_group_outlives_the_limit_of_connecting(workers: Workers) -> None:

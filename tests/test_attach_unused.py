@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from attach_unused_jobs import gradients_in_join, what_is_lost
+from attach_unused_jobs import error_in_join, gradients_in_join, what_is_lost
 from pool import Workers
 
 REMEMBERING: dict[str, dict[str, Any]] = {
@@ -39,3 +39,7 @@ def test_join_divides_as_it_is_told(workers: Workers) -> None:
     first, second = workers(2)(gradients_in_join, codecs)
     assert first == {codec: [pytest.approx(1.5)] for codec in codecs}
     assert second == {codec: [pytest.approx(1.5), pytest.approx(2.0)] for codec in codecs}
+
+
+def test_an_error_in_join_is_the_codecs(workers: Workers) -> None:
+    assert workers(2)(error_in_join) == [0.0, 0.0]

@@ -16,7 +16,7 @@ from gradwire.harness.data.images import MOST_BYTES, MOST_LABELS, SUFFIXES, Imag
 from gradwire.harness.data.records import UnreadableFileError
 from gradwire.harness.data.text import describe_files, unsearchable
 from gradwire.harness.files.archives import Archive
-from gradwire.harness.files.folders import root_of
+from gradwire.harness.files.folders import leads_to_file, root_of
 from gradwire.harness.files.reading import UnusableFileError, printable, read_bytes
 
 REMEDY = "give class folders of PNG or JPEG files, or a zip of them"
@@ -92,10 +92,16 @@ class FileImages:
         names = SPELLINGS.get(split, (split,))
         for name in names:
             for place in (self.path / name, self.path / f"{name}.zip"):
-                if place.is_dir() if place.suffix != ".zip" else place.is_file():
+                if place.is_dir() if place.suffix != ".zip" else self._is_archive(place):
                     return place
         tried = " or ".join(f"{name}/, {name}.zip" for name in names)
         raise self._refusal(f"has no images of the split {split} ({tried})")
+
+    def _is_archive(self, place: Path) -> bool:
+        try:
+            return leads_to_file(place, root_of(self.path), remedy=REMEDY)
+        except UnusableFileError as error:
+            raise ValueError(f"dataset.path={self.path}: {error}") from None
 
     def _found(self, split: str) -> Found:
         source = self._source(split)

@@ -70,8 +70,8 @@ def folders_in(root: Path) -> Iterator[Path]:
 
 
 def leads_to_file(link: Path, home: Path, *, remedy: str) -> bool:
-    """Whether a link leads to a regular file in `home`; raises UnusableFileError if it leads out of it to a
-    file. One that leads to nothing, to a folder or to a device is left out."""
+    """Whether a path, through links or not, leads to a regular file in `home`; raises UnusableFileError if it
+    leads out of it to a file. One that leads to nothing, to a folder or to a device is left out."""
     try:
         status = link.stat()
     except (FileNotFoundError, NotADirectoryError):

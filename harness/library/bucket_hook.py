@@ -1,6 +1,7 @@
 """The DDP communication hook, which hands each bucket to the communication threads when it gets ready."""
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import NoReturn
 
 import torch
@@ -80,8 +81,10 @@ class BucketHook:
     def copies(self) -> list[MeasuredBucket]:
         """The buckets of a `measured` step with their means, at the end of its pass."""
         return [
-            self.bucket_layouts.in_memory(layout).measured(started.input, started.future.value())
-            for layout, started in zip(self.layouts, self._started, strict=True)
+            self.bucket_layouts.in_memory(layout).measured(
+                started.input, self._over_all.get(index, started.future.value())
+            )
+            for index, (layout, started) in enumerate(zip(self.layouts, self._started, strict=True))
         ]
 
     def restart(self, step: int) -> None:
@@ -145,6 +148,7 @@ class BucketHook:
 
     def _begin_pass(self) -> None:
         self.layouts, self._started = [], list[ProcessStarted[Tensor]]()
+        self._over_all: dict[int, Tensor] = {}
         self._rank_step = self.world.open_step()
         self._computing = self._rank_step.compute(BACKWARD)
 
@@ -172,6 +176,11 @@ class BucketHook:
         if self._unused is None:
             self._unused = self.unused() if self.codec.traits.stateful else ()
 
+    def _keep(self, index: int, mean: Tensor) -> None:
+        """Keeps a measured bucket's mean over all ranks where DDP gets another one."""
+        if self.measured:
+            self._over_all[index] = mean
+
     def _identify(self, bucket: GradBucket) -> tuple[int, Layout, bool]:
         """A bucket's number, its layout, and whether it is the pass's last."""
         if not self.announced:
@@ -195,7 +204,9 @@ class BucketHook:
 
         def synchronize(x: Tensor) -> Collective[Tensor]:
             made = synchronization(self.codec, x, this_round, self._check_hashes, order=order)
-            return mean_over_active(made, has_data, x.device) if divides else made
+            if not divides:
+                return made
+            return mean_over_active(made, has_data, x.device, partial(self._keep, index))
 
         return self._rank_step.start(
             synchronize,

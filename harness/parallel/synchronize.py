@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -86,14 +86,15 @@ class Synchronization(Capturable):
 
 
 def mean_over_active(
-    synchronize: Collective[Tensor], has_data: bool, device: torch.device
+    synchronize: Collective[Tensor], has_data: bool, device: torch.device, keep: Callable[[Tensor], None]
 ) -> Collective[Tensor]:
     """The coroutine that makes the mean over all ranks one over those that have data, at least one: the
-    gradients of the others are zeros."""
+    gradients of the others are zeros. `keep` is given the mean over all ranks."""
 
     async def run(comm: ScheduledCollectives) -> Tensor:
         (active,) = await comm.reduce([(torch.tensor([float(has_data)], device=device), "sum")])
         mean = await synchronize(comm)
+        keep(mean)
         return (mean * (comm.size / active)).to(mean.dtype)
 
     return run

@@ -64,6 +64,8 @@ def check_sealed(path: Path) -> None:
     """Raises UnusableFileError if a file, which is read by itself, is not what the completed record beside it
     says: it was changed or removed since, or came later. A file of no such record may hold anything."""
     if not os.path.lexists(path.parent / DONE):
+        path = Path(os.path.realpath(path))  # a link of the user's may lead into a record
+    if not os.path.lexists(path.parent / DONE):
         return
     digests = _digests(path.parent)
     if digests is not None and (path.name in digests or (path.name in SEALED and os.path.lexists(path))):

@@ -65,13 +65,10 @@ class Benchmark:
         return {task: splits[-1].name for task, splits in self.splits.items()}
 
     def _found(self, folder: Path, names: Iterable[str]) -> Path:
-        known = [folder / self.name / name for name in names]
+        known, home = [folder / self.name / name for name in names], root_of(folder)
         for path, suffix in product(known, ("", *OPENERS)):
             compressed = path.with_name(path.name + suffix)
-            if compressed.is_symlink():
-                if leads_to_file(compressed, root_of(folder), remedy=records.REMEDY):
-                    return compressed
-            elif compressed.is_file():
+            if leads_to_file(compressed, home, remedy=records.REMEDY):  # folders on the way may be links, too
                 return compressed
         missing = " or ".join(f"{self.name}/{path.relative_to(folder / self.name)}" for path in known)
         raise ValueError(f"score.data={folder}: tasks={self.name} needs {missing}, {self.shape}")

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from gradwire.harness.data.image_files import FileImages
 from gradwire.harness.data.text import files_below
 from gradwire.harness.files import folders
 from gradwire.harness.files.folders import files_in, folders_in
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.record.identity import data_fingerprint
+from gradwire.harness.studies.score.benchmarks import BENCHMARKS
 
 REMEDY = "do something"
 
@@ -35,7 +37,7 @@ def test_links_inside_are_followed_and_what_is_no_file_is_left_out(tmp_path: Pat
     assert list(folders_in(tmp_path)) == [tmp_path, tmp_path / "a"]
 
 
-@pytest.mark.parametrize("target", ["/proc/kmsg", "/etc/passwd", "../outside.txt"])
+@pytest.mark.parametrize("target", ["/proc/self/environ", "/etc/passwd", "../outside.txt"])
 def test_a_link_out_of_the_folder_is_refused(target: str, tmp_path: Path) -> None:
     (tmp_path / "outside.txt").write_text("outside")
     folder = tmp_path / "folder"
@@ -49,6 +51,22 @@ def test_a_link_out_of_the_folder_is_refused(target: str, tmp_path: Path) -> Non
     (folder / "text.txt").unlink()
     (folder / "text.txt").write_text("own")
     assert data_fingerprint(folder) and files_below(folder) == [folder / "text.txt"]
+
+
+def test_links_on_the_way_to_a_file_and_of_archives_are_refused(tmp_path: Path) -> None:
+    outside, folder = tmp_path / "outside", tmp_path / "folder"
+    outside.mkdir()
+    folder.mkdir()
+    benchmark = BENCHMARKS["hellaswag"]
+    for names_of in benchmark.splits["hellaswag"][-1].files:
+        (outside / names_of[0]).write_text("{}")
+    (folder / "hellaswag").symlink_to(outside)
+    with pytest.raises(UnusableFileError, match="is a link out of .*folder, and none"):
+        benchmark.files(folder)
+    (outside / "train.zip").touch()
+    (folder / "train.zip").symlink_to(outside / "train.zip")
+    with pytest.raises(ValueError, match=r"^dataset.path=.*train.zip: is a link out of .*folder, and none"):
+        FileImages(folder, "train", "test").fingerprint()
 
 
 def test_a_snapshot_in_the_hugging_face_cache_is_made_of_links(tmp_path: Path) -> None:

@@ -187,9 +187,12 @@ def test_a_script_looks_at_the_seal_of_decisions(whole: Path, tmp_path: Path) ->
     with pytest.raises(ValueError, match=r"line \d+: its lists are of different lengths"):
         make_codec("edgc", decisions=str(path), **CODEC)
     path.write_text("".join(lines))
-    codec = make_codec("edgc", decisions=str(path), **CODEC)
-    with pytest.raises(ValueError, match="differs from its digest in DONE"):
-        check_replayed(codec, {})
+    link = tmp_path / "link.jsonl"
+    link.symlink_to(path)
+    for given in (path, link):
+        codec = make_codec("edgc", decisions=str(given), **CODEC)
+        with pytest.raises(ValueError, match="differs from its digest in DONE"):
+            check_replayed(codec, {})
 
 
 def test_what_an_unfinished_run_has_recorded_says_so(whole: Path, tmp_path: Path) -> None:
