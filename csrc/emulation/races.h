@@ -16,7 +16,10 @@
 namespace emulation {
 
 inline bool watched;  // chosen by tests
-inline int current;   // thread of the block
+namespace races {
+inline bool running;  // a thread of a kernel
+}
+inline int current;  // thread of the block
 inline void report(const char* what);
 
 // Who had a byte, after which barriers.
@@ -43,11 +46,13 @@ struct Shared {
 inline std::vector<Shared> shared;
 inline const char *first_shared, *last_shared;  // where variables begin and end
 
-// A __shared__ variable tells where it is.
+// A __shared__ variable tells where it is, unwatched: the list of them may lie between two of them.
 template <class T>
 struct Registered {
   T value;
   Registered() {
+    const bool was_running = races::running;
+    races::running = false;
     char* const begin = (char*)&value;
     memset(begin, 0xA5, sizeof(T));
     constexpr size_t words = (sizeof(T) + 3) / 4;
@@ -56,12 +61,12 @@ struct Registered {
         {begin, sizeof(T), std::vector<Cell>(words), std::vector<char>(words), std::vector<Cell>(4 * words)});
     if (!first_shared || begin < first_shared) first_shared = begin;
     if (begin + sizeof(T) > last_shared) last_shared = begin + sizeof(T);
+    races::running = was_running;
   }
 };
 
 namespace races {
 
-inline bool running;  // a thread of a kernel
 void start_block(int size);
 void pass_warp_barrier(int thread);
 void pass_block_barrier(int thread);

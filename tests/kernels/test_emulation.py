@@ -7,8 +7,11 @@ import math
 import random
 import re
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -166,3 +169,16 @@ def test_estimates_of_log2_err(emulated: Library) -> None:
     assert 1e-4 < max(errors) < 1.1e-3
     assert number(log2(bits(1e-40))) == -math.inf and number(log2(bits(math.inf))) == math.inf
     assert log2(bits(-1.0)) == log2(bits(math.nan)) == 0x7FFFFFFF
+
+
+@pytest.mark.full
+def test_a_kernel_that_is_new_to_a_watched_device_registers_its_variables() -> None:
+    """In a process whose first variables of shared memory lie on both sides of the emulation's own."""
+    one, other = (
+        "test_bitpack_kernels.py::test_long_streams_equal_the_definition[32-emulated]",
+        "test_dynamiq_kernels.py::test_every_setting[distinct-small]",
+    )
+    arguments = ("-n", "0", "-m", "", *(str(Path(__file__).parent / each) for each in (one, other)))
+    ran = subprocess.run([sys.executable, "-m", "pytest", *arguments], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "2 passed" in ran.stdout
