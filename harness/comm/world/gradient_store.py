@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 from typing import Protocol
 
 import torch
@@ -52,6 +53,7 @@ class DiskStore:
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(prefix="gradwire-gradients-")  # noqa: SIM115 (kept for life)
+        weakref.finalize(self, self._file.close)
         self._places: dict[tuple[int, int], tuple[int, torch.dtype, torch.device]] = {}
         self._sizes: dict[tuple[int, int], int] = {}
         self._end = 0
