@@ -111,10 +111,12 @@ def unchanged(rank: int, size: int) -> tuple[str, str, str, str]:
     with model.no_sync():
         alone = said(lambda: _pass(model, rank))
     model.module[0].weight.requires_grad_(True)
-    swapped = {name: 2 * each for name, each in model.named_parameters()}
+    worked_out = {name: 2 * each for name, each in model.named_parameters()}
+    leaves = {name: each.detach().requires_grad_() for name, each in worked_out.items()}
 
     def functional() -> None:
-        torch.func.functional_call(model, swapped, (torch.full((1, 4), 1.0 + rank),)).sum().backward()
+        for swapped in (worked_out, leaves):
+            torch.func.functional_call(model, swapped, (torch.full((1, 4), 1.0 + rank),)).sum().backward()
 
     model.zero_grad()
     functional_said = said(functional)

@@ -68,7 +68,7 @@ class ParameterCheck:
         """What has changed, and what to do; None if nothing has."""
         here, may_freeze = set[int](), _may_freeze(model)
         for name, parameter in model.module.named_parameters():
-            if not parameter.is_leaf:
+            if not isinstance(parameter, nn.Parameter):
                 return None  # put in the parameters' place for one pass, by torch.func.functional_call()
             known = self._names.get(id(parameter))
             here.add(id(parameter))
