@@ -22,7 +22,7 @@ quantized once, with `bits_local`; with one rank on each node once, with `bits_n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -30,11 +30,12 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.arithmetic.hadamard import hadamard_
 from gradwire.codecs.costs import COPY, NOTHING, Costs, once
-from gradwire.codecs.fields import check_fields, one_of
+from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import Codec, Collectives, Kept, Layout, Round, refused_dtype
 from gradwire.codecs.linear.costs import quantizing, reducing
-from gradwire.codecs.linear.message import BITS, BLOCK, GROUPS, SCALES, ScaleType
-from gradwire.codecs.linear.quantizer import LinearQuantizer, LinearRounding, RoundingNoise
+from gradwire.codecs.linear.message import BLOCK
+from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise
+from gradwire.codecs.options.linear import AllToAllOptions, LinearRounding, ScaleType
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.traits import SCALED_FROM, About, Traits
 
@@ -75,33 +76,12 @@ class Level:
 
 
 @dataclass
-class AllToAll(Codec):
+class AllToAll(AllToAllOptions, Codec):
     """int8 inside nodes and int4 between them, smoothed: SDP4Bit's TLq-HS at the default settings.
 
     TLq is `hadamard="none"`, and ULq, which is ZeRO++'s, `hadamard="none"` with `bits_local=4`. Raises
     ValueError for settings that are not offered.
     """
-
-    name: str = "all_to_all"
-
-    bits_local: int = one_of(*BITS, default=8)
-    """Bits of a code inside nodes: 4 or 8."""
-
-    bits_node: int = one_of(*BITS, default=4)
-    """Bits of a code between nodes: 4 or 8."""
-
-    group: int = one_of(*GROUPS, default=128)
-    """Coordinates that share a scale, a power of two."""
-
-    scales: str = one_of(*SCALES)
-    """The type of a scale: `float32`, or `bfloat16`, rounded up."""
-
-    hadamard: str = one_of("fused", "apart", "none")
-    """The smoother: `fused` with quantization; `apart`, in passes of its own, with the same result but for
-    rounding; or `none`."""
-
-    rounding: str = one_of(*get_args(LinearRounding))
-    """`nearest`, as in SDP4Bit, or `stochastic`, which is unbiased."""
 
     about = About(
         source="SDP4Bit §3.2, Algorithm 3 (TLq-HS); ZeRO++",

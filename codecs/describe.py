@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import Codec
-from gradwire.codecs.registry import codec_classes
+from gradwire.codecs.registry import codec_class, codec_names
 from gradwire.codecs.wrappers.wrapper import Wrapper
 
 
@@ -37,7 +37,7 @@ def describe_codec(codec: Codec) -> dict[str, str]:
     else:
         found |= {name: value for name, value in vars(inner).items() if not name.startswith("_")}
     own = type(inner)
-    registered = codec_classes().get(codec.name) is own
+    registered = codec.name in codec_names() and codec_class(codec.name) is own
     name = codec.name if registered else f"{codec.name} ({own.__module__}.{own.__qualname__})"
     words = {}
     for key, value in found.items():

@@ -18,9 +18,6 @@ from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.loading import Library
 from gradwire.codecs.sums import SliceCoder
 
-GROUP_SIZES = tuple(1 << power for power in range(3, 17))
-"""Powers of two, so that groups are whole bytes and `fold` their sums."""
-
 
 class GroupKernels(Protocol):
     """What encodes and decodes as a `GroupCoder` does."""

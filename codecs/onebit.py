@@ -16,12 +16,13 @@ from gradwire.codecs.arithmetic.floats import (
     restorers,
 )
 from gradwire.codecs.costs import Costs, coder_costs
-from gradwire.codecs.fields import check_fields, one_of
-from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
+from gradwire.codecs.fields import check_fields
+from gradwire.codecs.groups import GroupCoder
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.native.loading import Library
+from gradwire.codecs.options.quantized import OneBitOptions
 from gradwire.codecs.sums import SliceCodec
 from gradwire.codecs.traits import About
 
@@ -86,7 +87,7 @@ class SignCoder(GroupCoder):
 
 
 @dataclass
-class OneBit(SliceCodec):
+class OneBit(OneBitOptions, SliceCodec):
     """Each coordinate becomes the mean of its block's coordinates of the same sign, zeros among the positive
     ones; anew at every hop. Meant to be used with `codec.ef=true`, as 1-bit SGD does.
 
@@ -97,11 +98,6 @@ class OneBit(SliceCodec):
 
     A value that is not finite makes its block NaN. Raises ValueError for settings outside their range.
     """
-
-    name: str = "onebit"
-
-    block: int = one_of(*GROUP_SIZES, default=512)
-    """Coordinates that share the two means, a power of two."""
 
     about = About("1-bit SGD (Seide et al., Interspeech 2014)", "1 + 64/`codec.block`")
 

@@ -24,10 +24,11 @@ from gradwire.codecs.mxfp.definition import block_bytes, block_maxima, num_block
 from gradwire.codecs.mxfp.definition import dequantize as dequantize_elements
 from gradwire.codecs.mxfp.definition import quantize as quantize_elements
 from gradwire.codecs.mxfp.formats import BY_WIDTH
-from gradwire.codecs.mxfp.scales import ScaleRule, SharedScales
+from gradwire.codecs.mxfp.scales import SharedScales
 from gradwire.codecs.native.call import readable
 from gradwire.codecs.onebit import SignCoder
-from gradwire.codecs.qsgd import LevelCoder, Norm
+from gradwire.codecs.options.quantized import Norm, ScaleRule
+from gradwire.codecs.qsgd import LevelCoder
 from gradwire.codecs.tfp.coder import coder_of
 from gradwire.codecs.thc.blocks import cut
 from gradwire.codecs.thc.definition import Randomness, dequantize, quantize

@@ -17,21 +17,20 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import halves, philox4x32, stream_key
 from gradwire.codecs.casts import CastHops
-from gradwire.codecs.fields import between, check_fields, one_of
+from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import Codec, Collectives, Layout, Round, refused_dtype
+from gradwire.codecs.options.low_rank import Orthogonalization, PowerSGDOptions
 from gradwire.codecs.step_memory import StepMemory
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.residuals import PREFIX as NORM
 from gradwire.codecs.wrappers.residuals import LatestNorms, bounded
-
-Orthogonalization = Literal["auto", "gram_schmidt", "qr"]
 
 RANK, START, ERROR = "rank/", "q/", "error/"
 """Begin the keys under which a parameter's own rank, its Qᵀ and its error are saved."""
@@ -49,36 +48,13 @@ differences between float32 rows are larger."""
 
 
 @dataclass
-class PowerSGD(Codec):
+class PowerSGD(PowerSGDOptions, Codec):
     """Parameters of two or more dimensions as matrices of low rank, the others in float32.
 
     A bucket takes two all-reduces: all P and the uncompressed parameters, then all Q. Agrees with torch's
     `powerSGD_hook` up to rounding. If a value of a matrix is not finite on any worker, or the sum of a factor
     is not, M̂ is NaN all over, on every worker. Raises ValueError for settings outside their range.
     """
-
-    name: str = "powersgd"
-
-    rank: int = between(1, 65_536, 4, hint="1 to 4 is usual, up to 128 in large language models")
-    """Columns of the factors P and Q; `set_ranks` sets it for single parameters."""
-
-    min_compression_rate: float = between(0, 1e6, 1.0, hint="1 compresses whatever gets smaller")
-    """A matrix is compressed if rank · (rows + columns) · this < rows · columns; 0 compresses all."""
-
-    start_step: int = between(0, 2**31, 0, hint="0 compresses from the first step on")
-    """Steps before this one go uncompressed."""
-
-    feedback: bool = True
-    """Error feedback: what the result lacks of a worker's gradient is added to its next one.
-
-    The result is the same on all workers, so a worker's error includes all that its gradients differ from the
-    mean, and grows with it. Both factors are means: what counts is the mean error, which stays bounded."""
-
-    warm_start: bool = True
-    """Begin with the Q of the round before; otherwise with a random one in every round."""
-
-    orthogonalization: str = one_of(*get_args(Orthogonalization), default="auto")
-    """How factors are made orthonormal: `gram_schmidt`, `qr`, or torch's choice of them by rank (`auto`)."""
 
     traits = Traits(stateful=True, needs_matrices=True, worst_vnmse=0.9)
     about = About(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -21,18 +21,17 @@ from gradwire.codecs.arithmetic.floats import (
 )
 from gradwire.codecs.arithmetic.random import CoordinateBits, shared_bits
 from gradwire.codecs.costs import Cost, Costs, coder_costs, moved, nearest, sum_costs
-from gradwire.codecs.fields import check_fields, number_or_pair, one_of
-from gradwire.codecs.groups import GROUP_SIZES, GroupCoder
+from gradwire.codecs.fields import check_fields
+from gradwire.codecs.groups import GroupCoder
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.native.loading import Library
+from gradwire.codecs.options.quantized import Norm, QSGDOptions
 from gradwire.codecs.sums import SliceCodec, SliceCoder
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wording import spelled
 from gradwire.codecs.wrappers.feedback import feedback_diverges
-
-Norm = Literal["l2", "max"]
 
 _DITHER_BITS = 16
 
@@ -257,25 +256,13 @@ def lost_share(group: int, levels: int, norm: Norm) -> float:
 
 
 @dataclass
-class QSGD(SliceCodec):
+class QSGD(QSGDOptions, SliceCodec):
     """Groups scaled by a norm of their own and quantized anew at every hop; sent once by everybody with
     `topology=broadcast`, as AQGB does.
 
     A value that is not finite makes its group NaN, and so does an l2 norm beyond float32's range. Raises
     ValueError for settings outside their range.
     """
-
-    name: str = "qsgd"
-
-    bits: Any = number_or_pair(2, 16, 8, hint="AQGB compares with 4 and 8, and with [2,8]")
-    """The bits of a coordinate's code: a sign and 2^(bits − 1) − 1 levels above zero. Of two widths, each
-    coordinate has either by chance."""
-
-    group: int = one_of(*GROUP_SIZES, default=512)
-    """Coordinates that share a norm, a power of two. QSGD's word is bucket, which is something else here."""
-
-    norm: str = one_of(*get_args(Norm), default="l2")
-    """`l2`, which the paper analyses, or `max`, which has less variance at few bits."""
 
     about = About("QSGD (Alistarh et al., NIPS 2017)", "`codec.bits`, or the mean of two, + 32/`codec.group`")
 

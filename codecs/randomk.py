@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import Key, mix32
-from gradwire.codecs.fields import between, check_fields, one_of
+from gradwire.codecs.fields import check_fields
 from gradwire.codecs.hop_codec import LossyHopCodec
 from gradwire.codecs.interface import Layout, Round, refused_dtype
+from gradwire.codecs.options.sparse import RandomKOptions
 from gradwire.codecs.selected import SelectedHops
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.sums import chunk_bounds, chunk_slice
@@ -66,23 +67,12 @@ class Coordinates:
 
 
 @dataclass
-class RandomK(LossyHopCodec):
+class RandomK(RandomKOptions, LossyHopCodec):
     """Sums of a random `fraction` of the coordinates, at least one; the others become zero.
 
     A bucket in which any worker's gradient is not finite becomes NaN, all of it, on all ranks. Raises
     ValueError for settings outside their range.
     """
-
-    name: str = "randomk"
-
-    fraction: float = between(1e-6, 1, 0.01, hint="0.01 sends one coordinate of a hundred")
-    """The share of a bucket's coordinates that are sent, rounded to a whole number of them."""
-
-    values: str = one_of(*WIRE_DTYPES)
-    """How values travel: `fp32` or `bf16`, which is rounded to nearest at every hop."""
-
-    unbiased_scaling: bool = False
-    """Multiply by coordinates per coordinate sent: right on average. Error feedback wants it `false`."""
 
     about = About(
         source="random sparsification; Stich et al. 2018",

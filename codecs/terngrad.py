@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.costs import Costs, coder_costs
-from gradwire.codecs.fields import check_fields, one_of
-from gradwire.codecs.groups import GROUP_SIZES
+from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.choice import without_kernels
+from gradwire.codecs.options.quantized import TernGradOptions
 from gradwire.codecs.qsgd import LevelCoder, lost_share
 from gradwire.codecs.sums import SliceCodec
 from gradwire.codecs.traits import About, Traits
@@ -17,18 +17,13 @@ from gradwire.codecs.wrappers.feedback import feedback_diverges
 
 
 @dataclass
-class TernGrad(SliceCodec):
+class TernGrad(TernGradOptions, SliceCodec):
     """Each coordinate becomes 0 or ± its block's largest magnitude, with the probability that makes it
     unbiased; anew at every hop. It is QSGD with one level and the maximum for a norm.
 
     The largest magnitude is each worker's own, of a block and not of a layer, and nothing is clipped. A value
     that is not finite makes its block NaN. Raises ValueError for settings outside their range.
     """
-
-    name: str = "terngrad"
-
-    block: int = one_of(*GROUP_SIZES, default=512)
-    """Coordinates that share a largest magnitude, a power of two; larger blocks have more variance."""
 
     traits = Traits(unbiased=True, worst_vnmse=30.0, large_error="one level beside zero")
     about = About("TernGrad (Wen et al., NIPS 2017)", "2 + 32/`codec.block`")

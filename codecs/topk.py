@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import constant
-from gradwire.codecs.fields import between, check_fields, one_of
+from gradwire.codecs.fields import check_fields
 from gradwire.codecs.hop_codec import ReportsLosses
 from gradwire.codecs.interface import Codec, Collectives, Layout, Round, refused_dtype
+from gradwire.codecs.options.sparse import TopKOptions
 from gradwire.codecs.traits import About
 from gradwire.codecs.wrappers.residuals import of_contraction
 
@@ -41,21 +42,13 @@ def largest_coordinates(x: Tensor, count: int) -> Tensor:
 
 
 @dataclass
-class TopK(Codec, ReportsLosses):
+class TopK(TopKOptions, Codec, ReportsLosses):
     """Each worker's `fraction` of coordinates of largest magnitude, at least one; biased, and meant for error
     feedback, around which nothing diverges: each worker loses a part of its own gradient only.
 
     A worker's coordinates that are not finite are its largest and arrive as they are, k of them if there are
     more. Raises ValueError for settings outside their range.
     """
-
-    name: str = "topk"
-
-    fraction: float = between(1e-6, 1, 0.01, hint="0.01 sends one coordinate of a hundred")
-    """The share of a bucket's coordinates that each worker sends, rounded to a whole number of them."""
-
-    values: str = one_of(*WIRE_DTYPES)
-    """How values travel: `fp32` or `bf16`."""
 
     about = About(
         source="Aji & Heafield 2017",

@@ -16,12 +16,10 @@ from gradwire.codecs.dynamiq.allocation import paper_increments
 from gradwire.codecs.dynamiq.arrangement import Chunks, arrange
 from gradwire.codecs.dynamiq.codebooks import chosen_values
 from gradwire.codecs.dynamiq.definition import Coder
-from gradwire.codecs.dynamiq.format import ChunkSize, Format, numbers_of, used_bytes
+from gradwire.codecs.dynamiq.format import ChunkSize, numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import make_hop
 from gradwire.codecs.dynamiq.rounding import Dither
-from gradwire.codecs.dynamiq.scales import ScaleRounding
 from gradwire.codecs.dynamiq.statistics import write_statistics
-from gradwire.codecs.dynamiq.values import ValueKind
 from gradwire.codecs.edgc.definition import add_histogram
 from gradwire.codecs.groups import GroupCoder
 from gradwire.codecs.interface import align
@@ -30,7 +28,9 @@ from gradwire.codecs.linear.message import MessageFormat
 from gradwire.codecs.mxfp.definition import add_elements, write_elements, write_maxima, write_means
 from gradwire.codecs.omnireduce.definition import write_energies
 from gradwire.codecs.onebit import SignCoder
-from gradwire.codecs.qsgd import LevelCoder, Norm
+from gradwire.codecs.options.dynamiq import Format, ScaleRounding, ValueKind
+from gradwire.codecs.options.quantized import Norm
+from gradwire.codecs.qsgd import LevelCoder
 from gradwire.codecs.tfp.coder import coder_of
 from gradwire.codecs.tfp.planes import tfp_plane, tfp_refine, tfp_refine_add, tfp_refine_decode
 from gradwire.codecs.thc.blocks import cut

@@ -8,23 +8,16 @@ from functools import partial
 from typing import Any, cast
 
 import torch
+from gradwire.codecs.options.aqgb import AQGBOptions
 from torch import Tensor
 
 from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
 from gradwire.codecs.aqgb import plan
-from gradwire.codecs.aqgb.packets import (
-    LARGEST_PACKET,
-    NOTHING,
-    PARTITIONS,
-    SMALLEST_PACKET,
-    Packing,
-    packing,
-    partitions_per_packet,
-)
+from gradwire.codecs.aqgb.packets import NOTHING, Packing, packing, partitions_per_packet
 from gradwire.codecs.aqgb.payload import FULL, Payload, mean_of, payload_bytes, plane_of, refinement_bytes
 from gradwire.codecs.aqgb.profile import Profile
 from gradwire.codecs.decided import Numbers
-from gradwire.codecs.fields import at_least, between, check_fields, one_of
+from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import (
     Codec,
     Collectives,
@@ -74,42 +67,13 @@ class Figures:
 
 
 @dataclass
-class AQGB(Codec, Adapts):
+class AQGB(AQGBOptions, Codec, Adapts):
     """The first bits of every gradient, broadcast while the backward pass goes on, and more of them until the
     next forward pass needs them.
 
     How many bits is decided by all ranks together from the times that they have seen: see `plan`. Until all
     of them have seen a step, gradients travel in full. Raises ValueError for settings outside their range.
     """
-
-    name: str = "aqgb"
-
-    floor: float = between(2 / 32, 1, 0.125, hint="0.125, 4 bits of 32, is the paper's")
-    """The least ratio at which a block is sent, q̄."""
-
-    margin_s: float = at_least(0, 0.02, 60)
-    """Seconds before a block's use when its refinement ends."""
-
-    gain: float = between(0.01, 1, 0.3)
-    """The weight of a new step in the averages of times."""
-
-    rate_gain: float = between(0.01, 1, 0.7)
-    """The weight of a new step in the average of the rate."""
-
-    partition: int = one_of(*PARTITIONS, default=1024)
-    """Coordinates of a partition. On a simulated network a message gives way to a more urgent one where a
-    multiple of a partition's bytes in full has been carried."""
-
-    packet: int = between(
-        SMALLEST_PACKET, LARGEST_PACKET, LARGEST_PACKET, hint="a UDP datagram carries 65507"
-    )
-    """Bytes of a packet at most, into which partitions are packed."""
-
-    rounding: str = one_of("truncate")
-    """Towards zero: what is rounded up stochastically is no prefix of more bits."""
-
-    step_bits: int = between(1, 32, 8)
-    """Bits of a refinement that are sent at a time; before each of these a rank looks at the clock."""
 
     about = About(
         source="AQGB §4",

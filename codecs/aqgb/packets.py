@@ -13,16 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-PARTITIONS = tuple(1 << power for power in range(8, 17))
-"""Coordinates of a partition: multiples of 256, so that every encoding of one is a whole number of bytes and
-scales."""
-
-SMALLEST_PACKET = 512
-"""Bytes: what every IPv4 host takes, headers excluded."""
-
-LARGEST_PACKET = 65_507
-"""Bytes that a UDP datagram can carry over IPv4."""
-
 HEADER = 28
 """Bytes of a packet's headers of IPv4 (20) and UDP (8). They are no part of `packet`, as in the paper."""
 

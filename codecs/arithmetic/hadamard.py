@@ -15,9 +15,7 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.native.call import run
 from gradwire.codecs.native.choice import library_for
-
-LARGEST = 1 << 24
-"""Values of the longest row."""
+from gradwire.codecs.options.quantized import LARGEST_ROTATION
 
 
 def hadamard_(rows: Tensor) -> Tensor:
@@ -26,7 +24,7 @@ def hadamard_(rows: Tensor) -> Tensor:
     The matrix is symmetric and orthogonal: the transform is its own inverse up to rounding. Returns `rows`.
     """
     length = rows.shape[1]
-    assert 0 < length <= LARGEST and not length & (length - 1), f"rows of {length} values"
+    assert 0 < length <= LARGEST_ROTATION and not length & (length - 1), f"rows of {length} values"
     transform(rows)
     return rows
 

@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -35,8 +34,7 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.floats import BF16_INFINITY
 from gradwire.codecs.dynamiq.format import code_bytes
 from gradwire.codecs.dynamiq.width_errors import WIDTH_ERRORS
-
-Allocation = Literal["fast", "exact"]
+from gradwire.codecs.options.dynamiq import Allocation
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.allocation import Allocation, WidthIncrements, allocate
-from gradwire.codecs.dynamiq.format import COUNTED_WIDTHS, ChunkSize, Format, counts_of, used_bytes
+from gradwire.codecs.dynamiq.allocation import WidthIncrements, allocate
+from gradwire.codecs.dynamiq.format import COUNTED_WIDTHS, ChunkSize, counts_of, used_bytes
 from gradwire.codecs.dynamiq.native import NativePlan
 from gradwire.codecs.dynamiq.statistics import reduced_statistics
 from gradwire.codecs.interface import align
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.loading import Library
+from gradwire.codecs.options.dynamiq import Allocation, Format
 
 MOST_SUPER_GROUPS = 2**31 - 1
 """The most that a bucket may have: an order is int32."""

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import fold
 from gradwire.codecs.dynamiq.scales import inverse_maxima
-from gradwire.codecs.dynamiq.values import Distinct, ValueKind, Values, distinct_values, values_of
+from gradwire.codecs.dynamiq.values import Distinct, Values, distinct_values, values_of
+from gradwire.codecs.options.dynamiq import ValueKind
 
 CODEBOOK_WIDTHS = (2, 3, 4, 5, 6, 8)
 """The widths that have several; at 1 and 16 bits all super-groups have the first."""

@@ -6,42 +6,37 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, cast, get_args
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.costs import COPY, NORM, NOTHING, SUM, Costs, hop_costs, moved, nearest, once
-from gradwire.codecs.dynamiq.allocation import (
-    Allocation,
-    WidthIncrements,
-    measured_increments,
-    paper_increments,
-)
+from gradwire.codecs.dynamiq.allocation import WidthIncrements, measured_increments, paper_increments
 from gradwire.codecs.dynamiq.arrangement import Chunks, arrange
 from gradwire.codecs.dynamiq.codebooks import Codebooks, chosen_values
 from gradwire.codecs.dynamiq.definition import Coder
-from gradwire.codecs.dynamiq.format import (
-    Format,
-    ScaleKind,
-    budget_limits,
-    chunk_coordinates,
-    chunk_shard,
-    chunk_size,
-    num_super_groups,
-)
+from gradwire.codecs.dynamiq.format import chunk_coordinates, chunk_shard, chunk_size, num_super_groups
 from gradwire.codecs.dynamiq.hops import DynamiQHops
 from gradwire.codecs.dynamiq.kept import KeptRounds, Pool
-from gradwire.codecs.dynamiq.rounding import MAX_WORKERS, Dither, Rounding
-from gradwire.codecs.dynamiq.scales import ScaleRounding
+from gradwire.codecs.dynamiq.rounding import MAX_WORKERS, Dither
 from gradwire.codecs.dynamiq.statistics import super_group_statistics
-from gradwire.codecs.dynamiq.values import WIDTHS, ValueKind, Values
+from gradwire.codecs.dynamiq.values import Values
 from gradwire.codecs.dynamiq.width_errors import lost_share
-from gradwire.codecs.fields import NUMBER, Rule, at_least, between, check_fields, list_of, one_of
+from gradwire.codecs.fields import check_fields
 from gradwire.codecs.hop_codec import LossyHopCodec
 from gradwire.codecs.interface import Collectives, Layout, Op, Round, refused_dtype
 from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for, without_kernels
+from gradwire.codecs.options.dynamiq import (
+    Allocation,
+    DynamiQOptions,
+    Rounding,
+    ScaleRounding,
+    ValueKind,
+    budget_limits,
+    format_of,
+)
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.traits import SCALED_FROM, About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges
@@ -52,80 +47,13 @@ FOLLOWING = 16
 logger = logging.getLogger(__name__)
 
 
-def _format(fields: Mapping[str, Any]) -> Format:
-    """What the fields of a codec say of its messages."""
-    scales, widths = cast(ScaleKind, fields["scales"]), tuple(sorted(fields["widths"]))
-    return Format(widths, fields["group"], scales, fields["mean"], fields["codebooks"])
-
-
 @dataclass
-class DynamiQ(LossyHopCodec):
+class DynamiQ(DynamiQOptions, LossyHopCodec):
     """DynamiQ with super-groups of 256 coordinates; each of its techniques can be replaced by a simpler one.
 
     Unbiased with `rounding="independent"`; correlated rounding has less error and, over several hops, a small
     bias. Raises ValueError for settings outside their range.
     """
-
-    name: str = "dynamiq"
-
-    bits: float | None = at_least(0, 5.0, 64)
-    """Everything on the wire, in bits per coordinate: codes, scales and statistics. None with a single width:
-    what that takes."""
-
-    widths: list[int] = list_of([2, 4, 8], fewest=1, choices=WIDTHS, unique=True, hint="e.g. [2,4,8]")
-    """Bits per coordinate a super-group may get; a single one is given to all of them."""
-
-    allocation: str = one_of(*get_args(Allocation), default="fast")
-    """How widths are chosen: one threshold by counting (`fast`), or sorting without rounding (`exact`)."""
-
-    errors: str = one_of("powers", "measured")
-    """What a width's error is taken for when widths are chosen: `powers` of four, 4^−w, as in the paper, or
-    `measured` ones."""
-
-    values: str = one_of(*get_args(ValueKind), default="nonuniform")
-    """Quantization values: `nonuniform` (DynamiQ §3.3), `uniform`, or `distinct`: non-uniform, none of them
-    twice."""
-
-    epsilon_2: float = between(0.03, 0.5, 0.5, hint="0.5 is best on real gradients")
-    """Non-uniformity of the quantization values at 2 bits, where it only matters if they are distinct."""
-
-    epsilon_3: float = between(0.03, 0.5, 0.4, hint="0.4 is best on real gradients")
-    """Non-uniformity at 3 bits."""
-
-    epsilon_4: float = between(0.03, 0.5, 0.25, hint="0.25 is best on real gradients")
-    """Non-uniformity at 4 bits."""
-
-    epsilon_5: float = between(0.03, 0.5, 0.15, hint="0.15 is best on real gradients")
-    """Non-uniformity at 5 bits."""
-
-    epsilon_6: float = between(0.03, 0.5, 0.1, hint="0.1 is best on real gradients")
-    """Non-uniformity at 6 bits."""
-
-    epsilon_8: float = between(0.03, 0.5, 0.06, hint="0.06 is best on real gradients")
-    """Non-uniformity at 8 bits."""
-
-    codebooks: int = one_of(1, 4)
-    """Sets of values that each super-group chooses from: 1, or 4 if values are distinct and scales
-    hierarchical."""
-
-    group: int = one_of(16, 32)
-    """Coordinates that share a scale: 16 or 32."""
-
-    scales: str = one_of(*get_args(ScaleKind), default="hierarchical")
-    """`hierarchical`: one byte per group and one bf16 per super-group (DynamiQ §3.3); `bf16`: one a group."""
-
-    scale_rounding: str = one_of(*get_args(ScaleRounding), default="stochastic")
-    """How group scales are rounded: `stochastic` as in the paper, or `ceil` as in its authors' released
-    code."""
-
-    mean: bool = True
-    """Subtract the workers' mean of each super-group, which is then sent in the first all-reduce."""
-
-    rounding: str = one_of(*get_args(Rounding), default="correlated")
-    """`correlated` among the workers, or `independent` (DynamiQ §3.4)."""
-
-    exact_size: bool = False
-    """Send only the bytes in use; message sizes then depend on the gradient. CPU only."""
 
     about = About(
         source="DynamiQ §3",
@@ -134,21 +62,10 @@ class DynamiQ(LossyHopCodec):
         unbiased_if="codec.rounding=independent",
     )
 
-    @classmethod
-    def narrowed_rules(cls, fields: Mapping[str, Any]) -> dict[str, Rule]:
-        """The budgets that the widths, scales and statistics of these fields can spend."""
-        made = _format(fields)
-        low, high = budget_limits(made)
-        codes = " to ".join(f"{width}" for width in sorted({made.widths[0], made.widths[-1]}))
-        hint = f"{codes} bits of code and {made.overhead_bits:g} of metadata"
-        single = len(made.widths) == 1
-        hint += "" if single else "; null with a single width"
-        return {"bits": Rule((NUMBER,), optional=single, low=low, high=high, hint=hint)}
-
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")
         self.widths = sorted(self.widths)
-        self._format = _format(vars(self))
+        self._format = format_of(vars(self))
         self._bits = budget_limits(self._format)[0] if self.bits is None else self.bits
         if self.codebooks > 1 and (self.values, self.scales) != ("distinct", "hierarchical"):
             raise ValueError(

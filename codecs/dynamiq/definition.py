@@ -15,23 +15,11 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.bitpack import packed, unpacked
 from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.dynamiq.codebooks import Codebooks, marked, mirrored, unmarked
-from gradwire.codecs.dynamiq.format import (
-    SUPER_GROUP,
-    Format,
-    Section,
-    clear_unused,
-    counts_of,
-    sections,
-)
+from gradwire.codecs.dynamiq.format import Section, clear_unused, counts_of, sections
 from gradwire.codecs.dynamiq.rounding import Dither, Keys
-from gradwire.codecs.dynamiq.scales import (
-    ScaleRounding,
-    group_steps,
-    inverse_maxima,
-    scale_groups,
-    scale_value,
-)
+from gradwire.codecs.dynamiq.scales import group_steps, inverse_maxima, scale_groups, scale_value
 from gradwire.codecs.dynamiq.values import Values, as_tensor
+from gradwire.codecs.options.dynamiq import SUPER_GROUP, Format, ScaleRounding
 
 
 @dataclass(frozen=True)

@@ -15,21 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import ALIGNMENT, align
+from gradwire.codecs.options.dynamiq import BF16_BYTES, SUPER_GROUP, Format
 from gradwire.codecs.shards import Run, Shard
-
-SUPER_GROUP = 256
-"""Coordinates that share a bit width and a mean."""
-
-ScaleKind = Literal["hierarchical", "bf16"]
-"""`hierarchical`: a uint8 per group and a bf16 per super-group (DynamiQ §3.3); `bf16`: a bf16 per group."""
-
-BF16_BYTES = 2
 
 _SCALE_DTYPES = {1: torch.uint8, BF16_BYTES: torch.int16}
 
@@ -43,59 +35,6 @@ def to_super_groups(x: Tensor) -> Tensor:
     """(numel,) of a floating dtype as (super-groups, 256) float32, the last one padded with zeros."""
     padding = num_super_groups(x.numel()) * SUPER_GROUP - x.numel()
     return torch.nn.functional.pad(x.to(torch.float32), (0, padding)).view(-1, SUPER_GROUP)
-
-
-@dataclass(frozen=True)
-class Format:
-    """The settings that sizes and places of bytes depend on.
-
-    `widths` (ascending) are the bits per coordinate a super-group may get, `group` the coordinates that share
-    a scale, `mean` says whether the super-groups' means are subtracted, hence sent. Norms are sent if there
-    are widths to choose from. With several `codebooks`, the scale of a super-group says which one it has.
-    """
-
-    widths: tuple[int, ...] = (2, 4, 8)
-    group: int = 16
-    scales: ScaleKind = "hierarchical"
-    mean: bool = True
-    codebooks: int = 1
-
-    @property
-    def groups(self) -> int:
-        """Groups of a super-group."""
-        return SUPER_GROUP // self.group
-
-    @property
-    def norm(self) -> bool:
-        """Whether the super-groups' norms are sent."""
-        return len(self.widths) > 1
-
-    @property
-    def group_scale_bytes(self) -> int:
-        """Bytes of one group's scale."""
-        return 1 if self.scales == "hierarchical" else BF16_BYTES
-
-    @property
-    def scale_bytes(self) -> int:
-        """Bytes of all scales of one super-group."""
-        shared = BF16_BYTES if self.scales == "hierarchical" else 0
-        return self.groups * self.group_scale_bytes + shared
-
-    @property
-    def statistics_bytes(self) -> int:
-        """Bytes of one super-group in the metadata message."""
-        return BF16_BYTES * (self.mean + self.norm)
-
-    @property
-    def overhead_bits(self) -> float:
-        """Bits per coordinate spent on scales and statistics: 0.6875 in the paper."""
-        return 8 * (self.scale_bytes + self.statistics_bytes) / SUPER_GROUP
-
-
-def budget_limits(message_format: Format) -> tuple[float, float]:
-    """The least and the most bits per coordinate that super-groups of this format can spend."""
-    widths, overhead = message_format.widths, message_format.overhead_bits
-    return min(widths) + overhead, max(widths) + overhead
 
 
 def code_bytes(width: int) -> int:

@@ -13,10 +13,11 @@ from torch import Tensor
 from gradwire.codecs import memory
 from gradwire.codecs.dynamiq.arrangement import Arrangement
 from gradwire.codecs.dynamiq.definition import Coder, ReferenceHop
-from gradwire.codecs.dynamiq.format import SUPER_GROUP, chunk_coordinates
+from gradwire.codecs.dynamiq.format import chunk_coordinates
 from gradwire.codecs.dynamiq.native import NativeHop
 from gradwire.codecs.hop_codec import LossyHops
 from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.options.dynamiq import SUPER_GROUP
 
 
 class Hop(Protocol):

@@ -8,12 +8,13 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.floats import BF16_INFINITY
 from gradwire.codecs.dynamiq.allocation import WidthIncrements, threshold_patterns
 from gradwire.codecs.dynamiq.definition import Coder
-from gradwire.codecs.dynamiq.format import COUNTED_WIDTHS, SUPER_GROUP, num_super_groups, used_bytes
+from gradwire.codecs.dynamiq.format import COUNTED_WIDTHS, num_super_groups, used_bytes
 from gradwire.codecs.dynamiq.native_values import kind_of, value_tables
 from gradwire.codecs.dynamiq.rounding import Dither
 from gradwire.codecs.native.call import Call, pointer, run
 from gradwire.codecs.native.loading import Library
 from gradwire.codecs.native.structs import BUCKETS
+from gradwire.codecs.options.dynamiq import SUPER_GROUP
 
 
 def super_group_statistics(library: Library, x: Tensor, mean: Tensor, norm: Tensor) -> None:

@@ -10,15 +10,12 @@ coordinate.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import Key, halves, mix32, philox4x32
-from gradwire.codecs.dynamiq.format import SUPER_GROUP
-
-Rounding = Literal["correlated", "independent"]
+from gradwire.codecs.options.dynamiq import SUPER_GROUP, Rounding
 
 MAX_WORKERS = 256
 """Dithers are integers below n·2¹⁶ that must be exact in float32."""

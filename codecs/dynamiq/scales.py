@@ -11,16 +11,13 @@ of a group within a super-group is a uint8.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import SMALLEST_EXPONENT, constant, exponents, normalizers
-from gradwire.codecs.dynamiq.format import Format
 from gradwire.codecs.dynamiq.values import Parameter, as_tensor
-
-ScaleRounding = Literal["stochastic", "ceil"]
+from gradwire.codecs.options.dynamiq import Format, ScaleRounding
 
 _NAN, _LARGEST = 0x7FC0, 0x7F7F  # bf16 patterns
 

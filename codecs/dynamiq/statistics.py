@@ -11,9 +11,10 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import constant, exponents, fold, normalizers, power_of_two
 from gradwire.codecs.dynamiq import native
-from gradwire.codecs.dynamiq.format import SUPER_GROUP, num_super_groups, to_super_groups
+from gradwire.codecs.dynamiq.format import num_super_groups, to_super_groups
 from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.options.dynamiq import SUPER_GROUP
 
 TRAVEL_EXPONENT = 8
 """Statistics travel divided by 2 to this power."""

@@ -12,17 +12,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import constant
-
-ValueKind = Literal["nonuniform", "uniform", "distinct"]
-
-WIDTHS = (1, 2, 3, 4, 5, 6, 8, 16)
-"""Every width there are values for."""
+from gradwire.codecs.options.dynamiq import ValueKind
 
 Parameter = float | Tensor
 """A number for all rows, or one for each of them, (rows, 1) float32."""

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
 
 from gradwire.codecs.dynamiq.codec import DynamiQ
-from gradwire.codecs.dynamiq.format import ScaleKind
-from gradwire.codecs.dynamiq.rounding import Rounding
-from gradwire.codecs.dynamiq.scales import ScaleRounding
-from gradwire.codecs.dynamiq.values import WIDTHS, ValueKind
-from gradwire.codecs.fields import at_least, list_of, one_of
+from gradwire.codecs.options.dynamiq import (
+    DynamiQPlusOptions,
+    UniformOptions,
+)
 from gradwire.codecs.traits import About
 
 
 @dataclass
-class DynamiQPlus(DynamiQ):
+class DynamiQPlus(DynamiQPlusOptions, DynamiQ):
     """DynamiQ with better defaults: the same bits on the wire, a fraction of the error. Unbiased with
     `rounding="independent"`.
 
@@ -35,31 +33,6 @@ class DynamiQPlus(DynamiQ):
     the default.
     """
 
-    name: str = "dynamiq_plus"
-
-    widths: list[int] = list_of(
-        [2, 3, 4, 5, 6, 8, 16], fewest=1, choices=WIDTHS, unique=True, hint="e.g. [2,4,8]"
-    )
-    """Bits per coordinate a super-group may get; a single one is given to all of them."""
-
-    errors: str = one_of("powers", "measured", default="measured")
-    """What a width's error is taken for when widths are chosen: as `measured`, or `powers` of four, 4^−w."""
-
-    values: str = one_of(*get_args(ValueKind), default="distinct")
-    """Quantization values: `distinct`, `nonuniform` (DynamiQ §3.3: two codes are zero), or `uniform`."""
-
-    codebooks: int = one_of(1, 4, default=4)
-    """Sets of values that each super-group chooses from: 4, or 1."""
-
-    group: int = one_of(16, 32, default=32)
-    """Coordinates that share a scale: 16 or 32."""
-
-    scale_rounding: str = one_of(*get_args(ScaleRounding), default="ceil")
-    """How group scales are rounded: up (`ceil`), or at random (`stochastic`)."""
-
-    mean: bool = False
-    """Subtract the workers' mean of each super-group, which is then sent in the first all-reduce."""
-
     about = About(
         source="DynamiQ, improved",
         wire_bits="`codec.bits`",
@@ -69,41 +42,13 @@ class DynamiQPlus(DynamiQ):
 
 
 @dataclass
-class UniformQuantization(DynamiQ):
+class UniformQuantization(UniformOptions, DynamiQ):
     """Equidistant values of a fixed bit width in groups of 32 with a bf16 scale, rounded independently and
     re-quantized at every hop; no metadata.
 
     The rows of DynamiQ's Table 6 that follow are `values=nonuniform`; then `widths=[2,4,8]` with `bits`; then
     `scales=hierarchical group=16`; then `rounding=correlated`.
     """
-
-    name: str = "uniform"
-
-    bits: float | None = at_least(0, None, 64)
-    """Everything on the wire, in bits per coordinate: codes, scales and statistics. None with a single width:
-    what that takes."""
-
-    widths: list[int] = list_of([4], fewest=1, choices=WIDTHS, unique=True, hint="e.g. [2,4,8]")
-    """Bits per coordinate; of several, each super-group gets one."""
-
-    values: str = one_of(*get_args(ValueKind), default="uniform")
-    """Quantization values: `uniform`, `nonuniform` (DynamiQ §3.3), or `distinct`: non-uniform, none of them
-    twice."""
-
-    group: int = one_of(16, 32, default=32)
-    """Coordinates that share a scale: 16 or 32."""
-
-    scales: str = one_of(*get_args(ScaleKind), default="bf16")
-    """`bf16`: one per group; `hierarchical`: one byte per group and one bf16 per super-group of 256."""
-
-    scale_rounding: str = one_of(*get_args(ScaleRounding), default="ceil")
-    """How group scales are rounded: up (`ceil`), or at random (`stochastic`)."""
-
-    mean: bool = False
-    """Subtract the workers' mean of each super-group, which is then sent in a first all-reduce."""
-
-    rounding: str = one_of(*get_args(Rounding), default="independent")
-    """`independent`, or `correlated` among the workers (DynamiQ §3.4)."""
 
     about = About(
         source="DynamiQ §6.2, Table 6 (first row)",

@@ -20,7 +20,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from gradwire.codecs.dynamiq.values import ValueKind
+from gradwire.codecs.options.dynamiq import ValueKind
 
 WIDTH_ERRORS = {
     16: {1: 3.8, 2: 0.437, 3: 0.0564, 4: 0.0117, 5: 0.00274, 6: 6.81e-4, 8: 4.56e-5, 16: 7.5e-10},

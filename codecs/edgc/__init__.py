@@ -7,7 +7,8 @@ from gradwire.codecs.edgc.entropy import (
     gaussian_entropy_without_zeros,
     zero_share,
 )
-from gradwire.codecs.edgc.sampler import ESTIMATORS, estimate, sample
+from gradwire.codecs.edgc.sampler import estimate, sample
+from gradwire.codecs.options.low_rank import ESTIMATORS
 
 __all__ = [
     "ESTIMATORS",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast, get_args
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -22,12 +22,11 @@ from gradwire.codecs.edgc.communication import (
     rank_of_step,
     step_times,
 )
-from gradwire.codecs.edgc.definition import LARGEST_STRIDE, stride_of
+from gradwire.codecs.edgc.definition import stride_of
 from gradwire.codecs.edgc.plan import NUMBERS, Plan, wrong_with
-from gradwire.codecs.edgc.rank_control import Alignment, RankControl, Reference
-from gradwire.codecs.edgc.sampler import ESTIMATORS
+from gradwire.codecs.edgc.rank_control import RankControl
 from gradwire.codecs.edgc.samples import SAMPLED, Samples, matrices, shapes_told, windows_told
-from gradwire.codecs.fields import above, at_least, between, check_fields, one_of
+from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import (
     Codec,
     Collectives,
@@ -37,7 +36,12 @@ from gradwire.codecs.interface import (
     Round,
     refused_dtype,
 )
-from gradwire.codecs.powersgd import Orthogonalization, PowerSGD
+from gradwire.codecs.options.low_rank import (
+    Alignment,
+    EDGCOptions,
+    Reference,
+)
+from gradwire.codecs.powersgd import PowerSGD
 from gradwire.codecs.traits import About, Traits
 
 WINDOWS, CLOCK = "windows", "clock"
@@ -48,7 +52,7 @@ PROBING_ENDS = FIRST_PROBE + REPETITIONS * MOST_PROBES
 
 
 @dataclass
-class EDGC(Codec, Adapts):
+class EDGC(EDGCOptions, Codec, Adapts):
     """PowerSGD with error feedback, after a warm-up.
 
     At the end of each window of steps the rank of each shape of matrices becomes what keeps its compression
@@ -57,55 +61,6 @@ class EDGC(Codec, Adapts):
     are asked for, ranks probe in the warm-up how long compressed gradients take, beside the uncompressed
     ones. Raises ValueError for settings outside their range or that contradict one another.
     """
-
-    name: str = "edgc"
-
-    alpha: float = between(1e-6, 1, 0.1, hint="0.1 is the paper's")
-    """ISR: the share of the steps in which entropies are sampled."""
-
-    beta: float = between(1 / LARGEST_STRIDE, 1, 0.25, hint="0.25 is the paper's")
-    """GSR: the share of a gradient's coordinates that are sampled."""
-
-    estimator: str = one_of(*ESTIMATORS)
-    """How an entropy is estimated: bins of float32 `bits`, a `hist` of 256 bins by σ, or `gaussian` of σ."""
-
-    window: int = at_least(1, 1000, 2**31)
-    """Steps between two changes of ranks."""
-
-    step_limit: int = at_least(1, 8, 65_536)
-    """By how much a rank changes at most; the paper's own value is lost."""
-
-    max_rank: int | None = between(1, 65_536, None)
-    """The largest rank; null: the largest one that saves time, as probes say."""
-
-    min_rank: int | None = between(1, 65_536, None)
-    """The smallest rank; null: a quarter of the largest."""
-
-    warm_up_share: float = between(0, 1, 0.1, hint="0.1 is the paper's")
-    """The share of `steps` that goes uncompressed at least."""
-
-    steps: int | None = between(1, 2**31, None)
-    """Steps of the whole run, set automatically in training; null: `warm_up_share` has no effect."""
-
-    reference: str = one_of(*get_args(Reference))
-    """Whose error is kept: that of the largest rank as compression begins (`activation`), or in the `first`
-    window."""
-
-    alignment: str = one_of(*get_args(Alignment))
-    """How the stages of a pipeline differ: all have the first one's rank and those after it as many more as
-    they have time for (`aligned`), all the same (`shared`), or each its `own`."""
-
-    stage_offset: float | None = between(0, 65_536, None)
-    """By how much the rank of a stage exceeds that of the one before it with `aligned`; null: as measured."""
-
-    stages: int = at_least(1, 1, 1024)
-    """Stages of the pipeline, set automatically in training."""
-
-    min_compression_rate: float = above(0, 1.0, 1e6, hint="1 compresses whatever gets smaller")
-    """A matrix is compressed if rank · (rows + columns) · this < rows · columns."""
-
-    orthogonalization: str = one_of(*get_args(Orthogonalization), default="auto")
-    """How factors are made orthonormal: `gram_schmidt`, `qr`, or torch's choice of them by rank (`auto`)."""
 
     decides = NUMBERS
 

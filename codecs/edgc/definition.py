@@ -17,6 +17,7 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.random import Key, mix32, stream_key
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.options.low_rank import LARGEST_STRIDE
 
 BIN_SHIFT = 20
 """The bin of a value is its float32 pattern without this many bits."""
@@ -32,8 +33,6 @@ _MANTISSA_BITS = 23 - BIN_SHIFT
 
 FINITE = 255 << _MANTISSA_BITS
 """The bins of one sign's finite values; the others have infinity and NaN."""
-
-LARGEST_STRIDE = 1 << 16
 
 
 def stride_of(rate: float) -> int:

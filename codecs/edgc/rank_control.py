@@ -10,13 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from gradwire.codecs.edgc.plan import Control, Plan
 from gradwire.codecs.edgc.quantification import updated_rank
-
-Alignment = Literal["aligned", "shared", "own"]
-Reference = Literal["activation", "first"]
+from gradwire.codecs.options.low_rank import Alignment, Reference
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from gradwire.codecs.edgc.definition import sampled_coordinates, sampled_histogram, sampling_key
 from gradwire.codecs.edgc.entropy import entropy_and_zeros, gaussian_entropy_with_zeros, zero_share
-
-ESTIMATORS = ("bits", "hist", "gaussian")
+from gradwire.codecs.options.low_rank import ESTIMATORS
 
 BINS = 256
 """Bins of `hist`, all equally wide."""

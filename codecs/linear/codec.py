@@ -7,17 +7,17 @@ quantizer, which shifts its levels at random, is left out: `rounding="stochastic
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast, get_args
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.costs import COPY, Costs, sum_costs
-from gradwire.codecs.fields import check_fields, one_of
+from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import Layout, Round, refused_dtype
 from gradwire.codecs.linear.costs import adding, dequantizing, quantizing
-from gradwire.codecs.linear.message import BITS, GROUPS, SCALES, ScaleType
-from gradwire.codecs.linear.quantizer import LinearQuantizer, LinearRounding, RoundingNoise
+from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise
+from gradwire.codecs.options.linear import LinearOptions, LinearRounding, ScaleType
 from gradwire.codecs.sums import SliceCodec, SliceCoder
 from gradwire.codecs.traits import SCALED_FROM, About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges
@@ -59,29 +59,12 @@ class LinearCoder(SliceCoder):
 
 
 @dataclass
-class Linear(SliceCodec):
+class Linear(LinearOptions, SliceCodec):
     """int4 or int8 codes relative to the largest magnitude of every `group` coordinates, quantized anew at
     every hop; sent once by everybody with `topology=broadcast`.
 
     A value that is not finite makes its group NaN. Raises ValueError for settings that are not offered.
     """
-
-    name: str = "linear"
-
-    bits: int = one_of(*BITS)
-    """Bits of a code: 4 or 8."""
-
-    group: int = one_of(*GROUPS, default=128)
-    """Coordinates that share a scale, a power of two."""
-
-    scales: str = one_of(*SCALES)
-    """The type of a scale: `float32`, or `bfloat16`, rounded up."""
-
-    hadamard: str = one_of("none", "fused")
-    """`fused`: what is quantized is the Hadamard transform of every 32 coordinates (SDP4Bit §3.2.2)."""
-
-    rounding: str = one_of(*get_args(LinearRounding))
-    """`nearest`, or `stochastic`, which is unbiased."""
 
     about = About(
         source="SDP4Bit §2.2; on a ring QSDP's way",

@@ -9,20 +9,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
+from gradwire.codecs.options.linear import BITS, GROUPS
+
 BLOCK = 32
 """Coordinates that the smoother mixes; messages consist of whole ones."""
-
-BITS = (4, 8)
-
-GROUPS = (32, 64, 128, 256, 512, 1024, 2048)
-"""Coordinates that share a scale: whole blocks, and whole groups in what a kernel treats at a time."""
-
-ScaleType = Literal["float32", "bfloat16"]
 
 SCALES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import PER_COUNTER, CoordinateBits, Key
 from gradwire.codecs.linear.definition import linear_add, linear_dequantize, linear_quantize, linear_reduce
-from gradwire.codecs.linear.message import BLOCK, MessageFormat, ScaleType
-
-LinearRounding = Literal["nearest", "stochastic"]
+from gradwire.codecs.linear.message import BLOCK, MessageFormat
+from gradwire.codecs.options.linear import LinearRounding, ScaleType
 
 LARGEST = PER_COUNTER << 32
 """Coordinates that have bits of their own."""

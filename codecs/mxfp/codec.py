@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast, get_args
+from typing import cast
 
 from torch import Tensor
 
 from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
 from gradwire.codecs.costs import MAXIMUM, Costs, hop_costs, moved, once
 from gradwire.codecs.decided import Numbers
-from gradwire.codecs.fields import between, check_fields, one_of
+from gradwire.codecs.fields import check_fields
 from gradwire.codecs.hop_codec import LossyHopCodec
 from gradwire.codecs.interface import Decision, Layout, Op, Round, refused_dtype
 from gradwire.codecs.mxfp.automatic_scaling import (
@@ -26,32 +26,19 @@ from gradwire.codecs.mxfp.automatic_scaling import (
 from gradwire.codecs.mxfp.definition import BLOCK, block_maxima
 from gradwire.codecs.mxfp.formats import FORMATS
 from gradwire.codecs.mxfp.hops import MXFPHops, chunk_bounds
-from gradwire.codecs.mxfp.scales import ScaleRule, SharedScales
+from gradwire.codecs.mxfp.scales import SharedScales
+from gradwire.codecs.options.quantized import MXFPOptions, ScaleRule
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.traits import About, Traits
 
 
 @dataclass
-class MXFP(LossyHopCodec, Adapts):
+class MXFP(MXFPOptions, LossyHopCodec, Adapts):
     """Elements E4M3 (`mxfp8`), E3M2 (`mxfp6`) or E2M1 (`mxfp4`) in blocks of 32 with a common scale.
 
     A first all-reduce takes the blocks' maxima over the workers; the scales that follow hold for the round,
     and partial sums stay in the element format. Raises ValueError for settings outside their range.
     """
-
-    name: str = one_of(*FORMATS, default="mxfp8")
-
-    scale_rule: str = one_of(*get_args(ScaleRule), default="bf16_mu")
-    """From maximum to scale: `bf16_mu` (the paper's), `e8m0_floor` (OCP), `e8m0_even`, `e8m0_ceil`."""
-
-    epsilon: float = between(0, 1, 1e-5, hint="1e-5 is FP8-LM's")
-    """Share of saturated casts beyond which μ doubles (FP8-LM's 0.001 %)."""
-
-    gamma: float = between(0.5, 1, 0.99, hint="close to 1; 1 keeps μ from falling")
-    """What μ is multiplied by otherwise."""
-
-    mu_minimum: float = between(0.001, 1000, 1.0, hint="1 scales by the largest gradient")
-    """μ, which starts at the number of workers, falls no further. Below 1 single gradients saturate."""
 
     traits = Traits(stateful=True, worst_vnmse=0.1)
     first_decision = FIRST_DECISION

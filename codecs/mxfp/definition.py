@@ -13,10 +13,11 @@ from gradwire.codecs.arithmetic.bitpack import packed as packed_codes
 from gradwire.codecs.arithmetic.floats import BF16_INFINITY
 from gradwire.codecs.mxfp import native
 from gradwire.codecs.mxfp.formats import BY_WIDTH, ElementFormat, cast, decode
-from gradwire.codecs.mxfp.scales import BlockScales, ScaleRule, SharedScales
+from gradwire.codecs.mxfp.scales import BlockScales, SharedScales
 from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.structs import BUCKETS
+from gradwire.codecs.options.quantized import ScaleRule
 
 BLOCK = 32
 

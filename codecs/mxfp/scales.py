@@ -19,15 +19,13 @@ down, and what a power of two rounds up beyond float32's range is infinite.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import SMALLEST_NORMAL, constant, exponents, normalizers, power_of_two
 from gradwire.codecs.mxfp.formats import ElementFormat
-
-ScaleRule = Literal["bf16_mu", "e8m0_floor", "e8m0_even", "e8m0_ceil"]
+from gradwire.codecs.options.quantized import ScaleRule
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.costs import COPY, UNION, Costs, exact_costs, moved, once
-from gradwire.codecs.fields import between, check_fields
+from gradwire.codecs.fields import check_fields
 from gradwire.codecs.hop_codec import LossyHopCodec
 from gradwire.codecs.interface import Layout, Op, Round, refused_dtype
 from gradwire.codecs.omnireduce.definition import (
@@ -25,14 +25,13 @@ from gradwire.codecs.omnireduce.definition import (
     pack_mask,
     unpack_mask,
 )
+from gradwire.codecs.options.sparse import WIRE_BITS, OmniReduceOptions
 from gradwire.codecs.selected import SelectedHops
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.step_memory import StepMemory
 from gradwire.codecs.sums import chunk_bounds, chunk_slice
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.residuals import of_contraction
-
-_WIRE_BITS = 16
 
 _SORTED = 3500.0
 """Bytes that could be copied in the time it takes to sort a block's energy among 15,000: seen on a CPU."""
@@ -41,7 +40,7 @@ _PREFIX = "k/"
 
 
 @dataclass
-class OmniReduce(LossyHopCodec):
+class OmniReduce(OmniReduceOptions, LossyHopCodec):
     """The union of all workers' k blocks of largest l2 norm, summed in bfloat16; all other blocks are zero.
 
     k follows the union's size (see `LocalK`), so that the union settles at `bits`/16 of the blocks. How long
@@ -53,18 +52,6 @@ class OmniReduce(LossyHopCodec):
     largest blocks, and partial sums lose no more than bfloat16 does.
     """
 
-    name: str = "omnireduce"
-
-    bits: float = between(0.01, _WIRE_BITS, 8.0, hint="8 sends half of the blocks, 16 all")
-    """Bits of bfloat16 values on the wire per coordinate, in the mean over rounds; the mask adds
-    1/`block`."""
-
-    block: int = between(1, 1 << 20, 256, hint="256 as in the paper")
-    """Coordinates of a block (the paper's chunk)."""
-
-    gamma: float = between(0, 1, 0.8, hint="0.8 as in the paper; 1 leaves k as it is")
-    """The share of k that a round leaves as it is."""
-
     traits = Traits(stateful=True, worst_vnmse=0.6)
     about = About(
         source="OmniReduce as adapted in DynamiQ §5, Appendix C",
@@ -75,7 +62,7 @@ class OmniReduce(LossyHopCodec):
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")
-        self._local = LocalK(self.bits / _WIRE_BITS, self.gamma)
+        self._local = LocalK(self.bits / WIRE_BITS, self.gamma)
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         return refused_dtype(self.name, layout)
@@ -83,7 +70,7 @@ class OmniReduce(LossyHopCodec):
     def largest_residual(self, this_round: Round) -> float:
         # A worker's own k blocks are at least its part of a union of the wanted size.
         return max(
-            super().largest_residual(this_round), of_contraction(self.bits / _WIRE_BITS / this_round.size)
+            super().largest_residual(this_round), of_contraction(self.bits / WIRE_BITS / this_round.size)
         )
 
     def statistics(self, x: Tensor, this_round: Round) -> list[tuple[Tensor, Op]]:
@@ -134,7 +121,7 @@ class OmniReduce(LossyHopCodec):
     def costs(self, workers: int) -> Costs:
         """All blocks' energies are sorted. The union's blocks, as many as are wanted, are gathered, summed
         in bfloat16 and put back among zeros."""
-        share = self.bits / _WIRE_BITS
+        share = self.bits / WIRE_BITS
         parts = {label: cost * share for label, cost in exact_costs(workers, wire=2).items()}
         return {
             **parts,

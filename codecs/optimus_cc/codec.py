@@ -11,18 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import cast
 
 from torch import Tensor
 
 from gradwire.codecs.backward import BackwardMessage
-from gradwire.codecs.fields import at_least, between, one_of
 from gradwire.codecs.interface import Round
 from gradwire.codecs.optimus_cc.messages import LowRankMessages, decoded
-from gradwire.codecs.powersgd import Orthogonalization, PowerSGD, effective_rank
+from gradwire.codecs.options.low_rank import OptimusCCOptions, Orthogonalization
+from gradwire.codecs.powersgd import PowerSGD, effective_rank
 from gradwire.codecs.traits import About
-
-Backward = Literal["but_epilogue", "all", "epilogue", "none"]
 
 PREFIX = "backward/"
 """Begins the keys under which the state of the messages is saved."""
@@ -31,30 +29,12 @@ FLOAT_BYTES = 4
 
 
 @dataclass
-class OptimusCC(PowerSGD):
+class OptimusCC(OptimusCCOptions, PowerSGD):
     """PowerSGD for the first stages' gradients, the others in float32; low rank for those of hidden states.
 
     The fields of PowerSGD apply to both but for `rank` and `feedback`, which are about the gradients of
     parameters. Without a pipeline there is one stage, which is compressed, and it sends nothing back.
     """
-
-    name: str = "optimus_cc"
-
-    stages: int | None = at_least(1, None, 1024, hint="null: three quarters of them, rounded down")
-    """How many of the first stages compress their gradients; null: three quarters of them, rounded down, at
-    least one."""
-
-    backward: str = one_of(*get_args(Backward))
-    """Which gradients of hidden states are compressed: `but_epilogue` all but those that the stage before
-    awaits once its forward passes are done, `epilogue` those alone, `all`, or `none`. Idle without a
-    pipeline."""
-
-    backward_rank: int = between(1, 65_536, 4, hint="the authors take 16 for hidden sizes of 1920 and 3072")
-    """Columns of the factors of a gradient of hidden states. Idle with `backward=none`."""
-
-    lazy_errors: bool = True
-    """Lazy error propagation: what a gradient of hidden states lacks is added to the next micro-batch's. Idle
-    with `backward=none`."""
 
     about = About(
         source="Optimus-CC (Song et al., ASPLOS 2023)",

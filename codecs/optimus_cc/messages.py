@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from gradwire.codecs.backward import BackwardMessage
+from gradwire.codecs.options.low_rank import Orthogonalization
 from gradwire.codecs.powersgd import (
     ERROR,
     LARGEST_ERROR,
     START,
-    Orthogonalization,
     all_finite,
     next_start,
     orthonormal,

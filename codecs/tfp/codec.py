@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import cast
 
 from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.costs import Costs, coder_costs, nearest
-from gradwire.codecs.fields import between, check_fields, one_of
+from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.choice import without_kernels
+from gradwire.codecs.options.quantized import Scale, TFPOptions
 from gradwire.codecs.sums import SliceCodec
 from gradwire.codecs.tfp.coder import TruncationCoder
 from gradwire.codecs.tfp.definition import BLOCK, WIDEST_SCALED
 from gradwire.codecs.tfp.formats import truncated_format
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges
-
-TruncationRounding = Literal["stochastic", "truncate"]
-Scale = Literal["block", "all", "none"]
 
 _SCALED_BITS: dict[Scale, int] = {"block": 6, "all": WIDEST_SCALED, "none": 0}
 """The widest formats that have block scales."""
@@ -34,7 +32,7 @@ every round they settled at 16 times with 2 bits, at 2 times with 3.
 
 
 @dataclass
-class TFP(SliceCodec):
+class TFP(TFPOptions, SliceCodec):
     """The first `bits` of fp32 (from 10 on), fp16 (7 to 9), E4M3 (5, 6) or E2M1 (2 to 4), rounded anew at
     every hop; sent once by everybody with `topology=broadcast`, which is AQGB's setting.
 
@@ -42,19 +40,6 @@ class TFP(SliceCodec):
     are from 7 bits on; below, both become NaN. Where there are block scales, the whole block becomes NaN.
     Raises ValueError for settings outside their range.
     """
-
-    name: str = "tfp"
-
-    bits: int = between(2, 32, 4, hint="AQGB sends 4 or more")
-    """Bits of a coordinate, 2 to 32; without loss at 32. The default is the least that AQGB sends."""
-
-    rounding: str = one_of(*get_args(TruncationRounding), default="stochastic")
-    """`stochastic`: up with the probability that makes it unbiased, helpful at few bits by the paper;
-    `truncate`: towards zero, sufficient at many."""
-
-    scale: str = one_of(*get_args(Scale), default="block")
-    """Which formats get a bf16 scale for every 32 coordinates: `block`, those below fp16, `all` fp16's 7 to 9
-    bits as well, whose steps of 2⁻¹⁷ to 2⁻¹⁵ are large for the gradients of large models, or `none`."""
 
     about = About("TFP (AQGB §4.4)", "`codec.bits`, and 0.5 for scales up to 6 bits")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gradwire.codecs.arithmetic.hadamard import LARGEST
+from gradwire.codecs.options.quantized import LARGEST_ROTATION
 
 UNIT = 128
 """Coordinates that a bucket is padded to a multiple of, and chunks begin at."""
@@ -69,7 +69,7 @@ def cut(numel: int, block: int) -> Blocks:
     """The blocks of a bucket of `numel` > 0 coordinates; `block` is a power of two, or 0 for the largest that
     fits (at most 2²⁴)."""
     total = -(-numel // UNIT) * UNIT
-    size, segments = block or LARGEST, list[Segment]()
+    size, segments = block or LARGEST_ROTATION, list[Segment]()
     start = index = 0
     while start < total:
         left = total - start

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
-from gradwire.codecs.arithmetic.hadamard import LARGEST
 from gradwire.codecs.costs import COPY, MAXIMUM, NOTHING, Costs, hop_costs, moved, nearest, once
-from gradwire.codecs.fields import WHOLE, Rule, between, check_fields, one_of
+from gradwire.codecs.fields import check_fields
 from gradwire.codecs.hop_codec import LossyHopCodec
 from gradwire.codecs.interface import Layout, Op, Round, refused_dtype
 from gradwire.codecs.native.choice import without_kernels
+from gradwire.codecs.options.quantized import LARGEST_BITS, LARGEST_ROTATION, THCOptions
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.thc.blocks import cut, whole_blocks
 from gradwire.codecs.thc.definition import Randomness
@@ -22,40 +21,14 @@ from gradwire.codecs.thc.ranges import Ranges, block_root_mean_squares, bucket_r
 from gradwire.codecs.thc.table import QuantizationTable, neighbours, optimal_table, uniform_table
 from gradwire.codecs.traits import About, Traits
 
-LARGEST_BITS = 16
-"""The most bits of a sum on the wire."""
-
 
 @dataclass
-class THC(LossyHopCodec):
+class THC(THCOptions, LossyHopCodec):
     """Signs at random, a Hadamard transform per block, 4-bit integers, whose sums travel in 8 or 12 bits.
 
     Nothing is rounded on the way: the result is the mean of what the workers have quantized, on any topology.
     Biased by the clamping alone. Raises ValueError for settings outside their range.
     """
-
-    name: str = "thc"
-
-    block: int = between(0, LARGEST, 0)
-    """Coordinates rotated together, a power of two; 0: as many as fit, up to 2²⁴."""
-
-    norm: str = one_of("block", "bucket")
-    """What ranges follow: each `block`'s norm, or that of the `bucket`, whose blocks then share a range."""
-
-    t_p: float = between(0.5, 4096, 2.154, hint="2.154 clamps 1 of 32 coordinates")
-    """Coordinates are clamped to t_p standard deviations: p = 1/32 of a normal distribution lie beyond."""
-
-    quantization_bits: int = between(1, 8, 4, hint="4 is THC's choice")
-    """A worker's coordinate becomes one of 2^quantization_bits values."""
-
-    table: str = one_of("uniform", "nonuniform")
-    """Which values: `uniform`, or `nonuniform`, the best multiples of 1/granularity of the range."""
-
-    granularity: int = between(1, 255, 30, hint="30 is THC's for 4 bits")
-    """The granularity of the nonuniform table: a coordinate adds up to this much to a sum."""
-
-    bits: int | str = one_of("auto", *range(1, LARGEST_BITS + 1))
-    """Bits on the wire, per sum; `auto`: 8 for up to 8 workers, 12 for more, and more where sums need it."""
 
     about = About(
         source="THC (NSDI 2024), as adapted in DynamiQ §5",
@@ -64,16 +37,12 @@ class THC(LossyHopCodec):
         unbiased_if="codec.t_p=√codec.block",
     )
 
-    @classmethod
-    def narrowed_rules(cls, fields: Mapping[str, Any]) -> dict[str, Rule]:
-        """A nonuniform table has as many values as the bits say, all different."""
-        low = (1 << fields["quantization_bits"]) - 1 if fields["table"] == "nonuniform" else 1
-        return {"granularity": Rule((WHOLE,), low=low, high=255, hint="30 is THC's for 4 bits")}
-
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")
-        if self.block and (self.block.bit_count() != 1 or not 16 <= self.block <= LARGEST):
-            raise ValueError(f"codec.block={self.block}: choose 0 or a power of two from 16 to {LARGEST}")
+        if self.block and (self.block.bit_count() != 1 or not 16 <= self.block <= LARGEST_ROTATION):
+            raise ValueError(
+                f"codec.block={self.block}: choose 0 or a power of two from 16 to {LARGEST_ROTATION}"
+            )
         # Nothing is clamped then.
         unbiased = self.norm == "block" and 0 < self.block <= self.t_p**2
         self.traits = Traits(unbiased=unbiased, worst_vnmse=0.1)

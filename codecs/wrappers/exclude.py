@@ -191,11 +191,3 @@ class Exclude(Wrapper):
                     "gradwire: exclude: no parameter's name matches %s; one is %s", glob, self._names[0]
                 )
         self._names = None
-
-
-def check_globs(globs: object) -> list[str]:
-    """`globs` as a list. Raises ValueError unless they are a sequence of non-empty strings."""
-    listed = list(globs) if isinstance(globs, Sequence) and not isinstance(globs, str) else [""]
-    if not all(isinstance(glob, str) and glob for glob in listed):
-        raise ValueError(f"codec.exclude={globs}: choose a list of names or globs, e.g. ['*embed*','*.bias']")
-    return listed

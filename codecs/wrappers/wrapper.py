@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from torch import Tensor
 
-from gradwire.codecs.fields import list_of
 from gradwire.codecs.interface import Codec, Collectives, Elapsed, Kept, Layout, Observation, Round
 from gradwire.codecs.shards import Shard
-
-
-@dataclass
-class CommonOptions:
-    """The options common to all codecs, as a run's configuration has them."""
-
-    exclude: list[str] = list_of(hint="e.g. [*embed*]")  # globs of parameters that travel in bf16
-    ef: bool = False  # error feedback: what a worker's encodings lose is added to its next gradient
-    decisions: str | None = None  # decisions.jsonl of a run that this one replays; null: it decides itself
 
 
 class Wrapper(Codec):

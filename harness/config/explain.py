@@ -25,7 +25,7 @@ from omegaconf.errors import (
 )
 
 from gradwire.codecs.fields import rules_with
-from gradwire.codecs.registry import RENAMED, codec_class
+from gradwire.codecs.registry import RENAMED, codec_options
 from gradwire.harness.config.aliases import alias_of
 from gradwire.harness.config.overrides import said
 from gradwire.harness.config.own_files import own_folder
@@ -185,7 +185,7 @@ def narrowed_rule(key: str, config: DictConfig, given: Mapping[str, Any]) -> Rul
         return None
     own = cast(dict[str, Any], OmegaConf.to_container(config.codec))
     changed = {name.removeprefix("codec."): value for name, value in given.items()}
-    rule = rules_with(codec_class(own["name"]), own | changed).get(field)
+    rule = rules_with(codec_options(own["name"]), own | changed).get(field)
     return rule if isinstance(rule, Rule) else None
 
 

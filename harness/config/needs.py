@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gradwire.harness.record.saved_steps import saved_path
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
-from gradwire.harness.trainer.saved_gradients import saved_path
 
 FORM = "{from: <a name in needs>, take: gradients, step: 60}"
 KEYS = ("from", "take", "step", "where")

@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.codecs.fields import is_plain_name
-from gradwire.codecs.registry import codec_classes
+from gradwire.codecs.registry import are_one_class
 from gradwire.harness.config.explain import narrowed_rule, plain, rule_of, unknown_key
 from gradwire.harness.config.needs import check_needs, taking
 from gradwire.harness.config.overrides import HYDRA_KEYS, MISSING, check_as_read, check_hydra_value
@@ -165,8 +165,8 @@ def _fixed_keys(node: DictConfig) -> dict[str, Any]:
 
 def _check_choice(key: str, name: Any, config: DictConfig) -> None:
     """The names of a codec and of a task say which keys there are; codecs of one class have the same."""
-    chosen, classes = plain(config, key), codec_classes() if key == "codec.name" else {}
-    alike = isinstance(name, str) and name in classes and classes[name] is classes.get(str(chosen))
+    chosen = plain(config, key)
+    alike = key == "codec.name" and are_one_class(str(name), str(chosen))
     if name != chosen and not alike:
         raise ConfigError(
             f"{key}={shortened(name)} contradicts defaults, which choose {chosen}; leave it out, or "

@@ -16,9 +16,9 @@ from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from gradwire.codecs.options.common import CommonOptions
 from gradwire.codecs.plugins import ENTRY_POINTS, allow, announced, is_reference
-from gradwire.codecs.registry import codec_class, codec_classes
-from gradwire.codecs.wrappers.wrapper import CommonOptions
+from gradwire.codecs.registry import codec_class, codec_names
 from gradwire.harness.comm.settings import TopologyConfig
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, topology
 from gradwire.harness.config.overrides import swept_elements
@@ -65,7 +65,7 @@ def _chosen(overrides: Sequence[Override]) -> Iterator[tuple[str, str]]:
 def _own(kind: str) -> Sequence[str]:
     """The names of this package's own, which no other package replaces."""
     return {
-        "codec": list(codec_classes()),
+        "codec": codec_names(),
         "topology": list(TOPOLOGIES),
         "parallel": list(PARALLEL_SETTINGS),
     }[kind]

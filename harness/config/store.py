@@ -19,8 +19,8 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
-from gradwire.codecs.registry import codec_classes
-from gradwire.codecs.wrappers.wrapper import CommonOptions
+from gradwire.codecs.options.common import CommonOptions
+from gradwire.codecs.registry import codec_names, codec_options
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig, TopologyConfig
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.models.papers import PRESETS
@@ -50,7 +50,7 @@ def group_schemas() -> dict[str, dict[str, Any]]:
         "task": {"base": TaskConfig},
         "model": {name: preset() for name, preset in PRESETS.items()},
         "dataset": {"base": DatasetConfig},
-        "codec": {name: _with_common_options(codec) for name, codec in codec_classes().items()},
+        "codec": {name: _with_common_options(codec_options(name)) for name in codec_names()},
         "topology": {"base": TopologyConfig},
         "parallel": dict(PARALLEL_SETTINGS),
         "cluster": {"base": ClusterConfig},
@@ -65,9 +65,9 @@ def group_schemas() -> dict[str, dict[str, Any]]:
     }
 
 
-def _with_common_options(codec: type) -> type:
+def _with_common_options(options: type) -> type:
     """The schema of a codec: its own fields, then those that every codec has."""
-    return dataclasses.make_dataclass(codec.__name__, [], bases=(CommonOptions, codec))
+    return dataclasses.make_dataclass(options.__name__, [], bases=(CommonOptions, options))
 
 
 _plugins: dict[str, Any] = {}

@@ -13,14 +13,12 @@ import numpy as np
 
 from gradwire.harness.data.examples import Passes
 from gradwire.harness.data.images import Images, LabelledImage
+from gradwire.harness.data.settings import EMBEDDED_SIZE as SIZE
 from gradwire.harness.runtime.seeding import derive_seed
 
 LABELS = ("level", "upright", "rising", "falling")
 DIRECTIONS = ((0, 1), (1, 0), (1, 1), (1, -1))
 """Across the stripes: how far a step right and a step down lead."""
-
-SIZE = 16
-"""Pixels of a side."""
 
 NUM_TRAIN, NUM_HELD_OUT = 1600, 400
 WIDTHS = (2, 5)

@@ -10,11 +10,13 @@ from typing import Any
 
 from gradwire.codecs.fields import at_least, between, check_fields, one_of, plain_name
 from gradwire.codecs.wording import shortened
-from gradwire.harness.data.embedded_images import SIZE as EMBEDDED_SIZE
 from gradwire.harness.data.examples import Kind
 from gradwire.harness.data.glue import TASKS
 from gradwire.harness.data.published import published_settings
 from gradwire.harness.models.settings import ModelConfig
+
+EMBEDDED_SIZE = 16
+"""Pixels of a side of the embedded images."""
 
 UNUSED_BY_EMBEDDED = (
     "hub",

@@ -31,7 +31,7 @@ from gradwire.harness.record.directory import (
 )
 from gradwire.harness.record.writer import remove_temporary_files
 from gradwire.harness.runtime.errors import found_late
-from gradwire.harness.tracking import tracked
+from gradwire.harness.tracking.follow import tracked
 from gradwire.harness.trainer.parts import prepare
 from gradwire.harness.trainer.settings import RunConfig
 

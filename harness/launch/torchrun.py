@@ -26,7 +26,7 @@ from gradwire.harness.launch.watchdog import watchdog
 from gradwire.harness.launch.worker import join_process_group, prepare_process, train
 from gradwire.harness.record.directory import FAILED, DirectoryLock, DivergedError, is_done, mark_failed
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
-from gradwire.harness.tracking import tracked
+from gradwire.harness.tracking.follow import tracked
 from gradwire.harness.trainer.parts import prepare
 from gradwire.harness.trainer.settings import RunConfig
 

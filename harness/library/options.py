@@ -17,11 +17,11 @@ from torch.nn.parallel import DistributedDataParallel
 from gradwire.codecs.describe import called, describe_codec, digest
 from gradwire.codecs.fields import TEXT, Rule, at_least, between, check_value, one_of, plain, rules_of
 from gradwire.codecs.interface import Codec, Layout
-from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.codecs.options.common import CommonOptions
+from gradwire.codecs.registry import codec_names, codec_options, make_codec
 from gradwire.codecs.wording import did_you_mean
 from gradwire.codecs.wrappers.decisions import with_decisions
 from gradwire.codecs.wrappers.exclude import Exclude
-from gradwire.codecs.wrappers.wrapper import CommonOptions
 from gradwire.harness.comm.nodes import check_divides, local_world
 from gradwire.harness.comm.settings import GRAPHS, ClusterConfig, OverlapConfig
 from gradwire.harness.comm.topology.check import check_schedule
@@ -138,7 +138,7 @@ def make_checked_codec(
         name = codec.__name__
         raise ValueError(f"codec={name} is a class; give an instance of it, e.g. {name}()")
     if not isinstance(codec, Codec):
-        names = ", ".join(sorted(codec_classes()))
+        names = ", ".join(sorted(codec_names()))
         raise ValueError(
             f"codec={shown(codec)} is not a codec; choose one of {names}, or an instance of a class derived "
             "from gradwire.Codec"
@@ -148,10 +148,10 @@ def make_checked_codec(
 
 def _check_keywords(codec: str, options: Mapping[str, Any], schema: type[CommonArguments]) -> None:
     """Refuses a mistyped keyword, which may have been meant for the codec or for the call."""
-    classes = codec_classes()
-    if codec not in classes:
+    if codec not in codec_names():
         return  # `make_codec` says so
-    own = {*rules_of(classes[codec]), *rules_of(CommonOptions)} - {"name"}
+    schema_of_codec = codec_options(codec)
+    own = {*rules_of(schema_of_codec), *rules_of(CommonOptions)} - {"name"}
     known = own | {*rules_of(cast(Any, schema)), "codec", "topology"}
     for name in options:
         if name in RENAMED:
@@ -161,7 +161,7 @@ def _check_keywords(codec: str, options: Mapping[str, Any], schema: type[CommonA
             raise ValueError(f"{name}={shown(options[name])}: codec={codec} has no such option{has}")
     common = {*rules_of(CommonOptions)}
     _check(CommonOptions, {name: value for name, value in options.items() if name in common}, "codec")
-    _check(classes[codec], {name: value for name, value in options.items() if name not in common}, "codec")
+    _check(schema_of_codec, {name: value for name, value in options.items() if name not in common}, "codec")
 
 
 def make_checked_schedule(topology: Any, size: int, num_nodes: int = 1) -> Topology:

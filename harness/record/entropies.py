@@ -19,9 +19,9 @@ from torch import Tensor
 
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.record.row_file import read_rows
+from gradwire.harness.record.saved_steps import ENTROPIES
 from gradwire.harness.record.seal import check_sealed
 
-FILE = "entropies.jsonl"
 MATRICES, RATES, ABOUT, STEP, NATS = "matrices", "rates", "about", "step", "nats"
 REMEDY = "run the training again with measure.entropy_every=1"
 
@@ -62,7 +62,7 @@ def header(
 def read_entropies(directory: Path) -> RecordedEntropies:
     """The entropies of a run directory. Raises UnusableFileError, which names the file, for anything else
     than `header` and rows of numbers in ascending steps, and for what was changed since the run was done."""
-    path = directory / FILE
+    path = directory / ENTROPIES
     check_sealed(path)
     rows = read_rows(path, remedy=REMEDY)
     try:

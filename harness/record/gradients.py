@@ -13,7 +13,6 @@ import hashlib
 import json
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -31,10 +30,6 @@ from gradwire.harness.files.structured import parse_json
 from gradwire.harness.files.tensors import read_npz, read_safetensors
 from gradwire.harness.files.typed import made
 from gradwire.harness.files.writing import save_tensors
-
-FOLDER = "gradients"
-"""Where a run directory keeps the files of its steps."""
-STEP_FILE = re.compile(r"step(\d+)\.safetensors")
 
 GRADIENTS, BF16, LAYOUT, DIGEST = "gradients", "bf16", "layout", "blake2b"
 SUFFIXES = (".safetensors", ".npz")
@@ -105,14 +100,6 @@ def read_rows(path: str | Path, array: str, remedy: str) -> SavedGradients:
     except ValueError as error:
         raise ValueError(f"{array}={path} cannot be used: {error}; {remedy}") from None
     return SavedGradients(values, buckets, about)
-
-
-def step_files(folder: str | Path) -> dict[int, Path]:
-    """The saved steps of a run directory, or of a folder of such files, by step; none if there are none."""
-    place = Path(folder).expanduser()
-    place = place / FOLDER if (place / FOLDER).is_dir() else place
-    found = ((STEP_FILE.fullmatch(path.name), path) for path in place.iterdir())
-    return dict(sorted((int(match[1]), path) for match, path in found if match))
 
 
 def check_finite(values: Tensor, path: str) -> None:

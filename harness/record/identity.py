@@ -16,8 +16,7 @@ from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.data.formats import format_of
 from gradwire.harness.files.folders import files_in
 from gradwire.harness.network.settings import CODEC_TIMES, FORMER_NAMES
-from gradwire.harness.record.entropies import FILE as ENTROPIES
-from gradwire.harness.record.gradients import step_files
+from gradwire.harness.record.saved_steps import ENTROPIES, step_files
 from gradwire.harness.record.settings import RecordedConfig
 
 REMEDY = "use a folder that holds what is read alone"

@@ -15,10 +15,10 @@ from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.directory import DONE, FAILED, TRACEBACKS, forget_failure
-from gradwire.harness.record.entropies import FILE as ENTROPIES
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.networks import FILE as NETWORKS
 from gradwire.harness.record.row_file import NOTHING, Extent, Row, RowFile, check_extent, cut_to, restore
+from gradwire.harness.record.saved_steps import ENTROPIES
 from gradwire.harness.record.seal import mark_done
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.record.summary import Summary

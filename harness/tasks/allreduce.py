@@ -34,11 +34,11 @@ from gradwire.harness.parallel.sharded.requirements import refusal
 from gradwire.harness.record.networks import read_networks
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.studies.allreduce.compare import FILE
+from gradwire.harness.studies.allreduce.parts import layout
 from gradwire.harness.studies.allreduce.settings import (
     AllReduceTask,
     check_parallel,
     in_words,
-    layout,
     sharded,
     with_coordinates,
 )

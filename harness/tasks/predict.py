@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.codecs.registry import codec_names, make_codec
 from gradwire.harness.comm.topology.placement import placed
 from gradwire.harness.config.network_checks import (
     check_codec_times,
@@ -165,7 +165,7 @@ def _check_programs(config: PredictTask, group: Group) -> None:
     for parallel, codec in ((config.parallel, config.codec), uncompressed(config)):
         reason = kind.supports(parallel_setup(config, group, parallel, codec))
         if reason is None and looks_at_values(config, parallel, codec):
-            able = [name for name in codec_classes() if _runs_without_values(config, parallel, name)]
+            able = [name for name in codec_names() if _runs_without_values(config, parallel, name)]
             wrapped = ", ".join(f"codec.{key}" for key in ("ef", "exclude") if codec.get(key))
             reason = (
                 f"codec={codec['name']}{f' with {wrapped}' if wrapped else ''} looks at values, of which "

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from gradwire.harness.parallel.interface import KeepsMainWeights, Parallelism
-from gradwire.harness.record.gradients import FOLDER, write_gradients
+from gradwire.harness.record.gradients import write_gradients
+from gradwire.harness.record.saved_steps import WEIGHTS, saved_path
 from gradwire.harness.record.weights import write_weights
 from gradwire.harness.trainer.settings import RunConfig
-
-WEIGHTS = "weights"
-
-
-def saved_path(directory: Path, step: int, what: str = FOLDER) -> Path:
-    """The file of the gradients, or of the weights, of `step`."""
-    return directory / what / f"step{step}.safetensors"
-
-
-def check_saved_steps(key: str, steps: Sequence[int], num_steps: int) -> None:
-    """ValueError unless all `steps` of `measure.<key>` belong to a run of `num_steps`."""
-    beyond = [step for step in steps if not 0 <= step < num_steps]
-    if beyond:
-        raise ValueError(
-            f"measure.{key}={list(steps)}: the run has the steps 0 to {num_steps - 1}, "
-            f"and not {', '.join(map(str, beyond))}"
-        )
 
 
 def save_gradients(

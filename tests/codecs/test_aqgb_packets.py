@@ -10,13 +10,13 @@ import pytest
 from gradwire.codecs.aqgb.packets import (
     HEADER,
     NOTHING,
-    PARTITIONS,
     Packing,
     num_packets,
     packets,
     packing,
     partitions_per_packet,
 )
+from gradwire.codecs.options.quantized import PARTITIONS
 from gradwire.codecs.tfp.coder import coder_of
 from gradwire.codecs.tfp.planes import plane_bytes
 

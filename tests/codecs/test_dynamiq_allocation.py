@@ -14,7 +14,6 @@ from torch import Tensor
 
 from gradwire.codecs.dynamiq import DynamiQ
 from gradwire.codecs.dynamiq.allocation import (
-    Allocation,
     WidthIncrements,
     allocate,
     paper_increments,
@@ -23,9 +22,10 @@ from gradwire.codecs.dynamiq.allocation import (
 )
 from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, message_order
 from gradwire.codecs.dynamiq.codec import tell_of_small_bucket
-from gradwire.codecs.dynamiq.format import Format, budget_limits, chunk_size, used_bytes
+from gradwire.codecs.dynamiq.format import chunk_size, used_bytes
 from gradwire.codecs.dynamiq.statistics import norm_patterns
 from gradwire.codecs.interface import align
+from gradwire.codecs.options.dynamiq import Allocation, Format, budget_limits
 
 CPU = torch.device("cpu")
 WIDTH_SETS = [(2, 4, 8), (1, 2, 4), (2, 8), (4,), (1, 2, 4, 8, 16), (1, 16)]

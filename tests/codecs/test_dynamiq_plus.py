@@ -11,11 +11,11 @@ from dynamiq_cluster import Cluster
 from dynamiq_rounds import empty_message, heavy_tailed, make_hops, simulate_ring, vnmse
 
 from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus
-from gradwire.codecs.dynamiq.allocation import Allocation, allocate, measured_increments
-from gradwire.codecs.dynamiq.format import budget_limits
+from gradwire.codecs.dynamiq.allocation import allocate, measured_increments
 from gradwire.codecs.dynamiq.statistics import norm_patterns
 from gradwire.codecs.dynamiq.width_errors import WIDTH_ERRORS
 from gradwire.codecs.interface import Layout, Round
+from gradwire.codecs.options.dynamiq import Allocation, budget_limits
 
 SETTINGS: list[dict[str, Any]] = [
     {},

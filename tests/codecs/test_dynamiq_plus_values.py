@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.values import Distinct, ValueKind, distinct_values, values_of
+from gradwire.codecs.dynamiq.values import Distinct, distinct_values, values_of
+from gradwire.codecs.options.dynamiq import ValueKind
 
 CPU = torch.device("cpu")
 f32 = np.float32

@@ -11,8 +11,8 @@ from dynamiq_rounds import empty_message, make_hops, simulate_ring
 
 from gradwire.codecs.arithmetic.random import stream_key
 from gradwire.codecs.dynamiq import DynamiQ
-from gradwire.codecs.dynamiq.format import Format, sections
-from gradwire.codecs.dynamiq.rounding import Dither, Rounding
+from gradwire.codecs.dynamiq.format import sections
+from gradwire.codecs.dynamiq.rounding import Dither
 from gradwire.codecs.dynamiq.scales import (
     group_quotients,
     group_steps,
@@ -21,7 +21,8 @@ from gradwire.codecs.dynamiq.scales import (
     stochastic_group_scales,
     super_group_scale,
 )
-from gradwire.codecs.dynamiq.values import WIDTHS, count_levels, geometric_values, sign_values, uniform_values
+from gradwire.codecs.dynamiq.values import count_levels, geometric_values, sign_values, uniform_values
+from gradwire.codecs.options.dynamiq import WIDTHS, Format, Rounding
 
 CPU = torch.device("cpu")
 KEY = stream_key(1, 2, 3)

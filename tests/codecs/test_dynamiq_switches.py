@@ -17,11 +17,19 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import stream_key
 from gradwire.codecs.dynamiq import DynamiQ, definition
-from gradwire.codecs.dynamiq.format import Format, ScaleKind, budget_limits, chunk_size, used_bytes
-from gradwire.codecs.dynamiq.rounding import Dither, Rounding
-from gradwire.codecs.dynamiq.scales import ScaleRounding, rounded_scale, scale_value
-from gradwire.codecs.dynamiq.values import ValueKind, values_of
+from gradwire.codecs.dynamiq.format import chunk_size, used_bytes
+from gradwire.codecs.dynamiq.rounding import Dither
+from gradwire.codecs.dynamiq.scales import rounded_scale, scale_value
+from gradwire.codecs.dynamiq.values import values_of
 from gradwire.codecs.interface import Layout, Round, align
+from gradwire.codecs.options.dynamiq import (
+    Format,
+    Rounding,
+    ScaleKind,
+    ScaleRounding,
+    ValueKind,
+    budget_limits,
+)
 
 CPU = torch.device("cpu")
 KEY = stream_key(seed=3, step=1, uid=9)

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from gradwire.codecs.edgc.plan import Control, Plan
-from gradwire.codecs.edgc.rank_control import Alignment, RankControl, Reference, Window
+from gradwire.codecs.edgc.rank_control import RankControl, Window
+from gradwire.codecs.options.low_rank import Alignment, Reference
 
 SHAPE = (256, 1024)
 

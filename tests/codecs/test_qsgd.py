@@ -22,7 +22,8 @@ from slice_rounds import (
 )
 
 from gradwire.codecs.arithmetic.random import CoordinateBits
-from gradwire.codecs.qsgd import QSGD, LevelCoder, Norm, group_norms
+from gradwire.codecs.options.quantized import Norm
+from gradwire.codecs.qsgd import QSGD, LevelCoder, group_norms
 
 F32 = np.float32
 

@@ -28,7 +28,8 @@ from gradwire.codecs import qsgd
 from gradwire.codecs.arithmetic.bitpack import packed_bytes
 from gradwire.codecs.arithmetic.random import CoordinateBits, Key, shared_bits, stream_key
 from gradwire.codecs.interface import Layout
-from gradwire.codecs.qsgd import QSGD, Norm, PairCoder, lost_share, pair_costs
+from gradwire.codecs.options.quantized import Norm
+from gradwire.codecs.qsgd import QSGD, PairCoder, lost_share, pair_costs
 from gradwire.codecs.registry import make_codec
 
 F32 = np.float32

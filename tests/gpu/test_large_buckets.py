@@ -11,9 +11,10 @@ from torch import Tensor
 
 from gradwire.codecs.dynamiq.allocation import paper_increments
 from gradwire.codecs.dynamiq.arrangement import Chunks, arrange
-from gradwire.codecs.dynamiq.format import ChunkSize, Format
+from gradwire.codecs.dynamiq.format import ChunkSize
 from gradwire.codecs.native.choice import available_kernels, using_kernels
 from gradwire.codecs.native.loading import library
+from gradwire.codecs.options.dynamiq import Format
 from gradwire.harness.comm.collective.metadata import MetadataHops
 from gradwire.harness.studies.bench.operation import Case, all_operations, chosen_operations
 

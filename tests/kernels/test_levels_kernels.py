@@ -11,9 +11,9 @@ from inputs import KINDS, WRONG_KEY, assert_same, gradient, key_in_memory, misal
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import CoordinateBits
-from gradwire.codecs.groups import GROUP_SIZES
 from gradwire.codecs.native.choice import using_kernels
-from gradwire.codecs.qsgd import LevelCoder, Norm
+from gradwire.codecs.options.quantized import GROUP_SIZES, Norm
+from gradwire.codecs.qsgd import LevelCoder
 
 RANDOM = CoordinateBits((123456789, 4012345678), 3)
 

@@ -14,8 +14,9 @@ from gradwire.codecs.arithmetic.bitpack import packed
 from gradwire.codecs.mxfp import definition
 from gradwire.codecs.mxfp.definition import block_maxima, num_blocks, write_maxima
 from gradwire.codecs.mxfp.formats import BY_WIDTH
-from gradwire.codecs.mxfp.scales import ScaleRule, SharedScales
+from gradwire.codecs.mxfp.scales import SharedScales
 from gradwire.codecs.native.choice import using_kernels
+from gradwire.codecs.options.quantized import ScaleRule
 
 WIDTHS = sorted(BY_WIDTH)
 RULES: tuple[ScaleRule, ...] = get_args(ScaleRule)

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from gradwire.codecs.dynamiq.allocation import WidthIncrements, measured_increments, paper_increments
 from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, native_plan
-from gradwire.codecs.dynamiq.format import ChunkSize, Format
+from gradwire.codecs.dynamiq.format import ChunkSize
 from gradwire.codecs.dynamiq.native import NativePlan
 from gradwire.codecs.native.call import KernelError
 from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.options.dynamiq import Format
 
 CPU_DEVICE = torch.device("cpu")
 INCREMENTS = [

@@ -8,9 +8,9 @@ from implementations import IMPLEMENTATIONS, defined, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
-from gradwire.codecs.groups import GROUP_SIZES
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.onebit import SignCoder
+from gradwire.codecs.options.quantized import GROUP_SIZES
 
 every_implementation = pytest.mark.parametrize("name", IMPLEMENTATIONS)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradwire.codecs.interface import Codec, Layout
-from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.codecs.registry import codec_names, make_codec
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.parallel.settings import ShardedConfig
 
@@ -37,4 +37,4 @@ def refusal(config: ShardedConfig, codec: Codec, topology: str, workers: int, bu
 
 def codecs_with_scatter() -> list[str]:
     """The codecs that can leave each rank with its shard of the mean."""
-    return [name for name in codec_classes() if make_codec(name).scatters]
+    return [name for name in codec_names() if make_codec(name).scatters]

@@ -3,15 +3,17 @@ of weights. Each part has times and bytes of its own, and begins when all ranks 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, Kept, Round
+from gradwire.codecs.interface import Codec, Kept, Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import RankProgram, RankStep, World
@@ -20,7 +22,7 @@ from gradwire.harness.parallel.sharded.buckets import FlatBucket
 from gradwire.harness.parallel.sharded.weights import gathering, weight_messages
 from gradwire.harness.parallel.synchronize import scattering, synchronize_buckets
 from gradwire.harness.runtime.seeding import derive_seed
-from gradwire.harness.studies.allreduce.settings import AllReduceTask, layout, sharded
+from gradwire.harness.studies.allreduce.settings import AllReduceConfig, AllReduceTask, sharded
 
 BLOCK = 256
 """Neighbouring coordinates share a scale. Scales are drawn log-normally, because those of gradients
@@ -31,6 +33,16 @@ GRADIENTS, WEIGHTS = "gradients", "weights"
 UPDATE = 1e-3
 """The main weights of a round are those of the one before less this share of the mean gradient, so that there
 are differences to send."""
+
+
+def layout(config: AllReduceConfig, device: str = "cpu") -> Layout:
+    """The bucket: the matrices one after another, or one vector."""
+    if not config.matrices:
+        return Layout.flat(config.coordinates, device=device)
+    shapes = tuple(tuple(shape) for shape in config.matrices)
+    ends = tuple(accumulate(map(math.prod, shapes)))
+    names = tuple(f"matrix{number}" for number in range(len(shapes)))
+    return Layout(names, shapes, (0, *ends[:-1]), ends[-1], device=torch.device(device))
 
 
 class Part(Protocol):

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate
 from typing import Any
 
-import torch
-
 from gradwire.codecs.fields import LIST
-from gradwire.codecs.interface import Layout
 from gradwire.harness.parallel.settings import ParallelConfig, ShardedConfig
 from gradwire.harness.runtime.fields import at_least, list_of
 from gradwire.harness.tracking.settings import TrackingConfig
@@ -96,13 +92,3 @@ def with_coordinates(config: AllReduceConfig) -> AllReduceConfig:
             f"allreduce.coordinates={config.coordinates} contradicts {said}, which are {numel}; leave it out"
         )
     return replace(config, coordinates=numel)
-
-
-def layout(config: AllReduceConfig, device: str = "cpu") -> Layout:
-    """The bucket: the matrices one after another, or one vector."""
-    if not config.matrices:
-        return Layout.flat(config.coordinates, device=device)
-    shapes = tuple(tuple(shape) for shape in config.matrices)
-    ends = tuple(accumulate(map(math.prod, shapes)))
-    names = tuple(f"matrix{number}" for number in range(len(shapes)))
-    return Layout(names, shapes, (0, *ends[:-1]), ends[-1], device=torch.device(device))

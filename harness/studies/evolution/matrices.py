@@ -13,7 +13,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from gradwire.harness.record.gradients import SavedGradients, check_finite, read_gradients, step_files
+from gradwire.harness.record.gradients import SavedGradients, check_finite, read_gradients
+from gradwire.harness.record.saved_steps import step_files
 
 MOST_LAYERS = 4
 """Layers that plots show: EDGC's Figure 3 has four."""

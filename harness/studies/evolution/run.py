@@ -10,9 +10,9 @@ from typing import Any
 
 from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.record.directory import is_done
-from gradwire.harness.record.entropies import FILE as ENTROPIES
 from gradwire.harness.record.entropies import RecordedEntropies, read_entropies
-from gradwire.harness.record.gradients import FOLDER, SavedGradients, read_gradients, step_files
+from gradwire.harness.record.gradients import SavedGradients, read_gradients
+from gradwire.harness.record.saved_steps import ENTROPIES, GRADIENTS, step_files
 from gradwire.harness.record.seal import check_sealed
 from gradwire.harness.record.writer import CONFIG
 from gradwire.harness.report.figures import Plot
@@ -117,8 +117,8 @@ def _heading(folder: str | Path, evolution: Evolution | None, found: Sampling | 
     place = Path(folder).expanduser().resolve()
     steps = [] if evolution is None else [f"{len(evolution.steps)} saved steps"]
     steps += [] if found is None else [f"entropies of {len(found.steps):,} steps"]
-    run = place.parent if place.name == FOLDER else place
+    run = place.parent if place.name == GRADIENTS else place
     if (run / CONFIG).is_file() and not is_done(run):
         steps.append("of an unfinished run")
-    name = place.parent.name if place.name == FOLDER else place.name
+    name = place.parent.name if place.name == GRADIENTS else place.name
     return " · ".join([name, *steps, f"{numel:,} coordinates"])

@@ -23,7 +23,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.format import SUPER_GROUP
+from gradwire.codecs.options.dynamiq import SUPER_GROUP
 from gradwire.harness.studies.distribution import bucket_energies, group_counts, group_energies
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.format import SUPER_GROUP
+from gradwire.codecs.options.dynamiq import SUPER_GROUP
 from gradwire.harness.studies.distribution import TILE, bucket_energies
 
 

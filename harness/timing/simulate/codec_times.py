@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gradwire.codecs.costs import NOTHING, Cost, Costs
 from gradwire.codecs.interface import Codec
-from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.codecs.registry import codec_names, make_codec
 from gradwire.codecs.wording import shortened, spelled
 from gradwire.codecs.wrappers.decisions import Decisions
 from gradwire.codecs.wrappers.wrapper import Wrapper
@@ -143,7 +143,7 @@ def costs_of(codec: Codec, workers: int) -> Costs:
         raise ValueError(f"{option} has no benchmarked operations; leave it out, {instead}")
     costs = codec.costs(workers)
     if costs is None:
-        known = [name for name in codec_classes() if make_codec(name).costs(workers) is not None]
+        known = [name for name in codec_names() if make_codec(name).costs(workers) is not None]
         raise ValueError(
             f"codec={codec.name} has no benchmarked operations; choose one of {', '.join(known)}, {instead}"
         )

@@ -20,7 +20,8 @@ from gradwire.harness.record.directory import DirectoryLock
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.settings import TaskConfig
 from gradwire.harness.tasks import sync
-from gradwire.harness.tracking import follow, messages, tracked
+from gradwire.harness.tracking import follow, messages
+from gradwire.harness.tracking.follow import tracked
 from gradwire.harness.tracking.settings import UntrackedConfig, WandbConfig
 from gradwire.harness.tracking.tables import MOST_ROWS, curve, tables
 from gradwire.harness.tracking.view import Tail, _show, number

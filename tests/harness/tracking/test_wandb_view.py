@@ -21,7 +21,8 @@ from gradwire.harness.launch.launch import run_here
 from gradwire.harness.record.row_file import read_rows
 from gradwire.harness.record.settings import TaskConfig
 from gradwire.harness.tasks import sync
-from gradwire.harness.tracking import follow, messages, tracked
+from gradwire.harness.tracking import follow, messages
+from gradwire.harness.tracking.follow import tracked
 from gradwire.harness.tracking.settings import UntrackedConfig, WandbConfig
 from gradwire.harness.trainer.settings import RunConfig
 

@@ -21,22 +21,14 @@ from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, native_plan
 from gradwire.codecs.dynamiq.codebooks import chosen_values
 from gradwire.codecs.dynamiq.codec import DynamiQ
 from gradwire.codecs.dynamiq.definition import Coder
-from gradwire.codecs.dynamiq.format import (
-    SUPER_GROUP,
-    Format,
-    chunk_size,
-    num_super_groups,
-    numbers_of,
-    used_bytes,
-)
+from gradwire.codecs.dynamiq.format import chunk_size, num_super_groups, numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import Hop, make_hop
 from gradwire.codecs.dynamiq.rounding import Dither
-from gradwire.codecs.dynamiq.scales import ScaleRounding
 from gradwire.codecs.dynamiq.statistics import write_statistics
-from gradwire.codecs.dynamiq.values import ValueKind
 from gradwire.codecs.dynamiq.variants import DynamiQPlus
 from gradwire.codecs.interface import align
 from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.options.dynamiq import SUPER_GROUP, Format, ScaleRounding, ValueKind
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 WORKERS, KEY = 8, (0x1234_5678, 0x9ABC_DEF0)

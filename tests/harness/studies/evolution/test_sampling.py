@@ -12,7 +12,8 @@ from torch import Tensor
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_task
-from gradwire.harness.record.entropies import FILE, MatrixName, RecordedEntropies, header
+from gradwire.harness.record.entropies import MatrixName, RecordedEntropies, header
+from gradwire.harness.record.saved_steps import ENTROPIES
 from gradwire.harness.report.figures import render
 from gradwire.harness.report.frame import SAMPLED
 from gradwire.harness.report.style import PRINT
@@ -99,7 +100,7 @@ def write(folder: Path, found: RecordedEntropies) -> None:
         {"step": step, "nats": [["-inf" if math.isinf(value) else value for value in row] for row in nats]}
         for step, nats in zip(found.steps, found.nats.tolist(), strict=True)
     ]
-    (folder / FILE).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / ENTROPIES).write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def test_the_task_answers_from_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

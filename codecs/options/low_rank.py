@@ -1,0 +1,123 @@
+"""The options of the codecs that send matrices of low rank: PowerSGD, Optimus-CC, EDGC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from gradwire.codecs.fields import above, at_least, between, one_of
+
+Orthogonalization = Literal["auto", "gram_schmidt", "qr"]
+Backward = Literal["but_epilogue", "all", "epilogue", "none"]
+
+ESTIMATORS = ("bits", "hist", "gaussian")
+Alignment = Literal["aligned", "shared", "own"]
+Reference = Literal["activation", "first"]
+
+LARGEST_STRIDE = 1 << 16
+"""Of at most so many consecutive coordinates one is sampled."""
+
+
+@dataclass
+class PowerSGDOptions:
+    """What `PowerSGD` can be told."""
+
+    name: str = "powersgd"
+
+    rank: int = between(1, 65_536, 4, hint="1 to 4 is usual, up to 128 in large language models")
+    """Columns of the factors P and Q; `set_ranks` sets it for single parameters."""
+
+    min_compression_rate: float = between(0, 1e6, 1.0, hint="1 compresses whatever gets smaller")
+    """A matrix is compressed if rank · (rows + columns) · this < rows · columns; 0 compresses all."""
+
+    start_step: int = between(0, 2**31, 0, hint="0 compresses from the first step on")
+    """Steps before this one go uncompressed."""
+
+    feedback: bool = True
+    """Error feedback: what the result lacks of a worker's gradient is added to its next one.
+
+    The result is the same on all workers, so a worker's error includes all that its gradients differ from the
+    mean, and grows with it. Both factors are means: what counts is the mean error, which stays bounded."""
+
+    warm_start: bool = True
+    """Begin with the Q of the round before; otherwise with a random one in every round."""
+
+    orthogonalization: str = one_of(*get_args(Orthogonalization), default="auto")
+    """How factors are made orthonormal: `gram_schmidt`, `qr`, or torch's choice of them by rank (`auto`)."""
+
+
+@dataclass
+class OptimusCCOptions(PowerSGDOptions):
+    """What `OptimusCC` can be told."""
+
+    name: str = "optimus_cc"
+
+    stages: int | None = at_least(1, None, 1024, hint="null: three quarters of them, rounded down")
+    """How many of the first stages compress their gradients; null: three quarters of them, rounded down, at
+    least one."""
+
+    backward: str = one_of(*get_args(Backward))
+    """Which gradients of hidden states are compressed: `but_epilogue` all but those that the stage before
+    awaits once its forward passes are done, `epilogue` those alone, `all`, or `none`. Idle without a
+    pipeline."""
+
+    backward_rank: int = between(1, 65_536, 4, hint="the authors take 16 for hidden sizes of 1920 and 3072")
+    """Columns of the factors of a gradient of hidden states. Idle with `backward=none`."""
+
+    lazy_errors: bool = True
+    """Lazy error propagation: what a gradient of hidden states lacks is added to the next micro-batch's. Idle
+    with `backward=none`."""
+
+
+@dataclass
+class EDGCOptions:
+    """What `EDGC` can be told."""
+
+    name: str = "edgc"
+
+    alpha: float = between(1e-6, 1, 0.1, hint="0.1 is the paper's")
+    """ISR: the share of the steps in which entropies are sampled."""
+
+    beta: float = between(1 / LARGEST_STRIDE, 1, 0.25, hint="0.25 is the paper's")
+    """GSR: the share of a gradient's coordinates that are sampled."""
+
+    estimator: str = one_of(*ESTIMATORS)
+    """How an entropy is estimated: bins of float32 `bits`, a `hist` of 256 bins by σ, or `gaussian` of σ."""
+
+    window: int = at_least(1, 1000, 2**31)
+    """Steps between two changes of ranks."""
+
+    step_limit: int = at_least(1, 8, 65_536)
+    """By how much a rank changes at most; the paper's own value is lost."""
+
+    max_rank: int | None = between(1, 65_536, None)
+    """The largest rank; null: the largest one that saves time, as probes say."""
+
+    min_rank: int | None = between(1, 65_536, None)
+    """The smallest rank; null: a quarter of the largest."""
+
+    warm_up_share: float = between(0, 1, 0.1, hint="0.1 is the paper's")
+    """The share of `steps` that goes uncompressed at least."""
+
+    steps: int | None = between(1, 2**31, None)
+    """Steps of the whole run, set automatically in training; null: `warm_up_share` has no effect."""
+
+    reference: str = one_of(*get_args(Reference))
+    """Whose error is kept: that of the largest rank as compression begins (`activation`), or in the `first`
+    window."""
+
+    alignment: str = one_of(*get_args(Alignment))
+    """How the stages of a pipeline differ: all have the first one's rank and those after it as many more as
+    they have time for (`aligned`), all the same (`shared`), or each its `own`."""
+
+    stage_offset: float | None = between(0, 65_536, None)
+    """By how much the rank of a stage exceeds that of the one before it with `aligned`; null: as measured."""
+
+    stages: int = at_least(1, 1, 1024)
+    """Stages of the pipeline, set automatically in training."""
+
+    min_compression_rate: float = above(0, 1.0, 1e6, hint="1 compresses whatever gets smaller")
+    """A matrix is compressed if rank · (rows + columns) · this < rows · columns."""
+
+    orthogonalization: str = one_of(*get_args(Orthogonalization), default="auto")
+    """How factors are made orthonormal: `gram_schmidt`, `qr`, or torch's choice of them by rank (`auto`)."""
