@@ -3,7 +3,7 @@
 The library's public interface. `attach` gives a DistributedDataParallel model a codec in one line; a codec of
 your own implements the types. Everything else is in `gradwire.codecs` and `gradwire.harness`.
 
-What is named here is imported when it is used, so that the command `gradwire` refuses and helps without PyTorch.
+What is named here is imported when it is used: the command `gradwire` helps and refuses without PyTorch.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -12,7 +11,7 @@ from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.comm.topology.placement import placed
 from gradwire.harness.config.network_checks import check_network, check_size, resolve_nodes, workers_of
 from gradwire.harness.network.settings import NetworkConfig
-from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error, shortened
+from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
 from gradwire.harness.runtime.program import program
 from gradwire.harness.trainer.settings import RunConfig
 
@@ -54,25 +53,6 @@ def resolve_device(cluster: ClusterConfig) -> ClusterConfig:
         cluster = replace(cluster, device="cuda" if gpus else "cpu")
     _check_gpus(cluster, gpus)
     return cluster
-
-
-def check_launched_ranks(environment: Mapping[str, str] = os.environ) -> None:
-    """Raise ConfigError where the variables that a launcher gives its ranks hold anything but numbers."""
-    if "RANK" not in environment:
-        return
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
-        value = environment.get(name, "0")
-        if not (value.isascii() and value.isdigit()):
-            raise ConfigError(
-                f"{name}={shortened(value)} in the environment: torchrun sets a whole number there; unset "
-                f"{name} if no launcher started this process"
-            )
-
-
-def started_as_rank(command: str) -> str:
-    """The message for a user who starts ranks of a task that runs in one process, or who has a launcher's
-    RANK left over."""
-    return f"RANK={os.environ['RANK']} is set, as by torchrun or srun; without them use env -u RANK {command}"
 
 
 def _check_gpus(cluster: ClusterConfig, gpus: int) -> None:

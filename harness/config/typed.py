@@ -10,7 +10,7 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from gradwire.codecs.registry import make_codec
+from gradwire.codecs.registry import check_codec, make_codec
 from gradwire.harness.comm.topology.registry import topology
 from gradwire.harness.config.explain import broken_reference, plain
 from gradwire.harness.config.root_keys import check_root
@@ -35,10 +35,19 @@ def task_of(config: DictConfig) -> Task:
 
 
 def typed(config: DictConfig) -> Configuration:
+    """`settings_of`, whose codec can be made: that may take PyTorch. Raises ConfigError."""
+    found = settings_of(config)
+    codec = getattr(found, "codec", None)
+    if codec is not None:
+        refused_as_config_error(make_codec, **codec)
+    return found
+
+
+def settings_of(config: DictConfig) -> Configuration:
     """The settings that the task of a composed configuration reads, interpolations replaced.
 
-    Every value has passed its own field's rule, and codec and topology can be made. What depends on several
-    groups is not looked at. Raises ConfigError in one line: field, value, what is allowed, the fix.
+    Every value has passed its own field's rule. What depends on several fields or groups is not looked at.
+    Raises ConfigError in one line: field, value, what is allowed, the fix. Imports no PyTorch.
     """
     schema = task_of(config).config
     names = [each.name for each in dataclasses.fields(schema)]
@@ -56,7 +65,7 @@ def typed(config: DictConfig) -> Configuration:
             "keeps no checkpoints; leave it out"
         )
     if "codec" in resolved:
-        refused_as_config_error(make_codec, **_plain(resolved.codec))
+        refused_as_config_error(check_codec, **_plain(resolved.codec))
     hints = typing.get_type_hints(schema)
     return schema(**{name: _value(resolved[name], hints[name]) for name in names})
 

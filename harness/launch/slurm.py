@@ -1,7 +1,7 @@
-"""Translates SLURM's variables into torchrun's for tasks that srun has started as ranks.
+"""What a launcher says in the environment of the ranks that it starts: torchrun, or srun.
 
-This is called once, before anything asks for its rank. From then on a task of srun is treated as a process of
-torchrun.
+SLURM's variables are translated into torchrun's, once, before anything asks for its rank. From then on a task
+of srun is treated as a process of torchrun.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping, MutableMapping
 
-from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.runtime.errors import ConfigError, shortened
 from gradwire.harness.runtime.program import torchrun_target
 
 SPECIAL_STEPS = 0xFFFFFFF0
@@ -31,6 +31,25 @@ def adopt_slurm_ranks(environment: MutableMapping[str, str] = os.environ) -> Non
     """
     if "RANK" not in environment and tasks_of(environment) > 1:
         environment.update(ranks(environment))
+
+
+def check_launched_ranks(environment: Mapping[str, str] = os.environ) -> None:
+    """Raise ConfigError where the variables that a launcher gives its ranks hold anything but numbers."""
+    if "RANK" not in environment:
+        return
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        value = environment.get(name, "0")
+        if not (value.isascii() and value.isdigit()):
+            raise ConfigError(
+                f"{name}={shortened(value)} in the environment: torchrun sets a whole number there; unset "
+                f"{name} if no launcher started this process"
+            )
+
+
+def started_as_rank(command: str) -> str:
+    """The message for a user who starts ranks of a task that runs in one process, or who has a launcher's
+    RANK left over."""
+    return f"RANK={os.environ['RANK']} is set, as by torchrun or srun; without them use env -u RANK {command}"
 
 
 def tasks_of(environment: Mapping[str, str]) -> int:

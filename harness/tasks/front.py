@@ -1,4 +1,7 @@
-"""What `run.py` does before Hydra: refuses in one line what cannot run, and keeps ranks quiet."""
+"""What `run.py` does before Hydra: refuses in one line what cannot run, and keeps ranks quiet.
+
+Help, and the refusal of a mistyped key, choice or value, import no PyTorch: they take one second, not five.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,14 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from gradwire.harness.config.cluster import check_launched_ranks, started_as_rank
 from gradwire.harness.config.compose import VERSION_BASE, compose, composed_hydra, meant, prepare
 from gradwire.harness.config.explain import check_launcher, plain
 from gradwire.harness.config.flags import for_hydra, read_flags, version_text
@@ -25,18 +26,23 @@ from gradwire.harness.config.manual import manual_page, task_page
 from gradwire.harness.config.overrides import choices_of, keep_for_sweep, parse, said
 from gradwire.harness.config.own_files import use_folder
 from gradwire.harness.config.own_form import FLAG
+from gradwire.harness.config.rules import GIVEN, check
 from gradwire.harness.config.tasks import TASKS
-from gradwire.harness.config.typed import task_of
-from gradwire.harness.config.validate import check_read, validate_any
-from gradwire.harness.launch.slurm import adopt_slurm_ranks
+from gradwire.harness.config.typed import settings_of, task_of
+from gradwire.harness.launch.slurm import adopt_slurm_ranks, check_launched_ranks, started_as_rank
+from gradwire.harness.models.settings import check as check_model
 from gradwire.harness.record.directory import make_directory
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.conf import CONFIG_NAME, conf_directory
 from gradwire.harness.runtime.errors import ConfigError, refuse, refused_as_config_error, shortened
 from gradwire.harness.runtime.output import all_was_said, guard_output
 from gradwire.harness.runtime.program import program
+from gradwire.harness.trainer.settings import RunConfig
 
 PLAN = "task=plan"
+
+MAIN = "gradwire.harness.tasks.main"
+"""What is run: imported when nothing has been refused, as it imports PyTorch."""
 
 
 def start() -> None:
@@ -64,12 +70,13 @@ def start() -> None:
         return
     if int(os.environ.get("RANK", "0")) > 0:
         sys.argv.append("hydra.run.dir=.")  # only rank 0 makes the run directory
-    from gradwire.harness.tasks.main import run_task
 
-    @wraps(run_task)  # Hydra names the job after it
     def run(config: Any) -> int:
+        from gradwire.harness.tasks.main import run_task
+
         return run_task(config, checked)
 
+    run.__module__ = MAIN  # Hydra names the job after it
     hydra.main(version_base=VERSION_BASE, config_path=str(conf_directory()), config_name=CONFIG_NAME)(run)()
 
 
@@ -152,6 +159,9 @@ def check_command_line(arguments: Sequence[str]) -> Configuration | None:
     if flags.cfg or flags.info:
         return None
     _check_not_of_sweep(overrides)
+    _check_alone(config)
+    from gradwire.harness.config.validate import check_read, validate_any
+
     if not task_of(config).trains:
         if "RANK" in os.environ:
             command = f"{program()} {shlex.join(arguments)}"
@@ -164,6 +174,14 @@ def check_command_line(arguments: Sequence[str]) -> Configuration | None:
     if asked != "." and rank_0:  # Hydra makes it next, and would show a traceback
         refused_as_config_error(make_directory, Path(asked))
     return checked
+
+
+def _check_alone(config: DictConfig) -> None:
+    """Refuses what can be without PyTorch, whose import takes seconds; `validate_any` looks at all again."""
+    found = settings_of(config)
+    if isinstance(found, RunConfig):
+        refused_as_config_error(check_model, found.model)
+        check(GIVEN, found)
 
 
 def _runs_sweep(flags: argparse.Namespace) -> bool:
