@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.data.settings import FITS
 from gradwire.harness.network.configured import network_text
+from gradwire.harness.record.busy import busy_run
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.timing.measure.metrics import METRICS, PARTS, in_words
@@ -88,6 +89,9 @@ def show_run(finished: Run) -> None:
         times = len(summary.earlier_ends)
         print(f"interrupted {times} time{'s' * (times > 1)} on the way: run.json says why")
     _note_on_loopback(finished)
+    busy = busy_run(finished)
+    if busy:
+        print(f"note: {busy[0].lower()}{busy[1:]}")
     print(f"run: {finished.folder}")
 
 

@@ -18,7 +18,6 @@ from gradwire.harness.timing.measure.step_figures import row_of, utilization, wi
 from gradwire.harness.timing.trace.step import BESIDE
 from gradwire.harness.trainer.steplog import LEVELS
 
-
 OBSERVED = keys(lambda metric: metric.observed and metric.mean)
 """What is observed step by step."""
 

@@ -151,7 +151,7 @@ class CommunicationThread:
             end = self._recorder.timestamp()
             if task.recorded:
                 self._recorder.add("codec", start, end)
-                self._recorder.worked("codec", start, end, cpu_start)
+                self._recorder.worked("codec", cpu_start)
             if task.log is not None and more:
                 task.log.suspend(end)
             return more

@@ -131,7 +131,7 @@ class ProcessComputing:
         if self._since is not None:
             now = self._recorder.timestamp()
             self._recorder.add("compute", self._since, now)
-            self._recorder.worked("compute", self._since, now, self._cpu_since)
+            self._recorder.worked("compute", self._cpu_since)
             self._lane.computed(self.label, self._since, now)
             self._since, self._cpu_since = now, self._recorder.cpu_time()
 

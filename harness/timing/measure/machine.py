@@ -1,4 +1,4 @@
-"""What the machine did while a step went on: of this process, and, on one rank of each machine, of all others.
+"""What a process, and as told by one rank its whole machine, did while a step went on.
 
 These are observations, which say how far times can be trusted; no result depends on them. What a system does
 not tell is left out.
@@ -107,12 +107,7 @@ class StepWatch:
     def end(self) -> dict[str, float]:
         """What is known of the step, by the keys of METRICS."""
         after = self._own()
-        more = {key: value - self._before.get(key, 0.0) for key, value in after.items()}
-        found = {
-            key: round(more[key], 6) for key in ("compute_cpu_s", "worker_cpu_s", "switches") if key in more
-        }
-        if more.get("codec_wall_s"):
-            found["codec_cpu_share"] = round(min(1.0, more["codec_cpu_s"] / more["codec_wall_s"]), 4)
+        found = {key: value - self._before.get(key, 0.0) for key, value in after.items()}
         return found | (self._machine.end() if self._machine is not None else {})
 
     def close(self) -> None:
@@ -123,11 +118,8 @@ class StepWatch:
     def _own(self) -> dict[str, float]:
         """This process's counters."""
         found = dict[str, float]()
-        work = self._recorder.work
-        if "compute" in work:
-            found["compute_cpu_s"] = work["compute"][0]
-        if "codec" in work:
-            found["codec_cpu_s"], found["codec_wall_s"] = work["codec"]
+        for kind, cpu_s in self._recorder.cpu_s.items():
+            found[f"{kind}_cpu_s"] = cpu_s
         if resource is not None:
             usage = resource.getrusage(resource.RUSAGE_SELF)
             found["worker_cpu_s"] = usage.ru_utime + usage.ru_stime

@@ -1,7 +1,8 @@
 """One table of metrics, and what follows from it.
 
-A new metric is one entry of `TRAINING`, `TIMES`, `MACHINE`, `BYTES` or `STUDIES` and the code that computes it:
-`rank_figures` where it follows from a rank's spans, `StepWatch` where a process or machine is observed, `trainer/steplog.py` or `trainer/summarize.py` elsewhere.
+A new metric is one entry of `TRAINING`, `TIMES`, `MACHINE`, `BYTES` or `STUDIES` and the code that computes
+it: `rank_figures` where it follows from a rank's spans, `StepWatch` where a process or its machine is
+observed, `trainer/steplog.py` or `trainer/summarize.py` elsewhere.
 Rows, summaries, comparisons, plots, wandb and the table in docs/measurement.md read the entry.
 """
 
@@ -51,7 +52,7 @@ def of_ranks(ranks: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
     """A step of all ranks from each one's figures, by `Metric.ranks`, in the order of rank 0's.
 
     Of several slowest ranks the one that waits least counts. What a rank's spans do not tell is NaN, and
-    None in the result. Observations are left out of it where no rank has them; else those ranks count that do.
+    None in the result. Of observations the ranks count that have them; without any, the result has no key.
     """
     slowest = max(ranks, key=lambda own: (own["step_time_s"], -own["wait_s"]))
     row = dict[str, float | None]()

@@ -32,7 +32,7 @@ class Recorder:
     nothing: a run with it shows what recording costs.
 
     `cpu_time` and `worked` keep the CPU time of the thread that computes, and of those that do codec work,
-    beside the wall time of the same stretches; on a GPU, where the host's time says nothing of the work, none.
+    beside the wall time of the same stretches; none on a GPU, whose work the host's time says nothing of.
     """
 
     def __init__(self, stopwatch: Stopwatch | None = None, enabled: bool = True) -> None:
@@ -41,7 +41,7 @@ class Recorder:
         self._spans: list[Span] = []
         self._drained = 0
         self._counts_cpu = enabled and isinstance(self._stopwatch, WallStopwatch)
-        self._worked: dict[Kind, tuple[float, float]] = {}
+        self._cpu_s: dict[Kind, float] = {}
 
     @property
     def total(self) -> int:
@@ -65,17 +65,16 @@ class Recorder:
         """The CPU seconds of the calling thread, to be given to `worked` by the same thread."""
         return time.thread_time() if self._counts_cpu else 0.0
 
-    def worked(self, kind: Kind, start: float, end: float, since: float) -> None:
-        """Counts a stretch of work from `start` to `end`, wall seconds, which the calling thread began at
-        `since` of its CPU time. Threads take turns for the stretches of a kind."""
+    def worked(self, kind: Kind, since: float) -> None:
+        """Counts a stretch of work that ends now and that the calling thread began at `since` of its CPU
+        time. Threads take turns for the stretches of a kind."""
         if self._counts_cpu:
-            cpu_s, wall_s = self._worked.get(kind, (0.0, 0.0))
-            self._worked[kind] = cpu_s + time.thread_time() - since, wall_s + end - start
+            self._cpu_s[kind] = self._cpu_s.get(kind, 0.0) + time.thread_time() - since
 
     @property
-    def work(self) -> Mapping[Kind, tuple[float, float]]:
-        """CPU and wall seconds of all stretches so far, by kind; empty where none are counted."""
-        return dict(self._worked)
+    def cpu_s(self) -> Mapping[Kind, float]:
+        """The CPU seconds of all stretches so far, by kind; empty where none are counted."""
+        return dict(self._cpu_s)
 
     def restart(self) -> None:
         """Forgets earlier timestamps; called now and then, when all of them have been resolved."""

@@ -163,17 +163,17 @@ MACHINE = (
         shown=MILLISECONDS,
     ),
     _observed(
-        *("compute_cpu_share", "of its time computing on a CPU", "", "CPU time of compute over its time"),
+        *("compute_cpu_share", "compute, on a CPU", "", "CPU time of compute over its time"),
         places=SUMMARY,
         mean=False,
         better="higher",
         shown=PERCENT,
     ),
     _observed(
-        *("codec_cpu_share", "codec work on a CPU", "", "CPU time of codec work over its time; on CPUs"),
+        *("codec_cpu_s", "codec work, CPU time", "s", "of the threads that do it; on CPUs"),
         ranks="mean",
-        better="higher",
-        shown=PERCENT,
+        better="lower",
+        shown=MILLISECONDS,
     ),
     _observed(
         *("worker_cpu_s", "CPU time of all workers", "s", "of all their threads"),
@@ -201,6 +201,17 @@ MACHINE = (
         ranks="max",
         better="lower",
         shown=PERCENT,
+    ),
+    Metric(
+        *(
+            "common_step_s",
+            "step, common computation",
+            "s",
+            "with the computation that a comparison shares",
+        ),
+        better="lower",
+        timed=True,
+        shown=MILLISECONDS,
     ),
     _observed(
         *("cpu_steal", "CPUs stolen", "", "by the hypervisor, of the machine's"),
