@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.files.finite_json import restored
+from gradwire.harness.trainer.summarize import OBSERVED
 
 CLOCKS = frozenset(
     {
@@ -21,6 +22,7 @@ CLOCKS = frozenset(
         "overlap_s",
         "wait_s",
         "osf",
+        *OBSERVED,
     }
 )
 """What they may differ in."""

@@ -18,6 +18,12 @@ from gradwire.harness.timing.measure.metrics import METRICS, PARTS
 REMEDY = "resume=never runs it again"
 """What to do about a damaged record."""
 
+PERCENTILES = {"p10": 0.1, "p90": 0.9}
+"""What stands beside a mean over steps."""
+
+SPREAD = ("step_time_s", "compute_s", "compression_s", "exposed_comm_s")
+"""The times of a step whose percentiles a summary has."""
+
 Clock = Literal["wall", "simulated"]
 """Which clock the times are on: measured, or measured compute and codec times plus a network model's."""
 
@@ -88,8 +94,11 @@ class Summary(Stored):
     """Per step, by the keys of METRICS, which are keys of the file: compute_s, ..., overlap_s, row, osf.
 
     Null without spans; what is about overlap is null for one worker, too. `utilization` is null where links
-    are not limited, not all alike, or change; of what is multicast every copy counts.
+    are not limited, not all alike, or change; of what is multicast every copy counts. What was observed of
+    processes and the machine (`cpu_pressure`, ...) has no key where it is not known.
     """
+    # a time's key -> {"p10", "p90"} over steps, s; without those that are not known, and in old records
+    spread: dict[str, dict[str, float]] = field(default_factory=dict, kw_only=True)
 
     # Bytes, as counted by the transport.
     bytes_sent_per_rank: list[int]  # bytes each rank sent in the whole run, in rank order

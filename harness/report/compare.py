@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.record.runs import Run, load_run
+from gradwire.harness.report.busy_times import CommonSteps, busy_groups, busy_notes, common_steps
 from gradwire.harness.report.configs import check_comparable
 from gradwire.harness.report.frame import table, values_of
 from gradwire.harness.report.group_rows import Row, group_targets, make_row
@@ -44,9 +45,12 @@ def compare(folders: Sequence[str | Path], output: str | Path, axes: Sequence[st
         raise ValueError(f"nothing to compare, no run is done: {'; '.join(left_out) or 'no folder given'}")
     check_comparable(usable, axes)
     groups = group_runs(usable, axes)
-    rows, complaints = _rows(groups)
-    told = complaints + notes(rows, groups)
-    tables = [table for section in sections(rows) for table in tables_of(section)]
+    common = common_steps([run for group in groups for run in group.runs])
+    rows, complaints = _rows(groups, common)
+    busy = busy_groups(groups)
+    told = busy_notes(busy, common) + complaints + notes(rows, groups)
+    how = common.how if busy else None
+    tables = [table for each in sections(rows) for table in tables_of(each, busy=bool(busy), how=how)]
     comparison = Comparison(tables, [*told, *left_out], rows, told, left_out)
     content = {"rows": [expanded(asdict(row)) for row in rows], "notes": told, "left_out": left_out}
     files = comparison.write(Path(output), [_flat(row) for row in rows], content)
@@ -72,7 +76,7 @@ def _load(folders: Sequence[str | Path]) -> tuple[list[Run], list[str]]:
     return runs, left_out
 
 
-def _rows(groups: Sequence[Group]) -> tuple[list[Row], list[str]]:
+def _rows(groups: Sequence[Group], common: CommonSteps) -> tuple[list[Row], list[str]]:
     """A row for each group, and why some have no targets."""
     values = table(value for group in groups for run in group.runs for value in values_of(run))
     rows, complaints = [], []
@@ -83,7 +87,7 @@ def _rows(groups: Sequence[Group]) -> tuple[list[Row], list[str]]:
                 targets = group_targets(baseline)
             except ValueError as error:
                 complaints.append(f"No targets from {baseline.label}: {error}.")
-        rows.append(make_row(group, baseline, targets, values))
+        rows.append(make_row(group, baseline, targets, values, common.seconds))
     return rows, list(dict.fromkeys(complaints))
 
 
@@ -99,6 +103,7 @@ def _flat(row: Row) -> dict[str, object]:
                 line |= _columns(f"{prefix}_steps", target.steps)
                 line |= {f"{prefix}_reached": target.reached, f"{prefix}_stays": target.stays}
                 line[f"{prefix}_p_faster"] = target.p_faster
+                line |= {} if target.common_s is None else _columns(f"{prefix}_common_s", target.common_s)
         elif isinstance(value, Spread):
             line |= _columns(name, value)
         else:
@@ -110,7 +115,7 @@ def expanded(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row's figures as entries of the row itself."""
     flat = dict[str, Any]()
     for key, value in row.items():
-        flat |= value if key == "figures" else {key: value}
+        flat |= value if key in ("figures", "spread") else {key: value}
     return flat
 
 

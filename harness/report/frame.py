@@ -114,6 +114,9 @@ def values_of(run: Run, *, steps: bool = False) -> Iterator[Value]:
 
     for key, found in summary.values().items():
         yield value(key, found)
+    for key, percentiles in summary.spread.items():
+        for case, seconds in percentiles.items():
+            yield value(key, seconds, case)
     losses = [row["loss"] for row in run.steps[-LAST:] if row.get("loss") is not None]
     if losses:
         yield value("train_loss", fmean(losses))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from gradwire.harness.record.summary import Clock
+from gradwire.harness.record.summary import PERCENTILES, SPREAD, Clock
 from gradwire.harness.report.frame import over_runs
 from gradwire.harness.report.groups import Group, same_but_codec
 from gradwire.harness.timing.measure.accuracy import (
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
+NOTHING: Mapping[str, float] = MappingProxyType({})
+
+
 @dataclass(frozen=True)
 class TargetRow:
     """How a group fared with one target."""
@@ -37,6 +41,7 @@ class TargetRow:
     reached: int  # seeds that reached it
     stays: bool | None  # whether none of those fell back later; None when none reached it
     p_faster: float | None  # one-sided paired test against the baseline; None without two shared seeds
+    common_s: Spread | None = None  # s: train_time_s with the computation that a comparison's runs share
 
 
 @dataclass(frozen=True)
@@ -55,21 +60,33 @@ class Row:
     targets: list[TargetRow]
     figures: dict[str, Spread | None]  # by the keys of METRICS, those that comparisons show
     bytes_ratio: float | None  # to the BF16 runs that differ in nothing but the codec
+    spread: dict[str, Spread] = field(default_factory=dict)  # `<metric>.p10` and `.p90` over a run's steps
 
     @property
     def num_seeds(self) -> int:
         return len(self.seeds) + len(self.failed_seeds)
 
 
-def make_row(group: Group, baseline: Group | None, targets: dict[float, float], values: DataFrame) -> Row:
-    """The figures of `group`, from all runs' `values`; `targets` by factor, derived from `baseline`."""
+def make_row(
+    group: Group,
+    baseline: Group | None,
+    targets: dict[float, float],
+    values: DataFrame,
+    common: Mapping[str, float] = NOTHING,
+) -> Row:
+    """The figures of `group`, from all runs' `values`; `targets` by factor, derived from `baseline`.
 
+    `common`: seconds of a step with the computation that the comparison's runs share, by run directory.
+    """
     found = over_runs(values, [str(run.folder) for run in group.runs])
     alike = baseline if baseline is not None and same_but_codec(group, baseline) else None
     reference = over_runs(values, [str(run.folder) for run in alike.runs]) if alike else {}
     # Failed seeds count in the final metric alone, which is not among these.
     compared = keys(lambda metric: metric.section in RUN_SECTIONS and metric.key != "final_metric")
     figures = {key: found.get(key) for key in compared}
+    steps_s = [common[str(run.folder)] for run in group.runs if str(run.folder) in common]
+    figures["common_step_s"] = Spread.of(steps_s) if steps_s else None
+    fared = [target_row(group, baseline, *item, common) for item in targets.items()] if baseline else []
     return Row(
         label=group.label,
         codec=group.codec,
@@ -80,10 +97,22 @@ def make_row(group: Group, baseline: Group | None, targets: dict[float, float], 
         diverged_seeds=[run.seed for run in group.failed if run.diverged],
         baseline=baseline.label if baseline else None,
         final_metric=spread(final_metrics(group), group.mode),
-        targets=[target_row(group, baseline, *item) for item in targets.items()] if baseline else [],
+        targets=fared,
         figures=figures,
         bytes_ratio=_bytes_ratio(found, reference),
+        spread=_spread_of_steps(group),
     )
+
+
+def _spread_of_steps(group: Group) -> dict[str, Spread]:
+    """The percentiles over the steps of a run, those that all runs have."""
+    found = dict[str, Spread]()
+    for key in SPREAD:
+        for end in PERCENTILES:
+            known = [run.done.spread[key][end] for run in group.runs if key in run.done.spread]
+            if known and len(known) == len(group.runs):
+                found[f"{key}.{end}"] = Spread.of(known)
+    return found
 
 
 def spread(values: Sequence[float], mode: Mode = "min") -> Spread:
@@ -103,8 +132,10 @@ def group_targets(baseline: Group) -> dict[float, float]:
     return relative_targets(final_metrics(baseline), baseline.mode)
 
 
-def target_row(group: Group, baseline: Group, factor: float, target: float) -> TargetRow:
-    """One target for one group."""
+def target_row(
+    group: Group, baseline: Group, factor: float, target: float, common: Mapping[str, float] = NOTHING
+) -> TargetRow:
+    """One target for one group; `common` as in `make_row`."""
     times, reference = times_by_seed(group, target, baseline), times_by_seed(baseline, target, baseline)
     got_there = [time for time in times.values() if time.step is not None]
     per_step = [time.train_time_s / time.step for time in got_there if time.step]
@@ -117,7 +148,21 @@ def target_row(group: Group, baseline: Group, factor: float, target: float) -> T
         reached=len(got_there),
         stays=all(time.stays for time in got_there) if got_there else None,
         p_faster=_p_faster(times, reference) if group is not baseline else None,
+        common_s=_common(group, times, common),
     )
+
+
+def _common(
+    group: Group, times: Mapping[int | None, TimeToAccuracy], common: Mapping[str, float]
+) -> Spread | None:
+    """Times to a target, the steps of which take as long as `common` says; None if it does not for a run."""
+    steps_s = {run.seed: common.get(str(run.folder)) for run in group.runs}
+    if not steps_s or None in steps_s.values():
+        return None
+    found = [
+        math.inf if time.step is None else time.step * (steps_s[seed] or 0.0) for seed, time in times.items()
+    ]
+    return spread(found)
 
 
 def times_by_seed(group: Group, target: float, baseline: Group) -> dict[int | None, TimeToAccuracy]:

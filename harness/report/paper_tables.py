@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gradwire.harness.report.busy_times import busy_cells
 from gradwire.harness.report.claims.figures import (
     Figure,
     MissingError,
@@ -34,6 +35,7 @@ class Cell:
     ours: str
     printed: str
     kind: Kind | None = None
+    figure: Figure | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class PaperTable:
     columns: list[str]
     rows: list[tuple[str, list[Cell]]]
     has_printed: bool
+    busy: str = ""  # that the machine was, where times are shown
 
     @property
     def kinds(self) -> list[Kind | None]:
@@ -74,7 +77,16 @@ def fill(layout: Layout, record: SweepRecord | None, reference: Reference) -> Pa
     for name, row in layout.rows.items():
         cells = [_cell(layout, row, column, record, printed) for column in layout.columns.values()]
         rows.append((name, cells))
-    return PaperTable(list(layout.columns), rows, bool(printed))
+    return PaperTable(
+        list(layout.columns), rows, bool(printed), "" if record is None else _busy(record, rows)
+    )
+
+
+def _busy(record: SweepRecord, rows: list[tuple[str, list[Cell]]]) -> str:
+    """What is to be known of the machine where times are shown."""
+    figures = [cell.figure for _, cells in rows for cell in cells if cell.figure is not None]
+    timed = {cell.label: cell for figure in figures if figure.timed for cell in figure.cells}
+    return busy_cells(record, timed.values())
 
 
 def _cell(layout: Layout, row: Line, column: Line, record: SweepRecord | None, printed: list[Row]) -> Cell:
@@ -91,12 +103,12 @@ def _cell(layout: Layout, row: Line, column: Line, record: SweepRecord | None, p
         found = _figure(record, layout, row, column, selection)
         if column.change:
             base = _figure(record, layout, row, column, {**column.ours, **layout.baseline.ours})
-            return Cell(_change(found, base) + marks_of(found, record), theirs, found.kind)
+            return Cell(_change(found, base) + marks_of(found, record), theirs, found.kind, found)
     except (MissingError, UnfinishedError):
         return Cell(NOTHING, theirs)
     is_time = column.tta is not None or row.tta is not None
     text = _written(found, _metric(layout, row, column), is_time, column.times or row.times or 1.0)
-    return Cell(text + marks_of(found, record), theirs, found.kind)
+    return Cell(text + marks_of(found, record), theirs, found.kind, found)
 
 
 def _metric(layout: Layout, row: Line, column: Line) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median_low
 from typing import TYPE_CHECKING
 
+from gradwire.harness.record.busy import BUSY_TITLE
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.report.axis_plots import axis_plots
 from gradwire.harness.report.bandwidth_plot import bandwidth_comparison
 from gradwire.harness.report.bar_rows import AXIS_HEIGHT, Stack, draw_range, draw_stack, group_rows
+from gradwire.harness.report.busy_times import busy_groups
 from gradwire.harness.report.curve_plots import metric_plots, vnmse_curve, vnmse_plot
 from gradwire.harness.report.figures import Plot, write_plots
 from gradwire.harness.report.groups import BASELINE, Group, title
@@ -43,11 +46,18 @@ def group_plots(groups: Sequence[Group]) -> list[Plot]:
         for clock, metric in kinds:
             members = [group for group in alike if (group.clock, group.metric) == (clock, metric)]
             suffix = f"-{metric}-{clock}{own}" if len(kinds) > 1 else own
-            plots += _timed_plots(members, styles, suffix) if members else []
+            if members:
+                plots += _warned(_timed_plots(members, styles, suffix), members)
         if any(vnmse_curve(run) for group in alike for run in group.runs):
             plots.append(vnmse_plot(alike, styles, f"vnmse{own}"))
         plots.append(bits_plot(alike, f"bits{own}"))
     return [plot for plot in plots if plot is not None]
+
+
+def _warned(plots: Iterable[Plot | None], groups: Sequence[Group]) -> list[Plot | None]:
+    """The plots with a title that says so where the groups' times have been disturbed."""
+    busy = f" · {BUSY_TITLE}" if busy_groups(groups) else ""
+    return [plot and replace(plot, title=f"{plot.title}{busy}") for plot in plots]
 
 
 def _timed_plots(

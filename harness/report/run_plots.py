@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from gradwire.harness.record.busy import BUSY_TITLE, busy_run
 from gradwire.harness.record.runs import Run
 from gradwire.harness.report.bandwidth_plot import bandwidth_plot
 from gradwire.harness.report.bar_rows import AXIS_HEIGHT, BAR_HEIGHT, filled, rows_of
@@ -43,12 +44,17 @@ def plot_run(run: Run, folder: str | Path) -> list[Path]:
 
 def run_plots(run: Run) -> list[Plot]:
     """What a finished run has to show."""
+    busy = f" · {BUSY_TITLE}" if busy_run(run) else ""
     kinds = (metric_plot, training_plot, step_plot, bandwidth_plot, vnmse_plot, bytes_plot, codec_plot)
     plots = list[Plot | None]()
     for kind in kinds:
         with noted(f"{kind.__name__} of {run.folder}"):
-            plots.append(kind(run, run_title(run)))
+            plots.append(kind(run, run_title(run) + busy * (kind.__name__ in TIMED)))
     return [plot for plot in plots if plot is not None]
+
+
+TIMED = ("metric_plot", "step_plot", "bandwidth_plot")
+"""Those of times, by the names of what makes them."""
 
 
 def metric_plot(run: Run, heading: str) -> Plot | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from gradwire.harness.record.common_time import How
+from gradwire.harness.record.summary import PERCENTILES, SPREAD
 from gradwire.harness.report.group_rows import Row, TargetRow
 from gradwire.harness.report.tables import Table, figure, figures_table, number
 from gradwire.harness.timing.measure.metric import FULL_MILLISECONDS, Section, Spread
@@ -32,10 +34,16 @@ def sections(rows: Sequence[Row]) -> list[Common]:
     return result
 
 
-def tables_of(section: Common) -> list[Table]:
-    """All tables of one section."""
-    _, _, rows = section
+def tables_of(section: Common, *, busy: bool = False, how: How | None = None) -> list[Table]:
+    """All tables of one section; `busy` says that its times have been disturbed, `how` the common
+    computation's came about."""
+    clock, _, rows = section
     result = [result_table(section), step_table(section)]
+    result += [spread_table(section)] if any(row.spread for row in rows) else []
+    if busy and clock == "wall":
+        result.append(section_table("What the machine did meanwhile, per step", "machine", rows))
+        if how is not None:
+            result.insert(1, common_table(section, how))
     result += [overlap_table(section)] if any(row.figures["overlap_s"] for row in rows) else []
     result.append(bytes_table(section))
     return [*result, split_table(section)] if any(row.targets for row in rows) else result
@@ -68,6 +76,39 @@ def section_table(title: str, which: Section, rows: Sequence[Row], *more: str) -
 def step_table(section: Common) -> Table:
     clock, _, rows = section
     return section_table(f"Time of a step, and where it goes ({CLOCK_MEANING[clock]})", "step", rows)
+
+
+def spread_table(section: Common) -> Table:
+    """How far the steps of a run lie apart, medians over seeds."""
+    clock, _, rows = section
+    header = ["run", *(METRICS[key].heading for key in SPREAD)]
+    body = [[row.label, *(_between(row, key) for key in SPREAD)] for row in rows]
+    title = f"Times of single steps, from the 10th to the 90th percentile ({CLOCK_MEANING[clock]})"
+    return Table(title, header, body)
+
+
+def _between(row: Row, key: str) -> str:
+    low, high = (row.spread.get(f"{key}.{end}") for end in PERCENTILES)
+    shown = METRICS[key].shown
+    return "–" if low is None or high is None else f"{figure(low.median, shown)}–{figure(high.median, shown)}"
+
+
+def common_table(section: Common, how: How) -> Table:
+    """Medians of times with the computation that the runs share, beside the measured ones."""
+    _, _, rows = section
+    factors = list(dict.fromkeys(target.factor for row in rows for target in row.targets))
+    header = ["run", METRICS["step_time_s"].heading, "common"]
+    header += [column for factor in factors for column in (f"TTA [s] ×{factor:g}", "common")]
+    body = []
+    for row in rows:
+        steps = [(row.figures.get(key), METRICS[key].shown) for key in ("step_time_s", "common_step_s")]
+        cells = [figure(value and value.median, shown) for value, shown in steps]
+        found = {target.factor: target for target in row.targets}
+        for target in map(found.get, factors):
+            times = (None, None) if target is None else (target.train_time_s, target.common_s)
+            cells += ["–" if time is None else miss_or(Spread.of([time.median])) for time in times]
+        body.append([row.label, *cells])
+    return Table(f"As measured on a busy machine, and with the common computation ({how})", header, body)
 
 
 def overlap_table(section: Common) -> Table:

@@ -12,10 +12,13 @@ from gradwire.harness.files.finite_json import restored
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import read_json, read_yaml
 from gradwire.harness.record.attempts import Attempts
+from gradwire.harness.record.busy import same_computation
 from gradwire.harness.record.directory import FAILED, failure_in, is_done
 from gradwire.harness.record.identity import FOLLOWS, settings_id
+from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.writer import CONFIG, SUMMARY
+from gradwire.harness.report.busy_times import KEY, common_steps
 from gradwire.harness.report.configs import (
     ABSENT,
     MACHINE,
@@ -101,6 +104,7 @@ def write_sweep_record(
         for record, found in zip(records, outcomes, strict=True)
         for value in found.values
     ]
+    values += _common_steps(cells, records)
     command = without_folders(command)
     settings = _common(cells, outcomes, axes)
     record = SweepRecord(name, size, paper, command, axes, text, settings, records, "", tuple(values))
@@ -202,7 +206,33 @@ def _cell_record(cell: SweptCell, found: Outcome, axes: Sequence[str], off_axes:
         commit=about.get("commit"),
         dirty=about.get("dirty"),
         machine=about.get("machine"),
+        **_computation(cell, found),
     )
+
+
+def _computation(cell: SweptCell, found: Outcome) -> dict[str, Any]:
+    """What a finished cell on the wall clock computed, and with how many workers on a machine."""
+    if found.status != "done" or cell.task != "train" or found.summary.get("clock") != "wall":
+        return {}
+    workers = int(found.summary["workers"])
+    together = (cell.config.get("cluster") or {}).get("ranks_per_node") or workers
+    return {"computation": same_computation(cell.config, workers), "workers": together}
+
+
+def _common_steps(cells: Sequence[SweptCell], records: Sequence[CellRecord]) -> list[Value]:
+    """The cells' steps with the computation that they share: see `busy_times`."""
+    runs = {
+        record.label: load_run(cell.directory)
+        for cell, record in zip(cells, records, strict=True)
+        if record.computation is not None
+    }
+    common, found = common_steps(list(runs.values())), list[Value]()
+    for label, run in runs.items():
+        seconds = common.seconds.get(str(run.folder))
+        if seconds is not None:
+            kind = "modelled" if common.how == "modelled" else run.kind
+            found.append(Value(label, "train", KEY, seconds, kind=kind, seed=run.seed))
+    return found
 
 
 def _value_of(axis: str, settings: Settings, more: Mapping[str, Any]) -> Any:

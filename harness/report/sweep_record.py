@@ -72,6 +72,8 @@ class CellRecord:
     commit: str | None
     dirty: bool | None
     machine: dict[str, Any] | None
+    computation: str | None = None  # what cells share whose workers compute the same; null in old records
+    workers: int | None = None  # of a machine
 
     @property
     def done(self) -> bool:

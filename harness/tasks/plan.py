@@ -49,13 +49,14 @@ def run(config: Configuration) -> int:
 
 
 def plan_page(plan: Plan) -> str:
-    """What the sweep and those that it needs would run, a line for each cell; nothing is started."""
+    """What the sweep and those that it needs would run, a line for each cell in the order in which they
+    start; nothing is started."""
     predictions, whole = Predictions(plan), _Total()
     lines: list[str] = []
     for each in plan.with_needs:
         total = _Total()
         own = []
-        for cell in each.cells:
+        for cell in each.by_turns:
             minutes = None if cell.done else predictions.minutes(cell)
             own.append((_state(cell), _minutes(cell, minutes), cell.cell.label))
             total.add(cell, minutes)

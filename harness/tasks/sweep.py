@@ -147,7 +147,7 @@ def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
 
 def _carry_out(plan: Plan, launching: Launching, budget: Budget, outcome: Outcome) -> None:
     """Runs the unfinished cells of one plan and compares; adds to the outcome."""
-    waiting = [cell for cell in plan.cells if not cell.done]
+    waiting = [cell for cell in plan.by_turns if not cell.done]
     print(
         f"sweep {plan.name}: {len(plan.cells)} runs, {len(plan.cells) - len(waiting)} of them finished before"
     )

@@ -47,6 +47,7 @@ from gradwire.harness.runtime.fields import check_fields
 from gradwire.harness.runtime.program import program
 from gradwire.harness.tracking.settings import WandbConfig
 
+CODEC = "codec"
 EXPERIMENT = "experiment"
 """The group of presets: a run keeps what they set, not their names."""
 
@@ -129,6 +130,22 @@ class Plan:
         """The plans of what it needs, in the order in which they run, and itself."""
         plans = [plan for need in self.needs for plan in need.with_needs]
         return list({plan.output: plan for plan in [*plans, self]}.values())
+
+    @property
+    def by_turns(self) -> list[PlannedCell]:
+        """The cells in the order in which they start: seed by seed, and for each combination of other axes
+        one codec after another, so that what changes on the machine meanwhile meets all codecs alike."""
+
+        def others(cell: PlannedCell) -> str:
+            return repr(
+                sorted(each for each in cell.cell.swept.items() if not covered(each[0], (SEED, CODEC)))
+            )
+
+        seeds = list(dict.fromkeys(cell.config.seed for cell in self.cells))
+        places = list(dict.fromkeys(map(others, self.cells)))
+        return sorted(
+            self.cells, key=lambda cell: (seeds.index(cell.config.seed), places.index(others(cell)))
+        )
 
     def of_task(self, task: str) -> list[PlannedCell]:
         return [cell for cell in self.cells if cell.task == task]

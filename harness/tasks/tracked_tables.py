@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.files.structured import read_yaml
+from gradwire.harness.record.busy import BUSY
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.writer import CONFIG
+from gradwire.harness.report.busy_times import busy_cells
 from gradwire.harness.report.frame import STUDIES
+from gradwire.harness.report.sweep_record import read_sweep_record
 from gradwire.harness.report.wandb_tables import is_sweep, study_tables, sweep_config, sweep_tables
 from gradwire.harness.tracking.follow import show_tables
 from gradwire.harness.tracking.login import choose_mode
@@ -29,18 +32,21 @@ def show_record(tracking: Mapping[str, Any], directory: Path) -> bool:
 
     Raises ValueError in one line if the record is damaged or not finished.
     """
-    attempt = None
+    attempt, about = None, {"status": "done"}
     if is_sweep(directory):
         config, tables = sweep_config(directory), sweep_tables(directory)
         name = "-".join(str(config["sweep"][key]) for key in ("name", "size"))
         tracking = {**tracking, "group": tracking["group"] or name}  # that of its cells
+        record = read_sweep_record(directory)
+        busy = busy_cells(record, record.cells)
+        about |= {BUSY: busy} if busy else {}
         attempt = f"{hashlib.sha256(name.encode()).hexdigest()[:12]}-1"
     else:
         config = read_yaml(directory / CONFIG, remedy=REMEDY, inside=directory)
         tables = study_tables(directory, str(_task(directory)))
     if not any(table["rows"] for name, table in tables.items() if name != "cells"):
         raise ValueError(f"{directory} has no figures: it is not finished")
-    return show_tables(tracking, config, directory, tables, {"status": "done"}, attempt)
+    return show_tables(tracking, config, directory, tables, about, attempt)
 
 
 def show_finished(config: Configuration, directory: Path) -> None:

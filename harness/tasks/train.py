@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.data.settings import FITS
 from gradwire.harness.network.configured import network_text
+from gradwire.harness.record.busy import busy_run
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.timing.measure.metrics import METRICS, PARTS, in_words
@@ -88,16 +89,26 @@ def show_run(finished: Run) -> None:
         times = len(summary.earlier_ends)
         print(f"interrupted {times} time{'s' * (times > 1)} on the way: run.json says why")
     _note_on_loopback(finished)
+    busy = busy_run(finished)
+    if busy:
+        print(f"note: {busy[0].lower()}{busy[1:]}")
     print(f"run: {finished.folder}")
 
 
 def _parts(summary: Summary) -> str:
-    """The mean step and its parts."""
-    step = f"; a step of {1e3 / summary.rounds_per_second:.0f} ms"
+    """The mean step and its parts, and the 10th and 90th percentile of steps."""
+
+    def said(key: str, seconds: float) -> str:
+        between = summary.spread.get(key)
+        range_ = f" ({1e3 * between['p10']:.0f}–{1e3 * between['p90']:.0f})" if between else ""
+        return f"{1e3 * seconds:.0f}{range_}"
+
+    step = f"; a step of {said('step_time_s', 1 / summary.rounds_per_second)} ms"
+    spread = ", p10–p90 of steps in brackets" if summary.spread else ""
     if not summary.has_breakdown:
-        return step
-    parts = (f"{METRICS[part].words} {1e3 * (summary.figures[part] or 0):.0f}" for part in PARTS)
-    return f"{step}: {', '.join(parts)} ms"
+        return f"{step}{spread}"
+    parts = (f"{METRICS[part].words} {said(part, summary.figures[part] or 0.0)}" for part in PARTS)
+    return f"{step}: {', '.join(parts)} ms{spread}"
 
 
 def _note_on_loopback(finished: Run) -> None:

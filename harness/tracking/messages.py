@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.record.attempts import Attempts
+from gradwire.harness.record.busy import BUSY, busy_run
 from gradwire.harness.record.directory import is_done
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.tracking.login import choose_mode
@@ -99,6 +100,8 @@ def ending(directory: Path) -> dict[str, Any]:
         return {"exit_code": int(not is_done(directory)), "tables": {}, "summary": without_home(summary)}
     summary = {"status": run.status} | ({"reason": run.reason} if run.reason else {})
     if run.summary is not None:
+        busy = busy_run(run)
+        summary |= {BUSY: busy} if busy else {}
         summary |= json.loads(run.summary.to_json())  # wandb would drop a NaN, and keeps the text "nan"
     told = {"tables": tables(run), "summary": without_home(summary)}
     return {"exit_code": int(run.status != "done"), **told}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +23,7 @@ from gradwire.harness.record.identity import decided_about
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.timing.measure.clock import TrainingClock
+from gradwire.harness.timing.measure.machine import StepWatch, own_watch
 from gradwire.harness.timing.trace.step import COUNTED_PHASES, PHASES
 from gradwire.harness.timing.trace.writer import TraceWriter
 from gradwire.harness.trainer.batches import StepBatches
@@ -97,6 +99,7 @@ class Trainer:
         self._barrier = StopBarrier(train.log_every, STOP_S)
         self._divergence = Divergence(train.max_skipped)
         self._decisions = list[dict[str, Any]]()
+        self._watch: StepWatch | None = None
         self._checkpoints = Checkpointer(config, directory, parts, self._clock, self._writer)
 
     def _sent_by_schedule(self) -> float:
@@ -119,6 +122,8 @@ class Trainer:
         finally:
             self._clock.stop()
             self._progress.close()
+            if self._watch is not None:
+                self._watch.close()
         if finished:
             self._end()
         return finished
@@ -131,6 +136,9 @@ class Trainer:
         measure = self._config.measure
         traces = self._traces() if measure.trace and measure.spans else None
         self._log = StepLog(self._world, self._layouts.coordinates, self._gradients_sent, traces)
+        if self._clock.kind == "wall":
+            (rank,) = self._world.ranks
+            self._watch = own_watch(self._world.recorders[rank], rank, os.environ)
         first = 0
         if checkpoint is not None:
             state = self._checkpoints.resume(checkpoint, self._layouts.hash)
@@ -218,11 +226,15 @@ class Trainer:
         )
         before = self._weights_before(step)
         self._world.take_traffic()  # what was sent since the last step is no step's
-        recorder = self._world.recorders[self._world.ranks[0]]
+        rank = self._world.ranks[0]
+        recorder = self._world.recorders[rank]
+        if self._watch is not None:
+            self._watch.begin()
         self._world.begin_step(self._clock.seconds)
         start = recorder.timestamp()
         outcome = self._parallelism.step(step, self._batches.of_step(step), rate, measured)
         windows = self._world.windows() or {rank: (start, recorder.timestamp()) for rank in self._world.ranks}
+        observed = {} if self._watch is None else {rank: self._watch.end()}
         if outcome.simulated_s is not None:
             self._clock.advance(outcome.simulated_s)
         self._divergence.see_step(step + 1, outcome.skipped)
@@ -230,7 +242,7 @@ class Trainer:
             self._decisions.append({STEP: step + 1, **outcome.decision})
         shared = self._shared(step, outcome, rate, measured)
         sent, seconds = self._world.take_traffic(), self._clock.seconds
-        pending = PendingStep(shared, outcome.losses, seconds, windows, outcome.simulated_s, sent)
+        pending = PendingStep(shared, outcome.losses, seconds, windows, outcome.simulated_s, sent, observed)
         if measured:
             with self._clock.paused():
                 if compared:

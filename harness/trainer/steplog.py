@@ -33,7 +33,7 @@ class PendingStep:
 
     `windows`: from when to when the step counts, timestamps of the rank's recorder (seconds on a simulated
     clock). `simulated_s`: its length on the simulated clock, None if the wall clock counts. `sent` counts
-    what the step has started, also what goes on after it.
+    what the step has started, also what goes on after it. `observed`: what `StepWatch` says of real ranks.
     """
 
     shared: dict[str, Any]
@@ -42,6 +42,7 @@ class PendingStep:
     windows: Mapping[int, tuple[Any, Any]]
     simulated_s: float | None
     sent: Mapping[int, Traffic]
+    observed: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     spans: dict[int, list[Span]] = field(default_factory=dict)
     notes: Mapping[int, StepNotes] = field(default_factory=dict)
 
@@ -120,6 +121,7 @@ class StepLog:
             "train_time_s": step.train_time_s,
             "step_time_s": end - start if step.simulated_s is None else step.simulated_s,
             "bytes_sent": float(step.sent[rank].total),
+            **step.observed.get(rank, {}),
         }
         if self._world.recorders[rank].enabled:
             figures |= rank_figures(step.spans.get(rank, spans), start, end)

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from gradwire.harness.network.configured import link_rate
 from gradwire.harness.network.settings import recorded_network
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.provenance import provenance
-from gradwire.harness.record.summary import Summary
+from gradwire.harness.record.summary import PERCENTILES, SPREAD, Summary
 from gradwire.harness.timing.measure.accuracy import Evaluation, metric_mode, time_to_accuracy
-from gradwire.harness.timing.measure.metrics import METRICS, kind_of
+from gradwire.harness.timing.measure.metrics import METRICS, keys, kind_of
 from gradwire.harness.timing.measure.step_figures import row_of, utilization, wire_bits
 from gradwire.harness.timing.trace.step import BESIDE
 from gradwire.harness.trainer.steplog import LEVELS
+
+OBSERVED = keys(lambda metric: metric.observed and metric.mean)
+"""What is observed step by step."""
 
 
 def summarize(
@@ -57,7 +62,8 @@ def summarize(
         train_time_s=evaluations[-1]["train_time_s"],
         wall_time_s=wall_time_s,
         rounds_per_second=1.0 / mean_step_s,
-        figures=_figures(timed, size) | {"utilization": used},
+        figures=_figures(timed, size) | {"utilization": used} | _of_machine(timed),
+        spread=_spread(timed),
         bytes_sent_per_rank=bytes_by_rank,
         bytes_by_phase=bytes_by_phase,
         wire_bits_per_coordinate=sent,
@@ -89,11 +95,38 @@ def _figures(rows: Sequence[Mapping[str, Any]], size: int) -> dict[str, float | 
     """Means over steps of what ranks spend their time on, and ROW of its means; None without spans."""
     found = dict[str, float | None]()
     for key, metric in METRICS.items():
-        if metric.mean:
+        if metric.mean and not metric.observed:
             known = [row[key] for row in rows if row.get(key) is not None]
             found[key] = _mean(known) if known and (size > 1 or not metric.peers) else None
     overlap_s, wait_s = found["overlap_s"], found["wait_s"]
     found["row"] = None if overlap_s is None or wait_s is None else row_of(overlap_s, wait_s)
+    return found
+
+
+def _of_machine(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """What was observed beside the steps, those figures that are known: means, and what follows from them."""
+    known = {key: [row[key] for row in rows if row.get(key) is not None] for key in OBSERVED}
+    found: dict[str, float | None] = {key: _mean(values) for key, values in known.items() if values}
+    computed = [row for row in rows if row.get("compute_cpu_s") is not None and row.get("compute_s")]
+    if computed:
+        found["compute_cpu_share"] = _mean([row["compute_cpu_s"] for row in computed]) / _mean(
+            [row["compute_s"] for row in computed]
+        )
+    busy, own_s = found.get("cpu_busy"), found.get("worker_cpu_s")
+    if busy is not None and own_s is not None:
+        own = own_s / _mean([row["step_time_s"] for row in rows])
+        found["others_cpus"] = max(0.0, busy - own)
+    return found
+
+
+def _spread(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Percentiles over steps of the times that have means."""
+    found = dict[str, dict[str, float]]()
+    for key in SPREAD:
+        known = [row[key] for row in rows if row.get(key) is not None]
+        if known:
+            percentiles = np.quantile(known, list(PERCENTILES.values())).tolist()
+            found[key] = dict(zip(PERCENTILES, percentiles, strict=True))
     return found
 
 

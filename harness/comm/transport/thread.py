@@ -144,13 +144,14 @@ class CommunicationThread:
     def _advance(self, task: CollectiveTask) -> bool:
         """Does one stretch of codec work."""
         with self._turn.taken(self._stream):
-            start = self._recorder.timestamp()
+            start, cpu_start = self._recorder.timestamp(), self._recorder.cpu_time()
             if task.log is not None:
                 task.log.resume(start)
             more = task.advance()
             end = self._recorder.timestamp()
             if task.recorded:
                 self._recorder.add("codec", start, end)
+                self._recorder.worked("codec", cpu_start)
             if task.log is not None and more:
                 task.log.suspend(end)
             return more

@@ -124,14 +124,16 @@ class ProcessComputing:
     def __init__(self, label: str, recorder: Recorder, lane: LaneLog) -> None:
         self.label, self._recorder, self._lane = label, recorder, lane
         self._since: Any = recorder.timestamp()
+        self._cpu_since = recorder.cpu_time()
 
     def cut(self) -> None:
         """Records what was computed so far."""
         if self._since is not None:
             now = self._recorder.timestamp()
             self._recorder.add("compute", self._since, now)
+            self._recorder.worked("compute", self._cpu_since)
             self._lane.computed(self.label, self._since, now)
-            self._since = now
+            self._since, self._cpu_since = now, self._recorder.cpu_time()
 
     def begin(self, label: str) -> None:
         self.cut()
@@ -140,7 +142,7 @@ class ProcessComputing:
     def go_on(self) -> None:
         """What was done since `cut` is not the rank's computation."""
         if self._since is not None:
-            self._since = self._recorder.timestamp()
+            self._since, self._cpu_since = self._recorder.timestamp(), self._recorder.cpu_time()
 
     def end(self) -> None:
         self.cut()

@@ -11,6 +11,7 @@ from typing import Literal, get_args
 from gradwire.harness.files.reading import printable
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.files.typed import made
+from gradwire.harness.report.busy_times import busy_cells
 from gradwire.harness.report.claims.check import Known, check_predicate
 from gradwire.harness.report.claims.evaluate import Evaluation, Used
 from gradwire.harness.report.claims.figures import Figure, MissingError, UnfinishedError
@@ -63,6 +64,7 @@ class Verdict:
     size: str = ""  # of the record that was looked at
     reason: str = ""  # why there is no verdict
     used: tuple[Used, ...] = ()
+    busy: str = ""  # that the machine was, where times were used
 
     @property
     def cells(self) -> list[CellRecord]:
@@ -176,7 +178,19 @@ def _judged(claim: Claim, tree: ast.expr, chosen: Mapping[str, SweepRecord], ref
         raise _refusal(claim, error) from None
     if small:
         return Verdict(claim, UNTESTABLE, size, _needs(claim), tuple(evaluation.used))
-    return Verdict(claim, "reproduced" if holds else "not reproduced", size, "", tuple(evaluation.used))
+    ruling: Ruling = "reproduced" if holds else "not reproduced"
+    return Verdict(claim, ruling, size, "", tuple(evaluation.used), _busy(evaluation))
+
+
+def _busy(evaluation: Evaluation) -> str:
+    """What is to be known of the machine where a verdict rests on times."""
+    figures = [each.figure for each in evaluation.used if isinstance(each.figure, Figure)]
+    timed = {(cell.label, cell.id) for figure in figures if figure.timed for cell in figure.cells}
+    lines = (
+        busy_cells(record, [cell for cell in record.cells if (cell.label, cell.id) in timed])
+        for record in evaluation.records.values()
+    )
+    return " ".join(filter(None, lines))
 
 
 def _refusal(claim: Claim, error: ValueError) -> ClaimError:

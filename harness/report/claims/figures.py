@@ -52,6 +52,7 @@ class Figure:
     by_seed: Mapping[int | None, float]
     kind: Kind | None = None
     cells: tuple[CellRecord, ...] = ()
+    timed: bool = False  # whether it was read off a clock
 
     @property
     def median(self) -> float:
@@ -236,7 +237,8 @@ def _made(
     if not figures:
         raise MissingError(f"{cells[0].label} has no such figure")
     kinds: list[Kind] = sorted({value.kind for value in values}, key=KINDS.index)
-    return Figure(figures, kinds[-1] if kinds else None, tuple(cells))
+    timed = any(METRICS[value.metric].timed for value in values if value.metric in METRICS)
+    return Figure(figures, kinds[-1] if kinds else None, tuple(cells), timed)
 
 
 def _values(record: SweepRecord, cells: Sequence[CellRecord], metric: str) -> list[Value]:

@@ -19,10 +19,12 @@ Better = Literal["lower", "higher"]
 Kind = Literal["measured", "emulated", "modelled"]
 """Real processes and links; real processes on links that are slowed down; the simulated clock."""
 
-Section = Literal["result", "step", "overlap", "bytes", "operation", "gradients", "evolution", "weights"]
+Section = Literal[
+    "result", "step", "machine", "overlap", "bytes", "operation", "gradients", "evolution", "weights"
+]
 """A table: of a comparison of runs, of the benchmark, or of what gradients look like, in one step or many."""
 
-RUN_SECTIONS: tuple[Section, ...] = ("result", "step", "overlap", "bytes")
+RUN_SECTIONS: tuple[Section, ...] = ("result", "step", "machine", "overlap", "bytes")
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Metric:
     better: Better | None = None
     timed: bool = False  # read off the training clock: modelled where that is simulated
     spans: bool = False  # from `rank_figures`: null where spans are not recorded
+    observed: bool = False  # of the machine while a step went on; rows leave it out where it is not known
     mean: bool = False  # the summary has the mean over steps, those of measured errors left out
     peers: bool = False  # the summary has it where there are several workers
     section: Section | None = None

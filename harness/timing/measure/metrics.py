@@ -1,19 +1,23 @@
 """One table of metrics, and what follows from it.
 
-A new metric is one entry of `TRAINING`, `TIMES`, `BYTES` or `STUDIES` and the code that computes it:
-`rank_figures` where it follows from a rank's spans, `trainer/steplog.py` or `trainer/summarize.py` elsewhere.
+A new metric is one entry of `TRAINING`, `TIMES`, `MACHINE`, `BYTES` or `STUDIES` and the code that computes
+it: `rank_figures` where it follows from a rank's spans, `StepWatch` where a process or its machine is
+observed, `trainer/steplog.py` or `trainer/summarize.py` elsewhere.
 Rows, summaries, comparisons, plots, wandb and the table in docs/measurement.md read the entry.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gradwire.harness.timing.measure.metric import Kind, Metric
 from gradwire.harness.timing.measure.study_metrics import STUDIES
-from gradwire.harness.timing.measure.training_metrics import BYTES, TIMES, TRAINING
+from gradwire.harness.timing.measure.training_metrics import BYTES, MACHINE, TIMES, TRAINING
 
-METRICS: Mapping[str, Metric] = {metric.key: metric for metric in (*TRAINING, *TIMES, *BYTES, *STUDIES)}
+METRICS: Mapping[str, Metric] = {
+    metric.key: metric for metric in (*TRAINING, *TIMES, *MACHINE, *BYTES, *STUDIES)
+}
 """All of them by key, in the order in which records and tables show them."""
 
 
@@ -26,6 +30,9 @@ def keys(chosen: Callable[[Metric], object]) -> tuple[str, ...]:
     """The keys of the metrics for which `chosen` holds, in the table's order."""
     return tuple(key for key, metric in METRICS.items() if chosen(metric))
 
+
+OBSERVED_DIGITS = 6
+"""Digits after the point of an observation in a row."""
 
 OPERATION = keys(lambda metric: metric.section == "operation")
 """The figures of a benchmarked operation."""
@@ -45,12 +52,22 @@ def of_ranks(ranks: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
     """A step of all ranks from each one's figures, by `Metric.ranks`, in the order of rank 0's.
 
     Of several slowest ranks the one that waits least counts. What a rank's spans do not tell is NaN, and
-    None in the result.
+    None in the result. Of observations the ranks count that have them; without any, the result has no key.
     """
     slowest = max(ranks, key=lambda own: (own["step_time_s"], -own["wait_s"]))
     row = dict[str, float | None]()
     for key in ranks[0]:
         metric, values = METRICS[key], [own[key] for own in ranks]
+        if metric.observed:
+            values = [value for value in values if not math.isnan(value)]
+            found = (
+                slowest[key]
+                if metric.ranks == "slowest"
+                else _REDUCE[metric.ranks or "max"](values or [math.nan])
+            )
+            if not math.isnan(found):
+                row[key] = round(found, OBSERVED_DIGITS)
+            continue
         value = slowest[key] if metric.ranks == "slowest" else _REDUCE[metric.ranks or "max"](values)
         row[key] = None if metric.spans and value != value else value
     return row

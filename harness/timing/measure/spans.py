@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from gradwire.harness.timing.measure.stopwatch import Stopwatch, WallStopwatch
@@ -28,6 +30,9 @@ class Recorder:
     records `compute` (forward to the last gradient being ready, without the time it was blocked, and the
     optimizer), and the communication threads record `codec` and `comm`. `Recorder(enabled=False)` keeps
     nothing: a run with it shows what recording costs.
+
+    `cpu_time` and `worked` keep the CPU time of the thread that computes, and of those that do codec work,
+    beside the wall time of the same stretches; none on a GPU, whose work the host's time says nothing of.
     """
 
     def __init__(self, stopwatch: Stopwatch | None = None, enabled: bool = True) -> None:
@@ -35,6 +40,8 @@ class Recorder:
         self._stopwatch = stopwatch or WallStopwatch()
         self._spans: list[Span] = []
         self._drained = 0
+        self._counts_cpu = enabled and isinstance(self._stopwatch, WallStopwatch)
+        self._cpu_s: dict[Kind, float] = {}
 
     @property
     def total(self) -> int:
@@ -53,6 +60,21 @@ class Recorder:
         """Records a span between two timestamps; appending to a list is atomic, so threads need no lock."""
         if self.enabled:
             self._spans.append(Span(kind, start, end, num_bytes))
+
+    def cpu_time(self) -> float:
+        """The CPU seconds of the calling thread, to be given to `worked` by the same thread."""
+        return time.thread_time() if self._counts_cpu else 0.0
+
+    def worked(self, kind: Kind, since: float) -> None:
+        """Counts a stretch of work that ends now and that the calling thread began at `since` of its CPU
+        time. Threads take turns for the stretches of a kind."""
+        if self._counts_cpu:
+            self._cpu_s[kind] = self._cpu_s.get(kind, 0.0) + time.thread_time() - since
+
+    @property
+    def cpu_s(self) -> Mapping[Kind, float]:
+        """The CPU seconds of all stretches so far, by kind; empty where none are counted."""
+        return dict(self._cpu_s)
 
     def restart(self) -> None:
         """Forgets earlier timestamps; called now and then, when all of them have been resolved."""

@@ -33,6 +33,12 @@ def _hiding(key: str, label: str, unit: str, meaning: str, **about: Any) -> Metr
     return Metric(key, label, unit, meaning, timed=True, section="overlap", **{"shown": SHORT} | about)
 
 
+def _observed(key: str, label: str, unit: str, meaning: str, **about: Any) -> Metric:
+    """What a process or its machine did while a step went on."""
+    usual: dict[str, Any] = {"places": STEP + SUMMARY, "mean": True, "section": "machine", "shown": SHORT}
+    return Metric(key, label, unit, meaning, observed=True, **usual | about)
+
+
 TRAINING = (
     Metric(
         *(
@@ -146,6 +152,71 @@ TIMES = (
         *("utilization", "link used", "", "what the busiest rank sent over what its link could have carried"),
         places=SUMMARY,
         shown=PERCENT,
+    ),
+)
+
+MACHINE = (
+    _observed(
+        *("compute_cpu_s", "compute, CPU time", "s", "of the thread that computes; on CPUs"),
+        ranks="slowest",
+        better="lower",
+        shown=MILLISECONDS,
+    ),
+    _observed(
+        *("compute_cpu_share", "compute, on a CPU", "", "CPU time of compute over its time"),
+        places=SUMMARY,
+        mean=False,
+        better="higher",
+        shown=PERCENT,
+    ),
+    _observed(
+        *("codec_cpu_s", "codec work, CPU time", "s", "of the threads that do it; on CPUs"),
+        ranks="mean",
+        better="lower",
+        shown=MILLISECONDS,
+    ),
+    _observed(
+        *("worker_cpu_s", "CPU time of all workers", "s", "of all their threads"),
+        ranks="sum",
+        section=None,
+        shown=MILLISECONDS,
+    ),
+    _observed(
+        *("switches", "switches", "", "involuntary context switches of all workers, per step"),
+        ranks="sum",
+        better="lower",
+    ),
+    _observed(
+        *("cpu_busy", "CPUs in use", "", "by all processes of the machine, of several the busiest"),
+        ranks="max",
+    ),
+    _observed(
+        *("others_cpus", "by others", "", "CPUs in use by processes other than the workers"),
+        places=SUMMARY,
+        mean=False,
+        better="lower",
+    ),
+    _observed(
+        *("cpu_pressure", "CPU pressure", "", "part of the time in which some task waited for a CPU"),
+        ranks="max",
+        better="lower",
+        shown=PERCENT,
+    ),
+    Metric(
+        *(
+            "common_step_s",
+            "step, common computation",
+            "s",
+            "with the computation that a comparison shares",
+        ),
+        better="lower",
+        timed=True,
+        shown=MILLISECONDS,
+    ),
+    _observed(
+        *("cpu_steal", "CPUs stolen", "", "by the hypervisor, of the machine's"),
+        ranks="max",
+        better="lower",
     ),
 )
 

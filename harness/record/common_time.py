@@ -1,0 +1,146 @@
+"""The time of a real run's step with a given computation in place of its own, which may have been disturbed.
+
+On links of a known rate the simulated clock works it out from the trace: what a rank computes takes as long
+as given, codec work the CPU time that it took, and messages what these links take. Elsewhere the given
+computation replaces the measured one, and all else stays as measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any, Literal
+
+from gradwire.harness.network.settings import recorded_network
+from gradwire.harness.record.runs import Run
+from gradwire.harness.record.timed_steps import recorded, traced_run
+from gradwire.harness.timing.simulate.build import make_clock
+from gradwire.harness.timing.simulate.clock import SimulatedClock
+from gradwire.harness.timing.simulate.engine import require_engine
+from gradwire.harness.timing.trace.files import read_traces
+from gradwire.harness.timing.trace.step import (
+    Await,
+    Barrier,
+    Compute,
+    LaneOperation,
+    RankTrace,
+    StepTrace,
+    TaskTrace,
+    Work,
+    step_end,
+)
+
+How = Literal["modelled", "measured"]
+"""Whether the clock says how long messages take, or they took it."""
+
+MOST_STEPS = 40
+"""Traced steps that are put on the clock, evenly over the run."""
+
+LIMITED = ("paced", "shaped")
+"""Networks whose links have a rate that is known."""
+
+
+def workers_per_core(run: Run) -> float:
+    """How many of the workers of a machine share a core, at least 1: each has that much less of it."""
+    workers = run.config.get("cluster", {}).get("ranks_per_node") or run.workers
+    return max(1.0, workers / (run.done.machine.get("cores") or workers))
+
+
+def common_step_s(run: Run, compute_s: float, how: How) -> float | None:
+    """Seconds of a step of a finished run whose computation takes `compute_s`, other processes aside; None
+    where its record does not tell."""
+    return _modelled(run, compute_s) if how == "modelled" else _measured(run, compute_s)
+
+
+def _measured(run: Run, compute_s: float) -> float | None:
+    own = run.done.figures.get("compute_s")
+    return None if own is None else 1 / run.done.rounds_per_second - own + compute_s
+
+
+def _modelled(run: Run, compute_s: float) -> float | None:
+    if run.choice("network") not in LIMITED or run.workers < 2:
+        return None
+    try:
+        clock = _clock(run)
+        steps = list(_steps(run))
+    except (ValueError, LookupError, OSError, RuntimeError):  # no engine, no trace, or none that can be read
+        return None
+    if not steps or not all(own.stands_alone for _, trace in steps for own in trace.values()):
+        return None
+    shares = _shares([trace for _, trace in steps], alike=run.choice("parallel") != "pipeline")
+    crowd = workers_per_core(run)
+    seconds = []
+    for row, trace in steps:
+        codec_s = row.get("codec_cpu_s")
+        given = {
+            rank: _with(own, compute_s * shares[rank], None if codec_s is None else crowd * codec_s)
+            for rank, own in trace.items()
+        }
+        seconds.append(step_end(clock.step(row["step"], given, row["train_time_s"])))
+    return fmean(seconds)
+
+
+def _clock(run: Run) -> SimulatedClock:
+    require_engine(str(run.folder))
+    return make_clock(
+        recorded_network(run.setting("network", dict)),
+        run.workers,
+        in_flight=run.setting("overlap.buckets", int),
+        overlap=run.setting("overlap.enabled", bool),
+        seed=run.setting("seed", int),
+        codec=run.setting("codec", dict),
+    )
+
+
+def _steps(run: Run) -> Iterator[tuple[Mapping[str, Any], StepTrace]]:
+    """Rows of steps without a measured error, and their traces."""
+    rows = {row["step"]: row for row in run.steps if not row.get("measured")}
+    traced = [number for number in recorded(run).steps if number in rows]
+    chosen = set(traced[:: -(-len(traced) // MOST_STEPS) or 1])
+    if chosen:
+        for number, trace in read_traces(run.folder, run.workers, chosen, run=traced_run(run)):
+            yield rows[number], trace
+
+
+def _shares(traces: Sequence[StepTrace], *, alike: bool) -> dict[int, float]:
+    """How much each rank computes of what the one does that computes most: the same where ranks do `alike`,
+    else as measured."""
+    means = {rank: fmean(_computed_s(trace[rank]) for trace in traces) for rank in traces[0]}
+    most = max(means.values())
+    return {rank: 1.0 if alike or not most else mean / most for rank, mean in means.items()}
+
+
+def _computed_s(own: RankTrace) -> float:
+    return sum(one.end - one.start for one in own.computation if isinstance(one, Compute))
+
+
+def _with(own: RankTrace, compute_s: float, codec_s: float | None) -> RankTrace:
+    """A rank's step in which its computation and its codec work take so long, each part its share."""
+    computed, worked = _computed_s(own), sum(map(_worked_s, own.tasks))
+    lane = tuple(_scaled(own.computation, compute_s / computed if computed else 1.0))
+    factor = 1.0 if codec_s is None or not worked else codec_s / worked
+    return own._replace(computation=lane, tasks=tuple(_faster(task, factor) for task in own.tasks))
+
+
+def _scaled(lane: Sequence[LaneOperation], factor: float) -> Iterator[LaneOperation]:
+    since_woken = 0.0
+    for one in lane:
+        if isinstance(one, Compute):
+            since_woken += factor * (one.end - one.start)
+            yield one._replace(seconds=since_woken)
+            continue
+        if isinstance(one, Await | Barrier):
+            since_woken = 0.0
+        yield one
+
+
+def _worked_s(task: TaskTrace) -> float:
+    return sum(one.end - one.start for one in task.operations if isinstance(one, Work))
+
+
+def _faster(task: TaskTrace, factor: float) -> TaskTrace:
+    operations = tuple(
+        one._replace(end=one.start + factor * (one.end - one.start)) if isinstance(one, Work) else one
+        for one in task.operations
+    )
+    return task._replace(operations=operations)

@@ -1,0 +1,108 @@
+"""Whether a comparison's times have been disturbed, and its steps with the computation its runs share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from statistics import median
+
+from gradwire.harness.record.busy import Observed, busy_line, observed, same_computation
+from gradwire.harness.record.common_time import How, common_step_s, workers_per_core
+from gradwire.harness.record.runs import Run, load_run
+from gradwire.harness.report.groups import Group
+from gradwire.harness.report.sweep_record import CellRecord, SweepRecord
+
+KEY = "common_step_s"
+"""The metric."""
+
+
+_SHARED = (
+    "Common computation: each run computes for the median CPU time of those that compute the same, times the "
+    "workers that share a core"
+)
+MEANING: Mapping[How, str] = {
+    "modelled": f"{_SHARED}; codec work takes its CPU time, and messages what the simulated clock says of "
+    "links of the same rate (modelled).",
+    "measured": f"{_SHARED}; all else is as measured, disturbed or not.",
+}
+"""What is said of such times."""
+
+
+def busy_groups(groups: Sequence[Group]) -> str:
+    """`busy_line` of all runs of a comparison."""
+    found = []
+    for group in groups:
+        for run in group.runs:
+            label = f"{group.label}, seed {run.seed}" if len(group.runs) > 1 else group.label
+            found.append(observed(run, label))
+    return busy_line([each for each in found if each is not None])
+
+
+def busy_cells(record: SweepRecord, cells: Iterable[CellRecord]) -> str:
+    """`busy_line` of cells of a sweep's record; empty of older records, which do not tell."""
+    found = [
+        Observed(
+            cell.label,
+            cell.computation,
+            (cell.machine or {}).get("cores"),
+            cell.workers or 1,
+            {
+                value.metric: value.value
+                for value in record.values
+                if value.run == cell.label and not value.case and value.step is None
+            },
+        )
+        for cell in cells
+        if cell.computation is not None
+    ]
+    return busy_line(found)
+
+
+@dataclass(frozen=True)
+class CommonSteps:
+    """Seconds of a step by run directory; `how` they come about, None where there are none."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    how: How | None = None
+
+
+def common_steps(runs: Sequence[Run]) -> CommonSteps:
+    """Each finished run's step on the wall clock with the common computation of those that do the same: the
+    median over these of its CPU time, times the workers that share a core.
+
+    On the simulated clock if that can tell it of all of them, else with what is measured beside.
+    """
+    alike: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.summary is not None and run.clock == "wall" and run.done.figures.get("compute_cpu_s"):
+            alike.setdefault(same_computation(run.config, run.done.workers), []).append(run)
+    computation = {key: _compute_s(own) for key, own in alike.items()}
+    for how in ("modelled", "measured"):
+        found = {
+            str(run.folder): _step_s(run, computation[key], how) for key, own in alike.items() for run in own
+        }
+        known = {folder: seconds for folder, seconds in found.items() if seconds is not None}
+        if known and len(known) == len(found):
+            return CommonSteps(known, how)
+    return CommonSteps()
+
+
+def busy_notes(busy: str, common: CommonSteps) -> list[str]:
+    """What a comparison notes whose machine was busy, as `busy` says; nothing where it is empty."""
+    return [busy, *([MEANING[common.how]] if common.how is not None else [])] if busy else []
+
+
+def _compute_s(runs: Iterable[Run]) -> float:
+    return median(workers_per_core(run) * (run.done.figures["compute_cpu_s"] or 0.0) for run in runs)
+
+
+def _step_s(run: Run, compute_s: float, how: How) -> float | None:
+    return _cached(run.folder, run.done.config_hash, run.done.train_time_s, compute_s, how)
+
+
+@lru_cache(maxsize=1024)
+def _cached(folder: Path, config_hash: str, train_time_s: float, compute_s: float, how: How) -> float | None:
+    """A sweep asks twice: for its tables and for its record. Another attempt has another time."""
+    return common_step_s(load_run(folder), compute_s, how)
