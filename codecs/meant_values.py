@@ -1,4 +1,4 @@
-"""What a refused value was meant to be: with a unit, in capitals, in another program's words, without brackets.
+"""What a refused value was meant to be: one with a unit, in capitals, without brackets, by another name.
 
 Only values that the field allows are proposed.
 """
@@ -34,15 +34,14 @@ CHOICE_WORDS = {
 }
 """Choices by their names elsewhere."""
 
-FACTORS = {
-    "_s": {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0},
-    "_mbit": {"kbit": 1e-3, "mbit": 1.0, "gbit": 1e3, "tbit": 1e6, "k": 1e-3, "m": 1.0, "g": 1e3},
-    "_mb": {"kb": 1e-3, "mb": 1.0, "gb": 1e3, "kib": 1e-3, "mib": 1.0, "gib": 1e3, "k": 1e-3, "m": 1.0, "g": 1e3},
-    "": {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "bit": 1.0, "bits": 1.0, "x": 1.0, "%": 1e-2},
-}  # fmt: skip
+SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
+MEGABITS = {"kbit": 1e-3, "mbit": 1.0, "gbit": 1e3, "tbit": 1e6, "k": 1e-3, "m": 1.0, "g": 1e3}
+MEGABYTES = {"kb": 1e-3, "mb": 1.0, "gb": 1e3, "kib": 1e-3, "mib": 1.0, "gib": 1e3, **MEGABITS}
+COUNTS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "bit": 1.0, "bits": 1.0, "x": 1.0, "%": 1e-2}
+FACTORS = {"_s": SECONDS, "_mbit": MEGABITS, "_mb": MEGABYTES, "": COUNTS}
 """What a unit stands for, in that of the key, by the end of the key's name."""
 
-_QUANTITY = re.compile(r"([-+]?[\d_]*\.?\d+(?:e[-+]?\d+)?)\s*([a-zµ%]*)(?:/s|ps)?", re.IGNORECASE)
+_QUANTITY = re.compile(r"([-+]?[\d_]*\.?\d+(?:e[-+]?\d+)?)\s*([a-z%]*)(?:/s|ps)?", re.IGNORECASE)
 
 
 def example(key: str, value: Any, rule: Rule, *, python: bool = False) -> str:

@@ -176,7 +176,9 @@ def check_forms(
         key, line = override.key_or_group, said(override)
         if override.is_sweep_override():
             one = _meant_as_one(override, rule_of(key))
-            raise ConfigError(f"{line} has more than one value; add --multirun to run one after another, {one}")
+            raise ConfigError(
+                f"{line} has more than one value; add --multirun to run one after another, {one}"
+            )
         if override.is_delete():
             raise ConfigError(f"{line}: keys and groups cannot be removed; leave it out, or give a value")
         if override.type == OverrideType.ADD:
