@@ -19,7 +19,8 @@ from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any
 
-from gradwire.codecs.wording import closest, did_you_mean, shortened, spelled
+from gradwire.codecs.meant_values import example
+from gradwire.codecs.wording import did_you_mean, shortened, spelled
 
 WHOLE, NUMBER, BOOLEAN, TEXT, LIST, MAPPING = (
     *("whole number", "number", "true or false", "text", "list", "mapping"),
@@ -266,7 +267,7 @@ def check_value(key: str, value: Any, rule: Rule) -> None:
 
 def refusal(key: str, shown: str, value: Any, rule: Rule, *, python: bool = False) -> str:
     """`key=shown: choose what is allowed`; with `python` in its words: None, True, False."""
-    hint = f" ({rule.hint})" if rule.hint else _nearest(key, value, rule)
+    hint = (f" ({rule.hint})" if rule.hint else "") + example(key, value, rule, python=python)
     allowed = rule.allowed()
     if isinstance(value, str) and TEXT in rule.kinds and not rule.plain and _is_long(value):
         allowed += f", of at most {LONGEST_TEXT} characters, {LONGEST_PART} of them between two slashes"
@@ -370,9 +371,3 @@ _CHECKS: dict[str, Callable[[Any, Rule], bool]] = {
     MAPPING: _is_mapping,
     NOTHING: lambda value, rule: False,
 }
-
-
-def _nearest(key: str, value: Any, rule: Rule) -> str:
-    """`, e.g. key=choice` for a mistyped choice."""
-    near = closest(str(value)[:LONGEST_NAME], map(str, rule.choices)) if isinstance(value, str) else []
-    return f", e.g. {key}={near[0]}" if near else ""

@@ -47,11 +47,12 @@ def closest(word: str, candidates: Iterable[str], count: int = 3) -> list[str]:
     """Up to `count` candidates that look like `word`, best first.
 
     Dotted keys are compared as a whole and by their last part, so that `train.batch` finds
-    `train.micro_batch` and `bits` finds `codec.bits`.
+    `train.micro_batch` and `bits` finds `codec.bits`. Capitals do not count.
     """
     names = sorted(set(candidates))
-    word = word[:COMPARED]
-    whole = difflib.get_close_matches(word, names, n=count, cutoff=0.6)
+    word = word[:COMPARED].lower()
+    lowered = {name.lower(): name for name in names}
+    whole = [lowered[name] for name in difflib.get_close_matches(word, lowered, n=count, cutoff=0.6)]
     last = word.rsplit(".", 1)[-1]
     tails = [name for name in names if name.rsplit(".", 1)[-1] == last]
     siblings = [name for name in names if "." in word and name.startswith(word.rsplit(".", 1)[0] + ".")]

@@ -19,14 +19,17 @@ from gradwire.harness.checkpoint.folder import (
     set_aside,
     verified,
 )
+from gradwire.harness.checkpoint.state import REMEDY
 from gradwire.harness.files.reading import InaccessibleFileError, UnusableFileError
+from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
 from gradwire.harness.record.attempts import Attempts, this_code
 from gradwire.harness.record.directory import divergence_in, is_done
-from gradwire.harness.record.identity import run_id
+from gradwire.harness.record.identity import differences, run_id
 from gradwire.harness.record.seal import refuse_links_in
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.record.writer import (
+    CONFIG,
     RECORD_FILES,
     WEIGHTS,
     begin_record,
@@ -56,9 +59,10 @@ def check_directory(config: RecordedConfig, directory: Path) -> None:
         return
     own = run_id(config)
     if earlier.config_hash != own:
+        differ = _differences(config, directory) or f"{earlier.config_hash}, these are {own}"
         raise ValueError(
-            f"{directory} holds a run with other settings ({earlier.config_hash}, these are "
-            f"{own}); choose another folder with hydra.run.dir=, or resume=never to replace it"
+            f"{directory} holds a run with other settings ({differ}); choose another folder with "
+            "hydra.run.dir=, or resume=never to replace it"
         )
     other_code = earlier.code != this_code()
     if other_code and config.resume == "auto" and not is_done(directory) and checkpoints(directory):
@@ -66,6 +70,21 @@ def check_directory(config: RecordedConfig, directory: Path) -> None:
             f"{directory} was begun by other code ({earlier.code}, this is {this_code()}); "
             "resume=force resumes with this code, resume=never starts over"
         )
+
+
+MOST_SAID = 3
+"""Differing settings that a refusal names."""
+
+
+def _differences(config: RecordedConfig, directory: Path) -> str:
+    """How the run in `directory` differs from this one; empty where its configuration does not say."""
+    try:
+        before = read_yaml(directory / CONFIG, remedy=REMEDY, inside=directory)
+        found = differences(before, config.mapping())
+    except (OSError, ValueError, TypeError, AttributeError):  # whatever somebody has made of it
+        return ""
+    more = f"; and {len(found) - MOST_SAID} more" if len(found) > MOST_SAID else ""
+    return "; ".join(found[:MOST_SAID]) + more
 
 
 def _refuse_foreign(directory: Path) -> None:

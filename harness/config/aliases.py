@@ -1,6 +1,8 @@
-"""Names that other programs use for our keys; `unknown key` suggests ours first."""
+"""Names that other programs use for our keys and choices; refusals suggest ours first."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 ALIASES = {
     "train.lr": ("learning_rate", "lr", "base_lr", "max_lr", "peak_lr"),
@@ -57,7 +59,9 @@ ALIASES = {
     "network.rate_mbit": ("bandwidth", "rate", "bandwidth_mbit", "link_rate", "mbit"),
     "network.latency_s": ("latency", "delay"),
     "network.nodes": ("num_nodes", "nnodes"),
-    "cluster.ranks_per_node": ("gpus_per_node", "local_size", "tasks_per_node", "local_world_size"),
+    "cluster.ranks_per_node": (
+        *("gpus_per_node", "local_size", "tasks_per_node", "local_world_size", "ranks_per_node", "nodes"),
+    ),
     "parallel.bucket_cap_mb": ("bucket_size", "bucket_mb", "bucket_size_mb"),
     "codec.bits": ("bit_budget", "num_bits", "bitwidth", "bit_width", "bits"),
     "codec.ef": ("error_feedback", "memory"),
@@ -67,9 +71,76 @@ ALIASES = {
     "resume": ("resume_from_checkpoint", "restart"),
     "tracking.project": ("wandb_project",),
     "tracking": ("report_to", "logger", "wandb"),
-    "hydra.run.dir": ("output_dir", "output", "log_dir", "run_dir", "out_dir"),
+    "hydra.run.dir": ("output_dir", "output", "out", "log_dir", "run_dir", "out_dir", "logdir", "save_dir"),
 }
 """Our key to its names elsewhere, whatever group they are written under."""
+
+CHOICE_ALIASES: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "size": {
+        "paper": ("full", "real", "large", "big", "huge", "base", "xl", "original", "max"),
+        "gpu": ("medium", "125m", "cuda"),
+        "small": ("little", "cpu"),
+        "tiny": ("mini", "nano", "test", "debug", "toy", "smoke", "demo", "xs", "min"),
+    },
+    "codec": {
+        "fp32": ("none", "no", "off", "false", "null", "identity", "baseline", "float32", "uncompressed"),
+        "bf16": ("fp16", "float16", "half", "bfloat16"),
+        "mxfp8": ("fp8", "float8", "e4m3", "e5m2"),
+        "mxfp4": ("fp4", "nvfp4"),
+        "uniform": ("int8", "int4", "quantization", "quantize", "8bit", "4bit"),
+        "onebit": ("signsgd", "sign", "1bit", "efsignsgd"),
+        "topk": ("sparse", "sparsification", "dgc"),
+        "terngrad": ("ternary",),
+        "powersgd": ("lowrank", "low_rank"),
+        "backend": ("nccl", "gloo", "native"),
+    },
+    "topology": {
+        "butterfly": ("tree", "recursive", "hypercube", "halving_doubling", "rhd", "binary"),
+        "two_level": ("hierarchical", "2level", "nodes", "two_tier"),
+        "broadcast": ("star", "ps", "parameter_server", "naive", "all_gather", "allgather", "direct"),
+        "ring": ("allreduce", "all_reduce", "nccl", "chain"),
+    },
+    "network": {
+        "none": ("local", "loopback", "real", "off", "false"),
+        "simulated": ("virtual", "modelled", "simulation", "model"),
+        "paced": ("slow", "emulated", "ethernet", "10gbit", "1gbit", "limited", "throttled"),
+        "shaped": ("tc", "netem", "netns"),
+    },
+    "parallel": {
+        "ddp": ("dp", "data", "data_parallel", "none"),
+        "sharded": ("fsdp", "fsdp2", "zero", "zero1", "zero2", "zero3", "deepspeed", "shard"),
+        "pipeline": ("pp", "1f1b", "gpipe"),
+    },
+    "cluster": {
+        "local": ("real", "gpu", "cpu", "slurm", "torchrun", "processes"),
+        "virtual": ("simulated", "sim", "fake", "emulated"),
+    },
+    "kernels": {"cuda": ("gpu", "triton"), "cpu": ("c++", "cpp"), "default": ("none", "torch", "python")},
+    "tracking": {
+        "wandb": ("true", "yes", "on", "tensorboard", "mlflow", "w&b", "weights_and_biases"),
+        "none": ("false", "no", "off", "disabled", "null"),
+    },
+    "dataset": {"embedded": ("shakespeare", "tiny", "synthetic", "builtin", "dummy", "random")},
+    "model": {
+        "gpt2": ("gpt", "transformer", "nanogpt", "gpt2_small"),
+        "llama1b": ("llama", "llama3"),
+        "gemma1b": ("gemma",),
+        "bert_large": ("bert",),
+        "resnet50": ("resnet", "cnn"),
+    },
+    "experiment": {"smoke": ("test", "quick", "tiny")},
+    "sweeps": {"demo": ("test", "example")},
+    "task": {
+        "train": ("run", "fit", "training"),
+        "predict": ("estimate", "forecast"),
+        "score": ("eval", "evaluate", "benchmark", "lm_eval"),
+        "bench": ("microbenchmark", "speed"),
+        "timeline": ("trace", "profile"),
+        "report": ("plot", "plots", "compare"),
+        "doctor": ("check", "info", "env"),
+    },
+}
+"""Our choice of a group to its names elsewhere."""
 
 _KEY_OF = {name: key for key, names in ALIASES.items() for name in names}
 
@@ -77,3 +148,10 @@ _KEY_OF = {name: key for key, names in ALIASES.items() for name in names}
 def alias_of(key: str) -> str | None:
     """The key that the last part of an unknown `key` is another name of, if any."""
     return _KEY_OF.get(key.rsplit(".", 1)[-1].lower().replace("-", "_"))
+
+
+def choice_alias_of(group: str, word: str) -> str | None:
+    """The choice of a group that `word` is another name of, if any."""
+    wanted = word.lower().replace("-", "_")
+    found = CHOICE_ALIASES.get(group, {}).items()
+    return next((choice for choice, names in found if wanted in names), None)

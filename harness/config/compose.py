@@ -28,7 +28,7 @@ from gradwire.harness.config.explain import (
     unknown_key,
 )
 from gradwire.harness.config.manual import register_manual
-from gradwire.harness.config.overrides import check_forms, check_given, parse, said
+from gradwire.harness.config.overrides import check_forms, check_given, choices_of, parse, said
 from gradwire.harness.config.own_files import OwnFolder, own_folder, register_own_files
 from gradwire.harness.config.own_form import REMEDY, OwnFile
 from gradwire.harness.config.own_values import check_hydra_node, check_own_file
@@ -36,6 +36,7 @@ from gradwire.harness.config.plugins import allow_plugins, register_plugins
 from gradwire.harness.config.store import register_schemas
 from gradwire.harness.runtime.conf import CONFIG_NAME, conf_directory
 from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.runtime.fields import Rule
 
 VERSION_BASE = "1.3"
 
@@ -54,7 +55,7 @@ def compose(
     Hydra composes each set of choices once per process; values are put into a copy of it.
     """
     parsed = parse(meant(overrides))
-    check_forms(parsed)
+    check_forms(parsed, lambda key: _rule_without(parsed, key))
     if named_by_user:
         allow_plugins(parsed)
     choices = _choices(parsed)
@@ -67,6 +68,7 @@ def compose(
     for override in values:
         _set(config, override, base)
     check_warm_up(config, parsed)
+    check_length(config, parsed)
     check_codec_times_asked(config, parsed)
     if with_hydra:
         OmegaConf.update(config, "hydra", copy.deepcopy(node), force_add=True)
@@ -104,6 +106,12 @@ def choices_of_groups(folder: OwnFolder | None) -> Mapping[str, Sequence[str]]:
     assert folder is own_folder()
     with _initialized():
         return known_groups()
+
+
+def _rule_without(parsed: Sequence[Override], key: str) -> Rule | None:
+    """What `key` allows with the choices that are of one value."""
+    single = [str(each.input_line) for each in parsed if not each.is_sweep_override()]
+    return rule_of(compose(choices_of(single), named_by_user=False), key)
 
 
 def _chooses(override: Override, groups: Mapping[str, Sequence[str]]) -> bool:
@@ -208,6 +216,20 @@ def check_warm_up(config: DictConfig, overrides: Sequence[Override]) -> None:
                     f"train.warmup_steps={asked} is more than train.steps={steps}; choose at most "
                     f"{steps}, or more steps"
                 )
+
+
+def check_length(config: DictConfig, overrides: Sequence[Override]) -> None:
+    """Refuse epochs that were asked for where steps, a size's own among them, say how long the run is."""
+    for override in overrides:
+        group, _, field = override.key_or_group.partition(".")
+        if group != "train" or not field.endswith("epochs") or override.value() is None:
+            continue
+        other = f"train.{field.removesuffix('epochs')}steps"
+        steps = plain(config, other)
+        if steps is not None:
+            raise ConfigError(
+                f"{said(override)} has no effect while {other}={steps}; add {other}=null, or leave it out"
+            )
 
 
 def check_codec_times_asked(config: DictConfig, overrides: Sequence[Override]) -> None:

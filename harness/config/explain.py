@@ -27,6 +27,7 @@ from omegaconf.errors import (
 from gradwire.codecs.fields import rules_with
 from gradwire.codecs.registry import RENAMED, codec_options
 from gradwire.harness.config.aliases import alias_of
+from gradwire.harness.config.choices import choices_in, chosen_in, unknown_choice
 from gradwire.harness.config.overrides import said
 from gradwire.harness.config.own_files import own_folder
 from gradwire.harness.config.root_keys import root_rules
@@ -34,7 +35,7 @@ from gradwire.harness.config.store import choices_with_field, group_schemas, plu
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.record.identity import FORMER_KEYS, MOVED_KEYS
 from gradwire.harness.runtime.conf import conf_directory
-from gradwire.harness.runtime.errors import ConfigError, closest, did_you_mean, shortened
+from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
 from gradwire.harness.runtime.fields import Rule, rules_of
 from gradwire.harness.runtime.program import program
 
@@ -58,17 +59,10 @@ def known_groups() -> dict[str, list[str]]:
 
     Hydra would list them, too, but it copies all its sources for each group.
     """
-    folders = [folder for folder in conf_directory().iterdir() if folder.is_dir() and folder.name != "hydra"]
     own, plugins = own_folder(), plugin_choices()
     groups = {
-        folder.name: sorted(
-            {
-                *(file.stem for file in folder.glob("*.yaml")),
-                *(own.names[folder.name] if own is not None else ()),
-                *plugins.get(folder.name, ()),
-            }
-        )
-        for folder in sorted(folders)
+        group: sorted({*names, *(own.names[group] if own is not None else ()), *plugins.get(group, ())})
+        for group, names in choices_in(conf_directory()).items()
     }
     loader = GlobalHydra.instance().config_loader()
     launchers = loader.get_group_options("hydra/launcher", results_filter=ObjectType.CONFIG)
@@ -87,10 +81,7 @@ def check_groups(overrides: Sequence[Override], groups: Mapping[str, Sequence[st
             raise ConfigError(f"{said(override)}: a run needs a {group}; choose one of {', '.join(choices)}")
         if group == "codec" and str(value) in RENAMED:
             raise ConfigError(f"{said(override)}: it has a new name, use codec={RENAMED[str(value)]}")
-        fix = (closest(str(value), choices) or choices)[0]
-        raise ConfigError(
-            f"{group}={shortened(value)} is unknown; choose one of {', '.join(choices)}, e.g. {group}={fix}"
-        )
+        raise ConfigError(unknown_choice(group, value, choices))
 
 
 def check_launcher(name: str, srun: bool) -> None:
@@ -205,6 +196,9 @@ def unknown_key(key: str, override: Override | None, config: DictConfig) -> Conf
         return ConfigError(f"{given}: {key} has a new name: use {new_name}=")
     keys = [name for name in all_keys(config) if name.partition(".")[0] != "hydra"]
     group, _, field = key.partition(".")
+    chosen = None if override is None or field else chosen_in(key, override.value())
+    if chosen is not None:
+        return ConfigError(f"{given}: unknown key {key}; did you mean {chosen}?")
     if key in keys:  # a group, or another key that has keys
         return ConfigError(f"{given}: {key} has keys of its own; set one of them{_fields_of(key, keys)}")
     owners = list(choices_with_field(group, field)) if field else []

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 
+from gradwire.harness.config.misread import option_meant
 from gradwire.harness.config.own_form import FLAG
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
 from gradwire.harness.runtime.program import program
@@ -82,13 +83,13 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     known = {name: action for action in parser._actions for name in action.option_strings}
     given, overrides = _split(arguments, known)
     for text in (text for text in given if text.startswith("-")):
-        name, _, value = text.partition("=")
+        name = text.partition("=")[0]
         if name not in known:  # argparse would take -parallel for -p arallel
             usable = [each for each, action in known.items() if action.dest not in REFUSED]
-            near = f"; did you mean {shortened(text.lstrip('-'))}?" if value else None
+            following = next(iter(arguments[arguments.index(text) + 1 :]), "")
             raise ConfigError(
                 f"{shortened(text)}: unknown options; use key=value, --help, --multirun or --cfg job"
-                f"{near or did_you_mean(name, usable)}"
+                f"{option_meant(text, following) or did_you_mean(name, usable)}"
             )
     try:
         read = parser.parse_args([text for text in given if text != "--version"])

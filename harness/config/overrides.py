@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -16,7 +17,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override, OverrideType, RangeSweep, Transformer
 from hydra.errors import HydraException
 
-from gradwire.codecs.fields import LIST, MAPPING, TEXT
+from gradwire.codecs.fields import LIST, MAPPING, NUMBER, TEXT, WHOLE
+from gradwire.harness.config.misread import meant_by
 from gradwire.harness.runtime.errors import ConfigError, shortened
 from gradwire.harness.runtime.fields import Rule, check_value
 
@@ -40,8 +42,8 @@ DEEPEST = 8
 HYDRA_KEYS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.mode")
 """Keys of Hydra's own that have an effect here, beside `hydra/launcher` and the launcher's options."""
 
-QUOTES = "put the value in quotes where it holds spaces, commas, brackets or equal signs: 'key=\"a value\"'"
-
+_RANGE = re.compile(r"(\d{1,9})(?:-|\.\.\.?|:)(\d{1,9})")
+"""`0-3`, as others write the numbers from 0 to 3."""
 
 _kept: list[str] = []
 
@@ -80,15 +82,21 @@ def parse(overrides: Sequence[str]) -> list[Override]:
     for number, text in enumerate(overrides):
         try:
             parsed.append(_parse(text))
-        except ConfigError:
-            following = next(iter(overrides[number + 1 :]), "=")
-            if not text.replace(".", "").isidentifier() or not following.isprintable() or "=" in following:
-                raise
-            meant = f"{shortened(text, 60)}={shortened(following, 60)}"
-            raise ConfigError(
-                f"{shortened(text)}: cannot be read as key=value; did you mean {meant}?"
-            ) from None
+        except _UnreadableError:
+            hint = meant_by(overrides, number, _is_readable)
+            raise ConfigError(f"{shortened(text)}: cannot be read as key=value; {hint}") from None
     return parsed
+
+
+class _UnreadableError(ConfigError):
+    """What is no key=value."""
+
+
+def _is_readable(text: str) -> bool:
+    try:
+        return bool(_parse(text))
+    except ConfigError:
+        return False
 
 
 @lru_cache(maxsize=4096)
@@ -109,7 +117,7 @@ def _parse(text: str) -> Override:
         (override,) = _parser().parse_overrides([text])
         override.value()
     except (HydraException, ValueError, TypeError, AttributeError, RecursionError):
-        raise ConfigError(f"{shortened(text)}: cannot be read as key=value; {QUOTES}") from None
+        raise _UnreadableError(text) from None
     assert isinstance(override, Override)
     return override
 
@@ -156,15 +164,20 @@ def said(override: Override) -> str:
     return shortened(str(override.input_line))
 
 
-def check_forms(overrides: Sequence[Override]) -> None:
-    """Raise ConfigError for the first override that is not a plain `key=value` of one value, once a key."""
+def check_forms(
+    overrides: Sequence[Override], rule_of: Callable[[str], Rule | None] = lambda key: None
+) -> None:
+    """Raise ConfigError for the first override that is not a plain `key=value` of one value, once a key.
+
+    `rule_of` says what a key allows: some values of several parts are meant to be one.
+    """
     given: dict[str, Override] = {}
     for override in overrides:
         key, line = override.key_or_group, said(override)
         if override.is_sweep_override():
+            one = _meant_as_one(override, rule_of(key))
             raise ConfigError(
-                f"{line} has more than one value; add --multirun to run one after another, "
-                "or put quotes around the value if it is meant to be one"
+                f"{line} has more than one value; add --multirun to run one after another, {one}"
             )
         if override.is_delete():
             raise ConfigError(f"{line}: keys and groups cannot be removed; leave it out, or give a value")
@@ -177,6 +190,16 @@ def check_forms(overrides: Sequence[Override]) -> None:
         given[key] = override
         if key.partition("/")[0].partition(".")[0] == "hydra":
             _check_hydra(override)
+
+
+def _meant_as_one(override: Override, rule: Rule | None) -> str:
+    """How values between commas are written where they are one: a list, a number with a decimal comma."""
+    key, text = override.key_or_group, str(override.input_line).partition("=")[2]
+    if rule is not None and LIST in rule.kinds:
+        return f"or write '{key}=[{shortened(text)}]' for a list"
+    if rule is not None and NUMBER in rule.kinds and re.fullmatch(r"-?\d+,\d+", text):
+        return f"or write {key}={text.replace(',', '.')} for a fraction"
+    return "or put quotes around the value if it is meant to be one"
 
 
 def _check_hydra(override: Override) -> None:
@@ -205,6 +228,9 @@ def check_hydra_value(key: str, value: Any, given: str) -> None:
 def check_given(override: Override, rule: Rule) -> None:
     """Raise ConfigError unless `rule` allows the override's value; references `${key}` are checked later."""
     value = override.value()
+    if isinstance(value, str) and (ends := _RANGE.fullmatch(value)) and rule.kinds == (WHOLE,):
+        several = f"'{override.key_or_group}=range({ends[1]},{int(ends[2]) + 1})'"
+        raise ConfigError(f"{said(override)}: is not one number; for a run of each add --multirun {several}")
     if value == MISSING:
         raise ConfigError(f"{said(override)}: stands for a missing value; choose {rule.allowed()}")
     if _refers(value) and {LIST, MAPPING} & {*rule.kinds}:

@@ -13,6 +13,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from gradwire.codecs.registry import check_codec, make_codec
 from gradwire.harness.comm.topology.registry import topology
 from gradwire.harness.config.explain import broken_reference, plain
+from gradwire.harness.config.needed import what_to_give
 from gradwire.harness.config.root_keys import check_root
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import TASKS, Task
@@ -86,7 +87,7 @@ def _resolve(config: DictConfig) -> None:
     except (OmegaConfBaseException, MissingMandatoryValue, ValueError, RecursionError):
         raise broken_reference(config) from None
     for key in sorted(missing):
-        raise ConfigError(f"{key} has no value; add {key}=<value>")
+        raise ConfigError(f"{key} has no value; {what_to_give(key, config.task.name)}")
 
 
 def _check_groups(config: DictConfig) -> None:

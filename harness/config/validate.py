@@ -177,7 +177,8 @@ def _with_dataset(run: RunConfig) -> RunConfig:
     reason = dataset_available(dataset, run.model)
     if reason is not None:
         paper = f"dataset=auto: model={run.model.name} at size={run.size.name} trains on {dataset.name}; "
-        raise ConfigError((paper if run.dataset.name == "auto" else "") + reason)
+        auto = run.dataset.name == "auto"
+        raise ConfigError(f"{paper}{reason}, or size=tiny" if auto else reason)
     return replace(run, dataset=dataset)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from gradwire.harness.data.embedded_images import EmbeddedImages
 from gradwire.harness.data.example_rows import write_examples
 from gradwire.harness.data.example_sources import MMLU, FileExamples, HubExamples, Shape, glue_shape
 from gradwire.harness.data.examples import ExampleSource, as_text
+from gradwire.harness.data.formats import format_of
 from gradwire.harness.data.hub import HubCorpus
 from gradwire.harness.data.image_files import FileImages, HubImages
 from gradwire.harness.data.image_rows import read_images, write_images
@@ -25,6 +27,7 @@ from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.data.text import TextCorpus
 from gradwire.harness.data.token_data import PreparedData, TokenData, read_data
 from gradwire.harness.data.tokenizer import own_tokenizer, trained_tokenizer
+from gradwire.harness.files.room import check_room
 from gradwire.harness.models.settings import SPECIAL_TOKENS, ModelConfig
 
 if TYPE_CHECKING:
@@ -130,6 +133,7 @@ def prepared_folder(
     def fill(folder: Path) -> None:
         length, most = dataset.sequence_length, dataset.max_held_out_sequences
         assert length is not None, "resolve_dataset comes first"
+        _check_room(dataset, folder)
         if dataset.kind == "documents":
             chat = make_chat_format(dataset.chat_format, own, loss_on=dataset.loss_on)
             corpus = corpus_source(dataset, chat).load()
@@ -143,6 +147,29 @@ def prepared_folder(
             write_examples(folder, examples, tokenizer, length, most, dataset.max_train_tokens)
 
     return cached_folder(_packed_folder(dataset, model, cache, own), fill, verified=verified)
+
+
+TOKEN_BYTES = 2
+"""Of a token on disk, at least."""
+
+MOST_TEXT_PER_TOKEN, LEAST_TEXT_PER_TOKEN = 16, 2
+"""Bytes of text that a token stands for, on average over a corpus; compressed files hold more text."""
+
+
+def _check_room(dataset: DatasetConfig, folder: Path) -> None:
+    """Refuses text of the user's own whose tokens do not fit on the disk, and warns where they may not."""
+    if dataset.path is None:
+        return
+    place = Path(dataset.path).expanduser()
+    files = [place] if place.is_file() else [each for each in place.rglob("*") if format_of(each)]
+    text = sum(each.stat().st_size for each in files if each.is_file())
+    limit = float("inf") if dataset.max_train_tokens is None else TOKEN_BYTES * dataset.max_train_tokens
+    least = min(limit, TOKEN_BYTES * text / MOST_TEXT_PER_TOKEN)
+    most = min(limit, TOKEN_BYTES * text / LEAST_TEXT_PER_TOKEN)
+    remedy = "set GRADWIRE_CACHE=<folder on another disk>, or dataset.max_train_tokens="
+    note = check_room(folder, f"preparing dataset.path={dataset.path}", least, most, remedy)
+    if note is not None:
+        print(note, file=sys.stderr, flush=True)
 
 
 def _prepared_images(dataset: DatasetConfig, cache: Path, verified: bool) -> Path:

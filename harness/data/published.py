@@ -7,7 +7,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-WAYS_OUT = "use dataset.path=<file or folder>, dataset=embedded or size=tiny"
+WAYS_OUT = "use dataset.path=<its files, or your own text> or dataset=embedded"
 
 
 def published_settings(name: str, folder: Path, model_name: str) -> dict[str, Any]:

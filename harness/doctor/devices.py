@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from gradwire.harness.doctor.findings import Environment, Finding, Run, Section, found_or_missing, size_text
+from gradwire.harness.doctor.findings import Environment, Finding, Run, Section, found_or_missing
 from gradwire.harness.doctor.tools import output_of
+from gradwire.harness.files.room import size_text
 
 SCARCE = 4 * 2**30
 """Bytes that four workers of `size=tiny` need, most of them for their libraries."""

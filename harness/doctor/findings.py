@@ -41,10 +41,3 @@ def found_or_missing(
     if value is not None:
         return Finding(name, value)
     return Finding(name, "missing", "needed" if needed else "missing", disables, remedy)
-
-
-def size_text(num_bytes: float) -> str:
-    """A size such as `1.5 GiB`, with one decimal unless that is 0."""
-    units = ("B", "KiB", "MiB", "GiB", "TiB")
-    power = next((power for power in range(4) if num_bytes < 1024 ** (power + 1)), 4)
-    return f"{num_bytes / 1024**power:.1f}".removesuffix(".0") + f" {units[power]}"

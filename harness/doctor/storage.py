@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from gradwire.harness.data.cache import cache_folder
-from gradwire.harness.doctor.findings import Environment, Finding, Section, size_text
+from gradwire.harness.doctor.findings import Environment, Finding, Section
+from gradwire.harness.files.room import free_bytes, size_text
 
 ROOM = 2**30
 """Bytes that should be free: a run of `size=tiny` needs a few MiB, caches of models need many GiB."""
@@ -38,7 +38,7 @@ def folder(
     remedy: str,
     *,
     needed: bool = False,
-    free_bytes: Callable[[Path], int] = lambda path: shutil.disk_usage(path).free,
+    free_bytes: Callable[[Path], int] = free_bytes,
 ) -> Finding:
     """What `path` holds, whether it is writable, and the free space on its disk; creates nothing."""
     existing = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())

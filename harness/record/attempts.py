@@ -21,6 +21,7 @@ from gradwire.harness.files.typed import made
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.directory import FAILED, MOST_REASON, failure_in, is_done
 from gradwire.harness.record.provenance import code_hash, git_state
+from gradwire.harness.runtime.program import command_line
 
 FILE = "run.json"
 
@@ -61,6 +62,8 @@ class _Attempt:
     torch: str
     ended: Ended | None = None
     """None for the attempt that finished or still runs, and in records of older versions."""
+    command: str | None = None
+    """What started it, as a shell takes it; null where no command line did."""
     wall_time_s: float | None = None
     """How long an attempt that measured in one go took until it finished; null for others."""
 
@@ -86,6 +89,12 @@ class Attempts:
         """The step after which the last attempt began."""
         step: int = self.attempts[-1]["from_step"]
         return step
+
+    @property
+    def command(self) -> str | None:
+        """What started the last attempt, if it was noted."""
+        command: str | None = self.attempts[-1].get("command")
+        return command
 
     @property
     def resumed_after(self) -> list[int]:
@@ -135,6 +144,7 @@ class Attempts:
             before[-1]["ended"] = asdict(Ended(said))
         commit, dirty = git_state()
         self.sealed = True
+        command = command_line()
         self.attempts.append(
             {
                 "from_step": from_step,
@@ -142,6 +152,7 @@ class Attempts:
                 "torch": torch.__version__,
                 "commit": commit,
                 "dirty": dirty,
+                **({} if command is None else {"command": command}),
             }
         )
         self._write(directory)

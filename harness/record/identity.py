@@ -12,6 +12,7 @@ from typing import Any
 
 from gradwire.codecs.plugins import ENTRY_POINTS, plugins_of, source_digest
 from gradwire.codecs.registry import RENAMED
+from gradwire.codecs.wording import shortened
 from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.data.formats import format_of
 from gradwire.harness.files.folders import files_in
@@ -130,6 +131,27 @@ def settings_id(found: Mapping[str, Any]) -> str:
     """`run_id` of a run whose settings are plain values, as in its `config.yaml`."""
     text = json.dumps(_identifying(found), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """In which settings two runs with different ids differ: `train.steps=5 there, 10 here`.
+
+    The settings are plain values, as in `config.yaml`: those of the run that is there, and of this one. Of a
+    choice that differs the name alone is said.
+    """
+    found, own = dict(_flat(_identifying(before))), dict(_flat(_identifying(now)))
+    shown, own_shown = dict(_flat(before)), dict(_flat(now))
+    keys = [key for key in {**own, **found} if found.get(key) != own.get(key)]
+    chosen = [key.removesuffix(".name") for key in keys if key.endswith(".name") and key != "model.name"]
+    said = []
+    for key in keys:
+        if any(key.startswith(f"{group}.") and key != f"{group}.name" for group in chosen):
+            continue
+        there, here = shown.get(key), own_shown.get(key)
+        name = key.removesuffix(".name")
+        same = f"{name}={shortened(here)} with other contents"
+        said.append(same if there == here else f"{name}={shortened(there)} there, {shortened(here)} here")
+    return said
 
 
 WHERE_AND_WHEN = ("cluster", "network", "overlap", "kernels", "measure", "eval")

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from gradwire.harness.files.reading import UnusableFileError, printable
 from gradwire.harness.files.structured import read_yaml
+from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.directory import DIVERGED, DONE, FAILED, failure_in
 from gradwire.harness.record.row_file import evaluation_of_run, steps_of_run, whole_rows
 from gradwire.harness.record.seal import check_done
@@ -31,6 +32,9 @@ MOST_WORKERS = 100_000
 
 MOST_FOLDERS = 100_000
 """Folders that are looked at for runs."""
+
+MOST_SHOWN = 120
+"""Characters of a reason or a command in a refusal."""
 
 Setting = TypeVar("Setting")
 
@@ -155,6 +159,17 @@ def _summary(folder: Path, steps: Sequence[Mapping[str, Any]]) -> Summary:
         problem = f"is of {summary.steps} steps, {STEPS} has {len(steps)}"
         raise UnusableFileError(folder / SUMMARY, problem, REMEDY)
     return summary
+
+
+def not_finished(run: Run) -> str:
+    """Why a run that is not done is refused, and how it is finished, to follow its name in a line."""
+    attempts = Attempts.read(run.folder)
+    command = None if attempts is None else attempts.command
+    reason = printable(run.reason, MOST_SHOWN)
+    if run.diverged:
+        return f"is {run.status} ({reason}); choose a run that has finished"
+    again = f": {printable(command, MOST_SHOWN)}" if command else ""
+    return f"is {run.status} ({reason}); run the same command again to finish it{again}"
 
 
 def find_runs(roots: Iterable[str | Path]) -> list[Path]:

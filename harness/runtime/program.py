@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 SCRIPT = "python run.py"
@@ -25,6 +27,19 @@ def program() -> str:
     if started.stem == "gradwire" or (started.name != "run.py" and not in_checkout):
         return "gradwire"
     return SCRIPT
+
+
+_given: list[str] = []
+
+
+def remember_command(arguments: Sequence[str]) -> None:
+    """Keeps what the command line gave, before Hydra gets its own form of it."""
+    _given[:] = arguments
+
+
+def command_line() -> str | None:
+    """The command as a shell takes it; None where this process was not started by one."""
+    return shlex.join([*program().split(), *_given]) if _given else None
 
 
 def torchrun_target() -> str:

@@ -20,6 +20,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.config.compose import VERSION_BASE, compose, composed_hydra, meant, prepare
+from gradwire.harness.config.disk import check_disk
 from gradwire.harness.config.explain import check_launcher, plain
 from gradwire.harness.config.flags import for_hydra, read_flags, version_text
 from gradwire.harness.config.manual import manual_page, task_page
@@ -27,6 +28,7 @@ from gradwire.harness.config.overrides import choices_of, keep_for_sweep, parse,
 from gradwire.harness.config.own_files import use_folder
 from gradwire.harness.config.own_form import FLAG
 from gradwire.harness.config.rules import GIVEN, check
+from gradwire.harness.config.run_name import run_directory
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.config.typed import settings_of, task_of
 from gradwire.harness.launch.slurm import adopt_slurm_ranks, check_launched_ranks, started_as_rank
@@ -36,7 +38,7 @@ from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.conf import CONFIG_NAME, conf_directory
 from gradwire.harness.runtime.errors import ConfigError, refuse, refused_as_config_error, shortened
 from gradwire.harness.runtime.output import all_was_said, guard_output
-from gradwire.harness.runtime.program import program
+from gradwire.harness.runtime.program import program, remember_command
 from gradwire.harness.trainer.settings import RunConfig
 
 PLAN = "task=plan"
@@ -52,6 +54,7 @@ def start() -> None:
         adopt_slurm_ranks()
         check_launched_ranks()
         prepare()
+        remember_command(sys.argv[1:])
         arguments = arranged(sys.argv[1:])
         page = asked_page(arguments)
         checked = check_command_line(arguments) if page is None else None
@@ -171,6 +174,10 @@ def check_command_line(arguments: Sequence[str]) -> Configuration | None:
     checked = validate_any(config)
     asked = node.run.dir
     rank_0 = os.environ.get("RANK", "0") == "0"
+    if isinstance(checked, RunConfig) and checked.task.name == "train" and rank_0:
+        tight = check_disk(checked, run_directory(checked, None if asked == "." else asked))
+        if tight is not None:
+            print(tight, file=sys.stderr)
     if asked != "." and rank_0:  # Hydra makes it next, and would show a traceback
         refused_as_config_error(make_directory, Path(asked))
     return checked

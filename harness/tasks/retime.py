@@ -21,7 +21,7 @@ from gradwire.harness.files.reading import file_digest
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.identity import FILES, settings_id
 from gradwire.harness.record.row_file import append_rows
-from gradwire.harness.record.runs import Run, load_run
+from gradwire.harness.record.runs import Run, load_run, not_finished
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.timed_steps import recorded, traced_run
 from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY, as_yaml
@@ -135,7 +135,7 @@ def _source(config: RetimeTask) -> Run:
     except ValueError as error:
         raise ValueError(f"run={config.run}: {error}; use run=outputs/<run>") from None
     if found.status != "done":
-        raise ValueError(f"run={config.run} is {found.status}; task=retime needs a finished run")
+        raise ValueError(f"run={config.run} {not_finished(found)}")
     return found
 
 

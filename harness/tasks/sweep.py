@@ -17,6 +17,7 @@ from pathlib import Path
 
 from hydra.core.utils import JobReturn, JobStatus
 
+from gradwire.harness.config.disk import check_disk_of_sweep
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.launch.cell_process import CellProcess
 from gradwire.harness.record.settings import RecordedConfig
@@ -26,6 +27,7 @@ from gradwire.harness.tasks.main import is_expected, one_line, run_cell
 from gradwire.harness.tasks.plan_minutes import Predictions
 from gradwire.harness.tasks.sweep_plan import Plan, PlannedCell, settled
 from gradwire.harness.tasks.tracked_tables import show_finished
+from gradwire.harness.trainer.settings import RunConfig
 
 Launch = Callable[[list[list[str]], int], Sequence[JobReturn]]
 """Hydra's launcher: takes the overrides of some cells and the number of the first, returns their results."""
@@ -125,6 +127,7 @@ def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
             f"sweep.minutes={minutes:g} has no effect with a launcher that starts all cells at once; use the "
             "launcher's own limit, hydra.launcher.timeout_min"
         )
+    _check_disk(plan)
     outcome = Outcome()
     run_goes_on()
     with ExitStack() as stack:
@@ -143,6 +146,18 @@ def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
             f"goes on with them (exit code {STOPPED})"
         )
     return outcome.code
+
+
+def _check_disk(plan: Plan) -> None:
+    """Refuses a sweep whose runs do not fit on the disk, and says in a line where they may not. Raises
+    ConfigError."""
+    planned = [cell for each in plan.with_needs for cell in each.of_task("train")]
+    cells = [cell for cell in planned if not cell.done]
+    runs = [(cell.config, cell.directory) for cell in cells]
+    training = [(run, folder) for run, folder in runs if isinstance(run, RunConfig) and folder is not None]
+    note = check_disk_of_sweep(training)
+    if note is not None:
+        print(note, file=sys.stderr, flush=True)
 
 
 def _carry_out(plan: Plan, launching: Launching, budget: Budget, outcome: Outcome) -> None:

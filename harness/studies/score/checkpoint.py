@@ -13,7 +13,7 @@ from gradwire.harness.models.families import HEADS
 from gradwire.harness.models.foreign import check_folder, check_settings, in_a_line
 from gradwire.harness.models.weights import TOKENIZER_FILE, folder_named, not_to_be_had
 from gradwire.harness.record.identity import data_fingerprint
-from gradwire.harness.record.runs import load_run
+from gradwire.harness.record.runs import load_run, not_finished
 from gradwire.harness.record.seal import refuse_links_in
 from gradwire.harness.record.writer import CONFIG, WEIGHTS
 
@@ -127,7 +127,7 @@ def _of_run(asked: str, folder: Path) -> Checkpoint:
         refuse_links_in(folder)
         found = load_run(folder)
         if found.status != "done":
-            raise ValueError(f"is {found.status}; task=score needs a finished run")
+            raise ValueError(not_finished(found))
     except ValueError as error:
         raise ValueError(f"checkpoint={asked}: {error}") from None
     return _of_folder(asked, folder / WEIGHTS, folder.resolve().name, found.config)

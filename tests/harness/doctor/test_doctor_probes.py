@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from gradwire.harness.doctor import devices, hubs, software, storage, tools
-from gradwire.harness.doctor.findings import Finding, Section, size_text
+from gradwire.harness.doctor.findings import Finding, Section
 from gradwire.harness.doctor.tools import output_of
+from gradwire.harness.files.room import size_text
 from gradwire.harness.network.shaped.check import try_namespace
 
 GIB = 2**30

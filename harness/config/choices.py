@@ -1,0 +1,101 @@
+"""The choices of groups: which there are in `conf/`, and what one that there is not was meant to be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from gradwire.harness.config.aliases import choice_alias_of
+from gradwire.harness.runtime.conf import conf_directory
+from gradwire.harness.runtime.errors import closest, shortened
+
+MOST_LISTED = 200
+"""Characters of the choices that a message lists."""
+
+EXAMPLES = {
+    "size": "tiny",
+    "codec": "dynamiq",
+    "dataset": "embedded",
+    "experiment": "smoke",
+    "model": "gpt2",
+    "network": "paced",
+    "parallel": "ddp",
+    "sweeps": "demo",
+    "task": "train",
+    "topology": "ring",
+}
+"""The choice of a group that suits a first try."""
+
+TEXT_FILES = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet", ".gz", ".bz2", ".xz", ".zst")
+
+
+@cache
+def choices_in(folder: Path) -> Mapping[str, Sequence[str]]:
+    """Every group of the project's `folder` with its choices, sorted; without Hydra's own groups."""
+    groups = [each for each in folder.iterdir() if each.is_dir() and each.name != "hydra"]
+    return {each.name: sorted(file.stem for file in each.glob("*.yaml")) for each in sorted(groups)}
+
+
+def groups_with(choice: str) -> list[str]:
+    """The groups that have a choice of this name, capitals aside; first those of which it says most."""
+    found = [group for group, names in choices_in(conf_directory()).items() if choice.lower() in names]
+    return sorted(found, key=lambda group: (group not in EXAMPLES, group))
+
+
+def chosen_in(key: str, value: object) -> str | None:
+    """`sweeps=demo` for `sweep=demo`: the choice of a group that a root key of a similar name was to make."""
+    groups = choices_in(conf_directory())
+    near = closest(key, groups)
+    return next((f"{group}={value}" for group in near if str(value) in groups[group]), None)
+
+
+def unknown_choice(group: str, value: object, choices: Sequence[str]) -> str:
+    """The refusal of a choice that its group does not have, with what was meant."""
+    word = str(value)
+    others = [other for other in groups_with(word) if other != group]
+    meant = _meant(group, word, choices)
+    if others and meant is None:
+        return (
+            f"{group}={shortened(value)} is unknown; {word.lower()} is a choice of {others[0]}: use "
+            f"{others[0]}={word.lower()}, or for {group} one of {_listed(choices, word)}"
+        )
+    own = _own_file(group, word)
+    if own:
+        return f"{group}={shortened(value)} is unknown; {own}"
+    example = meant or (EXAMPLES.get(group) if EXAMPLES.get(group) in choices else None)
+    such = f", e.g. {group}={example}" if example else ""
+    return f"{group}={shortened(value)} is unknown; choose one of {_listed(choices, word)}{such}"
+
+
+def _meant(group: str, word: str, choices: Sequence[str]) -> str | None:
+    """The choice that a word is another name of, or looks like."""
+    stem = Path(word).stem if "/" in word or word.endswith((".yaml", ".yml")) else word
+    alias = choice_alias_of(group, stem)
+    plain = {name.replace("_", ""): name for name in choices}
+    same = plain.get(stem.lower().replace("-", "").replace("_", ""))
+    near = [] if _own_file(group, word) else closest(stem, choices)
+    return next((name for name in (same, alias, *near) if name in choices), None)
+
+
+def _own_file(group: str, word: str) -> str:
+    """What to write for a file of the user's own."""
+    path = Path(word)
+    if group == "dataset" and (path.suffix in TEXT_FILES or "/" in word):
+        return f"for files of your own use dataset.path={shortened(word)}"
+    if path.suffix == ".py" and group in ("codec", "topology", "parallel"):
+        return f"for a class of your own use {group}=<module>:<class>, e.g. {group}={path.stem}:Mine"
+    return ""
+
+
+def _listed(choices: Iterable[str], word: str) -> str:
+    """All choices, or where they would fill lines those that look like `word`."""
+    names = list(choices)
+    text = ", ".join(names)
+    if len(text) <= MOST_LISTED:
+        return text
+    near = closest(word, names, 5)
+    shown = near or names
+    while len(", ".join(shown)) > MOST_LISTED // 2:
+        shown = shown[:-1]
+    return f"{', '.join(shown)} and {len(names) - len(shown)} others (--help lists them)"

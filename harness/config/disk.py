@@ -1,0 +1,175 @@
+"""What a training run writes, from its shape: what cannot fit on the disk is refused before it starts."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradwire.harness.config.memory import num_parameters
+from gradwire.harness.files.room import check_room
+from gradwire.harness.parallel.settings import ShardedConfig
+from gradwire.harness.record.directory import is_done
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.trainer.settings import RunConfig
+
+FLOAT = 4
+"""Bytes of a float32."""
+
+ROW_BYTES = 1500
+"""Of a step in `steps.jsonl`, its copy in checkpoints included."""
+
+MESSAGE_BYTES = 60
+"""Of a message in a trace."""
+
+PLOTS_BYTES = 2e6
+
+MOST_NAMED = 3
+"""Keys that a refusal names."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something that a run writes: bytes at the least and at the most, and the setting that lowers them."""
+
+    least: float
+    most: float
+    lower: str
+    stays: bool = True
+    """Whether it is there when the run is done."""
+
+
+def items(run: RunConfig) -> list[Item]:
+    """What a run has on the disk when most of it lies there at once.
+
+    The number of parameters is a lower bound, as in `memory`. Checkpoints are replaced by newer ones that are
+    written first, so one more lies there than is kept.
+    """
+    train, measure, size = run.train, run.measure, run.cluster.size
+    values = num_parameters(run.model)
+    half = isinstance(run.parallel, ShardedConfig) and run.parallel.model_dtype == "bfloat16"
+    state = values * (2 if half else FLOAT) + values * FLOAT * (1 if train.optimizer == "sgd" else 2)
+    residuals = size * values * FLOAT if run.codec.get("ef") else 0
+    gradients = len(measure.save_gradients_at) * size * values * FLOAT
+    weights = len(measure.save_weights_at) * values * FLOAT
+    fewest, most = _checkpoints(run)
+    steps = train.steps or 0
+    return [
+        Item(
+            fewest * state,
+            most * (state + residuals),
+            "train.keep_checkpoints=1"
+            if train.keep_checkpoints > 1 and fewest
+            else "train.checkpoint_every=null",
+            stays=False,
+        ),
+        _weights(run, values),
+        Item(gradients, gradients, "fewer steps in measure.save_gradients_at"),
+        Item(weights, weights, "fewer steps in measure.save_weights_at"),
+        Item(0, _trace_bytes(run, values, steps), "measure.trace=false"),
+        Item(0, steps * ROW_BYTES + PLOTS_BYTES * run.plots, "plots=false"),
+    ]
+
+
+def check_disk(run: RunConfig, directory: Path) -> str | None:
+    """Refuses a run that does not fit on the disk of its `directory`; returns a line that warns where it may
+    not, None where there is room. Raises ConfigError.
+
+    What an earlier attempt has written there is room for the same run.
+    """
+    if run.resume != "never" and is_done(directory):
+        return None
+    found, there = items(run), _bytes_in(directory)
+    least, most = (max(0.0, sum(sizes) - there) for sizes in zip(*_sizes(found), strict=True))
+    _check_scratch(run)
+    try:
+        return check_room(directory, "the run", least, most, _remedy(found, "hydra.run.dir="))
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def check_disk_of_sweep(runs: Sequence[tuple[RunConfig, Path]]) -> str | None:
+    """As `check_disk` for the runs of a sweep that are still to run, of which one trains at a time: all that
+    stays of them, and the checkpoints of the one that has most."""
+    waiting = [(items(run), directory) for run, directory in runs if not is_done(directory)]
+    if not waiting:
+        return None
+    stay = [item for found, _ in waiting for item in found if item.stays]
+    pass_by = [item for found, _ in waiting for item in found if not item.stays]
+    there = sum(_bytes_in(directory) for _, directory in waiting)
+    least = sum(item.least for item in stay) + max((item.least for item in pass_by), default=0.0)
+    most = sum(item.most for item in stay) + max((item.most for item in pass_by), default=0.0)
+    what = f"the sweep with {len(waiting)} runs to go"
+    remedy = _remedy([*stay, *pass_by], "hydra.sweep.dir=")
+    try:
+        return check_room(waiting[0][1], what, max(0.0, least - there), max(0.0, most - there), remedy)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _sizes(found: Sequence[Item]) -> list[tuple[float, float]]:
+    return [(item.least, item.most) for item in found]
+
+
+def _checkpoints(run: RunConfig) -> tuple[int, int]:
+    """How many lie on the disk at once, at the least and at the most."""
+    train = run.train
+    if train.checkpoint_every is None:
+        return 0, 0
+    most = train.keep_checkpoints + 1
+    if train.steps is None:
+        return 0, most
+    written = (train.steps - 1) // train.checkpoint_every
+    return min(written, most), min(written, most) or 1
+
+
+def _weights(run: RunConfig, values: int) -> Item:
+    """The final weights, which are written while the checkpoints are there."""
+    size = values * FLOAT if run.train.save_checkpoint else 0
+    half = isinstance(run.parallel, ShardedConfig) and run.parallel.model_dtype == "bfloat16"
+    return Item(size / 2 if half else size, size, "train.save_checkpoint=false")
+
+
+def _trace_bytes(run: RunConfig, values: int, steps: int) -> float:
+    """Of all ranks: some messages for each bucket and pair of ranks, to the limit."""
+    if not run.measure.trace or not run.measure.spans:
+        return 0.0
+    buckets = 1 + values * FLOAT // 25_000_000
+    expected = steps * run.cluster.size**2 * buckets * MESSAGE_BYTES / run.measure.trace_every
+    return min(1e6 * run.measure.trace_mb, expected)
+
+
+def _check_scratch(run: RunConfig) -> None:
+    """Refuse gradients on a disk that cannot hold them. Raises ConfigError."""
+    if run.cluster.name != "virtual" or run.cluster.gradients != "disk":
+        return
+    needed = run.cluster.size * num_parameters(run.model) * FLOAT
+    remedy = "use cluster.gradients=memory, fewer cluster.workers, or TMPDIR=<folder on another disk>"
+    try:
+        check_room(Path(tempfile.gettempdir()), "cluster.gradients=disk", needed, 0.0, remedy)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _remedy(found: Sequence[Item], elsewhere: str) -> str:
+    """The settings that save most, and another disk."""
+    sizes: dict[str, float] = {}
+    for item in found:
+        sizes[item.lower] = sizes.get(item.lower, 0.0) + max(item.least, item.most)
+    worth = sum(sizes.values()) / 10
+    names = sorted((name for name, size in sizes.items() if size > worth), key=lambda name: -sizes[name])
+    return f"use {', '.join([*names[:MOST_NAMED], ''])}or another disk: {elsewhere}<folder>"
+
+
+def _bytes_in(directory: Path) -> int:
+    """What lies in a run directory."""
+    total = 0
+    for parent, _, files in os.walk(directory):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(parent, name)).st_size
+            except OSError:  # removed meanwhile
+                continue
+    return total
