@@ -33,6 +33,7 @@ from gradwire.harness.record.directory import make_directory
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.conf import CONFIG_NAME, conf_directory
 from gradwire.harness.runtime.errors import ConfigError, refuse, refused_as_config_error, shortened
+from gradwire.harness.runtime.interrupts import raise_on_interrupt
 from gradwire.harness.runtime.output import all_was_said, guard_output
 from gradwire.harness.runtime.program import program
 
@@ -70,6 +71,7 @@ def start() -> None:
     def run(config: Any) -> int:
         return run_task(config, checked)
 
+    raise_on_interrupt()
     hydra.main(version_base=VERSION_BASE, config_path=str(conf_directory()), config_name=CONFIG_NAME)(run)()
 
 
