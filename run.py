@@ -8,18 +8,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent
+ROOT = os.path.dirname(os.path.realpath(__file__))
 
 
 def main() -> None:
     """Finds the installed package and runs its command."""
-    if Path(sys.path[0]).resolve() == ROOT:
-        del sys.path[0]  # holds a folder `codecs`, which must never be found before Python's own module
     handled = signal.getsignal(signal.SIGINT)
     if handled is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupted)
+    if os.path.realpath(sys.path[0]) == ROOT:
+        del sys.path[0]  # holds a folder `codecs`, which must never be found before Python's own module
     try:
         from gradwire.__main__ import main as command
     except ModuleNotFoundError as error:

@@ -1,8 +1,8 @@
 """Ctrl-C while a command starts, and as what it comes out of code that it interrupts.
 
-Imports take seconds. Compiled modules that are being imported, and hooks of classes that are being made,
-turn KeyboardInterrupt into errors of their own, or lose it. Nothing has to be cleaned up yet: the process
-ends.
+Imports and the composition take seconds. Compiled modules that are being imported, hooks of classes that are
+being made, and OmegaConf turn KeyboardInterrupt into errors of their own, or lose it. Nothing has to be
+cleaned up yet: the process ends.
 """
 
 from __future__ import annotations

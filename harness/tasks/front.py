@@ -69,9 +69,9 @@ def start() -> None:
 
     @wraps(run_task)  # Hydra names the job after it
     def run(config: Any) -> int:
+        raise_on_interrupt()
         return run_task(config, checked)
 
-    raise_on_interrupt()
     hydra.main(version_base=VERSION_BASE, config_path=str(conf_directory()), config_name=CONFIG_NAME)(run)()
 
 
