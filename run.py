@@ -5,24 +5,32 @@ Everything is imported inside the functions: the workers' processes import this 
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent
+ROOT = os.path.dirname(os.path.realpath(__file__))
 
 
 def main() -> None:
     """Finds the installed package and runs its command."""
-    if Path(sys.path[0]).resolve() == ROOT:
+    handled = signal.getsignal(signal.SIGINT)
+    if handled is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupted)
+    if os.path.realpath(sys.path[0]) == ROOT:
         del sys.path[0]  # holds a folder `codecs`, which must never be found before Python's own module
     try:
         from gradwire.__main__ import main as command
     except ModuleNotFoundError as error:
         sys.exit(f"error: {error.name} is not installed in {sys.executable}; run `make` and use its Python")
-    except KeyboardInterrupt:  # the imports take seconds
-        print("error: interrupted", file=sys.stderr)
-        sys.exit(130)
+    signal.signal(signal.SIGINT, handled)
     command()
+
+
+def _interrupted(number: int, frame: object) -> None:
+    """Ends the process while it imports, where an exception may turn into another error, or be lost."""
+    os.write(2, b"error: interrupted\n")
+    os._exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,9 @@ def main() -> None:
     sys.path.append(str(package / "harness" / "sweeper"))
     try:
         try:
+            from gradwire.harness.runtime.interrupts import end_on_interrupt
+
+            end_on_interrupt()
             from gradwire.harness.tasks.front import start
         except ModuleNotFoundError as error:
             sys.exit(f"error: {error}")

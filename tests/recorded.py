@@ -14,6 +14,7 @@ CLOCKS = frozenset(
         "train_time_s",
         "wall_time_s",
         "step_time_s",
+        "tokens_per_s",
         "compute_s",
         "compression_s",
         "exposed_comm_s",

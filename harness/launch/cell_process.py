@@ -10,14 +10,21 @@ import contextlib
 import os
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from gradwire.harness.launch.processes import die_with_parent, new_processes, signals_held_back
-from gradwire.harness.launch.stop import SIGNALS, StopRequest, Terminated, stop_requests
+from gradwire.harness.launch.stop import (
+    INTERRUPT,
+    SIGNALS,
+    StopRequest,
+    Terminated,
+    how_stopped,
+    stop_requests,
+)
 from gradwire.harness.launch.verdict import describe
 from gradwire.harness.record.directory import mark_failed
 from gradwire.harness.record.settings import RecordedConfig
@@ -25,10 +32,6 @@ from gradwire.harness.runtime.output import guard_output
 
 MOST_LEFT_BEHIND = 1 << 30
 """Bytes by which the process may be larger after a cell than before its first one."""
-
-INTERRUPT = getattr(signal, "SIGRTMIN", signal.SIGINT)
-"""What the sweep sends its process on Ctrl-C. A terminal sends SIGINT to both, and a second interrupt would
-break off the clean-up."""
 
 
 @dataclass(frozen=True)
@@ -66,22 +69,17 @@ class CellProcess:
         self._end()
 
     def run(self, config: RecordedConfig, directory: Path) -> Ended:
-        """Runs a cell to its end. Raises KeyboardInterrupt, or Terminated where a signal has asked to stop,
-        once the process has cleaned up."""
+        """Runs a cell to its end. Raises Terminated where a signal or Ctrl-C has asked to stop, whatever the
+        cell made of it, once its process has cleaned up; a second Ctrl-C does not wait for that."""
         with stop_requests() as stop:
             connection = self._started(stop)
-            with _interrupts_passed_on(self._pid) as interrupts:
-                with contextlib.suppress(BrokenPipeError):
-                    connection.send((config, directory))
-                ended = self._outcome(connection, directory)
-        if stop.number is not None:
+            with contextlib.suppress(BrokenPipeError):
+                connection.send((config, directory))
+            ended = self._outcome(connection, directory, stop)
+        if stop.number is not None or ended.interrupted:
             self._end()
-            raise Terminated(stop.number, ended.error or f"stopped by {signal.Signals(stop.number).name}")
-        if (
-            interrupts or ended.interrupted
-        ):  # whatever the cell made of it: an interrupt in a clean-up may turn into another error
-            self._end()
-            raise KeyboardInterrupt(ended.error or "interrupted")
+            number = stop.number or signal.SIGINT
+            raise Terminated(number, ended.error or how_stopped(number))
         if ended.left_behind > MOST_LEFT_BEHIND:
             self._end()
         return ended
@@ -101,7 +99,7 @@ class CellProcess:
         stop.pass_on = self._signal
         return self._connection
 
-    def _outcome(self, connection: Connection, directory: Path) -> Ended:
+    def _outcome(self, connection: Connection, directory: Path, stop: StopRequest) -> Ended:
         assert self._process is not None
         wait([connection, self._process.sentinel])
         with contextlib.suppress(EOFError, ConnectionResetError):
@@ -112,18 +110,17 @@ class CellProcess:
         code = self._process.exitcode or 0
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         self._end()
+        if stop.number is not None and code < 0:  # before it could begin, and had a handler
+            return Ended(1, interrupted=True)
         reason = f"its process {how}"
         mark_failed(directory, reason)
         return Ended(1, reason)
 
-    def _pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
-
     def _signal(self, number: int) -> None:
-        pid = self._pid()
+        pid = None if self._process is None else self._process.pid
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+                os.kill(pid, INTERRUPT if number == signal.SIGINT else number)
 
     def _end(self) -> None:
         """Ends the process, which has nothing left to do."""
@@ -134,33 +131,6 @@ class CellProcess:
         if process is not None:
             process.kill()
             process.join()
-
-
-@contextlib.contextmanager
-def _interrupts_passed_on(pid: Callable[[], int | None]) -> Iterator[list[int]]:
-    """In this block the first Ctrl-C interrupts the cell, which then ends; a second one ends the wait.
-
-    The list that it yields has an entry once there was one.
-    """
-    received = list[int]()
-
-    def pass_on(number: int, frame: object) -> None:
-        received.append(number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        target = pid()
-        if target is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(target, INTERRUPT)
-
-    try:
-        before = signal.signal(signal.SIGINT, pass_on)
-    except ValueError:  # not in the main thread
-        yield received
-        return
-    try:
-        yield received
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _serve(target: Run, connection: Connection, parent: int) -> None:

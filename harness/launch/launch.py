@@ -17,7 +17,7 @@ from gradwire.harness.launch.processes import WorkerError, run_processes
 from gradwire.harness.launch.ranks import run_ranks, scratch_folder
 from gradwire.harness.launch.restarts import Restarts, continued
 from gradwire.harness.launch.shaped_network import fetch_weights
-from gradwire.harness.launch.stop import StopRequest, Terminated, stop_requests
+from gradwire.harness.launch.stop import StopRequest, Terminated, how_stopped, stop_requests
 from gradwire.harness.launch.verdict import describe, tracebacks
 from gradwire.harness.launch.watchdog import watchdog
 from gradwire.harness.launch.worker import train_local_rank, train_virtual, train_virtual_child
@@ -31,6 +31,7 @@ from gradwire.harness.record.directory import (
 )
 from gradwire.harness.record.writer import remove_temporary_files
 from gradwire.harness.runtime.errors import found_late
+from gradwire.harness.runtime.heartbeat import in_steps, own_beats
 from gradwire.harness.tracking.follow import tracked
 from gradwire.harness.trainer.parts import prepare
 from gradwire.harness.trainer.settings import RunConfig
@@ -55,6 +56,7 @@ def run_here(config: RunConfig, directory: Path) -> None:
         opened = open_run(config, directory)
         print_notes(opened)
         with stop_requests() as stop, stop_not_forgotten(directory, stop):
+            stop.saves = lambda: False
             _attempts(config, directory, opened, stop)
     finally:
         clean_up(directory)
@@ -88,6 +90,8 @@ def _attempt(config: RunConfig, directory: Path, checkpoint: Path | None, stop: 
     elif config.cluster.restarts:
         _watched(lambda folder: _run_virtual_child(config, directory, checkpoint, stop, folder), directory)
     else:
+        beats = own_beats()
+        stop.saves = lambda: in_steps(beats())
         with watchdog(config.cluster.hang_s, 0, directory, _virtual_name):
             train_virtual(config, directory, checkpoint, stop)
 
@@ -157,7 +161,7 @@ def raise_if_stopped(directory: Path, stop: StopRequest, finished: bool) -> None
     number = stop.number or stop.number_of_ranks or signal.SIGTERM
     saved = next(iter(checkpoints(directory)), None)
     end = "as it finished" if finished else f"saved in {saved}; the same command resumes"
-    raise Terminated(number, f"stopped by {signal.Signals(number).name}, {end}")
+    raise Terminated(number, f"{how_stopped(number)}, {end}")
 
 
 @contextmanager

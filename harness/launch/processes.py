@@ -29,7 +29,7 @@ from gradwire.harness.launch.verdict import (
     write_report,
     write_stacks,
 )
-from gradwire.harness.runtime.heartbeat import beat_in, share_beats
+from gradwire.harness.runtime.heartbeat import beat_in, in_steps, share_beats
 from gradwire.harness.runtime.output import guard_output
 
 GRACE_S = 5.0
@@ -101,6 +101,7 @@ def run_processes(
             for worker in workers:
                 worker.start()
             if stop is not None:
+                stop.saves = lambda: in_steps(beats())
                 stop.pass_on = lambda number: _signal(workers, number)
                 if stop.number is not None:  # it came before there was anybody to tell
                     stop.pass_on(stop.number)
@@ -108,7 +109,7 @@ def run_processes(
     finally:
         if stop is not None:
             stop.number_of_ranks = next((beat.asked for beat in beats() if beat.asked), None)
-            stop.pass_on = None
+            stop.pass_on, stop.saves = None, lambda: True
         started = [worker for worker in workers if worker.pid is not None]
         for worker in started:
             worker.kill()  # SIGKILL: a stopped process would not hear SIGTERM
@@ -135,7 +136,8 @@ def _child(
     stacks.answer_requests(Path(folder), rank)
     try:
         target(*arguments, rank)
-        for number in SIGNALS:  # nothing is left to stop, and an ending interpreter has no handlers
+        # Nothing is left to stop, and an ending interpreter has no handlers.
+        for number in (signal.SIGINT, *SIGNALS):
             signal.signal(number, signal.SIG_IGN)
     except BaseException as error:
         write_report(Path(folder), rank, error)
@@ -156,8 +158,9 @@ def die_with_parent(parent: int) -> None:
 def signals_held_back() -> Iterator[None]:
     """Blocks SIGINT and all requests in this thread and in the processes it starts.
 
-    A terminal sends Ctrl-C to all of them, but only the parent handles it: a child would print a traceback of
-    whatever it was importing. Requests to stop, and requests for stacks, wait until the child has a handler.
+    A terminal sends Ctrl-C to all of them, and a child would print a traceback of whatever it was importing.
+    Ctrl-C, requests to stop, and requests for stacks wait until the child has a handler; Ctrl-C for ever
+    where it has none, and only the parent handles it.
     """
     resource_tracker.ensure_running()  # starting it unblocks SIGINT
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, stacks.SIGNAL, *SIGNALS})

@@ -1,14 +1,16 @@
-"""Treats SIGTERM and SIGUSR2, which schedulers send before they take a node, as a request to checkpoint and
-end.
+"""Treats Ctrl-C, and SIGTERM and SIGUSR2, which schedulers send before they take a node, as a request to
+checkpoint and end.
 
 The first request is only noted and passed on to the ranks; the training loop looks for it at its next stop
-barrier. A second one, some seconds later, interrupts at once, as Ctrl-C does.
+barrier. A second one interrupts at once, and so does Ctrl-C while there is nothing to save yet.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -17,9 +19,13 @@ from gradwire.harness.runtime.heartbeat import tell_asked
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 
+INTERRUPT = getattr(signal, "SIGRTMIN", signal.SIGINT)
+"""What a sweep sends the process of its cells on Ctrl-C. A terminal sends SIGINT to both, and a second
+interrupt would break off the clean-up."""
+
 ECHO_S = 3.0
 """A second signal within this many seconds counts as the first one repeated: a scheduler signals all
-processes of a job, and so does torchrun when it is signalled itself."""
+processes of a job, and so does torchrun when it is signalled itself. Ctrl-C has no echo elsewhere."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -30,6 +36,11 @@ class Terminated(KeyboardInterrupt):
         self.number = number
 
 
+def how_stopped(number: int) -> str:
+    """What a signal has done, for the beginning of a line."""
+    return "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
+
+
 class StopRequest:
     """Whether the run has been asked to end, and by which signal. Calling it says whether."""
 
@@ -37,6 +48,8 @@ class StopRequest:
         self.number: int | None = None
         self.pass_on: Callable[[int], None] | None = None
         """Called with the signal's number when it comes."""
+        self.saves: Callable[[], bool] = lambda: True
+        """Whether there is anything to save yet, for whose sake Ctrl-C waits."""
         self.number_of_ranks: int | None = None
         """The signal by which ranks were asked, whom somebody else than this process has told."""
         self._noted_at = 0.0
@@ -46,10 +59,26 @@ class StopRequest:
 
     def receive(self, number: int, frame: FrameType | None = None) -> None:
         """The signals' handler in the process that owns the run."""
-        if self.number is None:
+        if number in (signal.SIGINT, INTERRUPT):
+            self._receive_interrupt()
+        elif self.number is None:
             self.note(number)
-        elif time.monotonic() - self._noted_at > ECHO_S:
+        elif not self._is_echo():
             raise Terminated(number)
+
+    def _receive_interrupt(self) -> None:
+        """Ctrl-C; only torchrun repeats it."""
+        again = self.number is not None
+        if again and "RANK" in os.environ and self._is_echo():
+            return
+        if again or not self.saves():
+            raise KeyboardInterrupt
+        self.note(signal.SIGINT)
+        if sys.stderr.isatty():
+            print("saving the step that runs; Ctrl-C again ends at once", file=sys.stderr, flush=True)
+
+    def _is_echo(self) -> bool:
+        return time.monotonic() - self._noted_at <= ECHO_S
 
     def note(self, number: int, frame: FrameType | None = None) -> None:
         """Handles the signals in a rank; the owner of the run decides when to interrupt."""
@@ -68,11 +97,13 @@ def stop_requests(at_once: bool = False) -> Iterator[StopRequest]:
     """Collects the requests that come during this block, in the process that owns the run.
 
     With `at_once` the first one interrupts: there is nothing to save yet, but there is something to clean up.
+    Ctrl-C does so anyway, and is left alone.
     """
     request = StopRequest()
     chosen = _interrupt if at_once else request.receive
+    numbers = SIGNALS if at_once else (*SIGNALS, *_of_interrupts())
     try:
-        previous = {number: signal.signal(number, chosen) for number in SIGNALS}
+        previous = {number: signal.signal(number, chosen) for number in numbers}
     except ValueError:  # not in the main thread: signals are somebody else's
         yield request
         return
@@ -83,6 +114,12 @@ def stop_requests(at_once: bool = False) -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
+def _of_interrupts() -> list[int]:
+    """The signals that are Ctrl-C to this process; none where somebody else has seen to it."""
+    both = (signal.SIGINT, INTERRUPT)
+    return [number for number in both if signal.getsignal(number) is signal.default_int_handler]
+
+
 def stop_requests_of_rank() -> StopRequest:
     """Collects the requests to this rank's process from now on; the process was started with them blocked.
 
@@ -90,7 +127,8 @@ def stop_requests_of_rank() -> StopRequest:
     """
     request = StopRequest()
     request.pass_on = tell_asked
-    for number in SIGNALS:
+    signals = (signal.SIGINT, *SIGNALS)
+    for number in signals:
         signal.signal(number, request.note)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     return request

@@ -52,6 +52,12 @@ class Objective(ABC):
         every rank and new ones at every step. The held-out split ignores it: its batches never change.
         """
 
+    @property
+    def tokens_per_row(self) -> int | None:
+        """How many tokens each training row has; None where rows are of no tokens, or of different
+        numbers."""
+        return None
+
     def counted(self, indices: Tensor) -> Tensor | None:
         """How many labels the loss is on in each training row at `indices`, (rows,), whatever the key of
         their batch; None if all rows have as many, as those with one label each do."""
@@ -92,6 +98,10 @@ class TextObjective(Objective):
     @property
     def num_sums(self) -> int:
         return 2
+
+    @property
+    def tokens_per_row(self) -> int | None:
+        return int(self.data.train.shape[1])
 
     def metrics(self, sums: Sequence[float]) -> dict[str, float]:
         loss = mean_loss(sums)

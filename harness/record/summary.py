@@ -90,6 +90,8 @@ class Summary(Stored):
     train_time_s: float  # s, the training clock: evaluation, checkpoints and error measurement excluded
     wall_time_s: float  # s, everything
     rounds_per_second: float  # 1/s, 1 / mean step time on the training clock
+    # 1/s, of all ranks by the same steps; null where rows are no packed text, and in old records
+    tokens_per_s: float | None = field(default=None, kw_only=True)
     figures: dict[str, float | None]
     """Per step, by the keys of METRICS, which are keys of the file: compute_s, ..., overlap_s, row, osf.
 

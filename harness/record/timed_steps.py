@@ -146,8 +146,16 @@ def retimed_steps(
             figures = _timed(window.step(row["step"], trace, now))
         now += figures["step_time_s"]
         lent = {"trace_step": step} if step != row["step"] else {}
-        found.append({**row, "train_time_s": now, **figures, **lent})
+        found.append({**row, "train_time_s": now, **figures, **_tokens(row, figures), **lent})
     return found
+
+
+def _tokens(row: Row, figures: Row) -> dict[str, float | None]:
+    """Tokens per second of a step that trains on as many as `row` says, in the time of `figures`."""
+    if row.get("tokens_per_s") is None:
+        return {}
+    tokens, seconds = round(row["tokens_per_s"] * row["step_time_s"]), figures["step_time_s"]
+    return {"tokens_per_s": tokens / seconds if seconds else None}
 
 
 def _timed(trace: StepTrace) -> dict[str, Any]:

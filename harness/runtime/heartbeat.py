@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,6 +78,11 @@ def own_beats() -> Callable[[], list[Heartbeat]]:
     _heart = _Heart(_memory)
     beat()
     return lambda: [_read(_memory, 0)]
+
+
+def in_steps(beats: Iterable[Heartbeat]) -> bool:
+    """Whether the first step has begun anywhere."""
+    return any(beat.step >= 0 for beat in beats)
 
 
 def share_beats(file: Path, size: int) -> Callable[[], list[Heartbeat]]:

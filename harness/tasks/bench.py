@@ -18,18 +18,24 @@ from gradwire.harness.doctor.tools import output_of
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.report.figures import write_plots
+from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.bench.bus import BusRow, measure_bus, subjects
 from gradwire.harness.studies.bench.bus import Settings as BusSettings
 from gradwire.harness.studies.bench.host import HostRow, host_row, refusal
-from gradwire.harness.studies.bench.measure import Settings, measure
+from gradwire.harness.studies.bench.kept import Kept
+from gradwire.harness.studies.bench.measure import Measuring, Settings, pieces
 from gradwire.harness.studies.bench.operation import chosen_operations
 from gradwire.harness.studies.bench.papers import ring_costs, smoothing
 from gradwire.harness.studies.bench.plots import plots
+from gradwire.harness.studies.bench.rows import Row
 from gradwire.harness.studies.bench.settings import BenchTask
 from gradwire.harness.studies.bench.tables import text
 from gradwire.harness.tasks.once import TABLES, show_tables
 
 JSON, PLOTS = "bench.json", "plots"
+
+SAME = ("kernel_backend", "cpu_level", "device", "driver", "code_hash", "versions", "machine")
+"""What must be the same for an interrupted bench to go on with what it has measured."""
 
 WORKERS = 8
 """Workers of the ring whose cost is shown by default: DynamiQ's testbed has 8 GPUs."""
@@ -88,10 +94,10 @@ def run(config: BenchTask, directory: Path) -> int:
 
 def _write(config: BenchTask, directory: Path) -> None:
     settings = _settings(config)
-    operations = chosen_operations(config.bench.operations)
-    rows = list(measure(operations, settings))
-    buckets, buses = _host_rows(config), _bus_rows(config, directory)
-    found = _about(settings) | {
+    about = _about(settings)
+    kept = Kept(directory, {key: about[key] for key in SAME}, fresh=config.resume == "never")
+    rows, buckets, buses = _measured(config, settings, directory, kept)
+    found = about | {
         "rows": [row.as_json() for row in rows],
         "ring": [
             asdict(cost) | {f"at_{config.cluster.size}_workers": cost.at(config.cluster.size)}
@@ -102,6 +108,7 @@ def _write(config: BenchTask, directory: Path) -> None:
         "smoothing": [asdict(pair) | {"share": pair.share} for pair in smoothing(rows)],
     }
     write_atomically(directory / JSON, json.dumps(found, indent=1) + "\n")
+    kept.remove()
     heading = _heading(found)
     tables = text(rows, config.cluster.size, buckets, buses)
     write_atomically(directory / TABLES, f"{heading}\n\n{tables}\n")
@@ -109,37 +116,60 @@ def _write(config: BenchTask, directory: Path) -> None:
         write_plots(plots(rows, heading), directory / PLOTS)
 
 
-def _host_rows(config: BenchTask) -> list[HostRow]:
-    """The host's work for buckets."""
+def _measured(
+    config: BenchTask, settings: Settings, directory: Path, kept: Kept
+) -> tuple[list[Row], list[HostRow], list[BusRow]]:
+    """Operations, the host's work for buckets, and all-reduces by turns among each number of real workers;
+    what has been measured is kept at once."""
     bench = config.bench
-    measured = partial(
-        host_row,
+    of_operations = pieces(chosen_operations(bench.operations), settings)
+    of_buckets = [(codec, workers) for workers in bench.workers for codec in bench.codecs]
+    rows, buckets, buses = list[Row](), list[HostRow](), list[BusRow]()
+    measuring = Measuring(settings)
+    total = len(of_operations) + len(of_buckets) + len(bench.ranks)
+    with Progress("bench", total, "measurement") as progress:
+        for piece in of_operations:
+            rows += kept.rows(Row, ("operation", *piece.key), partial(measuring.rows, piece))
+            progress.advance(piece.operation.name)
+        for codec, workers in of_buckets:
+            measure = partial(_host_rows, config, codec, workers)
+            buckets += kept.rows(HostRow, ("bucket", codec, workers), measure)
+            progress.advance(f"{codec} among {workers} workers")
+        for ranks in bench.ranks:
+            buses += kept.rows(BusRow, ("bus", ranks), partial(_bus_rows, config, ranks, directory))
+            progress.advance(f"all-reduces among {ranks} workers")
+    return rows, buckets, buses
+
+
+def _host_rows(config: BenchTask, codec: str, workers: int) -> list[HostRow]:
+    """The host's work for a bucket."""
+    bench = config.bench
+    row = host_row(
+        codec,
+        workers,
         numel=bench.bucket,
         kernels=config.kernels.name,
         seconds=float(bench.seconds),
         seed=config.seed,
         device=torch.device(config.cluster.device),
     )
-    return [measured(codec, workers) for workers in bench.workers for codec in bench.codecs]
+    return [row]
 
 
-def _bus_rows(config: BenchTask, directory: Path) -> list[BusRow]:
-    """All-reduces of the codecs by turns, among each number of real workers."""
-    bench, found = config.bench, list[BusRow]()
+def _bus_rows(config: BenchTask, ranks: int, directory: Path) -> list[BusRow]:
+    """All-reduces of the codecs by turns among so many real workers."""
+    bench = config.bench
     backend = "nccl" if config.cluster.device == "cuda" else "gloo"
-    for ranks in bench.ranks:
-        cluster = replace(config.cluster, name="local", workers=ranks, backend=backend)
-        asked = BusSettings(
-            subjects(bench.codecs),
-            cluster,
-            bench.coordinates,
-            bench.rounds,
-            config.kernels.name,
-            config.kernels.graphs,
-            config.seed,
-        )
-        found += measure_bus(asked, directory)
-    return found
+    asked = BusSettings(
+        subjects(bench.codecs),
+        replace(config.cluster, name="local", workers=ranks, backend=backend),
+        bench.coordinates,
+        bench.rounds,
+        config.kernels.name,
+        config.kernels.graphs,
+        config.seed,
+    )
+    return measure_bus(asked, directory)
 
 
 def _settings(config: BenchTask) -> Settings:

@@ -37,6 +37,7 @@ from gradwire.harness.record.directory import make_directory
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.conf import CONFIG_NAME, conf_directory
 from gradwire.harness.runtime.errors import ConfigError, refuse, refused_as_config_error, shortened
+from gradwire.harness.runtime.interrupts import raise_on_interrupt
 from gradwire.harness.runtime.output import all_was_said, guard_output
 from gradwire.harness.runtime.program import program, remember_command
 from gradwire.harness.trainer.settings import RunConfig
@@ -77,6 +78,7 @@ def start() -> None:
     def run(config: Any) -> int:
         from gradwire.harness.tasks.main import run_task
 
+        raise_on_interrupt()
         return run_task(config, checked)
 
     run.__module__ = MAIN  # Hydra names the job after it

@@ -20,6 +20,7 @@ from gradwire.harness.config.validate import validate_any
 from gradwire.harness.launch.cell_process import Ended
 from gradwire.harness.record.settings import Configuration, RecordedConfig
 from gradwire.harness.runtime.errors import is_own, is_refusal, refuse
+from gradwire.harness.runtime.interrupts import is_interrupt
 from gradwire.harness.runtime.output import all_was_said, guard_output, run_goes_on
 
 
@@ -37,6 +38,8 @@ def run_task(config: DictConfig, checked: Configuration | None = None) -> int:
     try:
         code = _perform(validate_any(config) if checked is None else checked)
     except Exception as error:
+        if is_interrupt(error):
+            refuse("interrupted", code=128 + signal.SIGINT)
         if not alone or not is_expected(error) or os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
         _let_rank_0_speak()
@@ -60,7 +63,9 @@ def _let_the_scheduler_know(interrupt: KeyboardInterrupt) -> None:
     queues the job again."""
     from gradwire.harness.launch.stop import Terminated
 
-    if isinstance(interrupt, Terminated) and callable(signal.getsignal(interrupt.number)):
+    if not isinstance(interrupt, Terminated) or interrupt.number == signal.SIGINT:
+        return
+    if callable(signal.getsignal(interrupt.number)):
         print(f"{interrupt}", file=sys.stderr, flush=True)
         signal.raise_signal(interrupt.number)
 

@@ -86,6 +86,8 @@ class Trainer:
         self.steps = num_steps(train.steps, train.epochs, sequences, per_step)
         check_saved_steps("save_gradients_at", self._save_at, self.steps)
         check_saved_steps("save_weights_at", self._save_weights_at, self.steps)
+        per_row = parts.objective.tokens_per_row
+        self._tokens = None if per_row is None else per_row * per_step
         self._schedule_steps = self.steps
         if train.schedule_steps is not None or train.schedule_epochs is not None:
             self._schedule_steps = num_steps(train.schedule_steps, train.schedule_epochs, sequences, per_step)
@@ -135,7 +137,8 @@ class Trainer:
         self._entropies.start()
         measure = self._config.measure
         traces = self._traces() if measure.trace and measure.spans else None
-        self._log = StepLog(self._world, self._layouts.coordinates, self._gradients_sent, traces)
+        sent = self._gradients_sent
+        self._log = StepLog(self._world, self._layouts.coordinates, sent, traces, self._tokens)
         if self._clock.kind == "wall":
             (rank,) = self._world.ranks
             self._watch = own_watch(self._world.recorders[rank], rank, os.environ)

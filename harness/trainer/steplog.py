@@ -50,15 +50,20 @@ class PendingStep:
 class StepLog:
     """Collects steps and turns them into rows on `flush`, which every rank must call together.
 
-    A step synchronizes `num_coordinates` and sends `gradients_sent` encoded gradients. Where traces are kept,
-    every process writes those of its ranks.
+    A step synchronizes `num_coordinates`, sends `gradients_sent` encoded gradients, and trains on `tokens`
+    (None: nobody counts them). Where traces are kept, every process writes those of its ranks.
     """
 
     def __init__(
-        self, world: World, num_coordinates: int, gradients_sent: float, traces: TraceWriter | None = None
+        self,
+        world: World,
+        num_coordinates: int,
+        gradients_sent: float,
+        traces: TraceWriter | None = None,
+        tokens: int | None = None,
     ) -> None:
         self._world, self._num_coordinates = world, num_coordinates
-        self._gradients_sent, self._traces = gradients_sent, traces
+        self._gradients_sent, self._traces, self._tokens = gradients_sent, traces, tokens
         self._has_nodes = world.traffic[world.ranks[0]].node is not None
         self._pending: list[PendingStep] = []
 
@@ -135,6 +140,8 @@ class StepLog:
         row["bytes_sent"] = int(row["bytes_sent"])
         encoded, between = (int(sum(column)) for column in zip(*(own[-2:] for own in ranks), strict=True))
         row["wire_bits_per_coordinate"] = wire_bits(encoded, self._gradients_sent, self._num_coordinates)
+        if self._tokens is not None:
+            row["tokens_per_s"] = self._tokens / row["step_time_s"] if row["step_time_s"] else None
         if self._has_nodes:
             row |= self._by_level(encoded, between)
         return row

@@ -62,6 +62,7 @@ def summarize(
         train_time_s=evaluations[-1]["train_time_s"],
         wall_time_s=wall_time_s,
         rounds_per_second=1.0 / mean_step_s,
+        tokens_per_s=_tokens_per_s(timed),
         figures=_figures(timed, size) | {"utilization": used} | _of_machine(timed),
         spread=_spread(timed),
         bytes_sent_per_rank=bytes_by_rank,
@@ -81,6 +82,15 @@ def summarize(
         resumed_after=[] if attempts is None else attempts.resumed_after,
         earlier_ends=[] if attempts is None else attempts.earlier_ends,
     )
+
+
+def _tokens_per_s(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """The mean over time; None if no step says how many."""
+    known = [row for row in rows if row.get("tokens_per_s") is not None]
+    if not known:
+        return None
+    tokens = sum(float(row["tokens_per_s"] * row["step_time_s"]) for row in known)
+    return tokens / sum(float(row["step_time_s"]) for row in known)
 
 
 def _by_level(rows: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:

@@ -62,7 +62,7 @@ def figures(case: Case, folder: Path) -> Figures:
 def run_figures(run: Path, *, timed: bool) -> Figures:
     """The figures of training: its clock if it is given its times, and its weights if there are any."""
     assert (run / "DONE").exists(), f"{run} has not finished"
-    clocks = CLOCKS - {"wall_time_s"} if timed else frozenset()
+    clocks = CLOCKS - {"wall_time_s", "tokens_per_s"} if timed else frozenset()
     found: Figures = {}
     for row in _rows(run / "steps.jsonl"):
         kept = [key for key in row if key in STEP or key.startswith("codec/") or key in clocks]

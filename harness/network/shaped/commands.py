@@ -41,7 +41,13 @@ def listed(program: str, *arguments: str) -> list[dict[str, Any]]:
 def _ran(command: Sequence[str], text: str = "") -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
-            command, input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            command,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            process_group=0,  # a terminal's Ctrl-C does not end what a rank does while its step is saved
         )
     except subprocess.TimeoutExpired:
         raise ShapingError(f"{command[0]} did not end within {TIMEOUT_S:g} s") from None

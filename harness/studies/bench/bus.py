@@ -36,6 +36,7 @@ from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.runtime.memory import keep_freed_memory
 from gradwire.harness.studies.bench.host import TOPOLOGY
 from gradwire.harness.studies.bench.measure import DTYPES
+from gradwire.harness.timing.measure.metric import quotient
 
 WARM_UP = SETTLING + 1
 """Rounds that are not counted: the last one is captured, where rounds are replayed."""
@@ -72,7 +73,7 @@ class BusRow:
     coordinates: int
     seconds: float
     cpu_s: float
-    bus_bandwidth: float  # B/s
+    bus_bandwidth: float | None  # B/s
     backend_seconds: float  # of the backend's all-reduce of what the codec sends: bfloat16 for `bf16`
     backend_cpu_s: float
 
@@ -186,7 +187,7 @@ def _row(
         coordinates=settings.coordinates,
         seconds=seconds,
         cpu_s=cpu_s,
-        bus_bandwidth=num_bytes * 2 * (workers - 1) / workers / seconds,
+        bus_bandwidth=quotient(num_bytes * 2 * (workers - 1) / workers, seconds),
         backend_seconds=backend_seconds,
         backend_cpu_s=backend_cpu_s,
     )

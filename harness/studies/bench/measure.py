@@ -12,6 +12,7 @@ from gradwire.codecs.native.choice import using_kernels
 from gradwire.harness.studies.bench.clocks import Times, time_on_cpu, time_on_gpu
 from gradwire.harness.studies.bench.operation import Case, Operation
 from gradwire.harness.studies.bench.rows import Row
+from gradwire.harness.timing.measure.metric import quotient
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -32,15 +33,46 @@ class Settings:
     seed: int
 
 
-def measure(operations: Sequence[Operation], settings: Settings) -> Iterator[Row]:
-    """Yields the rows as they are measured."""
-    for numel in settings.sizes:
-        for dtype in settings.dtypes:
-            x = bucket(numel, dtype, settings)
-            copy_rate = {threads: _copy_rate(x, settings, threads) for threads in {1, *_threads(settings)}}
-            for operation in operations:
-                if dtype in operation.dtypes:
-                    yield from _rows(operation, x, copy_rate, settings)
+@dataclass(frozen=True)
+class Piece:
+    """An operation on one kind of bucket."""
+
+    operation: Operation
+    numel: int
+    dtype: str
+
+    @property
+    def key(self) -> tuple[str | int, ...]:
+        """What tells it from the others."""
+        return self.operation.name, self.dtype, self.numel
+
+
+def pieces(operations: Sequence[Operation], settings: Settings) -> list[Piece]:
+    """All that is to be measured, in this order: those on the same bucket together."""
+    return [
+        Piece(operation, numel, dtype)
+        for numel in settings.sizes
+        for dtype in settings.dtypes
+        for operation in operations
+        if dtype in operation.dtypes
+    ]
+
+
+class Measuring:
+    """Measures pieces, and once for those on the same bucket how fast a copy of it is."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._kind: tuple[int, str] | None = None
+
+    def rows(self, piece: Piece) -> list[Row]:
+        """The rows of a piece, each implementation's."""
+        settings = self._settings
+        if self._kind != (piece.numel, piece.dtype):
+            self._x = x = bucket(piece.numel, piece.dtype, settings)
+            self._copy_rate = {n: _copy_rate(x, settings, n) for n in {1, *_threads(settings)}}
+            self._kind = (piece.numel, piece.dtype)
+        return list(_rows(piece.operation, self._x, self._copy_rate, settings))
 
 
 def bucket(numel: int, dtype: str, settings: Settings) -> Tensor:
@@ -54,15 +86,15 @@ def _threads(settings: Settings) -> tuple[int, ...]:
     return settings.threads if settings.device.type == "cpu" else (1,)
 
 
-def _copy_rate(x: Tensor, settings: Settings, threads: int) -> float:
-    """Bytes per second that a copy of the bucket reads and writes."""
+def _copy_rate(x: Tensor, settings: Settings, threads: int) -> float | None:
+    """Bytes per second that a copy of the bucket reads and writes; None if the clock sees no time pass."""
     target = torch.empty_like(x)
     case = Case(lambda: target.copy_(x), (x,), (target,))
-    return (case.bytes_read + case.bytes_written) / _time(case, settings, threads).shortest_s
+    return quotient(case.bytes_read + case.bytes_written, _time(case, settings, threads).shortest_s)
 
 
 def _rows(
-    operation: Operation, x: Tensor, copy_rate: Mapping[int, float], settings: Settings
+    operation: Operation, x: Tensor, copy_rate: Mapping[int, float | None], settings: Settings
 ) -> Iterator[Row]:
     peers = _time_peers(operation, x, settings)
     default_s: float | None = None

@@ -15,6 +15,7 @@ from typing import Any
 
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.studies.bench.rows import Row, by_case
+from gradwire.harness.timing.measure.metric import quotient
 
 
 def published(paper: str, table: str, method: str) -> list[dict[str, str]]:
@@ -100,8 +101,8 @@ class RingCost:
     implementation: str
     bytes_const: float
     bytes_slope: float
-    ns_const: float
-    ns_slope: float
+    ns_const: float | None
+    ns_slope: float | None
     paper_const: float | None
     paper_slope: float | None
 
@@ -112,7 +113,9 @@ class RingCost:
         return {
             "bytes": self.bytes_const + share * self.bytes_slope,
             "paper_bytes": (self.paper_const or 0) + share * (self.paper_slope or 0) if known else None,
-            "ns": self.ns_const + share * self.ns_slope,
+            "ns": None
+            if self.ns_const is None or self.ns_slope is None
+            else self.ns_const + share * self.ns_slope,
         }
 
 
@@ -136,7 +139,10 @@ def _cost(ring: Ring, found: Mapping[str, Row]) -> RingCost:
 
     row, (const, slope) = found[ring.operations[0]], _paper(ring.paper)
     bytes_const, bytes_slope = const_and_slope("bytes_per_coordinate")
-    ns_const, ns_slope = const_and_slope("ns_per_coordinate")
+    ns_const: float | None = None
+    ns_slope: float | None = None
+    if all(found[name].ns_per_coordinate is not None for name in ring.operations):
+        ns_const, ns_slope = const_and_slope("ns_per_coordinate")
     about: dict[str, Any] = {"dtype": row.dtype, "numel": row.numel, "implementation": row.implementation}
     return RingCost(
         ring.codec, **about, bytes_const=bytes_const, bytes_slope=bytes_slope, ns_const=ns_const,
@@ -166,15 +172,15 @@ class Smoothing:
     dtype: str
     numel: int
     implementation: str
-    without_gb_per_s: float
-    with_gb_per_s: float
+    without_gb_per_s: float | None
+    with_gb_per_s: float | None
     paper_without: float | None
     paper_with: float | None
 
     @property
-    def share(self) -> float:
+    def share(self) -> float | None:
         """Throughput with the transform over throughput without."""
-        return self.with_gb_per_s / self.without_gb_per_s
+        return quotient(self.with_gb_per_s, self.without_gb_per_s)
 
     @property
     def paper_share(self) -> float | None:

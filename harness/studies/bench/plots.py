@@ -62,9 +62,10 @@ def _points(axes: Axes, form: Form, dtype: str, rows: Sequence[Row], place: dict
     hue, marker, shift = MARKS[dtype]
     name = rows[0].implementation
     filled = form.colors[hue] if name != DEFAULT else form.ground
+    known = [(row.ns_per_coordinate, place[row.operation]) for row in rows]
     axes.plot(
-        [row.ns_per_coordinate for row in rows],
-        [place[row.operation] + shift for row in rows],
+        [x for x, _ in known if x is not None],
+        [y + shift for x, y in known if x is not None],
         linestyle="none",
         marker=marker,
         color=form.colors[hue],
@@ -77,7 +78,7 @@ def _copies(axes: Axes, form: Form, rows: Sequence[Row], place: dict[str, int]) 
     """Marks where each operation would be if it moved its bytes as fast as a copy does."""
     bound: dict[str, float] = {}
     for row in rows:
-        if row.dtype == rows[0].dtype:
+        if row.dtype == rows[0].dtype and row.copy_bytes_per_s is not None:
             bound[row.operation] = 1e9 * row.bytes_per_coordinate / row.copy_bytes_per_s
     axes.plot(
         list(bound.values()),

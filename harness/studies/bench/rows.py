@@ -8,13 +8,17 @@ from typing import Any
 
 from gradwire.harness.studies.bench.clocks import Times
 from gradwire.harness.studies.bench.operation import Case
+from gradwire.harness.timing.measure.metric import quotient
 from gradwire.harness.timing.measure.metrics import OPERATION
 
 
 @dataclass(frozen=True)
 class Row:
     """`bytes_read` and `bytes_written` count what an implementation without intermediate results touches;
-    `copy_bytes_per_s` is what a copy of the bucket reads and writes in the same run."""
+    `copy_bytes_per_s` is what a copy of the bucket reads and writes in the same run.
+
+    Figures are None where the clock has seen no time pass.
+    """
 
     operation: str
     dtype: str
@@ -25,7 +29,7 @@ class Row:
     bytes_read: int
     bytes_written: int
     value_bytes: int  # of the bucket
-    copy_bytes_per_s: float
+    copy_bytes_per_s: float | None
     default_s: float | None = None  # shortest time of the definition on one thread
     peers_s: Mapping[str, float] | None = None  # peers' names to their shortest times
 
@@ -50,32 +54,35 @@ class Row:
         return self.times.shortest_s
 
     @property
-    def ns_per_coordinate(self) -> float:
-        return 1e9 * self.seconds / self.numel
+    def ns_per_coordinate(self) -> float | None:
+        return 1e9 * self.seconds / self.numel if self.seconds else None
 
     @property
-    def values_gb_per_s(self) -> float:
+    def values_gb_per_s(self) -> float | None:
         """10⁹ bytes of the bucket's values per second: an encoder's input, a decoder's output."""
-        return 1e-9 * self.value_bytes / self.seconds
+        return quotient(1e-9 * self.value_bytes, self.seconds)
 
     @property
     def bytes_per_coordinate(self) -> float:
         return (self.bytes_read + self.bytes_written) / self.numel
 
     @property
-    def share_of_copy(self) -> float:
+    def share_of_copy(self) -> float | None:
         """Bytes moved per second relative to a copy; near 1, memory is the limit."""
-        return (self.bytes_read + self.bytes_written) / self.seconds / self.copy_bytes_per_s
+        rate = quotient(self.bytes_read + self.bytes_written, self.seconds)
+        return quotient(rate, self.copy_bytes_per_s)
 
     @property
     def speedup(self) -> float | None:
         """Speed relative to the definition on one thread."""
-        return None if self.default_s is None else self.default_s / self.seconds
+        return quotient(self.default_s or None, self.seconds)
 
     @property
-    def speedup_to_peers(self) -> dict[str, float]:
+    def speedup_to_peers(self) -> dict[str, float | None]:
         """Speed relative to each peer."""
-        return {name: seconds / self.seconds for name, seconds in (self.peers_s or {}).items()}
+        return {
+            name: quotient(seconds or None, self.seconds) for name, seconds in (self.peers_s or {}).items()
+        }
 
     def as_json(self) -> dict[str, Any]:
         """The measured values and what follows from them."""

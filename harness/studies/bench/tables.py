@@ -9,6 +9,7 @@ from gradwire.harness.studies.bench.bus import BusRow
 from gradwire.harness.studies.bench.host import HostRow
 from gradwire.harness.studies.bench.papers import RingCost, Smoothing, ring_costs, smoothing
 from gradwire.harness.studies.bench.rows import Row
+from gradwire.harness.timing.measure.metric import quotient
 from gradwire.harness.timing.measure.metrics import OPERATION
 
 DIGITS = 3
@@ -134,9 +135,9 @@ def bus_table(buses: Sequence[BusRow]) -> Table:
             row.implementation,
             number(1e3 * row.seconds, DIGITS),
             number(1e3 * row.cpu_s, DIGITS),
-            number(1e-9 * row.bus_bandwidth, DIGITS),
-            number(row.seconds / row.backend_seconds, DIGITS),
-            number(row.cpu_s / row.backend_cpu_s, DIGITS),
+            number(None if row.bus_bandwidth is None else 1e-9 * row.bus_bandwidth, DIGITS),
+            number(quotient(row.seconds, row.backend_seconds), DIGITS),
+            number(quotient(row.cpu_s, row.backend_cpu_s), DIGITS),
         ]
         for row in buses
     ]

@@ -37,6 +37,7 @@ class GradwireSweeper(Sweeper):
         from gradwire.harness.launch.stop import stop_requests
         from gradwire.harness.record.directory import make_directory
         from gradwire.harness.runtime.errors import ConfigError, refuse, refused_as_config_error
+        from gradwire.harness.runtime.interrupts import raise_on_interrupt
         from gradwire.harness.tasks.main import interrupt_code, is_expected, one_line
         from gradwire.harness.tasks.plan import plan_page
         from gradwire.harness.tasks.sweep import check_launcher_can, run_sweep
@@ -56,6 +57,7 @@ class GradwireSweeper(Sweeper):
                 check_launcher_can(plan, launcher)
                 for each in plan.with_needs:
                     refused_as_config_error(make_directory, each.output)
+                raise_on_interrupt()
                 code = run_sweep(plan, self.launcher.launch, sequential=sequential)
         except ConfigError as error:
             refuse(error)

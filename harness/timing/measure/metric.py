@@ -27,6 +27,12 @@ Section = Literal[
 RUN_SECTIONS: tuple[Section, ...] = ("result", "step", "machine", "overlap", "bytes")
 
 
+def quotient(value: float | None, by: float | None) -> float | None:
+    """value / by; None, a figure that cannot be had, where either is unknown or `by` is 0, as a time below
+    the resolution of its clock."""
+    return None if value is None or not by else value / by
+
+
 @dataclass(frozen=True)
 class Spread:
     """One figure over seeds, rounds or blocks."""

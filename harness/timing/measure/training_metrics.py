@@ -108,6 +108,13 @@ TIMES = (
         section="step",
         shown=SHORT,
     ),
+    Metric(
+        *("tokens_per_s", "tokens/s", "1/s", "of packed text, that all ranks train on"),
+        places=STEP + SUMMARY,
+        better="higher",
+        timed=True,
+        shown=SHORT,
+    ),
     _time("comm_s", "communicating", "bytes in flight", places=STEP, ranks="max", mean=False),
     _hiding(
         *("overlap_s", "computing while sending", "s", "a rank computes with bytes in flight"),

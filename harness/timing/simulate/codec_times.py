@@ -165,7 +165,8 @@ def _table(path: str | Path) -> Table:
         for number, row in enumerate(found["rows"], start=1):
             if row["dtype"] == DTYPE:
                 _check_row(row, number, path)
-                copies.add(Rate(row["numel"], 1 / row["copy_bytes_per_s"]))
+                if row["copy_bytes_per_s"] is not None:  # else the clock has seen no time pass
+                    copies.add(Rate(row["numel"], 1 / row["copy_bytes_per_s"]))
                 _keep(row, definitions if row["implementation"] == DEFINITION else compiled)
         on_cpu = found["device"] == "cpu"
     except KeyError as error:
@@ -177,7 +178,9 @@ def _table(path: str | Path) -> Table:
 
 def _check_row(row: Mapping[str, Any], number: int, path: str | Path) -> None:
     """Raises UnusableFileError for a size or a time that nothing has."""
-    found = [("numel", row["numel"], 1.0), ("copy_bytes_per_s", row["copy_bytes_per_s"], 1.0)]
+    found = [("numel", row["numel"], 1.0)]
+    if row["copy_bytes_per_s"] is not None:
+        found.append(("copy_bytes_per_s", row["copy_bytes_per_s"], 1.0))
     if row["implementation"] in (*COMPILED, DEFINITION):
         found.append(("times.shortest_s", row["times"]["shortest_s"], 0.0))
     for name, value, least in found:

@@ -253,8 +253,8 @@ def test_a_full_disk_is_named_and_the_run_goes_on_when_there_is_room(
 
 
 def test_an_interrupted_sweep_goes_on(here: Path) -> None:
-    """The request ends the sweep, not only its run; afterwards the finished run is skipped and the other
-    resumes."""
+    """Ctrl-C saves the run and ends the sweep, not only its run; afterwards the finished run is skipped and
+    the other resumes. A terminal sends it to the process of the cells, too."""
     command = (RUN, "--multirun", *COMMAND, "seed=0,1", "cluster=virtual", "hydra.sweep.dir=sweep")
     run = started(here, *command)
     while not (done := list((here / "sweep").glob("*/DONE"))):
@@ -263,11 +263,15 @@ def test_an_interrupted_sweep_goes_on(here: Path) -> None:
     while len(rows := list((here / "sweep").glob("*/steps.jsonl"))) < 2:
         assert run.poll() is None, run.communicate()
         time.sleep(0.005)
-    run.send_signal(signal.SIGUSR2)
-    assert finished(run).returncode == 128 + signal.SIGUSR2
+    os.killpg(run.pid, signal.SIGINT)
+    ended = finished(run)
+    assert ended.returncode == 128 + signal.SIGINT
+    assert [line.partition(" sweep/")[0] for line in ended.stderr.splitlines()] == [
+        "error: interrupted, saved in"
+    ]
     (first,) = done
     (second,) = [path.parent for path in rows if path.parent != first.parent]
-    assert "stopped by SIGUSR2" in (second / "FAILED").read_text()
+    assert "interrupted, saved in" in (second / "FAILED").read_text()
     before = first.stat().st_mtime_ns
     ended = call(here, *command)
     assert ended.returncode == 0, ended.stderr

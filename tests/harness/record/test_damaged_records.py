@@ -81,9 +81,10 @@ def _huge(path: Path, copy: Path) -> None:
 
 
 def _digit(path: Path, copy: Path) -> None:
-    """Another last digit in the middle line."""
+    """Another last digit in the middle line, or the next one that has any."""
     lines = copy.read_bytes().splitlines(keepends=True)
-    at = len(lines) // 2
+    middle = range(len(lines) // 2, len(lines))
+    at = next(number for number in middle if re.search(rb"\d", lines[number]))
     lines[at] = re.sub(rb"\d(?=\D*$)", lambda found: b"%d" % ((int(found[0]) + 1) % 10), lines[at])
     path.write_bytes(b"".join(lines))
 

@@ -17,14 +17,16 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.run_name import run_name
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.studies.bench import clocks, peers
+from gradwire.harness.studies.bench import clocks, kept, measure, peers
 from gradwire.harness.studies.bench.clocks import Times, time_on_cpu
-from gradwire.harness.studies.bench.host import Buckets, Watch, host_row
-from gradwire.harness.studies.bench.operation import Case
+from gradwire.harness.studies.bench.host import Buckets, HostRow, Watch, host_row
+from gradwire.harness.studies.bench.measure import Measuring, Piece, pieces
+from gradwire.harness.studies.bench.operation import Case, chosen_operations
 from gradwire.harness.studies.bench.papers import PAIRS, RINGS, ring_costs, smoothing
 from gradwire.harness.studies.bench.rows import Row
 from gradwire.harness.studies.bench.tables import text
 from gradwire.harness.tasks import bench
+from gradwire.harness.timing.measure.metrics import OPERATION
 
 NUMEL = 1000
 
@@ -212,3 +214,63 @@ def test_operations_and_calls_are_those_of_one_rank_without_its_messages() -> No
     if library("cpu") is not None:
         row = host_row("dynamiq", 2, 3000, kernels="cpu", **FEW)
         assert row.calls > 0 < row.kernels_s
+
+
+def test_what_no_clock_has_seen_is_a_dash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU time of a short call may be 0; then nothing follows from it, and the rest is there."""
+    monkeypatch.setattr(
+        measure, "time_on_cpu", lambda run, seconds, threads: Times(0.0, 0.0, 3, "thread CPU")
+    )
+    assert bench.run(config("kernels=default"), tmp_path) == 0
+    found = json.loads((tmp_path / bench.JSON).read_text())
+    for each in found["rows"]:
+        assert each["copy_bytes_per_s"] is None and set(each["speedup_to_peers"].values()) <= {None}
+        figures = {key: each[key] for key in OPERATION}
+        assert {key for key, value in figures.items() if value is not None} == {"bytes_per_coordinate"}
+    assert [cost["ns_const"] for cost in found["ring"]] == [None, None]
+    assert " – " in (tmp_path / bench.TABLES).read_text()
+    assert (tmp_path / bench.PLOTS / "mxfp-3000-print.svg").exists()
+
+
+def test_an_interrupted_bench_goes_on_with_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is measured twice; a line that a killed writer has left is; other code measures all anew."""
+    asked, measured, most = config("kernels=default", "plots=false"), list[str](), 2
+
+    def interrupted(self: Measuring, piece: Piece) -> list[Row]:
+        if len(measured) == most:
+            raise KeyboardInterrupt
+        measured.append(piece.operation.name)
+        return rows_of(self, piece)
+
+    rows_of = Measuring.rows
+    monkeypatch.setattr(Measuring, "rows", interrupted)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            bench.run(asked, tmp_path)
+        with (tmp_path / kept.FILE).open("a") as file:
+            file.write('{"key": ["operation", "mxfp.ma')
+        most += 1
+    first = [json.loads(line) for line in (tmp_path / kept.FILE).read_text().splitlines()[1:3]]
+    most = 1000
+    assert bench.run(asked, tmp_path) == 0
+    assert "resuming after 3 pieces of work" in capsys.readouterr().out
+    assert len(measured) == len(pieces(chosen_operations(asked.bench.operations), bench._settings(asked)))
+    found = json.loads((tmp_path / bench.JSON).read_text())["rows"]
+    (row,) = first[0]["rows"][:1]
+    assert found[0]["times"] == row["times"], "the same measurement"
+    assert not (tmp_path / kept.FILE).exists()
+
+
+def test_other_code_measures_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    of_a_bucket = HostRow("bf16", "default", 2, 3000, 5, 0, 1e-3, 0.0)
+    key = ("bucket", "bf16", 2)
+    kept.Kept(tmp_path, {"code_hash": "a"}).rows(HostRow, key, lambda: [of_a_bucket])
+
+    def again(**about: str) -> list[HostRow]:
+        return kept.Kept(tmp_path, about).rows(HostRow, key, list)
+
+    assert again(code_hash="a") == [of_a_bucket]
+    assert again(code_hash="b") == []
+    assert "measuring anew" in capsys.readouterr().out

@@ -21,7 +21,7 @@ from gradwire.harness.tasks import retime
 from gradwire.harness.timing.trace.writer import cut_traces
 
 TIMES = {"train_time_s", "step_time_s", "compute_s", "compression_s", "exposed_comm_s", "other_s"}
-TIMES |= {"comm_s", "overlap_s", "wait_s", "osf", "row"}
+TIMES |= {"tokens_per_s", "comm_s", "overlap_s", "wait_s", "osf", "row"}
 
 
 def retimed(run: Path, directory: Path, *overrides: str) -> Run:
@@ -58,6 +58,8 @@ def test_only_times_change(kind: str, tmp_path: Path, request: pytest.FixtureReq
     assert but_times(after.steps) == but_times(before.steps)
     assert but_times(after.evals) == but_times(before.evals)
     assert after.done.clock == "simulated"
+    slower = after.done.rounds_per_second / before.done.rounds_per_second
+    assert after.done.tokens_per_s == pytest.approx((before.done.tokens_per_s or 0) * slower)
     assert after.done.bytes_by_phase == before.done.bytes_by_phase
     assert after.done.final_metric == before.done.final_metric
     assert after.done.train_time_s > before.done.train_time_s

@@ -99,6 +99,16 @@ def test_the_summary_gives_the_overlap(run: Path) -> None:
     assert summary.figures["row"] == pytest.approx(means["overlap_s"] / means["wait_s"])
 
 
+def test_tokens_per_second_are_those_of_all_ranks(run: Path) -> None:
+    found = load_run(run)
+    tokens = 1.0 * found.workers
+    for key in ("train.micro_batch", "dataset.sequence_length"):
+        tokens *= found.setting(key, int)
+    for row in found.steps:
+        assert row["tokens_per_s"] == pytest.approx(tokens / row["step_time_s"])
+    assert found.done.tokens_per_s == pytest.approx(tokens * found.done.rounds_per_second)
+
+
 def test_utilization_is_the_share_of_the_busiest_link(simulated: Path) -> None:
     summary = summary_of(simulated)
     per_step = max(summary.bytes_sent_per_rank) / summary.steps

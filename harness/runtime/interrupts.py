@@ -1,0 +1,39 @@
+"""Ctrl-C while a command starts, and as what it comes out of code that it interrupts.
+
+Imports and the composition take seconds. Compiled modules that are being imported, hooks of classes that are
+being made, and OmegaConf turn KeyboardInterrupt into errors of their own, or lose it. Nothing has to be
+cleaned up yet: the process ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+
+def end_on_interrupt() -> None:
+    """From now on Ctrl-C ends this process in one line, unless somebody else handles or ignores it."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+def raise_on_interrupt() -> None:
+    """From now on Ctrl-C is a KeyboardInterrupt again: there will be something to clean up."""
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether an error has come of a KeyboardInterrupt."""
+    seen: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in seen:
+        seen.append(link)
+        link = link.__cause__ or link.__context__
+    return isinstance(seen[-1], KeyboardInterrupt)
+
+
+def _end(number: int, frame: object) -> None:
+    if os.environ.get("RANK", "0") == "0":
+        os.write(2, b"error: interrupted\n")
+    os._exit(128 + number)

@@ -1,0 +1,146 @@
+"""What a user sees of work that lasts: a bar on a terminal, a line now and then elsewhere.
+
+All tasks show their progress in this way, with what is done of how much, and the time that is left by the
+rate of the last steps. What is quick shows nothing. The library shows nothing either: only tasks make these.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, Self, TypeVar
+
+Item = TypeVar("Item")
+
+FIRST_S = 5.0
+"""Seconds after which the first line comes, and the bar: what is done by then shows neither."""
+
+EVERY_S = 20.0
+"""Seconds between lines."""
+
+RECENT = 50
+"""The rate is that of so many of the last samples, a second apart at least."""
+
+
+class Progress:
+    """Progress of `total` pieces of work, `done` of which were there before; a context manager.
+
+    A bar goes to standard error if that is a terminal. Lines go to standard error, too, or to standard output
+    where they are a command's `log`. `at_once` shows the bar from the beginning.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        total: int,
+        unit: str,
+        *,
+        done: int = 0,
+        visible: bool = True,
+        log: bool = False,
+        at_once: bool = False,
+    ) -> None:
+        self._title, self._total, self._unit, self.done = title, total, unit, done
+        self._visible, self._log = visible, log
+        self._began = self._told = now = time.monotonic()
+        self._samples = deque([(now, done)], RECENT)
+        self._bar: Any = None
+        if visible and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            delay = 0.0 if at_once else FIRST_S
+            self._bar = tqdm(
+                total=total, initial=done, desc=title, unit=unit, delay=delay, dynamic_ncols=True
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def advance(self, note: str = "", number: int = 1) -> None:
+        """So many more pieces are done, the last of which was `note`."""
+        self.done += number
+        now = time.monotonic()
+        if now - self._samples[-1][0] >= 1 or len(self._samples) == 1:
+            self._samples.append((now, self.done))
+        if self._bar is not None:
+            if note:
+                self._bar.set_postfix_str(note, refresh=False)
+            self._bar.update(number)
+        elif not self._log:
+            self.tell(note)
+
+    def tell(self, note: str = "") -> None:
+        """Prints a line, with `note` in it, if it is time for one and there is no bar."""
+        now = time.monotonic()
+        since = now - self._told
+        due = since >= EVERY_S or (self._told == self._began and since >= FIRST_S)
+        if not self._visible or self._bar is not None or not due or self.done >= self._total:
+            return
+        parts = [f"{self._title}: {self._unit} {self.done:,}/{self._total:,}", note, self.left()]
+        self.say(", ".join(filter(None, parts)))
+
+    def say(self, line: str) -> None:
+        """Prints a line of its own, above the bar if there is one."""
+        if not self._visible:
+            return
+        if self._bar is not None:
+            self._bar.write(line, file=sys.stderr)
+            return
+        self._told = time.monotonic()
+        print(line, file=sys.stdout if self._log else sys.stderr, flush=True)
+
+    def postfix(self, text: str) -> None:
+        """What the bar says beside its figures."""
+        if self._bar is not None:
+            self._bar.set_postfix_str(text, refresh=False)
+
+    @property
+    def has_bar(self) -> bool:
+        return self._bar is not None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """By the rate of the last pieces; None before there is one."""
+        (since, before), now = self._samples[0], time.monotonic()
+        if self.done <= before or now <= since:
+            return None
+        return (self._total - self.done) * (now - since) / (self.done - before)
+
+    def left(self) -> str:
+        """The time that is left, in words; empty if it is unknown, or hardly anything has been seen yet."""
+        seconds = self.seconds_left
+        known = seconds is not None and time.monotonic() - self._began >= FIRST_S
+        return f"about {in_words(seconds)} left" if seconds is not None and known else ""
+
+    def close(self) -> None:
+        """Ends the bar, which stays on the screen."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def tracked(items: Sequence[Item], title: str, unit: str) -> Iterator[Item]:
+    """Yields the items, each a piece of work that is done when the next one is asked for."""
+    with Progress(title, len(items), unit) as progress:
+        for item in items:
+            yield item
+            progress.advance()
+
+
+def in_words(seconds: float) -> str:
+    """A duration as a person says it: 40 s, 3 min, 2 h 10 min, 3 d 4 h."""
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
