@@ -104,6 +104,7 @@ class AllToAll(Codec):
     """`nearest`, as in SDP4Bit, or `stochastic`, which is unbiased."""
 
     about = About(
+        group="quantized all-reduce",
         source="SDP4Bit §3.2, Algorithm 3 (TLq-HS); ZeRO++",
         wire_bits="`codec.bits_local` inside nodes, `codec.bits_node` between, each + 32/`codec.group`; the "
         "mean uncompressed",

@@ -103,7 +103,9 @@ class OneBit(SliceCodec):
     block: int = one_of(*GROUP_SIZES, default=512)
     """Coordinates that share the two means, a power of two."""
 
-    about = About("1-bit SGD (Seide et al., Interspeech 2014)", "1 + 64/`codec.block`")
+    about = About(
+        "1-bit SGD (Seide et al., Interspeech 2014)", "1 + 64/`codec.block`", group="sign and ternary"
+    )
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")

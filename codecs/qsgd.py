@@ -277,7 +277,11 @@ class QSGD(SliceCodec):
     norm: str = one_of(*get_args(Norm), default="l2")
     """`l2`, which the paper analyses, or `max`, which has less variance at few bits."""
 
-    about = About("QSGD (Alistarh et al., NIPS 2017)", "`codec.bits`, or the mean of two, + 32/`codec.group`")
+    about = About(
+        "QSGD (Alistarh et al., NIPS 2017)",
+        "`codec.bits`, or the mean of two, + 32/`codec.group`",
+        group="quantized all-reduce",
+    )
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")

@@ -85,6 +85,7 @@ class RandomK(LossyHopCodec):
     """Multiply by coordinates per coordinate sent: right on average. Error feedback wants it `false`."""
 
     about = About(
+        group="sparsifiers",
         source="random sparsification; Stich et al. 2018",
         wire_bits="32·`codec.fraction` (bf16: 16)",
         unbiased_if="codec.unbiased_scaling=true",

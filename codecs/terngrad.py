@@ -31,7 +31,7 @@ class TernGrad(SliceCodec):
     """Coordinates that share a largest magnitude, a power of two; larger blocks have more variance."""
 
     traits = Traits(unbiased=True, worst_vnmse=30.0, large_error="one level beside zero")
-    about = About("TernGrad (Wen et al., NIPS 2017)", "2 + 32/`codec.block`")
+    about = About("TernGrad (Wen et al., NIPS 2017)", "2 + 32/`codec.block`", group="sign and ternary")
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")

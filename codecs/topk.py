@@ -58,6 +58,7 @@ class TopK(Codec, ReportsLosses):
     """How values travel: `fp32` or `bf16`."""
 
     about = About(
+        group="sparsifiers",
         source="Aji & Heafield 2017",
         wire_bits="64·`codec.fraction` (bf16: 48) to each other worker",
     )

@@ -112,6 +112,7 @@ class AQGB(Codec, Adapts):
     """Bits of a refinement that are sent at a time; before each of these a rank looks at the clock."""
 
     about = About(
+        group="adaptive broadcast",
         source="AQGB §4",
         wire_bits="4 to 32 as the network allows, and 0.5 for scales below 32",
         metadata="times of blocks and a rate, once a step",

@@ -128,6 +128,7 @@ class DynamiQ(LossyHopCodec):
     """Send only the bytes in use; message sizes then depend on the gradient. CPU only."""
 
     about = About(
+        group="quantized all-reduce",
         source="DynamiQ §3",
         wire_bits="`codec.bits`",
         metadata="mean and norm of super-groups of 256",

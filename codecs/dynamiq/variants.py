@@ -61,6 +61,7 @@ class DynamiQPlus(DynamiQ):
     """Subtract the workers' mean of each super-group, which is then sent in the first all-reduce."""
 
     about = About(
+        group="quantized all-reduce",
         source="DynamiQ, improved",
         wire_bits="`codec.bits`",
         metadata="norm of super-groups of 256",
@@ -106,6 +107,7 @@ class UniformQuantization(DynamiQ):
     """`independent`, or `correlated` among the workers (DynamiQ §3.4)."""
 
     about = About(
+        group="quantized all-reduce",
         source="DynamiQ §6.2, Table 6 (first row)",
         wire_bits="`codec.widths` + 16 / `codec.group` = 4.5",
     )

@@ -67,6 +67,7 @@ class OmniReduce(LossyHopCodec):
 
     traits = Traits(stateful=True, worst_vnmse=0.6)
     about = About(
+        group="sparsifiers",
         source="OmniReduce as adapted in DynamiQ §5, Appendix C",
         wire_bits="about `codec.bits`",
         metadata="mask of blocks of 256",

@@ -56,7 +56,9 @@ class TFP(SliceCodec):
     """Which formats get a bf16 scale for every 32 coordinates: `block`, those below fp16, `all` fp16's 7 to 9
     bits as well, whose steps of 2⁻¹⁷ to 2⁻¹⁵ are large for the gradients of large models, or `none`."""
 
-    about = About("TFP (AQGB §4.4)", "`codec.bits`, and 0.5 for scales up to 6 bits")
+    about = About(
+        "TFP (AQGB §4.4)", "`codec.bits`, and 0.5 for scales up to 6 bits", group="floating-point formats"
+    )
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")

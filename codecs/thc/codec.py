@@ -58,6 +58,7 @@ class THC(LossyHopCodec):
     """Bits on the wire, per sum; `auto`: 8 for up to 8 workers, 12 for more, and more where sums need it."""
 
     about = About(
+        group="quantized all-reduce",
         source="THC (NSDI 2024), as adapted in DynamiQ §5",
         wire_bits="8 for up to 8 workers, 12 for more, or `codec.bits`",
         metadata="largest norm of each block",
