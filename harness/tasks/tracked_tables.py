@@ -38,7 +38,7 @@ def show_record(tracking: Mapping[str, Any], directory: Path) -> bool:
 
     Raises ValueError in one line if the record is damaged or not finished.
     """
-    attempt = None
+    attempt, about = None, {"status": "done"}
     if is_sweep(directory):
         record = read_sweep_record(directory)
         config, tables, curves = sweep_config(record), sweep_tables(record, directory), sweep_curves(record)
@@ -53,7 +53,7 @@ def show_record(tracking: Mapping[str, Any], directory: Path) -> bool:
         drawn = plots(directory)
     if not any(table["rows"] for name, table in tables.items() if name != "cells"):
         raise ValueError(f"{directory} has no figures: it is not finished")
-    content = {"tables": tables, "curves": curves, "plots": drawn}
+    content = {"tables": tables, "curves": curves, "plots": drawn, "summary": about}
     return follow.show_record(tracking, config, directory, content, attempt)
 
 

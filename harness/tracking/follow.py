@@ -19,6 +19,7 @@ from gradwire.harness.tracking.messages import (
     new_id,
     opening,
     way_out,
+    without_home,
 )
 from gradwire.harness.tracking.settings import TrackingConfig, WandbConfig
 
@@ -62,13 +63,14 @@ def show_record(
     content: Mapping[str, Any],
     attempt: str | None = None,
 ) -> bool:
-    """Shows the `content` (tables, curves, plots) of what is recorded in `directory`, but no training run, in
-    wandb, replacing what is there under an id that begins with `attempt` (None: the run's).
+    """Shows the `content` (summary, tables, curves, plots) of a record that is no training run in wandb,
+    replacing what is there under an id that begins with `attempt` (None: the run's).
 
     Returns whether that succeeded; if not, a line has said why.
     """
     message = opening(config, tracking, directory, last_id(directory, attempt), 0.0)
-    return Follower(message, directory, {"exit_code": 0, "summary": {"status": "done"}, **content}).end(None)
+    told = {**content, "exit_code": 0, "summary": without_home(content["summary"])}
+    return Follower(message, directory, told).end(None)
 
 
 class Follower:

@@ -198,7 +198,8 @@ def test_the_curves_of_a_sweep_and_what_a_person_reads_first() -> None:
 
 def test_a_chart_is_logged_as_lines(tmp_path: Path) -> None:
     lines = {"xs": [[0.5, 1.0], [0.25]], "ys": [[3.0, 2.0], [4.0]], "keys": ["a", "b"]}
-    content = {"curves": {"loss_by_clock": {**lines, "title": "loss", "xname": "training clock [s]"}}}
+    chart = {**lines, "title": "loss", "xname": "training clock [s]"}
+    content = {"curves": {"loss_by_clock": chart}, "summary": {"status": "done"}}
     tracking = asdict(WandbConfig(name="wandb", mode="offline"))
     directory = tmp_path / "sweep"
     directory.mkdir()
