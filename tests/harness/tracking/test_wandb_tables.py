@@ -163,7 +163,7 @@ def test_a_sweep_and_its_comparison_are_shown(
 
 
 def test_the_curves_of_a_sweep_and_what_a_person_reads_first() -> None:
-    """Of a recorded sweep of trainings charts have every evaluation, and cells begin with the figures."""
+    """Charts of a recorded sweep have every evaluation, and the rows of its cells begin with the figures."""
     record = read_sweep_record(RECORDED)
     charts = sweep_curves(record)
     (metric,) = {cell.metric for cell in record.cells}
