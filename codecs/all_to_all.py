@@ -84,6 +84,7 @@ class AllToAll(AllToAllOptions, Codec):
     """
 
     about = About(
+        group="quantized all-reduce",
         source="SDP4Bit §3.2, Algorithm 3 (TLq-HS); ZeRO++",
         wire_bits="`codec.bits_local` inside nodes, `codec.bits_node` between, each + 32/`codec.group`; the "
         "mean uncompressed",

@@ -47,7 +47,7 @@ class FP32(Exact):
 
     wire = torch.float32
     traits = Traits(unbiased=True, worst_vnmse=1e-10)
-    about = About("hop-wise float32 sums", "32")
+    about = About("hop-wise float32 sums", "32", group="uncompressed")
 
 
 @dataclass
@@ -58,7 +58,7 @@ class BF16(Exact):
 
     wire = torch.bfloat16
     traits = Traits(worst_vnmse=1e-4)
-    about = About("hop-wise bfloat16 sums, the reference", "16")
+    about = About("hop-wise bfloat16 sums, the reference", "16", group="uncompressed")
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Backend(Codec):
     name: str = "backend"
 
     traits = Traits(unbiased=True, uses_backend=True, worst_vnmse=1e-4)
-    about = About("the backend's own all-reduce", "not counted")
+    about = About("the backend's own all-reduce", "not counted", group="uncompressed")
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         return await comm.backend_sum(x / this_round.size)

@@ -99,7 +99,9 @@ class OneBit(OneBitOptions, SliceCodec):
     A value that is not finite makes its block NaN. Raises ValueError for settings outside their range.
     """
 
-    about = About("1-bit SGD (Seide et al., Interspeech 2014)", "1 + 64/`codec.block`")
+    about = About(
+        "1-bit SGD (Seide et al., Interspeech 2014)", "1 + 64/`codec.block`", group="sign and ternary"
+    )
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")

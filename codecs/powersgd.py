@@ -58,6 +58,7 @@ class PowerSGD(PowerSGDOptions, Codec):
 
     traits = Traits(stateful=True, needs_matrices=True, worst_vnmse=0.9)
     about = About(
+        group="low rank",
         source="PowerSGD, Algorithm 1",
         wire_bits="32 · `codec.rank` · (1/rows + 1/columns); 32 uncompressed",
         state="Q and the error of each matrix, ranks set for single ones",

@@ -264,7 +264,11 @@ class QSGD(QSGDOptions, SliceCodec):
     ValueError for settings outside their range.
     """
 
-    about = About("QSGD (Alistarh et al., NIPS 2017)", "`codec.bits`, or the mean of two, + 32/`codec.group`")
+    about = About(
+        "QSGD (Alistarh et al., NIPS 2017)",
+        "`codec.bits`, or the mean of two, + 32/`codec.group`",
+        group="quantized all-reduce",
+    )
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")

@@ -75,6 +75,7 @@ class RandomK(RandomKOptions, LossyHopCodec):
     """
 
     about = About(
+        group="sparsifiers",
         source="random sparsification; Stich et al. 2018",
         wire_bits="32·`codec.fraction` (bf16: 16)",
         unbiased_if="codec.unbiased_scaling=true",

@@ -26,7 +26,7 @@ class TernGrad(TernGradOptions, SliceCodec):
     """
 
     traits = Traits(unbiased=True, worst_vnmse=30.0, large_error="one level beside zero")
-    about = About("TernGrad (Wen et al., NIPS 2017)", "2 + 32/`codec.block`")
+    about = About("TernGrad (Wen et al., NIPS 2017)", "2 + 32/`codec.block`", group="sign and ternary")
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")

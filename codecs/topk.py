@@ -51,6 +51,7 @@ class TopK(TopKOptions, Codec, ReportsLosses):
     """
 
     about = About(
+        group="sparsifiers",
         source="Aji & Heafield 2017",
         wire_bits="64·`codec.fraction` (bf16: 48) to each other worker",
     )

@@ -52,9 +52,16 @@ class Traits:
     """Why `worst_vnmse` is 1 or more, where it is."""
 
 
+GROUPS = (
+    *("uncompressed", "quantized all-reduce", "floating-point formats", "sign and ternary", "sparsifiers"),
+    *("low rank", "adaptive broadcast"),
+)
+"""The groups in which pages list codecs, in their order."""
+
+
 @dataclass(frozen=True)
 class About:
-    """What the table of codecs says of one, in words; the rest of the table is asked of the codec itself."""
+    """What the tables of codecs say of one, in words; the rest is asked of the codec itself."""
 
     source: str = ""
     """Where it comes from: "DynamiQ §3"."""
@@ -68,3 +75,5 @@ class About:
     """Whether it feeds its errors back by itself, without `codec.ef`."""
     unbiased_if: str = ""
     """The setting that makes it unbiased where it is not by default: "codec.rounding=independent"."""
+    group: str = ""
+    """One of `GROUPS`, for a codec of this package."""

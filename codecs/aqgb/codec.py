@@ -76,6 +76,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
     """
 
     about = About(
+        group="adaptive broadcast",
         source="AQGB §4",
         wire_bits="4 to 32 as the network allows, and 0.5 for scales below 32",
         metadata="times of blocks and a rate, once a step",

@@ -56,6 +56,7 @@ class DynamiQ(DynamiQOptions, LossyHopCodec):
     """
 
     about = About(
+        group="quantized all-reduce",
         source="DynamiQ §3",
         wire_bits="`codec.bits`",
         metadata="mean and norm of super-groups of 256",

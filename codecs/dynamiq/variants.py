@@ -34,6 +34,7 @@ class DynamiQPlus(DynamiQPlusOptions, DynamiQ):
     """
 
     about = About(
+        group="quantized all-reduce",
         source="DynamiQ, improved",
         wire_bits="`codec.bits`",
         metadata="norm of super-groups of 256",
@@ -51,6 +52,7 @@ class UniformQuantization(UniformOptions, DynamiQ):
     """
 
     about = About(
+        group="quantized all-reduce",
         source="DynamiQ §6.2, Table 6 (first row)",
         wire_bits="`codec.widths` + 16 / `codec.group` = 4.5",
     )

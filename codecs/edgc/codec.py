@@ -65,6 +65,7 @@ class EDGC(EDGCOptions, Codec, Adapts):
     decides = NUMBERS
 
     about = About(
+        group="low rank",
         source="EDGC §IV",
         wire_bits="32 in the warm-up, then as powersgd with the ranks of the step",
         metadata="entropies and times, once a window",

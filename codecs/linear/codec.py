@@ -67,6 +67,7 @@ class Linear(LinearOptions, SliceCodec):
     """
 
     about = About(
+        group="quantized all-reduce",
         source="SDP4Bit §2.2; on a ring QSDP's way",
         wire_bits="`codec.bits` + 32/`codec.group`",
         unbiased_if="codec.rounding=stochastic",

@@ -48,6 +48,7 @@ class MXFP(MXFPOptions, LossyHopCodec, Adapts):
         check_fields(type(self), vars(self), "codec")
         self._element = FORMATS[self.name]
         self.about = About(
+            group="floating-point formats",
             source="OCP MX formats as adapted in DynamiQ §5, Appendix C",
             wire_bits=f"{self._element.width + 0.5}",
             metadata="maxima of blocks of 32, counts of casts",

@@ -54,6 +54,7 @@ class OmniReduce(OmniReduceOptions, LossyHopCodec):
 
     traits = Traits(stateful=True, worst_vnmse=0.6)
     about = About(
+        group="sparsifiers",
         source="OmniReduce as adapted in DynamiQ §5, Appendix C",
         wire_bits="about `codec.bits`",
         metadata="mask of blocks of 256",

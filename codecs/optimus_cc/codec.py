@@ -37,6 +37,7 @@ class OptimusCC(OptimusCCOptions, PowerSGD):
     """
 
     about = About(
+        group="low rank",
         source="Optimus-CC (Song et al., ASPLOS 2023)",
         wire_bits="as `powersgd` in the first `codec.stages` stages, 32 in the others",
         state="PowerSGD's; Q and the error of the latest gradient of hidden states",

@@ -41,7 +41,9 @@ class TFP(TFPOptions, SliceCodec):
     Raises ValueError for settings outside their range.
     """
 
-    about = About("TFP (AQGB §4.4)", "`codec.bits`, and 0.5 for scales up to 6 bits")
+    about = About(
+        "TFP (AQGB §4.4)", "`codec.bits`, and 0.5 for scales up to 6 bits", group="floating-point formats"
+    )
 
     def __post_init__(self) -> None:
         check_fields(type(self), vars(self), "codec")

@@ -31,6 +31,7 @@ class THC(THCOptions, LossyHopCodec):
     """
 
     about = About(
+        group="quantized all-reduce",
         source="THC (NSDI 2024), as adapted in DynamiQ §5",
         wire_bits="8 for up to 8 workers, 12 for more, or `codec.bits`",
         metadata="largest norm of each block",

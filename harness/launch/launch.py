@@ -37,9 +37,9 @@ from gradwire.harness.trainer.parts import prepare
 from gradwire.harness.trainer.settings import RunConfig
 
 
-def run_here(config: RunConfig, directory: Path) -> None:
+def run_here(config: RunConfig, directory: Path, draw: Callable[[], object] | None = None) -> None:
     """Trains with all ranks started or hosted by this process, unless another process has just finished this
-    run.
+    run. `draw` makes the plots of the run once it is done, before its view in wandb, which shows them, ends.
 
     Resumes from the newest checkpoint in `directory`. Raises ValueError for what a user can fix, before
     anything is written; Terminated when a signal has ended the run; DivergedError when training cannot go on;
@@ -57,21 +57,30 @@ def run_here(config: RunConfig, directory: Path) -> None:
         print_notes(opened)
         with stop_requests() as stop, stop_not_forgotten(directory, stop):
             stop.saves = lambda: False
-            _attempts(config, directory, opened, stop)
+            _attempts(config, directory, opened, stop, draw)
     finally:
         clean_up(directory)
         lock.release()
 
 
-def _attempts(config: RunConfig, directory: Path, opened: Opened, stop: StopRequest) -> None:
+def _attempts(
+    config: RunConfig,
+    directory: Path,
+    opened: Opened,
+    stop: StopRequest,
+    draw: Callable[[], object] | None,
+) -> None:
     """Makes the first attempt and the further ones that `cluster.restarts` allows, each as a new command
     would."""
     restarts = Restarts(config.cluster.restarts)
     while True:
         try:
-            with tracked(config.tracking, config.mapping(), directory), _failure_recorded(directory):
-                _attempt(config, directory, opened.checkpoint, stop)
-                raise_if_stopped(directory, stop, is_done(directory))
+            with tracked(config.tracking, config.mapping(), directory):
+                with _failure_recorded(directory):
+                    _attempt(config, directory, opened.checkpoint, stop)
+                    raise_if_stopped(directory, stop, is_done(directory))
+                if draw is not None:
+                    draw()
             return
         except WorkerError as error:
             if stop.number is not None:

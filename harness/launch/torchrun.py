@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,13 +41,14 @@ def restarted_by_torchrun() -> bool:
     return under_torchrun() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
-def run_torchrun_rank(config: RunConfig, directory: Path) -> None:
-    """Trains as a rank of torchrun unless the run is done; all ranks use rank 0's `directory`.
+def run_torchrun_rank(config: RunConfig, directory: Path, draw: Callable[[], object] | None = None) -> None:
+    """Trains as a rank of torchrun unless the run is done; all ranks use rank 0's `directory`, and rank 0
+    calls `draw` as `run_here` does.
 
     Raises ConfigError, on all ranks alike, for what a user can fix.
     """
     if config.cluster.name == "virtual":  # a world of one
-        run_here(config, directory)
+        run_here(config, directory, draw)
         return
     with stop_requests(at_once=True):
         others = os.environ.get("LOCAL_RANK", "0") != "0"  # one of a node looks
@@ -61,12 +62,15 @@ def run_torchrun_rank(config: RunConfig, directory: Path) -> None:
             if claim.done:
                 return
             shared = claim.directory
-            with _tracked_by_rank_0(config, shared, rank), _rank_failure_recorded(shared, rank):
-                with watchdog(config.cluster.hang_s, rank, shared):
-                    finished = train(config, shared, device, rank == 0, claim.checkpoint, stop)
-                    if not finished:
-                        stop.number_of_ranks = _agreed_signal(stop.number)
-                raise_if_stopped(shared, stop, finished)
+            with _tracked_by_rank_0(config, shared, rank):
+                with _rank_failure_recorded(shared, rank):
+                    with watchdog(config.cluster.hang_s, rank, shared):
+                        finished = train(config, shared, device, rank == 0, claim.checkpoint, stop)
+                        if not finished:
+                            stop.number_of_ranks = _agreed_signal(stop.number)
+                    raise_if_stopped(shared, stop, finished)
+                if draw is not None and rank == 0:
+                    draw()
     finally:
         dist.destroy_process_group()
 

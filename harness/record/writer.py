@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 CONFIG, STEPS, EVALUATIONS, SUMMARY = "config.yaml", "steps.jsonl", "evals.jsonl", "summary.json"
-WEIGHTS = "checkpoint"
+WEIGHTS, PLOTS = "checkpoint", "plots"
 ROWS = (STEPS, EVALUATIONS, DECISIONS, ENTROPIES)
 """The files of rows."""
 RECORD_FILES = (DONE, CONFIG, *ROWS, SUMMARY, ATTEMPTS, NETWORKS)
@@ -51,7 +51,8 @@ def begin_record(directory: Path, config: RecordedConfig) -> None:
     for name in RECORD_FILES:
         if name != ATTEMPTS:
             (directory / name).unlink(missing_ok=True)
-    shutil.rmtree(directory / TRACES, ignore_errors=True)
+    for name in (TRACES, PLOTS):
+        shutil.rmtree(directory / name, ignore_errors=True)
     write_atomically(directory / CONFIG, as_yaml(config.mapping()))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gradwire.codecs.interface import Codec, Layout
 from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.codecs.traits import GROUPS
 from gradwire.harness.comm.topology.registry import TOPOLOGIES
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.timing.measure.metric import Metric
@@ -27,10 +28,22 @@ SIZES = (2, 4, 5)
 
 
 def codec_table() -> str:
-    """Markdown: a row for each codec of this package, as its default settings make it."""
+    """Markdown: a table for each group, a row for each codec of this package, as its default settings make
+    it."""
+    parts = []
+    for group, names in codec_groups().items():
+        rows = [HEADER, ("---",) * len(HEADER), *(_row(make_codec(name)) for name in names)]
+        parts.append(f"**{group.capitalize()}**\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows))
+    return "\n\n".join(parts)
+
+
+def codec_groups() -> dict[str, list[str]]:
+    """The codecs of this package by their group, in the order of `GROUPS` and of the registry."""
     own = [name for name, made in codec_classes().items() if made.__module__.startswith("gradwire.")]
-    rows = [HEADER, ("---",) * len(HEADER), *(_row(make_codec(name)) for name in own)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    groups = {name: make_codec(name).about.group for name in own}
+    strange = {name: group for name, group in groups.items() if group not in GROUPS}
+    assert not strange, f"about.group of {strange} is none of {GROUPS}"
+    return {group: [name for name in own if groups[name] == group] for group in GROUPS}
 
 
 def metric_table() -> str:

@@ -16,9 +16,17 @@ from gradwire.harness.record.writer import CONFIG
 from gradwire.harness.report.busy_times import busy_cells
 from gradwire.harness.report.frame import STUDIES
 from gradwire.harness.report.sweep_record import read_sweep_record
-from gradwire.harness.report.wandb_tables import is_sweep, study_tables, sweep_config, sweep_tables
-from gradwire.harness.tracking.follow import show_tables
+from gradwire.harness.report.wandb_tables import (
+    is_sweep,
+    study_tables,
+    sweep_config,
+    sweep_curves,
+    sweep_tables,
+    sweep_tags,
+)
+from gradwire.harness.tracking import follow
 from gradwire.harness.tracking.login import choose_mode
+from gradwire.harness.tracking.messages import plots
 from gradwire.harness.tracking.settings import WandbConfig
 
 
@@ -34,19 +42,23 @@ def show_record(tracking: Mapping[str, Any], directory: Path) -> bool:
     """
     attempt, about = None, {"status": "done"}
     if is_sweep(directory):
-        config, tables = sweep_config(directory), sweep_tables(directory)
-        name = "-".join(str(config["sweep"][key]) for key in ("name", "size"))
-        tracking = {**tracking, "group": tracking["group"] or name}  # that of its cells
         record = read_sweep_record(directory)
+        config, tables, curves = sweep_config(record), sweep_tables(record, directory), sweep_curves(record)
+        name = f"{record.name}-{record.size}"
+        own = {"group": tracking["group"] or name, "tags": [*sweep_tags(record), *tracking["tags"]]}
+        tracking = {**tracking, **own}  # the group is that of its cells
         busy = busy_cells(record, record.cells)
         about |= {BUSY: busy} if busy else {}
         attempt = f"{hashlib.sha256(name.encode()).hexdigest()[:12]}-1"
+        drawn = plots(directory, ".") | plots(directory, "*")  # where it mixes tasks, each has a folder
     else:
         config = read_yaml(directory / CONFIG, remedy=REMEDY, inside=directory)
-        tables = study_tables(directory, str(_task(directory)))
+        tables, curves = study_tables(directory, str(_task(directory))), {}
+        drawn = plots(directory)
     if not any(table["rows"] for name, table in tables.items() if name != "cells"):
         raise ValueError(f"{directory} has no figures: it is not finished")
-    return show_tables(tracking, config, directory, tables, about, attempt)
+    content = {"tables": tables, "curves": curves, "plots": drawn, "summary": about}
+    return follow.show_record(tracking, config, directory, content, attempt)
 
 
 def show_finished(config: Configuration, directory: Path) -> None:

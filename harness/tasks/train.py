@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,12 +40,15 @@ def run(config: RunConfig, directory: Path) -> int:
         clean_finished(directory)
     elif visible:
         print(_first_line(config), flush=True)
+    draw = partial(_draw, config, directory)
     if under_torchrun():
-        run_torchrun_rank(config, directory)
+        run_torchrun_rank(config, directory, draw)
     elif not finished:
-        run_here(config, directory)
+        run_here(config, directory, draw)
     if visible:
-        _finish(directory, plot=config.plots and (not finished or not (directory / "plots").is_dir()))
+        if not (directory / "plots").is_dir():  # of a run that was finished before
+            draw()
+        show_run(load_run(directory))
     return 0
 
 
@@ -64,13 +68,11 @@ def _first_line(config: RunConfig) -> str:
     )
 
 
-def _finish(directory: Path, *, plot: bool) -> None:
+def _draw(config: RunConfig, directory: Path) -> None:
     from gradwire.harness.report.run_plots import plot_run
 
-    run = load_run(directory)
-    if plot:
-        plot_run(run, directory / "plots")
-    show_run(run)
+    if config.plots:
+        plot_run(load_run(directory), directory / "plots")
 
 
 def show_run(finished: Run) -> None:

@@ -22,7 +22,6 @@ from gradwire.harness.tracking.messages import (
     without_home,
 )
 from gradwire.harness.tracking.settings import TrackingConfig, WandbConfig
-from gradwire.harness.tracking.tables import Table
 
 VIEW = Path(__file__).with_name("view.py")
 
@@ -57,21 +56,20 @@ def replay(tracking: Mapping[str, Any], directory: Path) -> bool:
     return Follower(message, directory).end(None)
 
 
-def show_tables(
+def show_record(
     tracking: Mapping[str, Any],
     config: Mapping[str, Any],
     directory: Path,
-    tables: Mapping[str, Table],
-    summary: Mapping[str, Any],
+    content: Mapping[str, Any],
     attempt: str | None = None,
 ) -> bool:
-    """Shows `tables` of what is recorded in `directory`, but no training run, in wandb, replacing what is
-    there under an id that begins with `attempt` (None: the run's).
+    """Shows the `content` (summary, tables, curves, plots) of a record that is no training run in wandb,
+    replacing what is there under an id that begins with `attempt` (None: the run's).
 
     Returns whether that succeeded; if not, a line has said why.
     """
     message = opening(config, tracking, directory, last_id(directory, attempt), 0.0)
-    told = {"exit_code": 0, "tables": dict(tables), "summary": without_home(dict(summary))}
+    told = {**content, "exit_code": 0, "summary": without_home(content["summary"])}
     return Follower(message, directory, told).end(None)
 
 

@@ -7,14 +7,20 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gradwire.harness.files.reading import UnusableFileError, read_bytes
+from gradwire.harness.network.configured import rate_text
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.busy import BUSY, busy_run
 from gradwire.harness.record.directory import is_done
 from gradwire.harness.record.runs import load_run
+from gradwire.harness.record.summary import REMEDY
+from gradwire.harness.record.writer import PLOTS
+from gradwire.harness.timing.measure.metrics import kind_of
 from gradwire.harness.tracking.login import choose_mode
 from gradwire.harness.tracking.tables import tables
 
@@ -44,6 +50,21 @@ QUIET = {
 """wandb's settings: no output, no code, nothing about the machine or its user. The record says what ran."""
 
 
+AXES = {"train": "step", "eval": "train_time_s"}
+"""What the rows of each file are drawn over: evaluations over the training clock, so that the charts of a
+sweep's runs show their times to accuracy."""
+
+GROUPS = ("task", "size", "codec", "topology", "parallel")
+"""The configuration groups whose choices become tags of a run; the network's label follows."""
+
+LONGEST_TAG = 64
+"""Characters that wandb accepts."""
+
+PLOT, SIGNATURE = "-print.png", b"\x89PNG\r\n\x1a\n"
+MOST_PIXELS = 2**25
+"""Most pixels of a picture that is shown; our own have a twentieth of it."""
+
+
 def opening(
     config: Mapping[str, Any], tracking: Mapping[str, Any], directory: Path, wandb_id: str, finish_s: float
 ) -> dict[str, Any]:
@@ -58,7 +79,7 @@ def opening(
         "entity": tracking["entity"],
         "project": tracking["project"],
         "group": tracking["group"],
-        "tags": list(tracking["tags"]) or None,
+        "tags": distinct([*tags(config), *tracking["tags"]]) or None,
         "job_type": config["task"]["name"],
         "mode": choose_mode(tracking["mode"]),
         "dir": str(folder),
@@ -70,8 +91,30 @@ def opening(
         "settings": QUIET | {"finish_timeout": finish_s},
         "may_be_offline": tracking["mode"] == "auto",
         "files": {"train": str(folder / "steps.jsonl"), "eval": str(folder / "evals.jsonl")},
+        "axes": AXES,
         "way_out": way_out(directory),
     }
+
+
+def tags(config: Mapping[str, Any]) -> list[str]:
+    """The choices of a configuration that runs are filtered by, as the command line spells them, and the
+    label of its times with its links: `train`, `tiny`, `dynamiq`, `ring`, `ddp`, `emulated 200 Mbit/s`."""
+    groups = {key: value for key, value in config.items() if isinstance(value, Mapping)}
+    found = [str(groups[key]["name"]) for key in GROUPS if groups.get(key, {}).get("name") is not None]
+    network = groups.get("network")
+    if network is not None:
+        links: list[str] = [kind_of(groups.get("cluster", {}).get("name"), network.get("name"))]
+        if network.get("preset", "custom") != "custom":
+            links.append(str(network["preset"]))
+        if isinstance(network.get("rate_mbit"), int | float):
+            links.append(rate_text(network["rate_mbit"]))
+        found.append(" ".join(links))
+    return distinct(found)
+
+
+def distinct(found: Iterable[str]) -> list[str]:
+    """Tags as wandb accepts them: each once, and none too long."""
+    return list(dict.fromkeys(tag[:LONGEST_TAG] for tag in found if tag))
 
 
 def way_out(directory: Path) -> str:
@@ -97,14 +140,40 @@ def ending(directory: Path) -> dict[str, Any]:
         run = load_run(directory)
     except ValueError as error:  # it ended before it had a record, or its files are damaged
         summary = {"status": "unreadable", "reason": str(error)}
-        return {"exit_code": int(not is_done(directory)), "tables": {}, "summary": without_home(summary)}
+        return {"exit_code": int(not is_done(directory)), "summary": without_home(summary)}
     summary = {"status": run.status} | ({"reason": run.reason} if run.reason else {})
     if run.summary is not None:
         busy = busy_run(run)
         summary |= {BUSY: busy} if busy else {}
         summary |= json.loads(run.summary.to_json())  # wandb would drop a NaN, and keeps the text "nan"
-    told = {"tables": tables(run), "summary": without_home(summary)}
-    return {"exit_code": int(run.status != "done"), **told}
+    done = run.status == "done"
+    told = {
+        "tables": tables(run),
+        "plots": plots(directory) if done else {},
+        "summary": without_home(summary),
+    }
+    return {"exit_code": int(not done), **told}
+
+
+def plots(directory: Path, pattern: str = PLOTS) -> dict[str, str]:
+    """Name to file of the plots for print in the folders of a record that fit a `pattern`.
+
+    Of what somebody else has put there, what is no picture, no file of the record, or too large is left out.
+    """
+    found = [path for path in sorted(directory.glob(f"{pattern}/*{PLOT}")) if _is_plot(path, directory)]
+    names = [path.relative_to(directory).as_posix().removesuffix(PLOT) for path in found]
+    return {
+        name.removeprefix(f"{PLOTS}/"): str(path.absolute()) for name, path in zip(names, found, strict=True)
+    }
+
+
+def _is_plot(path: Path, directory: Path) -> bool:
+    try:
+        content = read_bytes(path, remedy=REMEDY, inside=directory)
+    except UnusableFileError:
+        return False
+    width, height = struct.unpack(">II", content[16:24].ljust(8, b"\0"))  # the first part of every PNG
+    return content.startswith(SIGNATURE) and 0 < width * height <= MOST_PIXELS
 
 
 def new_id(directory: Path) -> str:

@@ -28,7 +28,6 @@ NICENESS = 5
 
 UNTOLD = {
     "exit_code": 1,
-    "tables": {},
     "summary": {"status": "failed", "reason": "the run's process was killed"},
 }
 """The ending of a run whose ending nobody reported."""
@@ -98,8 +97,8 @@ class View:
         self.url = str(self._run.url)
         self.directory = Path(self._run.dir).parent
         self._tails = {name: Tail(path) for name, path in opening["files"].items()}
-        for name in self._tails:
-            self._run.define_metric(f"{name}/*", step_metric=f"{name}/step")
+        for name, axis in opening["axes"].items():
+            self._run.define_metric(f"{name}/*", step_metric=f"{name}/{axis}")
 
     def show_new_rows(self) -> None:
         """Shows one row of history for each new row of the record; `<name>/<key>` to value."""
@@ -109,14 +108,28 @@ class View:
                 self._run.log({f"{name}/{key}": number(value) for key, value in row.items()})
 
     def end(self, told: dict[str, Any]) -> None:
-        """Shows the summary and the tables, and finishes; waits for the upload."""
+        """Shows the summary, the tables, the curves and the plots, and finishes; waits for the upload."""
         try:
             self._run.summary.update(told["summary"])
-            for name, table in told["tables"].items():
+            for name, table in told.get("tables", {}).items():
                 shown = self._wandb.Table(columns=table["columns"], data=table["rows"])
                 self._run.log({f"tables/{name}": shown})
+            for name, lines in told.get("curves", {}).items():
+                self._run.log({f"curves/{name}": self._wandb.plot.line_series(**lines)})
+            for name, path in told.get("plots", {}).items():
+                self._run.log({f"plots/{name}": self._wandb.Image(path)})
         finally:
             self._run.finish(exit_code=told["exit_code"])
+            remove_empty_folders(self.directory.parent)
+
+
+def remove_empty_folders(root: Path) -> None:
+    """Removes the folders below `root` in which wandb has left nothing. Its staged copies of tables stay: the
+    upload of an offline run takes them."""
+    for folder, _, _ in os.walk(root, topdown=False):
+        if os.path.basename(folder) != "files":  # which wandb looks for in a run's folder
+            with suppress(OSError):  # it holds something
+                os.rmdir(folder)
 
 
 def number(value: Any) -> Any:

@@ -22,6 +22,7 @@ from gradwire.harness.config.validate import validate
 from gradwire.harness.library.options import AttachOptions, check_runs, make_options
 from gradwire.harness.network.settings import NETWORKS
 from gradwire.harness.parallel.registry import PARALLELISMS
+from gradwire.harness.report.catalogue import codec_groups
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 
@@ -70,6 +71,18 @@ def works(world: str, network: str, codec: str = "bf16") -> bool:
     except ConfigError:
         return False
     return True
+
+
+def test_codecs_stand_in_their_groups() -> None:
+    """A row for each group, in the order of the docs; codecs that do not work everywhere have their own."""
+    table = (ROOT / "README.md").read_text().partition("## What works with what")[2]
+    found = {
+        group: spans(names) for names, group in re.findall(r"\| \*\*codecs\*\* (.*?) \((.*?)\) \|", table)
+    }
+    apart = {"backend", "all_to_all", "aqgb"}
+    groups = {group: [name for name in names if name not in apart] for group, names in codec_groups().items()}
+    assert {group: list(names) for group, names in found.items()} == {g: n for g, n in groups.items() if n}
+    assert list(found) == [group for group in groups if groups[group]]
 
 
 def test_the_table_names_everything_there_is() -> None:

@@ -51,6 +51,8 @@ def test_a_new_record_replaces_the_old_one(settings: RunConfig, tmp_path: Path) 
     writer.add_evaluation({"step": 1})
     mark_failed(tmp_path, "two\nlines")
     assert (tmp_path / "FAILED").read_text() == "two lines\n"
+    (tmp_path / "plots").mkdir()
+    (tmp_path / "plots" / "metric-print.png").write_bytes(b"of the old one")
     begin_record(tmp_path, settings)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["config.yaml", "run.json"]
     writer.add_steps([{"step": 0}, {"step": 1}])

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from gradwire.codecs.registry import codec_classes
-from gradwire.harness.report.catalogue import HEADER, TABLES, codec_table, replaced
+from gradwire.codecs.traits import GROUPS
+from gradwire.harness.report.catalogue import HEADER, TABLES, codec_groups, codec_table, replaced
 
 ROOT = Path(__file__).parents[3]
 
@@ -19,9 +20,15 @@ def test_the_page_has_the_table_of_today(name: str) -> None:
 
 
 def test_every_codec_of_the_package_has_a_full_row() -> None:
-    rows = [line.strip("| ").split(" | ") for line in codec_table().splitlines()[2:]]
+    """In the table of its group."""
+    lines = codec_table().splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| `")]
     own = [name for name, made in codec_classes().items() if made.__module__.startswith("gradwire.")]
-    assert [row[0] for row in rows] == [f"`{name}`" for name in own]
+    assert sorted(row[0] for row in rows) == sorted(f"`{name}`" for name in own)
+    assert [line for line in lines if line.startswith("**")] == [
+        f"**{group.capitalize()}**" for group in GROUPS
+    ]
+    assert [len(names) for names in codec_groups().values()].count(0) == 0
     assert all(len(row) == len(HEADER) and all(cell.strip() for cell in row) for row in rows)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tracking_records import CONFIG, SUMMARY, append, begin, step_row, write
+from tracking_records import CONFIG, SUMMARY, append, begin, draw, step_row, write
 
 from gradwire.harness.config.tasks import SyncTask
 from gradwire.harness.record.directory import DirectoryLock
@@ -176,6 +176,36 @@ def test_overlap_is_shown_where_it_is_known(tmp_path: Path) -> None:
         ["row", math.inf, "simulated"],
         ["osf", 1.0, "simulated"],
     ]
+
+
+def test_pictures_that_are_none_of_the_record_are_not_shown(tmp_path: Path) -> None:
+    directory, elsewhere = write(tmp_path / "run"), tmp_path / "elsewhere-print.png"
+    draw(directory / "plots" / "good-print.png")
+    draw(directory / "plots" / "vast-print.png", 2**14, 2**14)
+    draw(elsewhere)
+    (directory / "plots" / "linked-print.png").symlink_to(elsewhere)
+    (directory / "plots" / "text-print.png").write_text("no picture")
+    assert messages.plots(directory) == {"good": str(directory / "plots" / "good-print.png")}
+    assert messages.ending(directory)["plots"] == messages.plots(directory)
+    (directory / "DONE").unlink()
+    assert messages.ending(directory)["plots"] == {}, "left by an attempt before this one"
+
+
+@pytest.mark.parametrize(
+    ("network", "label"),
+    [
+        ({"name": "none"}, "measured"),
+        ({"name": "shaped", "rate_mbit": 2500}, "emulated 2.5 Gbit/s"),
+        ({"name": "simulated", "preset": "custom", "rate_mbit": 100.0}, "modelled 100 Mbit/s"),
+        ({"name": "simulated", "preset": "aqgb", "rate_mbit": 2500.0}, "modelled aqgb 2.5 Gbit/s"),
+    ],
+)
+def test_tags_say_what_times_are(network: dict[str, Any], label: str) -> None:
+    cluster = {"name": "virtual" if network["name"] == "simulated" else "local"}
+    codec = {"name": "package.module:" + "Long" * 20}
+    found = messages.tags({"seed": 3, "codec": codec, "cluster": cluster, "network": network})
+    assert found == [codec["name"][:64], label]
+    assert messages.distinct(["a", "b", "a", ""]) == ["a", "b"]
 
 
 def test_ids_tell_attempts_apart_and_a_rebuilt_view_keeps_its_own(tmp_path: Path) -> None:

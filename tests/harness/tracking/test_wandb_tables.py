@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from benchmark_files import hub_records, write_files
 from random_checkpoints import save_random
+from tracking_records import draw
 from wandb_file import WandbRun, read_wandb, wandb_folders
 
 from gradwire.harness.config.compose import compose
@@ -23,9 +24,13 @@ from gradwire.harness.record.settings import RecordedConfig, TaskConfig
 from gradwire.harness.report.frame import values_in
 from gradwire.harness.report.sweep_cells import SweptCell, write_sweep_record
 from gradwire.harness.report.sweep_record import COLUMNS, VALUES, read_sweep_record
-from gradwire.harness.report.wandb_tables import study_tables
+from gradwire.harness.report.wandb_tables import study_tables, sweep_curves, sweep_tables
 from gradwire.harness.tasks import bench, replay, score, sync
+from gradwire.harness.tracking import follow
 from gradwire.harness.tracking.settings import UntrackedConfig, WandbConfig
+
+RECORDED = Path(__file__).parents[3] / "results" / "aqgb_shaped" / "small"
+"""A sweep of trainings on one clock."""
 
 
 @pytest.fixture(autouse=True)
@@ -126,11 +131,17 @@ def test_a_sweep_and_its_comparison_are_shown(
     output = tmp_path / "sweep"
     write_sweep_record(output, replays, name="made_up", size="tiny", command="run.py", axes=["codec"])
     replay.compare([cell.directory for cell in replays], output, ["codec"])
+    drawn = {path.name.removesuffix("-print.png"): path for path in output.glob("*-print.png")}
+    assert drawn
+    plots = {name: path.read_bytes() for name, path in drawn.items()}
+    plots["replay/more"] = draw(output / "replay" / "more-print.png")
     tracking = WandbConfig(name="wandb", mode="offline")
     assert sync.run(SyncTask(task=TaskConfig("sync"), run=str(output), tracking=tracking)) == 0
     found = view(output)
     assert (found.run.job_type, found.run.run_group) == ("comparison", "made_up-tiny")
     assert found.config["sweep"]["name"] == "made_up"
+    assert list(found.run.tags) == ["comparison", "replay", "tiny", "bf16", "ring", "mxfp8"]
+    assert found.plots() == plots
     record, tables = read_sweep_record(output), found.tables()
     lines = list(csv.reader((output / VALUES).open()))
     assert tables["figures"]["columns"] == list(COLUMNS) == lines[0]
@@ -141,12 +152,64 @@ def test_a_sweep_and_its_comparison_are_shown(
     cells = [dict(zip(tables["cells"]["columns"], row, strict=True)) for row in tables["cells"]["data"]]
     assert [cell["axes.codec"] for cell in cells] == ["bf16", "mxfp8"]
     assert [cell["code_hash"] for cell in cells] == [cell.code_hash for cell in record.cells]
+    assert [cell["codec"] for cell in cells] == ["bf16", "mxfp8"]
     header, *rows = csv.reader((output / "table.csv").open())
-    assert tables["comparison"]["columns"] == header
+    assert sorted(tables["comparison"]["columns"]) == sorted(header)
     for shown, row in zip(tables["comparison"]["data"], rows, strict=True):
+        by_column = dict(zip(tables["comparison"]["columns"], shown, strict=True))
         assert [str(float(text)) if _is_number(text) else text for text in row] == [
-            "" if each is None else str(each) for each in shown
+            "" if by_column[name] is None else str(by_column[name]) for name in header
         ]
+
+
+def test_the_curves_of_a_sweep_and_what_a_person_reads_first() -> None:
+    """Charts of a recorded sweep have every evaluation, and the rows of its cells begin with the figures."""
+    record = read_sweep_record(RECORDED)
+    charts = sweep_curves(record)
+    (metric,) = {cell.metric for cell in record.cells}
+    assert set(charts) == {f"{metric}_by_clock", f"{metric}_by_step", "vnmse_by_step"}
+    chart = charts[f"{metric}_by_clock"]
+    assert chart["keys"] == [cell.label for cell in record.cells]
+    assert chart["xname"] == f"training clock [s], {record.cells[0].kind}"
+    for cell, xs, ys in zip(record.cells, chart["xs"], chart["ys"], strict=True):
+        of_cell = [value for value in record.values if value.run == cell.label and value.step is not None]
+        assert xs == [value.value for value in of_cell if value.metric == "train_time_s"]
+        assert ys == [value.value for value in of_cell if value.metric == metric]
+        assert xs == sorted(xs)
+    two_kinds = [
+        replace(cell, kind="modelled" if number else "emulated") for number, cell in enumerate(record.cells)
+    ]
+    apart = sweep_curves(replace(record, cells=two_kinds))
+    assert len(apart[f"{metric}_by_clock_emulated"]["keys"]) == 1
+    assert f"{metric}_by_clock" not in apart
+    table = sweep_tables(record, RECORDED)["cells"]
+    first = [name for name in table["columns"] if not name.startswith(("codec.", "network", "parallel"))]
+    assert first[:5] == ["label", "codec", "topology", "seed", "status"]
+    figures = ["final_metric", "step_time_s", "bytes_per_step_per_rank", "wire_bits_per_coordinate", "vnmse"]
+    assert [name for name in first[5:] if not name.startswith("time_to_accuracy")][:5] == figures
+    row = dict(zip(table["columns"], table["rows"][0], strict=True))
+    (final,) = [
+        value.value
+        for value in record.values
+        if (value.run, value.metric) == (record.cells[0].label, "final_metric")
+    ]
+    assert row["final_metric"] == final
+
+
+def test_a_chart_is_logged_as_lines(tmp_path: Path) -> None:
+    lines = {"xs": [[0.5, 1.0], [0.25]], "ys": [[3.0, 2.0], [4.0]], "keys": ["a", "b"]}
+    chart = {**lines, "title": "loss", "xname": "training clock [s]"}
+    content = {"curves": {"loss_by_clock": chart}, "summary": {"status": "done"}}
+    tracking = asdict(WandbConfig(name="wandb", mode="offline"))
+    directory = tmp_path / "sweep"
+    directory.mkdir()
+    assert follow.show_record(tracking, {"task": {"name": "comparison"}}, directory, content, "0123-1")
+    found = view(directory)
+    assert found.curves() == {"loss_by_clock": [[0.5, "a", 3.0], [1.0, "a", 2.0], [0.25, "b", 4.0]]}
+    assert found.charts["curves/loss_by_clock"]["panel_config"]["stringSettings"] == {
+        "title": "loss",
+        "xname": "training clock [s]",
+    }
 
 
 def test_a_replays_figures_become_a_table(replays: list[SweptCell]) -> None:

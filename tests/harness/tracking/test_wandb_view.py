@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tiny import TINY_MODEL
-from tracking_records import CONFIG, SUMMARY, append, begin, eval_row, step_row, write
+from tracking_records import CONFIG, SUMMARY, append, begin, draw, eval_row, step_row, write
 from wandb_file import WandbRun, read_wandb, wandb_folders
 
 from gradwire.harness.config.compose import compose
@@ -82,15 +82,20 @@ def test_a_finished_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("WANDB_API_KEY", "5" * 40)
     monkeypatch.setattr(Path, "home", lambda: Path(CONFIG["dataset"]["path"]).parent)
     directory = write(tmp_path / "the-run")
+    plot = draw(directory / "plots" / "metric-print.png")
+    draw(directory / "plots" / "metric-dark.png")
     assert follow.replay(CONFIG["tracking"], directory)
     view = shown(directory)
     assert_holds(view, directory)
+    assert view.plots() == {"metric": plot}
+    assert view.axes == {"train/*": "train/step", "eval/*": "eval/train_time_s"}
     assert view.exit_codes == [0]
     assert view.summary["status"] == "done"
     run = view.run
     assert run.run_id.startswith(f"{SUMMARY.config_hash}-1-")
     assert (run.display_name, run.run_group, run.job_type) == ("the-run", "demo-tiny", "train")
-    assert (run.project, list(run.tags)) == ("gradwire", ["a", "b"])
+    choices = ["train", "tiny", "dynamiq", "ring", "ddp", "emulated 200 Mbit/s"]
+    assert (run.project, list(run.tags)) == ("gradwire", [*choices, "a", "b"])
     given = {key: value for key, value in view.config.items() if key != "_wandb"}
     assert_same(given, CONFIG | {"dataset": {"name": "text", "path": "~/texts"}})
     data = {name: table["data"] for name, table in view.tables().items()}
@@ -105,6 +110,8 @@ def test_a_finished_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert data["bytes_by_phase"] == [["metadata", 1], ["reduce_scatter", 200]]
     assert data["bytes_by_rank"] == [[0, 100], [1, 101]]
     assert_private(view)
+    left = [path for path in (directory / "wandb").rglob("*") if path.is_dir() and not any(path.iterdir())]
+    assert left == [], "folders of wandb's that hold nothing"
     assert {path.name for path in tmp_path.iterdir()} == {"home", "the-run"}
 
 
@@ -184,9 +191,17 @@ def tiny_config(text: Path) -> RunConfig:
 def test_a_real_run_and_its_view_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADWIRE_CACHE", str(tmp_path / "cache"))
     directory = tmp_path / "run"
-    run_here(tiny_config(tmp_path / "text.txt"), directory)
+    plots = list[bytes]()
+
+    def draw_plots() -> None:
+        assert (directory / "DONE").is_file(), "plots are of finished runs"
+        plots.append(draw(directory / "plots" / "metric-print.png"))
+
+    run_here(tiny_config(tmp_path / "text.txt"), directory, draw_plots)
     view = shown(directory)
     assert_holds(view, directory)
+    assert [view.plots()] == [{"metric": plot} for plot in plots]
+    assert {"tiny", "ddp", "modelled"} <= set(view.run.tags)
     assert view.exit_codes == [0]
     assert len(view.tables()["time_to_accuracy"]["data"]) == 2
     (directory / "DONE").unlink()
@@ -197,4 +212,5 @@ def test_a_real_run_and_its_view_rebuilt(tmp_path: Path, monkeypatch: pytest.Mon
     assert_same(rebuilt.rows("train"), view.rows("train"))
     assert_same(rebuilt.rows("eval"), view.rows("eval"))
     assert rebuilt.exit_codes == [1], "what has not finished is no success"
+    assert rebuilt.plots() == {}, "and plots are of finished runs"
     assert rebuilt.config == json.loads(json.dumps(view.config))

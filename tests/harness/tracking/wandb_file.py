@@ -29,6 +29,10 @@ class WandbRun:
     history: list[dict[str, Any]] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
     kinds: set[str] = field(default_factory=set)
+    axes: dict[str, str] = field(default_factory=dict)
+    """What the metrics that a pattern fits are drawn over."""
+    charts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What a chart of a table says of itself, by its key in the history."""
 
     @property
     def config(self) -> dict[str, Any]:
@@ -41,10 +45,22 @@ class WandbRun:
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """Every table in the history, read from the file it refers to."""
-        shown = {key: row[key] for row in self.history for key in row if key.startswith("tables/")}
-        assert all(value["_type"] == "table-file" for value in shown.values())
-        files = {key: self.folder / "files" / value["path"] for key, value in shown.items()}
-        return {key.removeprefix("tables/"): json.loads(file.read_text()) for key, file in files.items()}
+        return {name: json.loads(path.read_text()) for name, path in self._files("tables/", "table-file")}
+
+    def curves(self) -> dict[str, list[list[Any]]]:
+        """Every chart's points: x, the line's name, y."""
+        found = self._files("curves/", "table-file")
+        return {name.removesuffix("_table"): json.loads(path.read_text())["data"] for name, path in found}
+
+    def plots(self) -> dict[str, bytes]:
+        """Every picture in the history."""
+        return {name: path.read_bytes() for name, path in self._files("plots/", "image-file")}
+
+    def _files(self, prefix: str, kind: str) -> Iterator[tuple[str, Path]]:
+        """The files that the keys with this prefix refer to."""
+        for key, value in ((key, row[key]) for row in self.history for key in row if key.startswith(prefix)):
+            assert value["_type"] == kind, key
+            yield key.removeprefix(prefix), self.folder / "files" / value["path"]
 
 
 def wandb_folders(directory: Path) -> list[Path]:
@@ -66,6 +82,13 @@ def read_wandb(folder: Path) -> WandbRun:
         elif kind == "history":
             found.history.append({})
             _put(found.history[-1], record.history.item)
+        elif kind == "metric":
+            found.axes[record.metric.glob_name] = record.metric.step_metric
+        elif kind == "config":
+            for item in record.config.update:
+                *_, folder, key = [*item.nested_key] or [item.key, ""]
+                if folder == "visualize":
+                    found.charts[key] = json.loads(item.value_json)
         elif kind == "summary":
             _put(found.summary, record.summary.update)
     return found
