@@ -44,6 +44,59 @@ def test_the_library_needs_torch_and_numpy_alone() -> None:
     assert "gradwire.harness.trainer.parts needs " in ran.stdout
 
 
+ANSWERS = (
+    *(("--help",), ("--help", "codec=dynamiq"), ("--help", "all"), ("task=train", "--help"), ("--version",)),
+    *(("train.step=5",), ("train.steps=-1",), ("codec.bits=abc",), ("codec.bits=99",), ("size=tiny", "tiny")),
+    *(("codec=dynamic",), ("topology=tree",), ("size=huge",), ("cluster.workers=0",), ("sweep=demo",)),
+    *(("sweeps=demos",), ("task=replay",), ("--resume",), ("size=tiny", "model.num_heads=3")),
+    *(("train.steps=null", "train.epochs=null"), ("size=tiny", "codec=thc", "--cfg", "job")),
+)
+SLOW = (*HEAVY, "torch", "numpy", "scipy", "tokenizers", "huggingface_hub", "pyarrow", "requests", "psutil")
+
+
+def test_help_and_refusals_import_nothing_heavy(tmp_path: Path) -> None:
+    """All in one process, as imports stay: the first answer that needs one shows it."""
+    code = (
+        "import contextlib, io, sys\n"
+        "from gradwire.harness.tasks.front import start\n"
+        "for answer in ANSWERS:\n"
+        "    sys.argv[1:], said = answer, io.StringIO()\n"
+        "    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):\n"
+        "        try: start()\n"
+        "        except SystemExit: pass\n"
+        "    text, loaded = said.getvalue(), [name for name in SLOW if name in sys.modules]\n"
+        "    page = any(word in answer for word in ('--help', '--version', '--cfg'))\n"
+        "    assert text.startswith('error: ') != page, (answer, text)\n"
+        "    assert not loaded, (answer, loaded)\n"
+        "print(len(ANSWERS))"
+    )
+    slow = [name for name in SLOW if name != "hydra"]
+    code = f"ANSWERS, SLOW = {ANSWERS!r}, {slow!r}\n{code}"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (ran.stdout, ran.stderr, ran.returncode) == (f"{len(ANSWERS)}\n", "", 0)
+
+
+def test_the_library_imports_torch_when_it_is_used() -> None:
+    code = (
+        "import sys, gradwire\n"
+        "print('torch' in sys.modules, callable(gradwire.attach), 'torch' in sys.modules)\n"
+        "print([each for each in gradwire.__all__ if not hasattr(gradwire, each)], hasattr(gradwire, 'x'))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False True True\n[] False\n"
+
+
+def test_options_of_codecs_import_no_more_than_fields() -> None:
+    for name, text in sources().items():
+        if name.startswith("codecs/options/"):
+            found = set(re.findall(r"^\s*(?:from|import)\s+([\w.]+)", text, re.M))
+            assert found <= {
+                *("__future__", "collections.abc", "dataclasses", "typing", "gradwire.codecs.fields")
+            }, name
+
+
 def test_nothing_is_imported_by_its_bare_name() -> None:
     """`codecs` is a module of Python's own, and the repository root is on nobody's path."""
     bare = re.compile(r"^\s*(?:from|import)\s+(?:codecs|harness)\b", re.M)

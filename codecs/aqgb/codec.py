@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, cast
 
 import torch
-from gradwire.codecs.options.aqgb import AQGBOptions
 from torch import Tensor
 
 from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
@@ -28,6 +27,7 @@ from gradwire.codecs.interface import (
     Round,
     refused_dtype,
 )
+from gradwire.codecs.options.quantized import AQGBOptions
 from gradwire.codecs.traits import About, Traits
 
 SENT = "sent"

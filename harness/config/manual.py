@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from gradwire.codecs.fields import default_of
+from gradwire.codecs.fields import default_of, rules_with
 from gradwire.codecs.plugins import ENTRY_POINTS, announced
 from gradwire.codecs.wording import spelled
 from gradwire.harness.config.field_help import help_of
@@ -24,7 +24,7 @@ from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import Task
 from gradwire.harness.files.reading import UnusableFileError, printable, read_text
 from gradwire.harness.files.structured import MOST_YAML
-from gradwire.harness.runtime.fields import Rule, rules_of
+from gradwire.harness.runtime.fields import Rule
 from gradwire.harness.runtime.program import SCRIPT, as_started
 
 WIDTH = 100
@@ -36,8 +36,7 @@ GROUPS_OF_TRAINING = ("train", "eval", "measure", "overlap", "parallel", "cluste
 SETTINGS_ELSEWHERE = f"""\
 ${{model.recipe.<key>}} is the value of the chosen model's recipe. A size, a model and a choice of a group \
 set some of these otherwise: --cfg job --resolve shows the values that hold. \
-Other keys are those of the chosen codec, network, model or tracking: {SCRIPT} codec=thc --cfg job \
---package codec."""
+Other keys are those of the chosen codec, network, model or tracking: {SCRIPT} --help codec=thc."""
 
 SAVED_GRADIENTS = """
 A run keeps gradients with measure.save_gradients_at=[10,90], as
@@ -62,22 +61,31 @@ def describe(path: Path) -> tuple[str, str]:
     return "", ""
 
 
+def groups_of(conf: Path) -> list[str]:
+    """The groups under `conf`."""
+    return sorted(folder.name for folder in conf.iterdir() if folder.is_dir() and folder.name != "hydra")
+
+
+def choices_of(conf: Path, group: str) -> list[Path]:
+    """The files of a group's choices, those of the user's own last."""
+    return [*sorted((conf / group).glob("*.yaml")), *own_choices(group)]
+
+
+def choice_lines(conf: Path, group: str, label: str = "") -> Iterator[str]:
+    """A line for each choice of a group, the first after `label`; those of plug-ins, too."""
+    choices = choices_of(conf, group)
+    width = max(12, *(len(path.stem) + 1 for path in choices))
+    for index, path in enumerate(choices):
+        yield f"  {label if index == 0 else '':<12}{path.stem:<{width}}{describe(path)[0]}"
+    if group in ENTRY_POINTS:
+        for name, point in sorted(announced(group).items()):
+            yield f"  {'':<12}{name:<{width}}plug-in {point.value}"
+        yield f"  {'':<12}{'<module>:<name>':<{width}}  a plug-in of your own, see docs/extending.md"
+
+
 def choices_table(conf: Path) -> str:
     """Every group under `conf` with its choices, one line each."""
-    groups = sorted(folder for folder in conf.iterdir() if folder.is_dir() and folder.name != "hydra")
-    lines: list[str] = []
-    for group in groups:
-        choices = [*sorted(group.glob("*.yaml")), *own_choices(group.name)]
-        width = max(12, *(len(path.stem) + 1 for path in choices))
-        for index, path in enumerate(choices):
-            label = f"{group.name}=" if index == 0 else ""
-            lines.append(f"  {label:<12}{path.stem:<{width}}{describe(path)[0]}")
-        if group.name in ENTRY_POINTS:
-            for name, point in sorted(announced(group.name).items()):
-                lines.append(f"  {'':<12}{name:<{width}}plug-in {point.value}")
-            lines.append(
-                f"  {'':<12}{'<module>:<name>':<{width}}  a plug-in of your own, see docs/extending.md"
-            )
+    lines = [line for group in groups_of(conf) for line in choice_lines(conf, group, f"{group}=")]
     return "\n".join(lines).replace("$", "$$")  # Hydra substitutes $NAME in what it prints
 
 
@@ -87,13 +95,14 @@ def register_manual(conf: Path) -> None:
 
 
 def manual_page(conf: Path) -> str:
-    """What `--help` prints: `conf/hydra/help/gradwire.yaml`, with all choices that there are."""
+    """What `--help all` prints: `conf/hydra/help/gradwire.yaml`, with all choices that there are."""
     choices = choices_table(conf).replace("$$", "$")
-    return as_started(_template(conf)).replace("${gradwire_choices:}", choices.strip("\n")).rstrip()
+    return as_started(template(conf)).replace("${gradwire_choices:}", choices.strip("\n")).rstrip()
 
 
-def _template(conf: Path) -> str:
-    return str(yaml.safe_load((conf / "hydra" / "help" / "gradwire.yaml").read_text())["template"])
+def template(conf: Path, name: str = "gradwire") -> str:
+    """The text of a page, with places for what is read from other files."""
+    return str(yaml.safe_load((conf / "hydra" / "help" / f"{name}.yaml").read_text())["template"])
 
 
 def task_page(conf: Path, name: str, task: Task) -> str:
@@ -117,20 +126,20 @@ def task_page(conf: Path, name: str, task: Task) -> str:
         "Results go to a folder in outputs/; hydra.run.dir=<folder> chooses another."
         if task.has_directory
         else "",
-        "All groups, choices and most used keys: python run.py --help",
+        f"All groups, choices and most used keys: {SCRIPT} --help all",
     ]
     return as_started("\n\n".join(part for part in parts if part))
 
 
 def _all_key_lines(conf: Path, name: str, task: Task) -> Iterator[str]:
     """The keys of the root that a task reads, and those of what every training run has."""
-    yield from _key_lines(task.config, leave_out=group_schemas())
+    yield from key_lines(task.config, leave_out=group_schemas())
     if name == "train":
         for group in GROUPS_OF_TRAINING:
             preset = _default_choice(conf, group)
             schemas = group_schemas()[group]
             schema = schemas["base"] if "base" in schemas else schemas[preset["name"]]
-            yield from _key_lines(schema, f"{group}.", {"name"}, preset)
+            yield from key_lines(schema, f"{group}.", {"name"}, preset)
 
 
 def _default_choice(conf: Path, group: str) -> Mapping[str, Any]:
@@ -144,12 +153,12 @@ def _default_choice(conf: Path, group: str) -> Mapping[str, Any]:
 
 def _examples(conf: Path, name: str) -> list[str]:
     """The lines of the manual that run this task; of training those that name none."""
-    lines = [line.strip() for line in _template(conf).splitlines() if line.strip().startswith(SCRIPT)]
+    lines = [line.strip() for line in template(conf).splitlines() if line.strip().startswith(SCRIPT)]
     own = [line for line in lines if f"task={name} " in line and "--help" not in line]
     return [line for line in lines if "task=" not in line] if name == "train" else own
 
 
-def _key_lines(
+def key_lines(
     schema: type,
     prefix: str = "",
     leave_out: Collection[str] = (),
@@ -159,17 +168,20 @@ def _key_lines(
 
     The values of `preset` replace the schema's defaults.
     """
-    said = help_of(schema)
+    said, rules = help_of(schema), rules_with(schema, preset)
     for each in dataclasses.fields(schema):
-        rule = rules_of(schema)[each.name]
+        rule = rules[each.name]
         if each.name in leave_out:
             continue
-        if not isinstance(rule, Rule):
-            yield from _key_lines(rule, f"{prefix}{each.name}.")
-            continue
         default = preset.get(each.name, default_of(each))
+        if not isinstance(rule, Rule):
+            below = default if isinstance(default, Mapping) else {}
+            yield from key_lines(rule, f"{prefix}{each.name}.", preset=below)
+            continue
         required = default is None and not rule.optional
         text = "<required>" if required else spelled(default).replace(", ", ",")
         yield f"  {prefix}{each.name}={text}"
-        meaning = "; ".join(part for part in (said.get(each.name, ""), rule.allowed()) if part)
+        meaning = "; ".join(
+            part for part in (said.get(each.name, "").removesuffix("."), rule.allowed()) if part
+        )
         yield textwrap.fill(meaning, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from gradwire.harness.record.directory import is_done
-from gradwire.harness.record.saved_steps import FOLDER as GRADIENTS
+from gradwire.harness.record.saved_steps import GRADIENTS
 from gradwire.harness.record.writer import CONFIG, WEIGHTS
 from gradwire.harness.timing.trace.files import FOLDER as TRACES
 

@@ -23,13 +23,12 @@ from gradwire.harness.config.compose import VERSION_BASE, compose, composed_hydr
 from gradwire.harness.config.disk import check_disk
 from gradwire.harness.config.explain import check_launcher, plain
 from gradwire.harness.config.flags import for_hydra, read_flags, version_text
-from gradwire.harness.config.manual import manual_page, task_page
+from gradwire.harness.config.help_pages import help_page
 from gradwire.harness.config.overrides import choices_of, keep_for_sweep, parse, said
 from gradwire.harness.config.own_files import use_folder
 from gradwire.harness.config.own_form import FLAG
 from gradwire.harness.config.rules import GIVEN, check
 from gradwire.harness.config.run_name import run_directory
-from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.config.typed import settings_of, task_of
 from gradwire.harness.launch.slurm import adopt_slurm_ranks, check_launched_ranks, started_as_rank
 from gradwire.harness.models.settings import check as check_model
@@ -118,18 +117,14 @@ def can_be_completed(line: str) -> bool:
 
 
 def asked_page(arguments: Sequence[str]) -> str | None:
-    """The page that the command line asks for: the help, a task's help, the version; None for no page."""
+    """The page that the command line asks for: one of the help, the version; None for no page."""
     flags = read_flags(arguments)
     if flags.version:
         return version_text()
     if not flags.help:
         return None
     use_folder(flags.config_dir, conf_directory())
-    chosen = [text.partition("=")[2] for text in flags.overrides if text.startswith("task=")]
-    if not chosen:
-        return manual_page(conf_directory())
-    name = str(compose([f"task={chosen[-1]}"]).task.name)  # refuses a task that there is not
-    return task_page(conf_directory(), name, TASKS[name])
+    return help_page(conf_directory(), flags.overrides)
 
 
 def check_command_line(arguments: Sequence[str]) -> Configuration | None:

@@ -20,6 +20,7 @@ from gradwire.harness.network.shaped.rate_changes import Tell, tell_nobody
 from gradwire.harness.parallel.interface import StepOutcome
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.identity import decided_about
+from gradwire.harness.record.saved_steps import check_saved_steps
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.timing.measure.clock import TrainingClock
@@ -35,7 +36,6 @@ from gradwire.harness.trainer.parts import Parts
 from gradwire.harness.trainer.progress import Progress
 from gradwire.harness.trainer.saved_gradients import (
     about_run,
-    check_saved_steps,
     save_gradients,
     save_weights,
     weights_before,

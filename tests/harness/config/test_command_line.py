@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -9,15 +10,19 @@ import pytest
 from hydra._internal.utils import get_args_parser
 from omegaconf import OmegaConf
 
+from gradwire.codecs.options.common import NoOptions
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.field_help import help_of
 from gradwire.harness.config.flags import hydras_parser
+from gradwire.harness.config.help_pages import FIRST
 from gradwire.harness.config.root_keys import own_defaults, own_keys, usual_defaults
+from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.library.options import AttachOptions, make_options
 from gradwire.harness.network.settings import PacedConfig
 from gradwire.harness.record.settings import RecordedConfig
+from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.fields import Rule, rules_of
 from gradwire.harness.tasks.front import arranged, asked_page, can_be_completed, check_command_line
@@ -295,6 +300,45 @@ def test_attach_allows_what_the_command_line_does() -> None:
             make_options(AttachOptions, **{name: value})
 
 
+def test_help_fits_two_screens() -> None:
+    page = (asked_page(["--help"]) or "").splitlines()
+    assert 60 <= len(page) <= 100 and max(map(len, page)) <= 100
+    named = {word.rstrip(",") for line in page for word in line.split()}
+    assert all(group in named or f"{group}=" in named for group in GROUPS if group != "task")
+    assert {*TASKS} <= named and {name for names in FIRST.values() for name in names} <= named
+    assert "$" not in "".join(page)
+
+
+GROUPS = sorted(path.name for path in conf_directory().glob("[!h]*") if path.is_dir())
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_group_and_choice_has_a_page(group: str) -> None:
+    page = asked_page(["--help", group]) or ""
+    choices = [path.stem for path in (conf_directory() / group).iterdir()]
+    assert page.startswith(f"Choices ({group}=<choice>)\n")
+    assert choices and all(re.search(rf"^ +{choice} ", page, re.M) for choice in choices)
+    for choice in choices if group in ("codec", "network") else choices[:1]:
+        page = asked_page([f"{group}={choice}", "--help"]) or ""
+        assert page.startswith(f"{group}={choice}: ") and f"{group}={choice}" in page.partition("\nUsage")[2]
+        schema = group_schemas().get(group, {}).get(choice, NoOptions)
+        for each in dataclasses.fields(schema):
+            assert each.name == "name" or f"\n  {group}.{each.name}" in page
+
+
+def test_help_says_what_a_choice_allows() -> None:
+    dynamiq = asked_page(["--help", "codec=dynamiq"]) or ""
+    assert re.search(r"\n  codec.bits=5.0\n(.*\n)+? .*a number from 2.6875 to 8.6875\n", dynamiq)
+    assert "network.rate_mbit=100000" in (asked_page(["--help", "network=dynamiq_testbed"]) or "")
+    assert "python run.py task=plan sweeps=demo size=tiny" in (asked_page(["--help", "sweeps=demo"]) or "")
+    assert asked_page(["codec=thc", "task=bench", "--help"]) == asked_page(["--help", "task=bench"])
+    for asked, said in (("codecs", "did you mean codec"), ("dance", "choose one of cluster, codec, ")):
+        with pytest.raises(ConfigError, match=f"--help {asked}: there is no such group; {said}"):
+            asked_page(["--help", asked])
+    with pytest.raises(ConfigError, match="codec=dance is unknown"):
+        asked_page(["--help", "codec=dance"])
+
+
 def test_what_changes_nothing_passes_on_every_task(capsys: pytest.CaptureFixture[str]) -> None:
     """Scripts give the same keys to all tasks: defaults pass, a preset is noted, the rest is refused."""
     check("task=doctor", "tracking=none", "codec.bits=5", "seed=0")
@@ -321,8 +365,8 @@ def test_every_task_has_a_page() -> None:
         assert f"\n  {key}\n      " in training
     assert "seed=" not in (asked_page(["task=timeline", "--help"]) or "")
     assert "size=tiny" not in (asked_page(["task=bench", "--help"]) or "")
-    assert max(map(len, (asked_page(["--help"]) or "").splitlines())) <= 130
-    assert "Groups and their choices" in (asked_page(["--help"]) or "")
+    assert max(map(len, (asked_page(["--help", "all"]) or "").splitlines())) <= 130
+    assert "Groups and their choices" in (asked_page(["--help", "all"]) or "")
     assert asked_page(["codec=bf16"]) is None
     with pytest.raises(ConfigError, match="task=dance is unknown"):
         asked_page(["task=dance", "--help"])

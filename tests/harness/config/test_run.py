@@ -130,7 +130,7 @@ def call(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_reads_like_a_manual(tmp_path: Path) -> None:
-    finished = call("--help", cwd=tmp_path)
+    finished = call("--help", "all", cwd=tmp_path)
     assert finished.returncode == 0
     assert finished.stderr == ""
     assert not list(tmp_path.iterdir())
