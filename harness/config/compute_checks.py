@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,19 @@ from gradwire.harness.record.profiles import (
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean
 
 
-def check_compute(network: NetworkConfig, settings: Mapping[str, Any]) -> None:
+def check_compute(network: NetworkConfig, settings: Mapping[str, Any]) -> NetworkConfig:
     """Refuse `network.compute` where it changes nothing, and a profile without the computation of a run with
-    these plain settings. Raises ConfigError."""
+    these plain settings. Raises ConfigError.
+
+    Returns the network; `compute`, where it names a run, a sweep or a file, with the absolute path.
+    """
     check_compute_value(network, settings["cluster"]["name"])
     if isinstance(network, ShapedConfig) or not network.compute.startswith(FROM_FILE):
-        return
+        return network
     given = network.compute.removeprefix(FROM_FILE)
     try:
-        found = read_profiles(found_profiles(Path(given)))
+        path = found_profiles(Path(given))
+        found = read_profiles(path)
     except UnusableFileError as error:
         raise ConfigError(f"network.compute={network.compute}: {error}") from None
     if found.computation(computation_id(settings)) is None:
@@ -42,6 +47,7 @@ def check_compute(network: NetworkConfig, settings: Mapping[str, Any]) -> None:
             f"({computation_text(computation_of(settings))}), only: {computations_text(found)}; give another "
             "profile, or leave it out"
         )
+    return replace(network, compute=f"{FROM_FILE}{path}")
 
 
 def check_compute_value(network: NetworkConfig, cluster: str) -> None:
@@ -50,14 +56,14 @@ def check_compute_value(network: NetworkConfig, cluster: str) -> None:
     if isinstance(network, ShapedConfig) or network.compute == SHARED:
         return
     said = f"network.compute={network.compute}"
-    if network.compute != MEASURED and len(network.compute) <= len(FROM_FILE):
-        raise ConfigError(
-            f"{said} names no file; use {FROM_FILE}<profile>, e.g. {FROM_FILE}outputs/sweeps/demo"
-        )
     if network.compute != MEASURED and not network.compute.startswith(FROM_FILE):
         known = (SHARED, MEASURED)
         raise ConfigError(
             f"{said}: use {SHARED}, {MEASURED} or {FROM_FILE}<profile>{did_you_mean(network.compute, known)}"
+        )
+    if network.compute == FROM_FILE:
+        raise ConfigError(
+            f"{said} names no file; use {FROM_FILE}<profile>, e.g. {FROM_FILE}outputs/sweeps/demo"
         )
     if cluster != "virtual":
         raise ConfigError(

@@ -79,7 +79,7 @@ def validate(config: DictConfig) -> RunConfig:
     run = replace(run, kernels=_kernels(run.kernels, run.cluster, task_of(config)))
     check_tracking(run.tracking)
     run = _with_blocks_in_flight(_with_accumulation(run))
-    check_compute(run.network, run.mapping())
+    run = replace(run, network=check_compute(run.network, run.mapping()))
     check(TOGETHER, run)
     refused_as_config_error(check_graphs, run)
     check_decisions(run)

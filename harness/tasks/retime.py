@@ -74,7 +74,7 @@ def resolve(config: RetimeTask) -> RetimeTask:
         load(kind, plugin)  # refused before anything is written, unless the user has named it
     network = resolve_nodes(config.network, found.done.workers, given=False)
     check_codec_times(network, _codec(found), found.done.workers)
-    check_compute(network, _virtual(found.config))
+    network = check_compute(network, _virtual(found.config))
     check_spread(network, found.choice("parallel") or "ddp", _num_blocks(found))
     digest = file_digest(found.folder / SUMMARY, remedy=REMEDY, inside=found.folder)
     return replace(config, network=network, retime=RetimeConfig(digest=digest[:12]))
