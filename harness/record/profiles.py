@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.files.reading import MissingFileError, UnusableFileError, file_digest, printable
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.files.typed import made
@@ -100,14 +101,17 @@ def codec_id(settings: Mapping[str, Any]) -> str:
 
 def codec_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that codec work follows from, beside those of the computation."""
-    cluster, overlap, network = (dict(settings.get(name) or {}) for name in ("cluster", "overlap", "network"))
+    cluster, overlap, network, topology = (
+        dict(settings.get(name) or {}) for name in ("cluster", "overlap", "network", "topology")
+    )
+    in_nodes = depends_on_nodes(str(topology.get("name")))
     return {
         "codec": settings.get("codec"),
-        "topology": settings.get("topology"),
+        "topology": topology,
         "parallel": settings.get("parallel"),
         "kernels": (settings.get("kernels") or {}).get("name"),
         "workers": cluster.get("workers"),
-        "ranks_per_node": cluster.get("ranks_per_node") or network.get("ranks_per_node"),
+        "ranks_per_node": in_nodes and (cluster.get("ranks_per_node") or network.get("ranks_per_node")),
         "segments": overlap.get("segments"),
     }
 

@@ -37,7 +37,7 @@ def in_sweep(config: RunConfig, directory: Path, stop_after: int | None = None) 
 PARALLELISMS = {
     "ddp": ("codec=powersgd",),  # it keeps residuals
     "sharded": ("parallel=sharded", "codec=all_to_all", "parallel.weights=qwd", "parallel.weight_group=32"),
-    "blocks": ("parallel=blocks", "parallel.num_blocks=2", "codec=aqgb", "topology=broadcast"),
+    "blocks": ("parallel=blocks", "parallel.num_blocks=2", "codec=bf16", "parallel.bucket_cap_mb=25"),
     "pipeline": ("parallel=pipeline", "codec=optimus_cc", "model.num_layers=2", "train.accumulation=2"),
 }
 
@@ -67,7 +67,7 @@ def test_a_sweeps_runs_share_one_profile_and_an_interrupted_one_takes_it_again(t
     assert len(list((tmp_path / FOLDER).glob("codec-*.json"))) == 2
     for stop_after in (3, None):
         in_sweep(config, tmp_path / "parts", stop_after)
-        shutil.rmtree(tmp_path / FOLDER)  # what a run has begun with is in its own directory
+        shutil.rmtree(tmp_path / FOLDER, ignore_errors=True)  # the run has its own copy
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
 
 
