@@ -11,6 +11,8 @@ from gradwire.harness.record.runs import Run
 CUSTOM = "custom"
 """The preset of a simulated network that is no paper's testbed."""
 
+CURE = "network.compute=file:<profile> gives all the same"
+
 
 def whose_computation(network: Mapping[str, Any], device: str | None) -> str:
     """`this machine's CPU, measured`, or that it is given: of a virtual cluster on this network."""
@@ -64,14 +66,13 @@ def _apart(runs: Sequence[Run]) -> list[str]:
         own = sum(one is None for one in counted)
         if own == len(group):
             lines.append(
-                f"The computation of {own} runs that compute the same was measured by each for itself: "
-                "their times differ by what else the machine did, too (network.compute=file:<profile> gives all "
-                "the same)."
+                f"Each of {own} runs that compute the same measured its computation for itself: their times "
+                f"differ by what else the machine did, too ({CURE})."
             )
         elif len(set(counted)) > 1:
             lines.append(
                 f"{len(group)} runs that compute the same count {len(set(counted))} different profiles of it"
                 f"{f' ({own} what each step took)' if own else ''}: their times differ by that, too "
-                "(network.compute=file:<profile> gives all the same)."
+                f"({CURE})."
             )
     return lines
