@@ -11,6 +11,7 @@ from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.network.settings import (
     FROM_FILE,
     MEASURED,
+    PAPERS_COMPUTATION,
     SHARED,
     NetworkConfig,
     ShapedConfig,
@@ -24,6 +25,9 @@ from gradwire.harness.record.profiles import (
     read_profiles,
 )
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean
+
+FULL_SIZES = ("gpu", "paper")
+"""Sizes at which a model has the shape that the papers trained."""
 
 
 def check_compute(network: NetworkConfig, settings: Mapping[str, Any]) -> NetworkConfig:
@@ -74,6 +78,18 @@ def check_compute_value(network: NetworkConfig, cluster: str) -> None:
         raise ConfigError(
             f"{said} has no effect beside network.compute_s={network.compute_s:g}; leave one of them out"
         )
+
+
+def with_papers_computation(network: NetworkConfig, model: str, size: str) -> NetworkConfig:
+    """A testbed with the computation that its paper prints for the model at its full size, unless the
+    configuration says another."""
+    if not isinstance(network, SimulatedConfig) or size not in FULL_SIZES:
+        return network
+    printed = PAPERS_COMPUTATION.get((network.preset, model))
+    if printed is None or network.compute_s is not None or network.compute != SHARED:
+        return network
+    compute_s, forward_share = printed
+    return replace(network, compute_s=compute_s, forward_share=forward_share)
 
 
 def check_shared(network: NetworkConfig, task: str) -> None:

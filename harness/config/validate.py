@@ -19,7 +19,7 @@ from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.config.cluster import resolve_cluster, resolve_device
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.compute_checks import check_compute, check_shared
+from gradwire.harness.config.compute_checks import check_compute, check_shared, with_papers_computation
 from gradwire.harness.config.decisions import check_decisions
 from gradwire.harness.config.explain import OPTIONAL_GROUPS, ROOT_KEYS, plain
 from gradwire.harness.config.kernels import check_graphs, resolve_kernels
@@ -73,6 +73,7 @@ def validate(config: DictConfig) -> RunConfig:
         for key in ("save_gradients_at", "save_weights_at"):
             refused_as_config_error(check_saved_steps, key, getattr(run.measure, key), run.train.steps)
     run = resolve_cluster(run)
+    run = replace(run, network=with_papers_computation(run.network, run.model.name, run.size.name))
     check_codec_times(run.network, run.codec, run.cluster.size)
     blocks = run.parallel.count if isinstance(run.parallel, BlocksConfig) else None
     check_spread(run.network, run.parallel.name, blocks)

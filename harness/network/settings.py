@@ -37,6 +37,11 @@ FORWARD_SHARE = 1 / 3
 """The forward pass's share of a given compute time, unless it is given, too: the backward pass takes twice as
 long."""
 
+PAPERS_COMPUTATION = {("aqgb", "resnet50"): (1.5, 0.365)}
+"""What a paper prints of the computation on its testbed, by preset and model: `compute_s` and
+`forward_share`. AQGB §5.1.2: U[0.9, 1.1] × 1.5 s for forward and backward; Table 1: 0.365 of it forward. The
+other papers print step times that contain communication, or throughput."""
+
 LARGEST_FACTOR = 1e6
 """The largest factor that a straggler's compute time grows by."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gradwire.harness.network.settings import PAPERS_COMPUTATION
 from gradwire.harness.record.computation import computation_id
 from gradwire.harness.record.runs import Run
 
@@ -17,6 +18,13 @@ CURE = "network.compute=file:<profile> gives all the same"
 def whose_computation(network: Mapping[str, Any], device: str | None) -> str:
     """`this machine's CPU, measured`, or that it is given: of a virtual cluster on this network."""
     given = network.get("compute_s")
+    papers = [
+        compute_s
+        for (preset, _), (compute_s, _) in PAPERS_COMPUTATION.items()
+        if preset == network.get("preset")
+    ]
+    if given in papers:
+        return f"the paper's, {given:g} s a step"
     if given is not None:
         return f"given, {given:g} s a step (network.compute_s)"
     return f"this machine's {'GPU' if device == 'cuda' else 'CPU'}, measured"

@@ -6,6 +6,7 @@ import json
 import sys
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 from omegaconf import DictConfig
 
 from gradwire.harness.config.compose import compose
+from gradwire.harness.config.compute_checks import with_papers_computation
 from gradwire.harness.config.validate import validate, validate_any
 from gradwire.harness.network.configured import network_text
+from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.record.computation import computation_id, computation_of
 from gradwire.harness.record.identity import run_id, settings_id
 from gradwire.harness.runtime.conf import conf_directory
@@ -412,3 +415,17 @@ def test_a_profile_counts_by_what_it_says_and_has_the_computation(tmp_path: Path
     assert settings_id(without) == plain
     with pytest.raises(ConfigError, match=r"has no computation of these settings.*only: gpt2 of 1 layers"):
         settled("cluster=virtual", f"network.compute=file:{tmp_path / 'one'}")
+
+
+def test_a_testbed_takes_the_computation_that_its_paper_prints() -> None:
+    virtual = SimulatedConfig(preset="aqgb")
+    taken = with_papers_computation(virtual, "resnet50", "paper")
+    assert isinstance(taken, SimulatedConfig) and (taken.compute_s, taken.forward_share) == (1.5, 0.365)
+    for network, model, size in (
+        (virtual, "gpt2", "paper"),
+        (virtual, "resnet50", "tiny"),
+        (replace(virtual, compute_s=2.0), "resnet50", "paper"),
+        (replace(virtual, compute="measured"), "resnet50", "paper"),
+        (SimulatedConfig(preset="edgc_h100"), "resnet50", "paper"),
+    ):
+        assert with_papers_computation(network, model, size) == network

@@ -54,10 +54,15 @@ def test_a_testbed_says_whose_computation_it_takes(runs: SyntheticRuns) -> None:
 
 
 def test_given_computation_is_no_noise(runs: SyntheticRuns) -> None:
-    (line,) = notes(runs, None, None, preset="aqgb", compute_s=1.5)
+    (line,) = notes(runs, None, None, preset="aqgb", compute_s=0.5)
     assert line == (
-        "Links of a paper's testbed (aqgb); computation: given, 1.5 s a step (network.compute_s)."
+        "Links of a paper's testbed (aqgb); computation: given, 0.5 s a step (network.compute_s)."
     )
+
+
+def test_what_a_paper_prints_is_the_papers(runs: SyntheticRuns) -> None:
+    (line,) = notes(runs, None, preset="aqgb", compute_s=1.5)
+    assert line == "Links of a paper's testbed (aqgb); computation: the paper's, 1.5 s a step."
 
 
 def test_real_runs_have_no_such_notes(runs: SyntheticRuns) -> None:
