@@ -19,11 +19,16 @@ from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.config.cluster import resolve_cluster, resolve_device
 from gradwire.harness.config.compose import compose
+from gradwire.harness.config.compute_checks import check_compute, check_shared, with_papers_computation
 from gradwire.harness.config.decisions import check_decisions
 from gradwire.harness.config.explain import OPTIONAL_GROUPS, ROOT_KEYS, plain
 from gradwire.harness.config.kernels import check_graphs, resolve_kernels
 from gradwire.harness.config.memory import check_memory
-from gradwire.harness.config.network_checks import check_codec_times, check_simulated, check_spread
+from gradwire.harness.config.network_checks import (
+    check_codec_times,
+    check_simulated,
+    check_spread,
+)
 from gradwire.harness.config.overrides import said
 from gradwire.harness.config.rules import GIVEN, TOGETHER, check
 from gradwire.harness.config.start import check_start
@@ -68,12 +73,14 @@ def validate(config: DictConfig) -> RunConfig:
         for key in ("save_gradients_at", "save_weights_at"):
             refused_as_config_error(check_saved_steps, key, getattr(run.measure, key), run.train.steps)
     run = resolve_cluster(run)
+    run = replace(run, network=with_papers_computation(run.network, run.model.name, run.size.name))
     check_codec_times(run.network, run.codec, run.cluster.size)
     blocks = run.parallel.count if isinstance(run.parallel, BlocksConfig) else None
     check_spread(run.network, run.parallel.name, blocks)
     run = replace(run, kernels=_kernels(run.kernels, run.cluster, task_of(config)))
     check_tracking(run.tracking)
     run = _with_blocks_in_flight(_with_accumulation(run))
+    run = replace(run, network=check_compute(run.network, run.mapping()))
     check(TOGETHER, run)
     refused_as_config_error(check_graphs, run)
     check_decisions(run)
@@ -97,6 +104,8 @@ def validate_task(config: DictConfig) -> Configuration:
     settled: dict[str, Any] = {}
     for group in task.reads:  # in the order of the fields: kernels, after the cluster that names their device
         settings = getattr(found, group)
+        if group == "network" and "run" not in task.reads:
+            check_shared(settings, task.name)
         if isinstance(settings, ClusterConfig):
             settled[group] = resolve_device(settings)
         elif isinstance(settings, SimulatedConfig):

@@ -37,11 +37,19 @@ FORWARD_SHARE = 1 / 3
 """The forward pass's share of a given compute time, unless it is given, too: the backward pass takes twice as
 long."""
 
+PAPERS_COMPUTATION = {("aqgb", "resnet50"): (1.5, 0.365)}
+"""What a paper prints of the computation on its testbed, by preset and model: `compute_s` and
+`forward_share`. AQGB §5.1.2: U[0.9, 1.1] × 1.5 s for forward and backward; Table 1: 0.365 of it forward. The
+other papers print step times that contain communication, or throughput."""
+
 LARGEST_FACTOR = 1e6
 """The largest factor that a straggler's compute time grows by."""
 
 MOST_RANKS = 1024
 """Numbers of nodes, ranks and NICs of a simulated network."""
+
+SHARED, MEASURED, FROM_FILE = "shared", "measured", "file:"
+"""Values of `compute`; the last one begins with it, and a path follows."""
 
 CODEC_TIMES = ("measured", "none")
 """Values of `codec_times` besides a file: the times on this machine, or none at all."""
@@ -52,6 +60,8 @@ class UnpacedConfig:
     """The network as it is."""
 
     name: str = one_of("none")
+    # of cluster=virtual: shared by the runs of a sweep, measured in each step, or file:<profile>
+    compute: str = SHARED
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,8 @@ class PacedConfig:
     name: str = one_of("paced")
     rate_mbit: float = at_least(SLOWEST, 200.0, FASTEST)  # Mbit/s out of each worker
     latency_s: float = at_least(0, 0.0, LONGEST_LATENCY_S)  # seconds added to each message
+    # of cluster=virtual: shared by the runs of a sweep, measured in each step, or file:<profile>
+    compute: str = SHARED
 
 
 @dataclass(frozen=True)
@@ -121,7 +133,9 @@ class SimulatedConfig:
     straggler_factor: float = at_least(1, 2.0, LARGEST_FACTOR)
     # [low, high]: a straggler's factor is drawn evenly from here, in place of straggler_factor and jitter
     straggler_range: list[float] = list_of(hint=STRAGGLERS, low=1e-3, high=LARGEST_FACTOR)
-    # forward, backward and update of a step; null: measured here
+    # computation: shared by the runs of a sweep, measured in each step, or file:<profile>; see also compute_s
+    compute: str = SHARED
+    # forward, backward and update of a step; null: as `compute` says
     compute_s: float | None = at_least(1e-9, None, 1e6)
     # the forward pass's share of compute_s
     forward_share: float = between(0, 1, FORWARD_SHARE, low_included=False, high_included=False)

@@ -16,7 +16,8 @@ from gradwire.codecs.wording import shortened
 from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.data.formats import format_of
 from gradwire.harness.files.folders import files_in
-from gradwire.harness.network.settings import CODEC_TIMES, FORMER_NAMES
+from gradwire.harness.network.settings import CODEC_TIMES, FORMER_NAMES, FROM_FILE, SHARED
+from gradwire.harness.record.profiles import found_profiles, profiles_digest
 from gradwire.harness.record.saved_steps import ENTROPIES, step_files
 from gradwire.harness.record.settings import RecordedConfig
 
@@ -92,6 +93,7 @@ LATER_KEYS: Mapping[str, Any] = {
     "statistics.window": 1000,
     "statistics.windows": [1, 100, 500, 1000, 2500],
     "network=shaped.rate_changes": [],
+    "network.compute": SHARED,
     "network.forward_share": 1 / 3,
     "network.blocks": [],
     "network.jitter_per": "step",
@@ -122,7 +124,8 @@ WHOLE_FILE_BYTES = 64 * 2**20
 def run_id(config: RecordedConfig) -> str:
     """12 hexadecimal digits that change when a setting that changes the result does.
 
-    The paths of data, weights, saved gradients and a device's codec times do not count; their contents do.
+    The paths of data, weights, saved gradients, profiles and a device's codec times do not count; their
+    contents do.
     """
     return settings_id(config.mapping())
 
@@ -206,6 +209,10 @@ def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
     network = settings.get("network", {})
     if network.get("codec_times", CODEC_TIMES[0]) not in CODEC_TIMES:
         network["codec_times"] = hashlib.sha256(Path(network["codec_times"]).read_bytes()).hexdigest()
+    compute = str(network.get("compute", SHARED))
+    if compute.startswith(FROM_FILE):
+        path = found_profiles(Path(compute.removeprefix(FROM_FILE)))
+        network["compute"] = f"{FROM_FILE}{profiles_digest(path)}"
     chosen = {kind: settings.get(kind, {}).get("name") for kind in ENTRY_POINTS}
     for kind, name in plugins_of(chosen).items():  # as data does: another source is another run
         settings[kind]["name"] = [name, source_digest(kind, name)]

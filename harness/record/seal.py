@@ -30,6 +30,7 @@ SEALED = (
         "decisions.jsonl",
         "entropies.jsonl",
         "summary.json",
+        "profile.json",
     ),
     *("allreduce.json", "predict.json", "bench.json", "statistics.json", "scores.json", "tables.txt"),
 )

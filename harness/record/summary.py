@@ -130,6 +130,9 @@ class Summary(Stored):
     data: dict[str, Any] = field(default_factory=dict)  # corpus, sha256, tokens, unigram perplexity, ...
 
     trace_of: str | None = None  # task=retime: the id of the run whose trace this is
+    # the calibrated profile that a simulated clock counted: where it came from, digests of its parts, its
+    # spread, how many pieces of work it lacked; null: what each step took counted
+    profile: dict[str, Any] | None = None
     kind: Kind | None = None  # of the times: measured, emulated or modelled; null in old records
 
     @property

@@ -11,6 +11,7 @@ from typing import Any
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.network.settings import recorded_network
 from gradwire.harness.record.attempts import Attempts
+from gradwire.harness.record.profiles import count_profile, own_profile
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.timing.measure.metrics import of_ranks
 from gradwire.harness.timing.measure.step_figures import rank_figures
@@ -107,6 +108,9 @@ def clock_of(run: Run) -> Retime:
         seed=run.setting("seed", int),
         codec=run.setting("codec", dict),
     )
+    profile = own_profile(run.folder)
+    if profile is not None:
+        count_profile(clock, profile)
 
     window = StepWindow(clock)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gradwire.harness.network.settings import SHARED
 from gradwire.harness.record.identity import WITHOUT_EFFECT
 from gradwire.harness.record.runs import Run
 from gradwire.harness.report.strategies import GROUPS, strategies
@@ -20,6 +21,9 @@ RETIMED_AXES = ("codec", "topology", "network", "cluster", "overlap")
 
 BROUGHT_ALONG = ("dataset", "train", "eval", "measure")
 """Groups whose values may come with the model: its data, its recipe."""
+
+UNSAID = {"network.compute": SHARED}
+"""Later keys, and the value with which a run compares with those that were recorded without them."""
 
 ABSENT = "absent"
 MACHINE = "machine"
@@ -39,7 +43,8 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> Settings:
 
 def settings(run: Run) -> Settings:
     """The settings that change a run's result, the seed among them."""
-    return {key: value for key, value in flatten(run.config).items() if changes_result(key)}
+    found = {key: value for key, value in flatten(run.config).items() if changes_result(key)}
+    return {key: value for key, value in found.items() if (key, value) not in UNSAID.items()}
 
 
 def changes_result(key: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradwire.harness.record.runs import Run
+from gradwire.harness.report.computation import computation_notes
 from gradwire.harness.report.group_rows import Row
 from gradwire.harness.report.groups import BASELINE, Group, shared
 from gradwire.harness.report.tables import number
@@ -19,6 +20,7 @@ def notes(rows: Sequence[Row], groups: Sequence[Group]) -> list[str]:
         *_seeds(rows),
         *_reading(rows),
         *_loopback(rows, groups),
+        *computation_notes(runs),
         *_provenance(runs),
     ]
 

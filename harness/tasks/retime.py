@@ -15,11 +15,23 @@ from typing import TYPE_CHECKING, Any
 from gradwire.codecs.plugins import ENTRY_POINTS, load, plugins_of
 from gradwire.harness.comm.nodes import check_placement
 from gradwire.harness.comm.settings import MOST_COMMUNICATORS
+from gradwire.harness.config.compute_checks import check_compute
 from gradwire.harness.config.network_checks import check_codec_times, check_spread, resolve_nodes
 from gradwire.harness.config.tasks import RetimeConfig, RetimeTask
 from gradwire.harness.files.reading import file_digest
 from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.network.settings import FROM_FILE, MEASURED, NetworkConfig, ShapedConfig
 from gradwire.harness.record.identity import FILES, settings_id
+from gradwire.harness.record.profiles import FILE as PROFILE
+from gradwire.harness.record.profiles import (
+    Profile,
+    count_profile,
+    found_profiles,
+    in_summary,
+    keep_profile,
+    own_profile,
+    read_profiles,
+)
 from gradwire.harness.record.row_file import append_rows
 from gradwire.harness.record.runs import Run, load_run, not_finished
 from gradwire.harness.record.summary import REMEDY
@@ -31,6 +43,7 @@ from gradwire.harness.timing.simulate.engine import require_engine
 from gradwire.harness.timing.trace.files import FOLDER, Recorded, rank_file, read_traces
 from gradwire.harness.timing.trace.step import Post
 from gradwire.harness.timing.trace.writer import sampling
+from gradwire.harness.trainer.calibration import Wanted
 
 if TYPE_CHECKING:
     from gradwire.harness.record.summary import Summary
@@ -61,9 +74,26 @@ def resolve(config: RetimeTask) -> RetimeTask:
         load(kind, plugin)  # refused before anything is written, unless the user has named it
     network = resolve_nodes(config.network, found.done.workers, given=False)
     check_codec_times(network, _codec(found), found.done.workers)
+    network = check_compute(network, _virtual(found.config))
     check_spread(network, found.choice("parallel") or "ddp", _num_blocks(found))
     digest = file_digest(found.folder / SUMMARY, remedy=REMEDY, inside=found.folder)
     return replace(config, network=network, retime=RetimeConfig(digest=digest[:12]))
+
+
+def _virtual(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The run's settings, as those of a virtual cluster."""
+    return {**settings, "cluster": {**(settings.get("cluster") or {}), "name": "virtual"}}
+
+
+def _profile(network: NetworkConfig, source: Run) -> Profile | None:
+    """What the clock counts in the place of what the run measured: the given profile, else the run's own."""
+    if isinstance(network, ShapedConfig) or network.compute == MEASURED:
+        return None
+    if not network.compute.startswith(FROM_FILE):
+        return own_profile(source.folder)
+    given = network.compute.removeprefix(FROM_FILE)
+    found = Wanted.of(source.config, network).chosen(read_profiles(found_profiles(Path(given))))
+    return replace(found, source=f"file {given}")
 
 
 def _num_blocks(found: Run) -> int | None:
@@ -153,6 +183,10 @@ def _retime(config: RetimeTask, source: Run, directory: Path) -> None:
         seed=source.setting("seed", int),
         codec=_codec(source),
     )
+    profile = _profile(config.network, source)
+    if profile is not None:
+        keep_profile(directory / PROFILE, profile)
+        count_profile(clock, profile)
     trace, owner = source.folder / FOLDER, traced_run(source)
     traces = read_traces(source.folder, size, set(recorded(source).steps), run=owner)
     steps = retimed_steps(source.steps, traces, clock, trace)
@@ -165,6 +199,7 @@ def _retime(config: RetimeTask, source: Run, directory: Path) -> None:
     before = source.done
     summary = replace(
         _summary(described, source, steps, evaluations),
+        profile=None if profile is None else in_summary(profile, clock.num_unknown),
         trace_of=owner,
         resumed_after=before.resumed_after,
         earlier_ends=before.earlier_ends,

@@ -26,6 +26,7 @@ from gradwire.harness.runtime.output import run_goes_on
 from gradwire.harness.tasks.main import is_expected, one_line, run_cell
 from gradwire.harness.tasks.plan_minutes import Predictions
 from gradwire.harness.tasks.sweep_plan import Plan, PlannedCell, settled
+from gradwire.harness.tasks.sweep_profiles import share_profiles
 from gradwire.harness.tasks.tracked_tables import show_finished
 from gradwire.harness.trainer.settings import RunConfig
 
@@ -167,6 +168,7 @@ def _carry_out(plan: Plan, launching: Launching, budget: Budget, outcome: Outcom
         f"sweep {plan.name}: {len(plan.cells)} runs, {len(plan.cells) - len(waiting)} of them finished before"
     )
     able = [cell for cell in waiting if cell.directory is not None]
+    share_profiles(plan)
     stopped = bool(outcome.left)
     (outcome.left if stopped else outcome.failed).extend(cell for cell in waiting if cell.directory is None)
     batch = len(able) if launching.at_once else 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from gradwire.harness.network.configured import network_text
 from gradwire.harness.record.busy import busy_run
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import Summary
+from gradwire.harness.report.computation import whose_computation
 from gradwire.harness.timing.measure.metrics import METRICS, PARTS, in_words
 from gradwire.harness.trainer.settings import RunConfig
 
@@ -64,8 +66,15 @@ def _first_line(config: RunConfig) -> str:
     return (
         f"{config.model.name} (size {config.size.name}) on {source}: codec {config.codec['name']}, "
         f"topology {config.topology.name}, {config.cluster.workers} {config.cluster.name} workers, "
-        f"network {network_text(config.network)}, seed {config.seed}"
+        f"network {network_text(config.network)}{_computation(config)}, seed {config.seed}"
     )
+
+
+def _computation(config: RunConfig) -> str:
+    """Whose computation a simulated clock counts, in words for a first line."""
+    if config.cluster.name != "virtual":
+        return ""
+    return f", computation: {whose_computation(asdict(config.network), config.cluster.device)}"
 
 
 def _draw(config: RunConfig, directory: Path) -> None:

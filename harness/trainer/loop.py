@@ -28,6 +28,7 @@ from gradwire.harness.timing.measure.machine import StepWatch, own_watch
 from gradwire.harness.timing.trace.step import COUNTED_PHASES, PHASES
 from gradwire.harness.timing.trace.writer import TraceWriter
 from gradwire.harness.trainer.batches import StepBatches
+from gradwire.harness.trainer.calibration import said_of_profile, settle_profile
 from gradwire.harness.trainer.checkpoints import Checkpointer, bytes_by_phase
 from gradwire.harness.trainer.early_end import Divergence, StopBarrier, skipped_at_the_end
 from gradwire.harness.trainer.entropies import EntropyRecorder
@@ -71,6 +72,7 @@ class Trainer:
         self._config, self._directory, self._stop = config, directory, stop
         self._started = time.perf_counter() if started is None else started
         self._writer = RunWriter(directory) if writes else None
+        self._parts = parts
         self._world, self._parallelism, self._data = parts.world, parts.parallelism, parts.data
         train = self._train = config.train
         self._eval = config.eval
@@ -135,6 +137,7 @@ class Trainer:
         self._warm_up()
         self._layouts = agreed_layouts(self._world, self._parallelism)
         self._entropies.start()
+        self._profile = settle_profile(self._config, self._directory, self._parts, self._batches)
         measure = self._config.measure
         traces = self._traces() if measure.trace and measure.spans else None
         sent = self._gradients_sent
@@ -348,6 +351,7 @@ class Trainer:
             layout_hash=self._layouts.hash,
             data=self._data.description,
             attempts=Attempts.read(self._directory),
+            profile=said_of_profile(self._world, self._profile),
         )
         beat()
         self._writer.finish(summary)

@@ -38,10 +38,12 @@ def summarize(
     layout_hash: str,
     data: Mapping[str, Any],
     attempts: Attempts | None = None,
+    profile: Mapping[str, Any] | None = None,
 ) -> Summary:
     """The documented keys of `summary.json`; times per step leave out measured steps.
 
-    `settings` are those of the run as `config.yaml` keeps them; `metric` is the one that it is judged by.
+    `settings` are those of the run as `config.yaml` keeps them; `metric` is the one that it is judged by;
+    `profile` is what `profiles.in_summary` says.
     """
     size, network = settings["cluster"]["workers"], recorded_network(settings["network"])
     timed = [row for row in steps if not row["measured"]] or list(steps)
@@ -81,6 +83,7 @@ def summarize(
         data=dict(data),
         resumed_after=[] if attempts is None else attempts.resumed_after,
         earlier_ends=[] if attempts is None else attempts.earlier_ends,
+        profile=None if profile is None else dict(profile),
     )
 
 

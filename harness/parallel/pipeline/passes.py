@@ -18,10 +18,7 @@ from gradwire.harness.parallel.pipeline.links import Links
 from gradwire.harness.parallel.pipeline.schedule import Action, Pass, destination, source
 from gradwire.harness.runtime.heartbeat import beat
 from gradwire.harness.runtime.seeding import derive_seed
-from gradwire.harness.timing.trace.step import stage_pass
-
-ENCODE, DECODE = "encode", "decode"
-"""Begin the labels of a codec's work on a gradient of hidden states; the micro-batch's number follows."""
+from gradwire.harness.timing.trace.step import DECODE, ENCODE, stage_pass
 
 
 class StagePasses:

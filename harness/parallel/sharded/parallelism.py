@@ -43,10 +43,10 @@ from gradwire.harness.parallel.sharded.state import load_sharded, sharded_state
 from gradwire.harness.parallel.sharded.weights import gathering, weight_messages
 from gradwire.harness.parallel.state import Snapshot
 from gradwire.harness.parallel.synchronize import compare_hashes, scattering
-from gradwire.harness.timing.trace.step import CONTROL, UPDATE, passes_until
+from gradwire.harness.timing.trace.step import CONTROL, GATHERED, UPDATE, passes_until
 
-NORM, GATHERED = "norm", "weights"
-"""Labels of computation beside those of data parallelism."""
+NORM = "norm"
+"""The label of computation beside those of data parallelism."""
 
 
 class RankOutcome(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gradwire.harness.network.links import Links, unlimited
 from gradwire.harness.runtime.seeding import derive_seed
@@ -12,6 +12,7 @@ from gradwire.harness.timing.simulate.codec_times import CodecTimes, MeasuredTim
 from gradwire.harness.timing.simulate.compute import ComputeTimes
 from gradwire.harness.timing.simulate.engine import run
 from gradwire.harness.timing.simulate.plan import Before, Plan, compile_steps, lane_order
+from gradwire.harness.timing.simulate.profile import LaneTimes, Piece, Stretch, WorkTimes
 from gradwire.harness.timing.simulate.retimed import retimed
 from gradwire.harness.timing.trace.step import (
     Compute,
@@ -44,6 +45,20 @@ class SimulatedClock:
     multicast: bool = False
     seed: int = 0
     _plans: dict[object, Plan] = field(default_factory=dict, repr=False)
+
+    def use(self, stretches: Sequence[Stretch], pieces: Sequence[Piece]) -> None:
+        """Counts calibrated seconds from here on, in the place of those that were measured: of computation
+        unless it is given, of codec work unless it is another device's or takes none."""
+        if stretches:
+            self.compute = replace(self.compute, profile=LaneTimes(stretches))
+        if pieces and isinstance(self.codec_times, MeasuredTimes):
+            self.codec_times = WorkTimes(pieces)
+
+    @property
+    def num_unknown(self) -> int:
+        """How many stretches and pieces of work were counted as measured: the profile has none like them."""
+        lanes = 0 if self.compute.profile is None else self.compute.profile.unknown
+        return lanes + (self.codec_times.unknown if isinstance(self.codec_times, WorkTimes) else 0)
 
     def step(self, number: int, measured: StepTrace, now_s: float = 0.0) -> StepTrace:
         """The step as it goes on this clock, from second 0 on: its messages, with times of their own. It
@@ -79,9 +94,9 @@ class SimulatedClock:
         """Those of the operations of the steps' plan."""
         for rank in sorted(steps[0]):
             for task in (task for step in steps for task in step[rank].tasks):
-                for operation in task.operations:
+                for place, operation in enumerate(task.operations):
                     if isinstance(operation, Work):
-                        yield self.codec_times.seconds(operation, task.coordinates)
+                        yield self.codec_times.seconds(operation, task.coordinates, place)
                     else:
                         yield 0.0
         for rank in sorted(steps[0]):

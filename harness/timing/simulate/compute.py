@@ -14,6 +14,7 @@ from gradwire.harness.timing.simulate.blocks import (
     Variation,
     blocks_in_time,
 )
+from gradwire.harness.timing.simulate.profile import LaneTimes
 from gradwire.harness.timing.trace.step import (
     TRANSFERS,
     Await,
@@ -40,13 +41,14 @@ class ComputeTimes:
     buckets get ready where the backward pass of the blocks, the last first, has come to as large a share of
     all parameters as the buckets have of all coordinates.
 
-    All of it is scaled by `variation`.
+    Without `given_s`, a calibrated `profile` replaces what was measured. All of it is scaled by `variation`.
     """
 
     given_s: float | None = None
     forward_share: float = FORWARD_SHARE
     blocks: tuple[Block, ...] = ()
     variation: Variation = Variation()
+    profile: LaneTimes | None = None
 
     def times(
         self, ready: Sequence[float], update_s: float, coordinates: Sequence[int], step: int, rank: int
@@ -96,6 +98,8 @@ class ComputeTimes:
 
         ValueError for `blocks` that are not as many as those of the step.
         """
+        if self.profile is not None and self.given_s is None:
+            own = own._replace(computation=self.profile.lane(own, rank))
         factor = self.variation.factor(step, rank)
         goes_by_blocks = any(isinstance(one, Compute) and block_pass_of(one.label) for one in own.computation)
         if goes_by_blocks and (self.given_s is not None or self.variation.jitter_per == "block"):

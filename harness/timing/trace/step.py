@@ -291,6 +291,15 @@ def block_pass_of(label: str) -> tuple[str, int] | None:
     return (direction, int(number)) if direction in STAGE_PASSES and number.isdecimal() else None
 
 
+ENCODE, DECODE, GATHERED = "encode", "decode", "weights"
+"""First words of labels of computation that encodes or decodes what a rank sends or has received."""
+
+
+def encodes_or_decodes(label: str) -> bool:
+    """Whether computation under this label is a codec's, not the model's."""
+    return label.partition(" ")[0] in (ENCODE, DECODE, GATHERED)
+
+
 def lane_shape(lane: Sequence[LaneOperation]) -> tuple[tuple[object, ...], ...]:
     """What a rank computes, starts and waits for, without the times."""
     return tuple(

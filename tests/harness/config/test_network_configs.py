@@ -6,6 +6,7 @@ import json
 import sys
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ import pytest
 from omegaconf import DictConfig
 
 from gradwire.harness.config.compose import compose
+from gradwire.harness.config.compute_checks import with_papers_computation
 from gradwire.harness.config.validate import validate, validate_any
 from gradwire.harness.network.configured import network_text
+from gradwire.harness.network.settings import SimulatedConfig
+from gradwire.harness.record.computation import computation_id, computation_of
 from gradwire.harness.record.identity import run_id, settings_id
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
@@ -192,6 +196,13 @@ def test_the_cells_of_a_sweep_have_clusters_of_their_own(run_py: Callable[..., i
         ("network.background_jobs=-1", ["network.background_jobs=-1", "from 0 to 64"]),
         ("network.compute_s=-1", ["network.compute_s=-1", "from 1e-09 to"]),
         ("network.codec_times=measure", ["network.codec_times=measure", "did you mean measured"]),
+        ("network.compute=share", ["network.compute=share", "did you mean shared"]),
+        ("network.compute=file:", ["network.compute=file: names no file", "file:outputs/"]),
+        ("network.compute=file:nowhere", ["network.compute=file:nowhere: nowhere: no profile is there"]),
+        (
+            "network.compute=measured network.compute_s=1",
+            ["network.compute=measured has no effect beside network.compute_s=1"],
+        ),
         ("codec=backend", ["codec=backend", "cluster=virtual", "use codec=fp32"]),
     ],
 )
@@ -364,3 +375,57 @@ def test_shaped_is_runnable_where_links_can_be_shaped() -> None:
 @pytest.mark.usefixtures("links_can_be_shaped")
 def test_the_first_line_names_the_network(given: str, said: str) -> None:
     assert network_text(settled(*given.split(" ")).network) == said
+
+
+def test_real_workers_have_their_own_time() -> None:
+    assert settled("network=paced").network.compute == "shared"
+    for network in ("none", "paced"):
+        with pytest.raises(ConfigError, match=r"network.compute=measured has no effect on cluster=local"):
+            settled(f"network={network}", "network.compute=measured")
+    with pytest.raises(ConfigError, match=r"network.compute=measured has no effect on task=allreduce"):
+        validate_any(compose(["size=tiny", "task=allreduce", "network=paced", "network.compute=measured"]))
+
+
+def test_a_profile_counts_by_what_it_says_and_has_the_computation(tmp_path: Path) -> None:
+    virtual = ("cluster=virtual", "model.num_layers=1")
+    settings = settled(*virtual).mapping()
+    spread = {"p10": 1.0, "median": 2.0, "p90": 3.0, "count": 4}
+    origin = {"processor": "", "threads": 1, "torch": "", "commit": None, "date": "", "codec": "", "steps": 1}
+    own = {
+        "id": computation_id(settings),
+        "about": computation_of(settings),
+        "step": spread,
+        "origin": origin,
+    }
+    for name, seconds in (("one", 1.0), ("same", 1.0), ("other", 0.5)):
+        stretch = {"label": "update", "place": 0, "seconds": spread | {"p10": seconds}}
+        (tmp_path / name).mkdir()
+        content = json.dumps({"computations": [own | {"origin": origin, "stretches": [stretch]}]})
+        (tmp_path / name / "profile.json").write_text(content)
+
+    def identified(compute: str) -> str:
+        return run_id(settled(*virtual, f"network.compute={compute}"))
+
+    plain = run_id(settled(*virtual))
+    assert identified("shared") == plain
+    ids = [identified(f"file:{tmp_path / name}") for name in ("one", "same", "other")]
+    assert ids[0] == ids[1]
+    assert len({plain, identified("measured"), *ids}) == 4
+    without = {**settings, "network": {"name": "none"}}  # as it was recorded before
+    assert settings_id(without) == plain
+    with pytest.raises(ConfigError, match=r"has no computation of these settings.*only: gpt2 of 1 layers"):
+        settled("cluster=virtual", f"network.compute=file:{tmp_path / 'one'}")
+
+
+def test_a_testbed_takes_the_computation_that_its_paper_prints() -> None:
+    virtual = SimulatedConfig(preset="aqgb")
+    taken = with_papers_computation(virtual, "resnet50", "paper")
+    assert isinstance(taken, SimulatedConfig) and (taken.compute_s, taken.forward_share) == (1.5, 0.365)
+    for network, model, size in (
+        (virtual, "gpt2", "paper"),
+        (virtual, "resnet50", "tiny"),
+        (replace(virtual, compute_s=2.0), "resnet50", "paper"),
+        (replace(virtual, compute="measured"), "resnet50", "paper"),
+        (SimulatedConfig(preset="edgc_h100"), "resnet50", "paper"),
+    ):
+        assert with_papers_computation(network, model, size) == network

@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
+from gradwire.harness.record.profiles import (
+    Computation,
+    Origin,
+    Profile,
+    keep_profile,
+    own_profile,
+    read_profiles,
+    sweep_folder,
+)
 from gradwire.harness.tasks.sweep_plan import Plan
+from gradwire.harness.timing.simulate.profile import Spread, Stretch
 
 Finished = list[tuple[str, list[Path], list[str], Path]]
 
@@ -119,3 +129,32 @@ def test_derived_differences_are_axes_too(run_py: Callable[..., int], finished: 
     """The recipe's micro-batch is the training's, too."""
     run_py("--multirun", "size=tiny", "model.recipe.micro_batch=1,2")
     assert finished[0][2] == ["model.recipe.micro_batch", "train.micro_batch"]
+
+
+def test_virtual_runs_of_a_sweep_share_a_profile(
+    run_py: Callable[..., int], task: Any, finished: Finished, tmp_path: Path
+) -> None:
+    arguments = ("--multirun", "size=tiny", "cluster=virtual", "codec=bf16")
+    assert run_py(*arguments, "seed=0") == 0  # by itself a run measures
+    assert run_py(*arguments, "seed=1,2") == 0
+    assert run_py(*arguments, "seed=3,4", "network.compute=measured") == 0
+    assert run_py("--multirun", "size=tiny", "codec=bf16", "seed=5,6") == 0  # real workers
+    asked = [own_profile(directory) for _, directory in task.ran]
+    assert [profile is not None for profile in asked] == [False, True, True, *[False] * 4]
+    output = finished[1][3]
+    for (_, directory), profile in list(zip(task.ran, asked, strict=True))[1:3]:
+        assert profile is not None
+        assert sweep_folder(directory.absolute(), profile) == tmp_path / output / "profiles"
+
+
+def test_a_finished_runs_profile_is_the_sweeps(
+    run_py: Callable[..., int], task: Any, finished: Finished
+) -> None:
+    arguments = ("--multirun", "size=tiny", "cluster=virtual", "codec=bf16")
+    assert run_py(*arguments, "seed=0") == 0
+    spread, origin = Spread(1.0, 2.0, 3.0, 4), Origin("", 1, "", None, "", "bf16", 10)
+    known = Computation("0123456789ab", {}, spread, [Stretch("update", 0, spread)], origin)
+    ((_, directory),) = task.ran
+    keep_profile(directory / "profile.json", Profile([known]))
+    assert run_py(*arguments, "seed=0,1") == 0
+    assert read_profiles(finished[1][3] / "profiles").computations == [known]

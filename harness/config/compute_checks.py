@@ -1,0 +1,101 @@
+"""Which `network.compute` goes with which run, and whether a profile has what a run needs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.network.settings import (
+    FROM_FILE,
+    MEASURED,
+    PAPERS_COMPUTATION,
+    SHARED,
+    NetworkConfig,
+    ShapedConfig,
+    SimulatedConfig,
+)
+from gradwire.harness.record.computation import computation_id, computation_of
+from gradwire.harness.record.profiles import (
+    computation_text,
+    computations_text,
+    found_profiles,
+    read_profiles,
+)
+from gradwire.harness.runtime.errors import ConfigError, did_you_mean
+
+FULL_SIZES = ("gpu", "paper")
+"""Sizes at which a model has the shape that the papers trained."""
+
+
+def check_compute(network: NetworkConfig, settings: Mapping[str, Any]) -> NetworkConfig:
+    """Refuse `network.compute` where it changes nothing, and a profile without the computation of a run with
+    these plain settings. Raises ConfigError.
+
+    Returns the network; `compute`, where it names a run, a sweep or a file, with the absolute path.
+    """
+    check_compute_value(network, settings["cluster"]["name"])
+    if isinstance(network, ShapedConfig) or not network.compute.startswith(FROM_FILE):
+        return network
+    given = network.compute.removeprefix(FROM_FILE)
+    try:
+        path = found_profiles(Path(given))
+        found = read_profiles(path)
+    except UnusableFileError as error:
+        raise ConfigError(f"network.compute={network.compute}: {error}") from None
+    if found.computation(computation_id(settings)) is None:
+        raise ConfigError(
+            f"network.compute={network.compute} has no computation of these settings "
+            f"({computation_text(computation_of(settings))}), only: {computations_text(found)}; give another "
+            "profile, or leave it out"
+        )
+    return replace(network, compute=f"{FROM_FILE}{path}")
+
+
+def check_compute_value(network: NetworkConfig, cluster: str) -> None:
+    """Refuse values of `network.compute` that there are not, and any that has no effect. Raises
+    ConfigError."""
+    if isinstance(network, ShapedConfig) or network.compute == SHARED:
+        return
+    said = f"network.compute={network.compute}"
+    if network.compute != MEASURED and not network.compute.startswith(FROM_FILE):
+        known = (SHARED, MEASURED)
+        raise ConfigError(
+            f"{said}: use {SHARED}, {MEASURED} or {FROM_FILE}<profile>{did_you_mean(network.compute, known)}"
+        )
+    if network.compute == FROM_FILE:
+        raise ConfigError(
+            f"{said} names no file; use {FROM_FILE}<profile>, e.g. {FROM_FILE}outputs/sweeps/demo"
+        )
+    if cluster != "virtual":
+        raise ConfigError(
+            f"{said} has no effect on cluster={cluster}, whose time is measured; use cluster=virtual, or "
+            "leave it out"
+        )
+    if isinstance(network, SimulatedConfig) and network.compute_s is not None:
+        raise ConfigError(
+            f"{said} has no effect beside network.compute_s={network.compute_s:g}; leave one of them out"
+        )
+
+
+def with_papers_computation(network: NetworkConfig, model: str, size: str) -> NetworkConfig:
+    """A testbed with the computation that its paper prints for the model at its full size, unless the
+    configuration says another."""
+    if not isinstance(network, SimulatedConfig) or size not in FULL_SIZES:
+        return network
+    printed = PAPERS_COMPUTATION.get((network.preset, model))
+    if printed is None or network.compute_s is not None or network.compute != SHARED:
+        return network
+    compute_s, forward_share = printed
+    return replace(network, compute_s=compute_s, forward_share=forward_share)
+
+
+def check_shared(network: NetworkConfig, task: str) -> None:
+    """Refuse any `network.compute` for a task that trains nothing and times no run. Raises ConfigError."""
+    if not isinstance(network, ShapedConfig) and network.compute != SHARED:
+        raise ConfigError(
+            f"network.compute={network.compute} has no effect on task={task}, which trains nothing; leave it "
+            "out"
+        )

@@ -1,0 +1,241 @@
+"""Calibrated profiles on disk: what runs that do the same work count for it, in a sweep's folder and, as each
+run's own copy, in its directory.
+
+A sweep keeps a file for each computation, and one for the codec work of each codec on it. Whoever writes a
+file first has written it for all: two runs that calibrate at once both take what is there afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gradwire.harness.comm.topology.registry import depends_on_nodes
+from gradwire.harness.files.reading import MissingFileError, UnusableFileError, file_digest, printable
+from gradwire.harness.files.structured import read_json
+from gradwire.harness.files.typed import made
+from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.record.computation import DIGITS, computation_id
+from gradwire.harness.timing.simulate.clock import SimulatedClock
+from gradwire.harness.timing.simulate.profile import Piece, Spread, Stretch
+
+FILE = "profile.json"
+"""A run's own copy of what it counts."""
+
+FOLDER = "profiles"
+"""Where a sweep keeps its profiles, in its folder."""
+
+REMEDY = "give one that a sweep or a run on the virtual cluster has written"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where and when a profile was measured."""
+
+    processor: str
+    threads: int
+    torch: str
+    commit: str | None
+    date: str
+    """Of UTC, in ISO's form."""
+    codec: str
+    """The codec that ran meanwhile."""
+    steps: int
+
+
+@dataclass(frozen=True)
+class Computation:
+    """What a rank computes in a step. `about`: the settings that `id` is of."""
+
+    id: str
+    about: dict[str, Any]
+    step: Spread
+    stretches: list[Stretch]
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class CodecWork:
+    """What a codec does in a step, also where that is part of the ranks' computation."""
+
+    id: str
+    about: dict[str, Any]
+    pieces: list[Piece]
+    stretches: list[Stretch]
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What one run counts, or a collection to choose from; nothing of either kind is measured as it goes.
+
+    `sweep` is the folder of the sweep's profiles, from the run's directory, where the run belongs to one:
+    what it needs and is not here yet is calibrated. `source` says in words where the profile came from.
+    """
+
+    computations: list[Computation] = field(default_factory=list)
+    codecs: list[CodecWork] = field(default_factory=list)
+    sweep: str | None = None
+    source: str = ""
+
+    def computation(self, wanted: str) -> Computation | None:
+        """The computation of this id."""
+        return next((one for one in self.computations if one.id == wanted), None)
+
+    def codec(self, wanted: str) -> CodecWork | None:
+        """The codec work of this id."""
+        return next((one for one in self.codecs if one.id == wanted), None)
+
+
+def codec_id(settings: Mapping[str, Any]) -> str:
+    """12 hexadecimal digits that two runs share if their codecs do the same work on the same computation: all
+    but the seed, the network's links and what is no part of a step. `settings` as in `computation_id`."""
+    text = json.dumps([codec_of(settings), computation_id(settings)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+def codec_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that codec work follows from, beside those of the computation."""
+    cluster, overlap, network, topology = (
+        dict(settings.get(name) or {}) for name in ("cluster", "overlap", "network", "topology")
+    )
+    in_nodes = depends_on_nodes(str(topology.get("name")))
+    return {
+        "codec": settings.get("codec"),
+        "topology": topology,
+        "parallel": settings.get("parallel"),
+        "kernels": (settings.get("kernels") or {}).get("name"),
+        "workers": cluster.get("workers"),
+        "ranks_per_node": in_nodes and (cluster.get("ranks_per_node") or network.get("ranks_per_node")),
+        "segments": overlap.get("segments"),
+    }
+
+
+def digest_of(part: Computation | CodecWork) -> str:
+    """12 hexadecimal digits of what was measured."""
+    return hashlib.sha256(json.dumps(asdict(part), sort_keys=True).encode()).hexdigest()[:DIGITS]
+
+
+def computation_text(about: Mapping[str, Any]) -> str:
+    """The settings of a computation in a few words."""
+    model, train, data, parallel = (
+        about.get(name) or {} for name in ("model", "train", "dataset", "parallel")
+    )
+    return printable(
+        f"{model.get('family')} of {model.get('num_layers')} layers of {model.get('hidden_size')}, "
+        f"{train.get('accumulation')} x {train.get('micro_batch')} sequences of "
+        f"{data.get('sequence_length')}, {parallel.get('name')}, {train.get('precision')} on "
+        f"{about.get('device')}"
+    )
+
+
+def computations_text(profile: Profile) -> str:
+    """The computations that a profile has, in words."""
+    return "; ".join(computation_text(one.about) for one in profile.computations[:5]) or "none"
+
+
+def in_summary(profile: Profile, unknown: int) -> dict[str, Any]:
+    """What a summary says of the profile that a run has counted; `unknown` pieces of work it had nothing
+    for."""
+    said: dict[str, Any] = {"source": profile.source, "unknown": unknown}
+    for one in profile.computations:
+        origin = one.origin
+        said["computation"] = digest_of(one)
+        said |= {"processor": origin.processor, "steps": origin.steps, "date": origin.date}
+        said |= {"compute_s": {"p10": one.step.p10, "median": one.step.median, "p90": one.step.p90}}
+    for codec in profile.codecs:
+        said["codec"] = digest_of(codec)
+    return said
+
+
+def read_profile(path: Path, *, inside: Path | None = None) -> Profile:
+    """The profile in a file. Raises UnusableFileError, MissingFileError among them."""
+    found = made(Profile, read_json(path, remedy=REMEDY, inside=inside), path, remedy=REMEDY)
+    parts: list[Computation | CodecWork] = [*found.computations, *found.codecs]
+    for one in parts:
+        spreads = [each.seconds for each in one.stretches]
+        spreads += [each.seconds for each in one.pieces] if isinstance(one, CodecWork) else [one.step]
+        if not all(0 <= each.p10 <= each.median <= each.p90 < float("inf") for each in spreads):
+            raise UnusableFileError(path, f"{one.id} has seconds that nothing takes", REMEDY)
+    return found
+
+
+def own_profile(directory: Path) -> Profile | None:
+    """The profile that the run in `directory` counts; None where it measures. Raises UnusableFileError."""
+    try:
+        return read_profile(directory / FILE, inside=directory)
+    except MissingFileError:
+        return None
+
+
+def keep_profile(path: Path, profile: Profile) -> None:
+    """Writes a profile, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(asdict(profile), indent=1) + "\n")
+
+
+def offer(folder: Path, part: Computation | CodecWork) -> None:
+    """Keeps a part in a sweep's folder of profiles, unless it has that part already."""
+    path = _place(folder, part)
+    if path.exists():
+        return
+    offered = Profile(codecs=[part]) if isinstance(part, CodecWork) else Profile(computations=[part])
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    keep_profile(temporary, offered)
+    try:
+        os.link(temporary, path)  # fails where another has been first
+    except FileExistsError:
+        pass
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _place(folder: Path, part: Computation | CodecWork) -> Path:
+    kind = "codec" if isinstance(part, CodecWork) else "computation"
+    return folder / f"{kind}-{part.id}.json"
+
+
+def read_profiles(path: Path) -> Profile:
+    """All that is in a file, or in the files of a folder of profiles. Raises UnusableFileError."""
+    found = [read_profile(each) for each in profile_files(path)]
+    return Profile(
+        [one for each in found for one in each.computations], [one for each in found for one in each.codecs]
+    )
+
+
+def profile_files(path: Path) -> list[Path]:
+    """The file itself, or those of a folder of profiles, in the order of their names."""
+    return sorted(path.glob("*.json")) if path.is_dir() else [path]
+
+
+def found_profiles(given: Path) -> Path:
+    """The file or folder of profiles that a path of the user's leads to: the file itself, that of a run's
+    directory, or a sweep's folder. Raises MissingFileError."""
+    path = Path(os.path.realpath(given.expanduser()))
+    for found in (path / FILE, path / FOLDER, path):
+        if found.is_file() or (found.is_dir() and any(found.glob("*.json"))):
+            return found
+    raise MissingFileError(given, "no profile is there", REMEDY)
+
+
+def profiles_digest(path: Path) -> str:
+    """The sha256 of the contents of a file or folder of profiles, whatever their names."""
+    digests = sorted(file_digest(each, remedy=REMEDY) for each in profile_files(path))
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def sweep_folder(directory: Path, profile: Profile) -> Path | None:
+    """The folder of the sweep's profiles that the profile of the run in `directory` names."""
+    return None if profile.sweep is None else Path(os.path.normpath(directory / profile.sweep))
+
+
+def count_profile(clock: SimulatedClock, profile: Profile) -> None:
+    """Makes a clock count a run's own profile."""
+    parts: list[Computation | CodecWork] = [*profile.computations, *profile.codecs]
+    stretches = [one for part in parts for one in part.stretches]
+    clock.use(stretches, [one for codec in profile.codecs for one in codec.pieces])

@@ -1,0 +1,226 @@
+"""What a virtual cluster's clock counts: a sweep's profile, which the first run that needs it calibrates; one
+from a file; or what each step takes."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradwire.harness.comm.world.interface import World
+from gradwire.harness.comm.world.virtual import VirtualWorld
+from gradwire.harness.network.settings import (
+    FROM_FILE,
+    MEASURED,
+    NetworkConfig,
+    ShapedConfig,
+    SimulatedConfig,
+)
+from gradwire.harness.record.computation import computation_id, computation_of
+from gradwire.harness.record.directory import make_directory
+from gradwire.harness.record.profiles import (
+    FILE,
+    CodecWork,
+    Computation,
+    Origin,
+    Profile,
+    codec_id,
+    codec_of,
+    count_profile,
+    found_profiles,
+    in_summary,
+    keep_profile,
+    offer,
+    own_profile,
+    read_profiles,
+    sweep_folder,
+)
+from gradwire.harness.record.provenance import git_state, machine
+from gradwire.harness.runtime.heartbeat import beat
+from gradwire.harness.timing.simulate.profile import (
+    observed_lanes,
+    observed_work,
+    step_seconds,
+)
+from gradwire.harness.timing.trace.step import StepTrace
+from gradwire.harness.trainer.batches import StepBatches
+from gradwire.harness.trainer.parts import Parts
+from gradwire.harness.trainer.settings import RunConfig
+
+STEPS = 10
+"""Discarded steps that a profile is measured in."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The parts of a profile that a run's clock can count: the ids, None for what it takes from elsewhere."""
+
+    computation: str | None
+    codec: str | None
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], network: NetworkConfig) -> Wanted:
+        """Those of a run with these plain settings on this network."""
+        given = isinstance(network, SimulatedConfig) and network.compute_s is not None
+        elsewhere = isinstance(network, SimulatedConfig) and network.codec_times != MEASURED
+        return cls(
+            None if given else computation_id(settings),
+            None if elsewhere else codec_id(settings),
+        )
+
+    @property
+    def is_nothing(self) -> bool:
+        return self.computation is None and self.codec is None
+
+    def chosen(self, profile: Profile) -> Profile:
+        """The profile with nothing but these parts of it."""
+        return replace(
+            profile,
+            computations=[one for one in profile.computations if one.id == self.computation],
+            codecs=[one for one in profile.codecs if one.id == self.codec],
+        )
+
+    def missing_in(self, profile: Profile) -> list[str]:
+        """What of it the profile lacks, in words."""
+        found = []
+        if self.computation is not None and profile.computation(self.computation) is None:
+            found.append("computation")
+        if self.codec is not None and profile.codec(self.codec) is None:
+            found.append("codec work")
+        return found
+
+
+def settle_profile(config: RunConfig, directory: Path, parts: Parts, batches: StepBatches) -> Profile | None:
+    """Sets what the clock of a virtual cluster counts, after the warm-up, and keeps it in the run's
+    directory. None where every step counts what it takes.
+
+    A run of a sweep takes the sweep's profile, and calibrates what that lacks; one that has a profile already
+    takes it again. Raises UnusableFileError.
+    """
+    world, network = parts.world, config.network
+    if not isinstance(world, VirtualWorld) or world.clock is None or isinstance(network, ShapedConfig):
+        return None
+    settings = config.mapping()
+    wanted = Wanted.of(settings, network)
+    if network.compute == MEASURED or wanted.is_nothing:
+        (directory / FILE).unlink(missing_ok=True)
+        return None
+    if network.compute.startswith(FROM_FILE):
+        given = network.compute.removeprefix(FROM_FILE)
+        profile = replace(wanted.chosen(read_profiles(found_profiles(Path(given)))), source=f"file {given}")
+    else:
+        kept = own_profile(directory)
+        if kept is None:
+            return None
+        profile = _of_sweep(wanted, kept, settings, directory, parts, batches)
+        if not profile.computations and not profile.codecs:  # another run's, that was here before
+            (directory / FILE).unlink()
+            return None
+    keep_profile(directory / FILE, profile)
+    for what in wanted.missing_in(profile):
+        print(f"note: {profile.source} has no {what} of this run, which is counted as measured", flush=True)
+    count_profile(world.clock, profile)
+    return profile
+
+
+def said_of_profile(world: World, profile: Profile | None) -> dict[str, Any] | None:
+    """What the run's summary says of the profile that its clock has counted."""
+    if profile is None or not isinstance(world, VirtualWorld) or world.clock is None:
+        return None
+    return in_summary(profile, world.clock.num_unknown)
+
+
+def _of_sweep(
+    wanted: Wanted,
+    kept: Profile,
+    settings: Mapping[str, Any],
+    directory: Path,
+    parts: Parts,
+    batches: StepBatches,
+) -> Profile:
+    """The profile of the sweep that the run belongs to, calibrated as far as that has none."""
+    profile = wanted.chosen(kept)
+    folder = sweep_folder(directory, kept)
+    if not wanted.missing_in(profile) or folder is None:
+        return profile
+    found = _from_folder(wanted, profile, folder)
+    missing = wanted.missing_in(found)
+    if missing:
+        beat("calibration")
+        steps = calibration_steps(parts, batches)
+        for part in calibrated(settings, steps):
+            if ("computation" if isinstance(part, Computation) else "codec work") in missing:
+                offer(folder, part)
+        found = _from_folder(wanted, profile, folder)
+    return found
+
+
+def _from_folder(wanted: Wanted, profile: Profile, folder: Path) -> Profile:
+    """The profile, with what it lacks from the sweep's folder."""
+    there = wanted.chosen(read_profiles(folder)) if folder.is_dir() else Profile()
+    return replace(
+        profile,
+        computations=profile.computations or there.computations,
+        codecs=profile.codecs or there.codecs,
+        source="the sweep's profile",
+    )
+
+
+def calibration_steps(parts: Parts, batches: StepBatches) -> list[StepTrace]:
+    """Measures steps from the state that the run is in, and restores it: model, optimizer, codecs, buffers;
+    no bytes and no time are counted."""
+    world, parallelism = parts.world, parts.parallelism
+    assert isinstance(world, VirtualWorld)
+    state = {
+        part: {name: value.clone() for name, value in tensors.items()}
+        for part, tensors in parallelism.state_dict().items()
+    }
+    found = list[StepTrace]()
+    for step in range(STEPS):
+        beat()
+        world.begin_step(0.0)
+        parallelism.step(step, batches.of_step(step), 0.0, False)
+        found.append(world.measured)
+    parallelism.finish()
+
+    def read(part: str) -> dict[str, Tensor]:
+        return state.get(part, {})
+
+    parallelism.load_state_dict(read)
+    world.forget()
+    return found
+
+
+def calibrated(settings: Mapping[str, Any], steps: list[StepTrace]) -> list[Computation | CodecWork]:
+    """The profiles of computation and codec work in measured steps of a run with these settings."""
+    commit, _ = git_state()
+    about = codec_of(settings)
+    origin = Origin(
+        processor=str(machine()["processor"]),
+        threads=torch.get_num_threads(),
+        torch=torch.__version__,
+        commit=commit,
+        date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        codec=str(settings["codec"]["name"]),
+        steps=len(steps),
+    )
+    lanes, work = observed_lanes(steps, of_codec=False), observed_lanes(steps, of_codec=True)
+    return [
+        Computation(computation_id(settings), computation_of(settings), step_seconds(steps), lanes, origin),
+        CodecWork(codec_id(settings), about, observed_work(steps), work, origin),
+    ]
+
+
+def request_profile(directory: Path, folder: Path) -> None:
+    """Makes the run in `directory`, which may still be empty, take its profile from a sweep's `folder`, or
+    calibrate it for that; what the run has already it keeps."""
+    make_directory(directory)
+    kept = own_profile(directory) or Profile()
+    sweep = os.path.relpath(folder.resolve(), directory.resolve())
+    keep_profile(directory / FILE, replace(kept, sweep=sweep))
