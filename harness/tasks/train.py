@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from gradwire.harness.report.compare import Comparison
 
 
+ALONE = "note: one worker sends nothing: codec, topology and network have no effect; use cluster.workers=4"
+
+
 def run(config: RunConfig, directory: Path) -> int:
     """Trains, or shows the summary of a finished run; returns the exit code.
 
@@ -38,6 +41,8 @@ def run(config: RunConfig, directory: Path) -> int:
         clean_finished(directory)
     elif visible:
         print(_first_line(config), flush=True)
+        if config.cluster.size == 1:
+            print(ALONE, flush=True)
     if under_torchrun():
         run_torchrun_rank(config, directory)
     elif not finished:
