@@ -30,7 +30,7 @@ def run() -> RunConfig:
 def free(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The free bytes of every disk, the last of the list."""
     found = [MIB]
-    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=found[-1]))
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(total=10**15, free=found[-1]))
     return found
 
 
