@@ -40,9 +40,7 @@ def run(config: RunConfig, directory: Path) -> int:
         print(f"already finished: {directory} (resume=never runs it again)")
         clean_finished(directory)
     elif visible:
-        print(_first_line(config), flush=True)
-        if config.cluster.size == 1:
-            print(ALONE, flush=True)
+        print("\n".join(first_lines(config)), flush=True)
     if under_torchrun():
         run_torchrun_rank(config, directory)
     elif not finished:
@@ -59,13 +57,15 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Compa
     return report.compare(folders, output, axes=axes)
 
 
-def _first_line(config: RunConfig) -> str:
+def first_lines(config: RunConfig) -> list[str]:
+    """What a run says as it starts: what it trains on what, and whether anything is sent."""
     source = config.dataset.path or f"{config.dataset.name} {FITS[config.dataset.kind][0]}"
-    return (
+    trained = (
         f"{config.model.name} (size {config.size.name}) on {source}: codec {config.codec['name']}, "
         f"topology {config.topology.name}, {config.cluster.workers} {config.cluster.name} workers, "
         f"network {network_text(config.network)}, seed {config.seed}"
     )
+    return [trained, *([ALONE] if config.cluster.size == 1 else [])]
 
 
 def _finish(directory: Path, *, plot: bool) -> None:

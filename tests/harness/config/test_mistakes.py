@@ -9,9 +9,12 @@ import pytest
 
 from gradwire.codecs.fields import Rule, check_value
 from gradwire.harness.config.choices import EXAMPLES, choices_in
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.validate import validate
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks.front import arranged, check_command_line
+from gradwire.harness.tasks.train import first_lines
 
 CHOICES = [
     ("sweep=demo", "did you mean sweeps=demo?"),
@@ -150,6 +153,13 @@ def test_a_preset_of_one_run_needs_no_data_from_elsewhere(
     checked = check_command_line([f"experiment={preset}"])
     assert checked is not None
     assert checked.mapping()["dataset"]["name"] == "embedded"
+
+
+@pytest.mark.parametrize(("workers", "lines"), [(1, 2), (2, 1)])
+def test_one_worker_is_told_that_nothing_is_sent(workers: int, lines: int) -> None:
+    said = first_lines(validate(compose(["size=tiny", f"cluster.workers={workers}"])))
+    assert len(said) == lines
+    assert ("note: one worker sends nothing" in said[-1]) == (workers == 1)
 
 
 def test_every_example_is_a_choice() -> None:
