@@ -50,7 +50,7 @@ def example(key: str, value: Any, rule: Rule, *, python: bool = False) -> str:
         return ""
     for meant in _candidates(key, value, rule):
         if rule.allows(meant):
-            return f", e.g. {key}={repr(meant) if python else spelled(meant)}"
+            return f", e.g. {key}={repr(meant) if python and not isinstance(meant, str) else spelled(meant)}"
     return ""
 
 

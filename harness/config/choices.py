@@ -10,7 +10,7 @@ from gradwire.harness.config.aliases import choice_alias_of
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import closest, shortened
 
-MOST_LISTED = 200
+MOST_LISTED = 220
 """Characters of the choices that a message lists."""
 
 EXAMPLES = {

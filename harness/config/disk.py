@@ -158,7 +158,7 @@ def _remedy(found: Sequence[Item], elsewhere: str) -> str:
     sizes: dict[str, float] = {}
     for item in found:
         sizes[item.lower] = sizes.get(item.lower, 0.0) + max(item.least, item.most)
-    worth = sum(sizes.values()) / 10
+    worth = sum(sizes.values()) / 15
     names = sorted((name for name, size in sizes.items() if size > worth), key=lambda name: -sizes[name])
     return f"use {', '.join([*names[:MOST_NAMED], ''])}or another disk: {elsewhere}<folder>"
 

@@ -61,7 +61,7 @@ def meant_by(words: Sequence[str], number: int, readable: Readable) -> str:
     """What to do about `words[number]`, which cannot be read as key=value; `readable` says whether another
     one can be."""
     text = words[number]
-    before, after = (words[number - 1] if number else ""), next(iter(words[number + 1 :]), "")
+    before, (after, beyond) = (words[number - 1] if number else ""), [*words[number + 1 :], "", ""][:2]
     if text.translate(TYPOGRAPHIC) != text:
         plain = re.sub("^[–—−]", "--", text).translate(TYPOGRAPHIC)
         return f"it holds typographic quotes or dashes; type plain ones: {shortened(plain)}"
@@ -70,17 +70,17 @@ def meant_by(words: Sequence[str], number: int, readable: Readable) -> str:
     if text.lower() in PAGES:
         return f"did you mean {PAGES[text.lower()]}?"
     if "=" not in text.strip("="):
-        return _spaced(text, before, after) or _word(text, after) or WORDS
+        return _spaced(text, before, after, beyond) or _word(text, after) or WORDS
     key, _, value = text.partition("=")
     return _value(key, value, readable) or QUOTES
 
 
-def _spaced(text: str, before: str, after: str) -> str:
+def _spaced(text: str, before: str, after: str, beyond: str) -> str:
     """For `key = value`, in which the shell sees three words, or two."""
     if text.startswith("=") or before.endswith("="):
         key, value = before.rstrip("="), text.strip("=") or after
     elif after.startswith("=") and _KEY.fullmatch(text):
-        key, value = text, after.strip("=")
+        key, value = text, after.strip("=") or beyond
     else:
         return ""
     return f"write it without spaces: {shortened(key)}={shortened(value) or '<value>'}"

@@ -38,7 +38,7 @@ def folder(
     remedy: str,
     *,
     needed: bool = False,
-    free_bytes: Callable[[Path], int] = free_bytes,
+    free_bytes: Callable[[Path], float] = free_bytes,
 ) -> Finding:
     """What `path` holds, whether it is writable, and the free space on its disk; creates nothing."""
     existing = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())

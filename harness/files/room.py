@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 
@@ -19,11 +20,15 @@ def size_text(num_bytes: float) -> str:
     return f"{num_bytes / 1024**power:.1f}".removesuffix(".0") + f" {units[power]}"
 
 
-def free_bytes(folder: Path) -> int:
-    """Free space of the disk that holds `folder`, or will hold it: that of the nearest folder above it."""
+def free_bytes(folder: Path) -> float:
+    """Free space of the disk that holds `folder`, or will hold it: that of the nearest folder above it.
+
+    Infinite where the system knows of none, as below /proc: who writes there is told otherwise.
+    """
     place = folder.expanduser().absolute()
     existing = next(parent for parent in (place, *place.parents) if parent.exists())
-    return shutil.disk_usage(existing).free
+    usage = shutil.disk_usage(existing)
+    return usage.free if usage.total else math.inf
 
 
 def check_room(folder: Path, what: str, least: float, most: float, remedy: str) -> str | None:

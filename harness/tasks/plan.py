@@ -53,11 +53,15 @@ def plan_page(plan: Plan) -> str:
     start; nothing is started."""
     predictions, whole = Predictions(plan), _Total()
     lines: list[str] = []
+    sources: dict[str, int] = {}
     for each in plan.with_needs:
         total = _Total()
         own = []
         for cell in each.by_turns:
-            minutes = None if cell.done else predictions.minutes(cell)
+            found = None if cell.done else predictions.predicted(cell)
+            minutes = None if found is None else found.minutes
+            if found is not None:
+                sources[found.source] = sources.get(found.source, 0) + 1
             own.append((_state(cell), _minutes(cell, minutes), cell.cell.label))
             total.add(cell, minutes)
             whole.add(cell, minutes)
@@ -65,6 +69,9 @@ def plan_page(plan: Plan) -> str:
         lines += [f"  {state:<14} {minutes:>11}  {label}" for state, minutes, label in own]
     if len(plan.with_needs) > 1:
         lines.append(f"in all: {whole}")
+    if sources:
+        said = "; ".join(f"{source} ({count})" for source, count in sources.items())
+        lines.append(f"minutes are those of cells alike, whatever their data: {said}")
     return "\n".join(lines)
 
 

@@ -1,27 +1,30 @@
 """How many minutes a sweep's cells will take, from cells like them that have finished.
 
-A finished run counts if it has the cell's task, model, size and codec, and as many workers and steps on the
-same kind of cluster and network. Runs on this machine come first, then the records in `results/`. Nothing is
-extrapolated: where no such run is known, nobody knows.
+A finished run counts if it has the cell's task, model, size, codec and topology, and as many workers and
+steps on the same kind of cluster and network; what its data is called does not matter. Runs on this machine
+come first, then the record of the same sweep in `results/`, then all others there. Nothing is extrapolated:
+where no such run is known, nobody knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.record.directory import is_done
+from gradwire.harness.record.provenance import machine
 from gradwire.harness.record.runs import find_runs
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.writer import CONFIG
 from gradwire.harness.report.configs import Settings, flatten
 from gradwire.harness.report.sweep_cells import outcome_in
-from gradwire.harness.report.sweep_record import FILE, read_sweep_record
+from gradwire.harness.report.sweep_record import FILE, CellRecord, SweepRecord, read_sweep_record
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.tasks.sweep_plan import Plan, PlannedCell
 
@@ -31,6 +34,7 @@ ALIKE = (
         "model.name",
         "size.name",
         "codec.name",
+        "topology.name",
         "cluster.name",
         "cluster.workers",
         "network.name",
@@ -45,20 +49,50 @@ MOST_READ = 1000
 
 RESULTS = "results"
 
+MACHINE = ("processor", "cores", "gpus")
+"""What makes a machine another one."""
+
+HERE = "runs here"
+
 Likeness = tuple[tuple[str, Any], ...]
+
+
+class Predicted(NamedTuple):
+    """How long a cell will take, and whose times say so."""
+
+    minutes: float
+    source: str
+
+
+@dataclass
+class _Times:
+    """Seconds of recorded cells that are alike, and the record that has them."""
+
+    source: str
+    seconds: list[float] = field(default_factory=list)
 
 
 class Predictions:
     """Minutes of the cells of a plan; reads finished runs when it is first asked."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, results: Path | None = None) -> None:
         self._plan = plan
+        self._results = results or conf_directory().parent / RESULTS
 
     def minutes(self, cell: PlannedCell) -> float | None:
         """The median of the finished cells like `cell`; None where there is none."""
-        named = [] if cell.directory is None else self._recorded.get(cell.directory.name, [])
-        seconds = self._alike.get(likeness(flatten(cell.config.mapping())), []) or named
-        return median(seconds) / 60 if seconds else None
+        found = self.predicted(cell)
+        return None if found is None else found.minutes
+
+    def predicted(self, cell: PlannedCell) -> Predicted | None:
+        """As `minutes`, with the source."""
+        wanted = likeness(flatten(cell.config.mapping()))
+        if wanted in self._alike:
+            return Predicted(median(self._alike[wanted]) / 60, HERE)
+        for known in (self._of_this_sweep, self._of_others):
+            if wanted in known:
+                return Predicted(median(known[wanted].seconds) / 60, known[wanted].source)
+        return None
 
     @cached_property
     def _alike(self) -> dict[Likeness, list[float]]:
@@ -75,22 +109,53 @@ class Predictions:
         return found
 
     @cached_property
-    def _recorded(self) -> Mapping[str, list[float]]:
-        """Seconds of the cells in the committed records, by the names of their runs."""
-        found: dict[str, list[float]] = {}
-        root = conf_directory().parent / RESULTS
-        for plan in self._plan.with_needs:
-            folder = root / plan.sweep / plan.size
-            if not (folder / FILE).is_file():
-                continue
+    def _of_this_sweep(self) -> dict[Likeness, _Times]:
+        """What the records of the plan's own sweeps say, those of the same size."""
+        return self._recorded([self._results / plan.sweep / plan.size for plan in self._plan.with_needs])
+
+    @cached_property
+    def _of_others(self) -> dict[Likeness, _Times]:
+        """What all records say."""
+        return self._recorded(sorted(file.parent for file in self._results.glob(f"*/*/{FILE}")))
+
+    def _recorded(self, folders: Sequence[Path]) -> dict[Likeness, _Times]:
+        """Seconds of recorded cells by what makes them alike, each from the first record that has some."""
+        found: dict[Likeness, _Times] = {}
+        for folder in folders:
             try:
                 record = read_sweep_record(folder)
             except UnusableFileError:
                 continue
             for cell in record.cells:
-                if cell.wall_time_s is not None:
-                    found.setdefault(cell.run, []).append(cell.wall_time_s)
+                if cell.wall_time_s is None:
+                    continue
+                source = f"{RESULTS}/{folder.relative_to(self._results)}{_where(cell.machine)}"
+                times = found.setdefault(_likeness_of(record, cell), _Times(source))
+                if times.source == source:
+                    times.seconds.append(cell.wall_time_s)
         return found
+
+
+def _where(recorded: Mapping[str, Any] | None) -> str:
+    """` on <processor>, <cores> cores` where that is not this machine."""
+    own = machine()
+    if recorded is None or all(recorded.get(key) == own.get(key) for key in MACHINE):
+        return ""
+    gpus = "".join(f", {gpu}" for gpu in recorded.get("gpus") or [])
+    return f" on another machine ({recorded.get('processor')}, {recorded.get('cores')} cores{gpus})"
+
+
+def _likeness_of(record: SweepRecord, cell: CellRecord) -> Likeness:
+    """`likeness` of a recorded cell."""
+
+    def value(key: str) -> Any:
+        if key in ("task.name", "size.name"):
+            return cell.task if key == "task.name" else record.size
+        if key in cell.off_axes:
+            return cell.off_axes[key]
+        return record.setting(cell, key.removesuffix(".name"))
+
+    return likeness({key: value(key) for key in ALIKE})
 
 
 def likeness(settings: Settings) -> Likeness:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from gradwire.harness.report.compare import Comparison
 
 
+ALONE = "note: one worker sends nothing: codec, topology and network have no effect; use cluster.workers=4"
+
+
 def run(config: RunConfig, directory: Path) -> int:
     """Trains, or shows the summary of a finished run; returns the exit code.
 
@@ -41,7 +44,7 @@ def run(config: RunConfig, directory: Path) -> int:
         print(f"already finished: {directory} (resume=never runs it again)")
         clean_finished(directory)
     elif visible:
-        print(_first_line(config), flush=True)
+        print("\n".join(first_lines(config)), flush=True)
     draw = partial(_draw, config, directory)
     if under_torchrun():
         run_torchrun_rank(config, directory, draw)
@@ -61,13 +64,15 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Compa
     return report.compare(folders, output, axes=axes)
 
 
-def _first_line(config: RunConfig) -> str:
+def first_lines(config: RunConfig) -> list[str]:
+    """What a run says as it starts: what it trains on what, and whether anything is sent."""
     source = config.dataset.path or f"{config.dataset.name} {FITS[config.dataset.kind][0]}"
-    return (
+    trained = (
         f"{config.model.name} (size {config.size.name}) on {source}: codec {config.codec['name']}, "
         f"topology {config.topology.name}, {config.cluster.workers} {config.cluster.name} workers, "
         f"network {network_text(config.network)}{_computation(config)}, seed {config.seed}"
     )
+    return [trained, *([ALONE] if config.cluster.size == 1 else [])]
 
 
 def _computation(config: RunConfig) -> str:

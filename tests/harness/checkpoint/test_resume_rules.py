@@ -205,6 +205,20 @@ def test_other_settings_are_refused(resume: str, settings: RunConfig, unfinished
     check_directory(replace(other, resume="never"), unfinished)
 
 
+def test_the_settings_that_differ_are_named(settings: RunConfig, unfinished: Path) -> None:
+    train = replace(settings.train, lr=0.5, steps=77, weight_decay=0.3, momentum=0.1)
+    with pytest.raises(ValueError, match=r"\(seed=0 there, 7 here\); choose another"):
+        check_directory(replace(settings, seed=7), unfinished)
+    with pytest.raises(ValueError, match=r"train\.steps=\d+ there, 77 here; .*; and 1 more\); choose"):
+        check_directory(replace(settings, train=train), unfinished)
+    other = replace(settings, codec={**settings.codec, "name": "mxfp4"})
+    with pytest.raises(ValueError, match=rf"\(codec={settings.codec['name']} there, mxfp4 here\); choose"):
+        check_directory(other, unfinished)
+    (unfinished / "config.yaml").write_text("- no mapping")
+    with pytest.raises(ValueError, match=r"other settings \([0-9a-f]{12}, these are [0-9a-f]{12}\); choose"):
+        check_directory(replace(settings, seed=7), unfinished)
+
+
 def test_settings_without_effect_are_no_other_settings(settings: RunConfig, unfinished: Path) -> None:
     config = replace(
         settings,

@@ -22,8 +22,10 @@ from gradwire.harness.record.attempts import (
     note_end,
 )
 from gradwire.harness.record.directory import mark_failed
+from gradwire.harness.record.runs import load_run, not_finished
 from gradwire.harness.record.seal import check_done, mark_done
 from gradwire.harness.record.writer import begin_record, continue_record
+from gradwire.harness.runtime.program import remember_command
 from gradwire.harness.trainer.settings import RunConfig
 
 KILLED = "rank 1 was killed by SIGKILL (out of memory?)"
@@ -131,3 +133,21 @@ def test_other_things_are_no_end(ended: object, said: str, settings: RunConfig, 
         Attempts.read(tmp_path)
     note_end(tmp_path, KILLED, None, [])  # no second failure
     assert told(tmp_path) == damaged
+
+
+def test_the_command_is_noted_and_said_where_a_run_is_not_finished(
+    settings: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gradwire.harness.runtime.program._given", [])
+    begin_record(tmp_path, settings)
+    assert "command" not in told(tmp_path)["attempts"][0]
+    assert not_finished(load_run(tmp_path)).endswith("run the same command again to finish it")
+    remember_command(["size=tiny", "model.name=a b"])
+    continue_record(tmp_path, settings, 0, {})
+    said = not_finished(load_run(tmp_path))
+    assert said.startswith("is unfinished (last recorded step: none); run the same command again to finish")
+    assert said.endswith(" size=tiny 'model.name=a b'")
+    mark_failed(tmp_path, "diverged after step 3")
+    assert not_finished(load_run(tmp_path)).endswith(
+        "(diverged after step 3); choose a run that has finished"
+    )

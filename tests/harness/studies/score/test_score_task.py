@@ -75,7 +75,7 @@ def test_unusable_checkpoints_are_refused(
         Path(
             "nobody/has-this"
         ): "no such folder, and config.json is not in the Hugging Face cache and HF_HUB",
-        unfinished: "is unfinished; task=score needs a finished run",
+        unfinished: "run the same command again to finish it",
         lost: "has no checkpoint/ with weights",
         pickled: "has none of the weights model.safetensors, model.safetensors.index.json",
         copied("speechless", checkpoint, "tokenizer.json"): "has no tokenizer.json",

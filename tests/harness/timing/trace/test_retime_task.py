@@ -136,5 +136,5 @@ def test_what_cannot_be_retimed_is_refused(simulated: Path, tmp_path: Path) -> N
     cut_traces(partly, 3)
     assert "keeps no trace of the 2 steps from step 3 on" in refusal(f"run={partly}")
     (untraced / "DONE").unlink()
-    assert "is unfinished; task=retime needs a finished run" in refusal(f"run={untraced}")
+    assert "run the same command again to finish it" in refusal(f"run={untraced}")
     assert "network.ranks_per_node=4" in refusal(f"run={simulated}", "network=sdp4bit_h800")

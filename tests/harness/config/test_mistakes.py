@@ -1,0 +1,173 @@
+"""Mistakes that new users make: each is answered by one line that says what was meant."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from gradwire.codecs.fields import Rule, check_value
+from gradwire.harness.config.choices import EXAMPLES, choices_in
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.validate import validate
+from gradwire.harness.runtime.conf import conf_directory
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.tasks.front import arranged, check_command_line
+from gradwire.harness.tasks.train import first_lines
+
+CHOICES = [
+    ("sweep=demo", "did you mean sweeps=demo?"),
+    ("experiments=smoke", "did you mean experiment=smoke?"),
+    ("size=huge", "gpu, paper, small, tiny, e.g. size=paper"),
+    ("size=TINY", "e.g. size=tiny"),
+    ("topology=tree", "broadcast, butterfly, ring, two_level, e.g. topology=butterfly"),
+    ("codec=none", "e.g. codec=fp32"),
+    ("codec=ring", "ring is a choice of topology: use topology=ring"),
+    ("experiment=demo", "demo is a choice of sweeps: use sweeps=demo"),
+    ("tracking=true", "e.g. tracking=wandb"),
+    ("parallel=fsdp", "e.g. parallel=sharded"),
+    ("sweeps=sweeps/demo.yaml", "e.g. sweeps=demo"),
+    ("dataset=my.txt", "use dataset.path=my.txt"),
+    ("codec=mine.py", "use codec=<module>:<class>, e.g. codec=mine:Mine"),
+    ("model=gpt3", "e.g. model=gpt2"),
+]
+"""Choices that there are not, by another name or of another group."""
+
+WORDS = [
+    ("tiny", "it is a choice of size; did you mean size=tiny?"),
+    ("train size=tiny", "did you mean task=train?"),
+    ("size= tiny", "write it without spaces: size=tiny"),
+    ("size = tiny", "write it without spaces: size=tiny"),
+    ("size:tiny", "did you mean size=tiny?"),
+    ("size==tiny", "did you mean size=tiny?"),
+    ("size=tiny, codec=bf16", "leave the , out at its end: size=tiny"),
+    ("size=tiny train.lr", "it has no value; write train.lr=<value>"),
+    ("python run.py size=tiny", "leave it out"),
+    ("help", "did you mean --help?"),
+    ("hello", "arguments are key=value, e.g. size=tiny"),
+    ("—multirun size=tiny", "type plain ones: --multirun"),
+    ("codec=“bf16”", "type plain ones: codec=\"bf16\""),
+]  # fmt: skip
+"""Words that are no key=value."""
+
+BRACKETS = [
+    ("codec.exclude=[*embed*", "the bracket ] is missing: write 'codec.exclude=[*embed*]'"),
+    ("codec.exclude=*embed*]", "the bracket [ is missing: write 'codec.exclude=[*embed*]'"),
+    ("measure.targets=[20,[30]", "the bracket ] is missing"),
+    ("dataset.files={train:a", "the bracket } is missing"),
+    ("measure.targets=(20,30)", "write 'measure.targets=[20,30]'"),
+    ("measure.targets=20,30", "write 'measure.targets=[20,30]' for a list"),
+    ("train.steps=<steps>", "<steps> stands for a value of your own"),
+    ("dataset.path=~/my.txt", "quote a path with ~, or use $HOME"),
+    ("'dataset.path=\"my text'", "a quote is missing"),
+]
+"""Values that the grammar does not know."""
+
+VALUES = [
+    ("measure.targets=20", "e.g. measure.targets=[20]"),
+    ("measure.save_gradients_at=3", "e.g. measure.save_gradients_at=[3]"),
+    ("task=bench bench.sizes=1M", "e.g. bench.sizes=[1000000]"),
+    ("task=bench bench.codecs=bf16", "e.g. bench.codecs=[bf16]"),
+    ("train.steps=1e3", "e.g. train.steps=1000"),
+    ("train.steps=1k", "e.g. train.steps=1000"),
+    ("train.lr=0,001", "write train.lr=0.001 for a fraction"),
+    ("network=paced network.rate_mbit=10Gbit", "e.g. network.rate_mbit=10000"),
+    ("network=simulated network.latency_s=5ms", "e.g. network.latency_s=0.005"),
+    ("codec=dynamiq codec.bits=4bit", "e.g. codec.bits=4"),
+    ("--multirun size=tiny seed=0-3", "'seed=range(0,4)'"),
+    ("plots=no", "e.g. plots=false"),
+    ("cluster.device=gpu", "e.g. cluster.device=cuda"),
+    ("cluster.workers=auto", "e.g. cluster.workers=null"),
+    ("train.precision=float32", "e.g. train.precision=fp32"),
+    ("train.optimizer=AdamW", "e.g. train.optimizer=adamw"),
+    ("train.checkpoint_every=0", "e.g. train.checkpoint_every=null"),
+    ("resume=true", "e.g. resume=auto"),
+    ("cluster.nodes=2", "did you mean cluster.ranks_per_node?"),
+    ("out=here", "did you mean hydra.run.dir?"),
+    ("SIZE=tiny", "did you mean size=tiny?"),
+    ("size=tiny train.epochs=3", "has no effect while train.steps=200; add train.steps=null"),
+]
+"""Values with units, in other programs' words, or of the wrong form."""
+
+FLAGS = [
+    ("--resume size=tiny", "the same command resumes an interrupted run, and resume=auto"),
+    ("--continue", "the same command resumes an interrupted run"),
+    ("--resume=never", "did you mean resume=never?"),
+    ("--lr 0.1", "did you mean train.lr=0.1?"),
+    ("--size tiny", "did you mean size=tiny?"),
+    ("--nproc_per_node=4", "did you mean cluster.workers=4?"),
+    ("--seed 1", "did you mean seed=1?"),
+    ("--output_dir=out", "did you mean hydra.run.dir=out?"),
+    ("--fp16", "did you mean train.precision=bf16?"),
+    ("--dry-run", "did you mean task=plan"),
+    ("--verbose", "did you mean train.log_every=1?"),
+]
+"""Options of other programs."""
+
+
+@pytest.mark.parametrize(("given", "answer"), [*CHOICES, *WORDS, *BRACKETS, *VALUES, *FLAGS])
+def test_one_line_says_what_was_meant(
+    given: str, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as refused:
+        check_command_line(arranged(shlex.split(given)))
+    assert answer in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("task", ["replay", "statistics", "score", "retime", "timeline"])
+def test_what_a_task_needs_is_found_among_the_runs(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"has no value; add \w+=<.*; .*outputs/"):
+        check_command_line([f"task={task}"])
+    run = tmp_path / "outputs" / "mine"
+    for name in ("gradients/step3.safetensors", "checkpoint/config.json", "trace/x", "config.yaml", "DONE"):
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).touch()
+    with pytest.raises(ConfigError, match=r"e\.g\. \w+=outputs/mine"):
+        check_command_line([f"task={task}"])
+
+
+def test_data_that_is_not_here_is_not_answered_by_a_size_that_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ConfigError, match="dataset.path=<its files") as refused:
+        check_command_line(["size=tiny", "dataset=wikitext103"])
+    assert "size=tiny" not in str(refused.value)
+    with pytest.raises(ConfigError, match="or size=tiny"):
+        check_command_line(["size=small"])
+
+
+@pytest.mark.parametrize("preset", ["smoke", "debug"])
+def test_a_preset_of_one_run_needs_no_data_from_elsewhere(
+    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    checked = check_command_line([f"experiment={preset}"])
+    assert checked is not None
+    assert checked.mapping()["dataset"]["name"] == "embedded"
+
+
+@pytest.mark.parametrize(("workers", "lines"), [(1, 2), (2, 1)])
+def test_one_worker_is_told_that_nothing_is_sent(workers: int, lines: int) -> None:
+    said = first_lines(validate(compose(["size=tiny", f"cluster.workers={workers}"])))
+    assert len(said) == lines
+    assert ("note: one worker sends nothing" in said[-1]) == (workers == 1)
+
+
+def test_every_example_is_a_choice() -> None:
+    groups = choices_in(conf_directory())
+    assert [group for group, choice in EXAMPLES.items() if choice not in groups[group]] == []
+
+
+def test_no_example_is_a_value_that_the_rule_refuses() -> None:
+    """Whatever its words say: 32 bits are no choice of these."""
+    with pytest.raises(ValueError, match=r"^x=32bit: choose a whole number from 1 to 8$"):
+        check_value("x", "32bit", Rule(kinds=("whole number",), low=1, high=8))
