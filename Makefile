@@ -1,4 +1,5 @@
 # make demo: set up and run the main job.  make test: set up and run the tests.
+# make emulation: compile the CUDA sources for the CPU, for tests; make test and its like do so by themselves.
 # make test-full: what make test takes a sample of, and a share of all tests with fewer instruction sets.
 # make gate: nvcc's code for the hot kernels against the figures on record, minutes where nvcc is.
 # make mutants: faults put into the kernels one by one, each of which tests must notice, some 20 minutes.
@@ -24,8 +25,11 @@ BUILT := $(VENV)/.built-$(GRADWIRE_CUDA)
 INSTALLED := $(VENV)/.installed-$(GRADWIRE_CUDA)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 EDITABLE := build/editable-$(GRADWIRE_CUDA)
+EMULATED := $(VENV)/.emulated
+EMULATION := build/emulation
+SITE = $(shell $(VENV)/bin/python -P -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
-.PHONY: install demo results test test-full golden gate mutants sanitize wheel fuzz faults growth gpu lint types clean
+.PHONY: install emulation demo results test test-full golden gate mutants sanitize wheel fuzz faults growth gpu lint types clean
 
 install: $(INSTALLED)
 
@@ -57,8 +61,19 @@ IMPORTED := accelerate, datasets, matplotlib.pyplot, pytest, sympy, torch._dynam
 $(INSTALLED): requirements.lock $(SOURCES)
 	@$(MAKE) --no-print-directory --jobs=2 $(PACKAGES) $(BUILT)
 	$(PIP) install --no-deps --force-reinstall $(EDITABLE)/*.whl
-	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -P -c 'import $(IMPORTED)'
-	rm -f $(VENV)/.installed*
+	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -P -c 'import $(IMPORTED); gradwire.codec_classes()'
+	rm -f $(VENV)/.installed* $(SITE)/gradwire/lib/libgradwire_emulated.so
+	touch $@
+
+# The CUDA sources compiled for the CPU serve tests alone and are half of what there is to compile, so that runs do
+# not wait for them. Without g++ there are none. An installation removes them: those of other sources are never tested.
+emulation: $(EMULATED)
+$(EMULATED): $(INSTALLED)
+	$(VENV)/bin/cmake -S . -B $(EMULATION) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja \
+	  -DGRADWIRE_CUDA=OFF -DGRADWIRE_EMULATION=ON >/dev/null
+	if test -d $(EMULATION)/csrc/emulation; then \
+	  $(VENV)/bin/cmake --build $(EMULATION) --target gradwire_emulated && \
+	  $(VENV)/bin/cmake --install $(EMULATION)/csrc/emulation --prefix $(SITE) >/dev/null; fi
 	touch $@
 
 demo: $(INSTALLED)
@@ -76,12 +91,12 @@ results: $(INSTALLED)
 # Two processes, each with workers of its own: TEST_PROCESSES=1 on a machine with little memory. Files in their
 # own order: xdist's, by number of tests, would leave those that start whole runs to the end, all at once.
 TEST_PROCESSES ?= 2
-test: $(INSTALLED)
+test: $(EMULATED)
 	$(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # What `make test` takes a sample of. Then a share of all tests as on processors with fewer instruction sets; no
 # golden figures are on record for the last of them.
-test-full: $(INSTALLED)
+test-full: $(EMULATED)
 	$(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m full
 	ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 \
 	  $(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --share 0/16
@@ -146,7 +161,8 @@ growth: $(INSTALLED)
 # What it measures is left in $(GPU_RESULTS), with device, driver and date, to be committed.
 GPU_RESULTS ?= results/gpu/$(shell date +%F)
 gpu:
-	GRADWIRE_CUDA=ON $(PYTHON) -m pip install --quiet --no-build-isolation --no-deps -e .
+	GRADWIRE_CUDA=ON $(PYTHON) -m pip install --quiet --no-build-isolation --no-deps -e . \
+	  --config-settings=cmake.define.GRADWIRE_EMULATION=ON
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest tests/gpu
 	OMP_NUM_THREADS=1 $(PYTHON) run.py task=bench kernels=cuda cluster.device=cuda \
 	  "bench.sizes=[16777216,134217728]" hydra.run.dir=$(GPU_RESULTS)

@@ -33,10 +33,13 @@ if TYPE_CHECKING:
 
 
 class Own(NamedTuple):
-    """A codec of this package: where its class is, below `gradwire.codecs`, and the class of its options."""
+    """A codec of this package: where its class is, below `gradwire.codecs`, and the class of its options.
+
+    Without `options` the class itself is imported for its fields, and PyTorch with it.
+    """
 
     place: str
-    options: type
+    options: type | None = None
 
 
 _OWN = {
@@ -113,11 +116,11 @@ def codec_classes() -> dict[str, type[Codec]]:
 
 
 def codec_options(name: str) -> type:
-    """A dataclass of the fields of the codec called `name`, without importing one of this package.
+    """A dataclass of the fields of the codec called `name`: its options, or, without these, its class.
 
-    That of a codec from outside is its class. Raises ValueError for a name that there is not.
+    Raises ValueError for a name that there is not.
     """
-    return _OWN[name].options if name in _OWN else codec_class(name)
+    return (_OWN[name].options if name in _OWN else None) or codec_class(name)
 
 
 def are_one_class(first: str, second: str) -> bool:

@@ -89,6 +89,13 @@ def test_the_library_imports_torch_when_it_is_used() -> None:
 
 
 def test_options_of_codecs_import_no_more_than_fields() -> None:
+    code = (
+        "import sys\n"
+        "from gradwire.codecs.registry import codec_names, codec_options\n"
+        "print(len([codec_options(name) for name in codec_names()]) > 20, 'torch' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "True False\n", "a codec's entry in the registry names its options"
     for name, text in sources().items():
         if name.startswith("codecs/options/"):
             found = set(re.findall(r"^\s*(?:from|import)\s+([\w.]+)", text, re.M))

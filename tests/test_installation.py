@@ -30,7 +30,7 @@ def test_every_kind_of_installation_obeys_the_environment(
     settings = SettingsReader.from_file(ROOT / "pyproject.toml", {}, state=state).settings
     assert dict(settings.cmake.define) == {
         "GRADWIRE_CUDA": asked or "AUTO",
-        "GRADWIRE_EMULATION": "ON" if state == "editable" else "OFF",
+        "GRADWIRE_EMULATION": "OFF",
     }
 
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from captured_rounds import CASES, Rounds
 from emulated_graph import EmulatedGraph
+from emulation import emulation
 
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.native.call import Call
 from gradwire.codecs.native.choice import using_kernels
-from gradwire.codecs.native.loading import library
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.harness.comm.transport.replay import ReplayedRound
 from gradwire.harness.parallel.memory_order import MemoryOrder
@@ -26,8 +26,7 @@ LAYOUT = Layout.flat(NUMEL)
 
 @pytest.fixture(autouse=True)
 def emulated() -> Iterator[None]:
-    if library("emulated") is None:
-        pytest.skip("the emulation of CUDA is not built")
+    emulation()
     with using_kernels("emulated"):
         yield
 

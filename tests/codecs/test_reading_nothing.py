@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from emulation import emulation
 
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.native.loading import library
@@ -19,8 +20,7 @@ READING = ("item", "tolist", "numpy", "cpu", "__bool__", "__float__", "__int__")
 @pytest.mark.parametrize("workers", [2, 3])
 def test_a_round_reads_nothing(codec: str, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the sources for CUDA. The first round may read what it then keeps."""
-    if library("emulated") is None:
-        pytest.skip("the emulation of CUDA is not built")
+    emulation()
     buckets = Buckets(codec, workers, 3000, 0, torch.device("cpu"))
 
     def refuse(*given: object, **named: object) -> None:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 import torch
+from emulation import emulation
 from torch import Tensor
 
 from gradwire.codecs.native.choice import using_kernels
@@ -67,9 +68,7 @@ def implementation(name: str) -> Iterator[None]:
         finally:
             choose_cpu_level("")
         return
-    emulated = library("emulated")
-    if emulated is None:
-        pytest.skip("the emulation of CUDA is not built")
+    emulated = emulation()
     small = name == "small"
     if emulated.handle.gradwire_emulation_choose(name == "reversed", small, small):
         emulated.handle.gradwire_emulation_choose(False, False, False)

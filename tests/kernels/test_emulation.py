@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from emulation import NOT_BUILT, emulation
 
 from gradwire.codecs.native.loading import Library, library
 
@@ -55,11 +56,16 @@ SPECIAL = (
 
 @pytest.fixture
 def emulated() -> Iterator[Library]:
-    found = library("emulated")
-    if found is None:
-        pytest.skip("the emulation of CUDA is not built")
+    found = emulation()
     yield found
     found.handle.gradwire_emulation_choose(False, False, False)
+
+
+def test_make_has_built_it() -> None:
+    """What `make` says it has done: tests that are skipped for want of the library do not go unnoticed."""
+    if not (Path(__file__).parents[2] / ".venv" / ".emulated").exists():
+        pytest.skip(NOT_BUILT)
+    assert (library("emulated") is None) == (library("cpu") is None)
 
 
 @pytest.mark.parametrize("trial", TRIALS)

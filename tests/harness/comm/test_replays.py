@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from emulation import NOT_BUILT
 from pool import Workers
 from replay_jobs import SIZES, STEPS, steps_of_rank
 
@@ -11,7 +12,7 @@ from gradwire.codecs.native.loading import library
 from gradwire.harness.comm.transport.replay import SETTLING
 from gradwire.harness.comm.world.process_replays import end_process
 
-pytestmark = pytest.mark.skipif(library("emulated") is None, reason="the emulation of CUDA is not built")
+pytestmark = pytest.mark.skipif(library("emulated") is None, reason=NOT_BUILT)
 
 
 @pytest.mark.parametrize("codec", ["fp32", "dynamiq"])
