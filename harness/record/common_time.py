@@ -110,20 +110,18 @@ def _parts(
 
     The rank that computes most computes for `compute_s`; so do all where they do `alike`.
     """
-    own: dict[tuple[int, int], list[list[float]]] = {}
+    found: dict[tuple[int, int], list[list[float]]] = {}
     for trace in traces:
-        for rank, each in trace.items():
-            found = _computed(each)
-            own.setdefault((rank, len(found)), []).append(found)
-    means = {key: fmean(map(sum, found)) for key, found in own.items()}
+        for rank, own in trace.items():
+            computed = _computed(own)
+            found.setdefault((rank, len(computed)), []).append(computed)
+    means = {key: fmean(map(sum, steps)) for key, steps in found.items()}
     most = max(means.values())
     parts = dict[tuple[int, int], list[float]]()
-    for key, found in own.items():
-        others = [each for (_, count), more in own.items() if count == key[1] for each in more]
-        shares = [
-            median(column)
-            for column in zip(*(_shares(each) for each in (others if alike else found)), strict=True)
-        ]
+    for key, steps in found.items():
+        others = [step for (_, count), theirs in found.items() if count == key[1] for step in theirs]
+        columns = zip(*map(_shares, others if alike else steps), strict=True)
+        shares = [median(column) for column in columns]
         seconds = compute_s if alike or not most else compute_s * means[key] / most
         parts[key] = [seconds * share / (sum(shares) or 1.0) for share in shares]
     return parts
