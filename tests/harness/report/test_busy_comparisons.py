@@ -12,6 +12,7 @@ from sweep_records import record
 
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.report import plots
+from gradwire.harness.report.busy_times import busy_cells
 from gradwire.harness.report.claims.claims import Claim, judge
 from gradwire.harness.report.claims.grammar import parse
 from gradwire.harness.report.compare import Comparison, compare
@@ -21,7 +22,10 @@ from gradwire.harness.report.papers import Layout, Line
 from gradwire.harness.report.plots import group_plots
 from gradwire.harness.report.reference import Reference
 from gradwire.harness.report.run_plots import run_plots
+from gradwire.harness.report.sweep_cells import SweptCell, write_sweep_record
+from gradwire.harness.report.sweep_record import read_sweep_record, save_sweep_record
 from gradwire.harness.report.tables import Table
+from gradwire.harness.tasks import tracked_tables
 from gradwire.harness.tasks.train import show_run
 from gradwire.harness.tracking.messages import ending
 
@@ -167,3 +171,30 @@ def test_a_papers_table_of_times_says_so(tmp_path: Path) -> None:
     assert timed.busy.startswith("Busy machine: ")
     errors = fill(Layout(rows, {"error": columns["error"]}), swept(2.0), Reference(tmp_path))
     assert errors.busy == ""
+
+
+def test_a_sweeps_record_keeps_what_it_takes_to_say_so(disturbed: list[Path], tmp_path: Path) -> None:
+    cells = [
+        SweptCell(f"codec={folder.name}", folder, load_run(folder).config | {"task": {"name": "train"}})
+        for folder in disturbed
+    ]
+    write_sweep_record(tmp_path / "sweep", cells, name="made", size="tiny", command="run.py", axes=["codec"])
+    found = read_sweep_record(tmp_path / "sweep")
+    assert len({cell.computation for cell in found.cells}) == 1 and found.cells[0].computation is not None
+    assert [cell.workers for cell in found.cells] == [4, 4]
+    common = {value.run: value.value for value in found.values if value.metric == "common_step_s"}
+    assert common == pytest.approx({"codec=bf16-0.1": 0.4, "codec=dynamiq-0.4": 0.2})
+    assert busy_cells(found, found.cells) == LINE.replace("(bf16)", "(codec=bf16-0.1)").replace(
+        "(dynamiq)", "(codec=dynamiq-0.4)"
+    )
+
+
+def test_a_sweep_in_wandb_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[Any]()
+    monkeypatch.setattr(tracked_tables, "show_tables", lambda *arguments: told.append(arguments[4]) or True)
+    for slower in (1.0, 2.0):
+        save_sweep_record(tmp_path / f"{slower:g}", swept(slower))
+        assert tracked_tables.show_record({"group": None}, tmp_path / f"{slower:g}")
+    calm, busy = told
+    assert calm == {"status": "done"}
+    assert busy["busy_machine"].startswith("Busy machine: the same computation took 100 (codec=bf16 seed=0)")
