@@ -68,7 +68,7 @@ class CommonSteps:
 
 
 NO_STEPS = CommonSteps()
-"""Of a comparison that has none, or does not show them."""
+"""What a comparison has that shows none."""
 
 
 def common_steps(runs: Sequence[Run]) -> CommonSteps:

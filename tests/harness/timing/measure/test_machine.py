@@ -13,7 +13,7 @@ from gradwire.harness.timing.measure.metrics import METRICS, of_ranks
 from gradwire.harness.timing.measure.spans import Recorder
 
 TICKS = 100
-"""Of a second, as most systems count them."""
+"""The parts of a second that most systems count."""
 
 
 class Proc:
