@@ -42,7 +42,7 @@ LIMITED = ("paced", "shaped")
 
 def workers_per_core(run: Run) -> float:
     """How many of the workers of a machine share a core, at least 1: each has that much less of it."""
-    workers = run.config.get("cluster", {}).get("ranks_per_node") or run.workers
+    workers = run.done.workers_per_machine or run.done.workers
     return max(1.0, workers / (run.done.machine.get("cores") or workers))
 
 

@@ -11,6 +11,7 @@ from gradwire.harness.timing.measure import machine
 from gradwire.harness.timing.measure.machine import MachineWatch, StepWatch, own_watch
 from gradwire.harness.timing.measure.metrics import METRICS, of_ranks
 from gradwire.harness.timing.measure.spans import Recorder
+from gradwire.harness.trainer.summarize import _of_machine, _spread
 
 TICKS = 100
 """The parts of a second that most systems count."""
@@ -153,3 +154,17 @@ def test_a_row_has_what_the_ranks_know() -> None:
         "switches": 7.0,
         "cpu_busy": 1.5,
     }
+
+
+def test_others_are_those_that_are_no_workers() -> None:
+    """1.5 CPUs in use, of which the workers of a machine have one: 2 s of CPU time in a second on two."""
+    rows = [{"step_time_s": 1.0, "cpu_busy": busy, "worker_cpu_s": 2.0} for busy in (1.0, 2.0)]
+    assert _of_machine(rows, 2)["others_cpus"] == 0.5
+    assert _of_machine(rows, 1)["others_cpus"] == 0.0
+    assert _of_machine([{"step_time_s": 1.0, "compute_s": 0.5}], 1) == {}, "an old row tells nothing"
+
+
+def test_the_share_is_that_of_the_whole_run() -> None:
+    rows = [{"compute_s": wall, "compute_cpu_s": 0.1, "step_time_s": 1.0} for wall in (0.1, 0.3)]
+    assert _of_machine(rows, 1)["compute_cpu_share"] == pytest.approx(0.5)
+    assert _spread(rows)["compute_s"] == pytest.approx({"p10": 0.12, "p90": 0.28})
