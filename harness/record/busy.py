@@ -81,7 +81,7 @@ def observed(run: Run, label: str) -> Observed | None:
     if run.summary is None or run.clock != "wall":
         return None
     cores = run.summary.machine.get("cores")
-    together = run.config.get("cluster", {}).get("ranks_per_node") or run.done.workers
+    together = run.done.workers_per_machine or run.done.workers
     return Observed(
         label, same_computation(run.config, run.done.workers), cores, together, run.summary.values()
     )

@@ -8,7 +8,7 @@ computation replaces the measured one, and all else stays as measured.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, Literal
 
 from gradwire.harness.network.settings import recorded_network
@@ -42,7 +42,7 @@ LIMITED = ("paced", "shaped")
 
 def workers_per_core(run: Run) -> float:
     """How many of the workers of a machine share a core, at least 1: each has that much less of it."""
-    workers = run.config.get("cluster", {}).get("ranks_per_node") or run.workers
+    workers = run.done.workers_per_machine or run.done.workers
     return max(1.0, workers / (run.done.machine.get("cores") or workers))
 
 
@@ -67,13 +67,13 @@ def _modelled(run: Run, compute_s: float) -> float | None:
         return None
     if not steps or not all(own.stands_alone for _, trace in steps for own in trace.values()):
         return None
-    shares = _shares([trace for _, trace in steps], alike=run.choice("parallel") != "pipeline")
+    parts = _parts([trace for _, trace in steps], compute_s, alike=run.choice("parallel") != "pipeline")
     crowd = workers_per_core(run)
     seconds = []
     for row, trace in steps:
         codec_s = row.get("codec_cpu_s")
         given = {
-            rank: _with(own, compute_s * shares[rank], None if codec_s is None else crowd * codec_s)
+            rank: _with(own, parts[rank, len(_computed(own))], None if codec_s is None else crowd * codec_s)
             for rank, own in trace.items()
         }
         seconds.append(step_end(clock.step(row["step"], given, row["train_time_s"])))
@@ -102,31 +102,53 @@ def _steps(run: Run) -> Iterator[tuple[Mapping[str, Any], StepTrace]]:
             yield rows[number], trace
 
 
-def _shares(traces: Sequence[StepTrace], *, alike: bool) -> dict[int, float]:
-    """How much each rank computes of what the one does that computes most: the same where ranks do `alike`,
-    else as measured."""
-    means = {rank: fmean(_computed_s(trace[rank]) for trace in traces) for rank in traces[0]}
+def _parts(
+    traces: Sequence[StepTrace], compute_s: float, *, alike: bool
+) -> dict[tuple[int, int], list[float]]:
+    """How long each part of a rank's computation takes, by rank and number of parts: the median of its share,
+    because a part that was held up on one rank would hold up all.
+
+    The rank that computes most computes for `compute_s`; so do all where they do `alike`.
+    """
+    found: dict[tuple[int, int], list[list[float]]] = {}
+    for trace in traces:
+        for rank, own in trace.items():
+            computed = _computed(own)
+            found.setdefault((rank, len(computed)), []).append(computed)
+    means = {key: fmean(map(sum, steps)) for key, steps in found.items()}
     most = max(means.values())
-    return {rank: 1.0 if alike or not most else mean / most for rank, mean in means.items()}
+    parts = dict[tuple[int, int], list[float]]()
+    for key, steps in found.items():
+        others = [step for (_, count), theirs in found.items() if count == key[1] for step in theirs]
+        columns = zip(*map(_shares, others if alike else steps), strict=True)
+        shares = [median(column) for column in columns]
+        seconds = compute_s if alike or not most else compute_s * means[key] / most
+        parts[key] = [seconds * share / (sum(shares) or 1.0) for share in shares]
+    return parts
 
 
-def _computed_s(own: RankTrace) -> float:
-    return sum(one.end - one.start for one in own.computation if isinstance(one, Compute))
+def _shares(parts: Sequence[float]) -> list[float]:
+    return [part / (sum(parts) or 1.0) for part in parts]
 
 
-def _with(own: RankTrace, compute_s: float, codec_s: float | None) -> RankTrace:
-    """A rank's step in which its computation and its codec work take so long, each part its share."""
-    computed, worked = _computed_s(own), sum(map(_worked_s, own.tasks))
-    lane = tuple(_scaled(own.computation, compute_s / computed if computed else 1.0))
+def _computed(own: RankTrace) -> list[float]:
+    """Seconds of each part of a rank's computation."""
+    return [one.end - one.start for one in own.computation if isinstance(one, Compute)]
+
+
+def _with(own: RankTrace, parts: Sequence[float], codec_s: float | None) -> RankTrace:
+    """A rank's step in which the parts of its computation take so long, and all its codec work together."""
+    worked = sum(map(_worked_s, own.tasks))
     factor = 1.0 if codec_s is None or not worked else codec_s / worked
-    return own._replace(computation=lane, tasks=tuple(_faster(task, factor) for task in own.tasks))
+    tasks = tuple(_scaled(task, factor) for task in own.tasks)
+    return own._replace(computation=tuple(_given(own.computation, parts)), tasks=tasks)
 
 
-def _scaled(lane: Sequence[LaneOperation], factor: float) -> Iterator[LaneOperation]:
-    since_woken = 0.0
+def _given(lane: Sequence[LaneOperation], parts: Sequence[float]) -> Iterator[LaneOperation]:
+    following, since_woken = iter(parts), 0.0
     for one in lane:
         if isinstance(one, Compute):
-            since_woken += factor * (one.end - one.start)
+            since_woken += next(following)
             yield one._replace(seconds=since_woken)
             continue
         if isinstance(one, Await | Barrier):
@@ -138,7 +160,7 @@ def _worked_s(task: TaskTrace) -> float:
     return sum(one.end - one.start for one in task.operations if isinstance(one, Work))
 
 
-def _faster(task: TaskTrace, factor: float) -> TaskTrace:
+def _scaled(task: TaskTrace, factor: float) -> TaskTrace:
     operations = tuple(
         one._replace(end=one.start + factor * (one.end - one.start)) if isinstance(one, Work) else one
         for one in task.operations

@@ -25,7 +25,7 @@ from gradwire.harness.files.writing import replacing, writing
 Row = Mapping[str, Any]
 
 MOST_BYTES = 2**31
-"""Bytes of a file of rows: four million steps, at 520 each."""
+"""Bytes of a file of rows: three million steps, at 700 each."""
 
 LEVEL = 3
 """zlib's level for the copies: 6 makes them 8 % smaller and takes more than twice as long."""

@@ -129,6 +129,7 @@ class Summary(Stored):
     earlier_ends: list[str] = field(default_factory=list)  # why each attempt before the last one ended
     data: dict[str, Any] = field(default_factory=dict)  # corpus, sha256, tokens, unigram perplexity, ...
 
+    workers_per_machine: int | None = None  # null on a simulated clock, and in old records
     trace_of: str | None = None  # task=retime: the id of the run whose trace this is
     # the calibrated profile that a simulated clock counted: where it came from, digests of its parts, its
     # spread, how many pieces of work it lacked; null: what each step took counted

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from statistics import median
 
 from gradwire.harness.record.busy import Observed, busy_line, observed, same_computation
 from gradwire.harness.record.common_time import How, common_step_s, workers_per_core
-from gradwire.harness.record.runs import Run, load_run
+from gradwire.harness.record.runs import Run
 from gradwire.harness.report.groups import Group
 from gradwire.harness.report.sweep_record import CellRecord, SweepRecord
 
@@ -35,7 +34,7 @@ def busy_groups(groups: Sequence[Group]) -> str:
     found = []
     for group in groups:
         for run in group.runs:
-            label = f"{group.label}, seed {run.seed}" if len(group.runs) > 1 else group.label
+            label = f"{group.label} seed {run.seed}" if len(group.runs) > 1 else group.label
             found.append(observed(run, label))
     return busy_line([each for each in found if each is not None])
 
@@ -68,6 +67,10 @@ class CommonSteps:
     how: How | None = None
 
 
+NO_STEPS = CommonSteps()
+"""What a comparison has that shows none."""
+
+
 def common_steps(runs: Sequence[Run]) -> CommonSteps:
     """Each finished run's step on the wall clock with the common computation of those that do the same: the
     median over these of its CPU time, times the workers that share a core.
@@ -86,7 +89,7 @@ def common_steps(runs: Sequence[Run]) -> CommonSteps:
         known = {folder: seconds for folder, seconds in found.items() if seconds is not None}
         if known and len(known) == len(found):
             return CommonSteps(known, how)
-    return CommonSteps()
+    return NO_STEPS
 
 
 def busy_notes(busy: str, common: CommonSteps) -> list[str]:
@@ -99,10 +102,14 @@ def _compute_s(runs: Iterable[Run]) -> float:
 
 
 def _step_s(run: Run, compute_s: float, how: How) -> float | None:
-    return _cached(run.folder, run.done.config_hash, run.done.train_time_s, compute_s, how)
+    """A sweep asks twice, for its tables and for its record; another attempt of a run has another time."""
+    key = (run.folder, run.done.config_hash, run.done.train_time_s, compute_s, how)
+    if key not in _KNOWN:
+        if len(_KNOWN) >= MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = common_step_s(run, compute_s, how)
+    return _KNOWN[key]
 
 
-@lru_cache(maxsize=1024)
-def _cached(folder: Path, config_hash: str, train_time_s: float, compute_s: float, how: How) -> float | None:
-    """A sweep asks twice: for its tables and for its record. Another attempt has another time."""
-    return common_step_s(load_run(folder), compute_s, how)
+MOST_KNOWN = 4096
+_KNOWN: dict[tuple[Path, str, float, float, How], float | None] = {}

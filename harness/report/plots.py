@@ -13,7 +13,7 @@ from gradwire.harness.record.summary import Summary
 from gradwire.harness.report.axis_plots import axis_plots
 from gradwire.harness.report.bandwidth_plot import bandwidth_comparison
 from gradwire.harness.report.bar_rows import AXIS_HEIGHT, Stack, draw_range, draw_stack, group_rows
-from gradwire.harness.report.busy_times import busy_groups
+from gradwire.harness.report.busy_times import NO_STEPS, CommonSteps, busy_groups, common_steps
 from gradwire.harness.report.curve_plots import metric_plots, vnmse_curve, vnmse_plot
 from gradwire.harness.report.figures import Plot, write_plots
 from gradwire.harness.report.groups import BASELINE, Group, title
@@ -37,6 +37,8 @@ def group_plots(groups: Sequence[Group]) -> list[Plot]:
     """What the groups have to show, once for each model; times and metrics once for each clock and metric."""
     models = list(dict.fromkeys(group.named("model") for group in groups))
     kinds = list(dict.fromkeys((group.clock, group.metric) for group in groups))
+    busy = busy_groups(groups)
+    common = common_steps([run for group in groups for run in group.runs]) if busy else NO_STEPS
     plots: list[Plot | None] = []
     for model in models:
         alike = [group for group in groups if group.named("model") == model]
@@ -47,7 +49,7 @@ def group_plots(groups: Sequence[Group]) -> list[Plot]:
             members = [group for group in alike if (group.clock, group.metric) == (clock, metric)]
             suffix = f"-{metric}-{clock}{own}" if len(kinds) > 1 else own
             if members:
-                plots += _warned(_timed_plots(members, styles, suffix), members)
+                plots += _warned(_timed_plots(members, styles, suffix, common), members)
         if any(vnmse_curve(run) for group in alike for run in group.runs):
             plots.append(vnmse_plot(alike, styles, f"vnmse{own}"))
         plots.append(bits_plot(alike, f"bits{own}"))
@@ -61,11 +63,11 @@ def _warned(plots: Iterable[Plot | None], groups: Sequence[Group]) -> list[Plot 
 
 
 def _timed_plots(
-    members: Sequence[Group], styles: Mapping[str, LineStyle], suffix: str
+    members: Sequence[Group], styles: Mapping[str, LineStyle], suffix: str, common: CommonSteps
 ) -> Iterator[Plot | None]:
     """The plots of groups with the same model, clock and metric."""
     yield from metric_plots(members, styles, suffix)
-    yield tta_plot(members, styles, f"tta{suffix}")
+    yield tta_plot(members, styles, f"tta{suffix}", common)
     yield breakdown_plot(members, f"breakdown{suffix}")
     yield ratio_plot(members, styles, f"ratio{suffix}")
     yield bandwidth_comparison(members, f"bandwidth{suffix}")

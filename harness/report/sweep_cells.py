@@ -215,7 +215,7 @@ def _computation(cell: SweptCell, found: Outcome) -> dict[str, Any]:
     if found.status != "done" or cell.task != "train" or found.summary.get("clock") != "wall":
         return {}
     workers = int(found.summary["workers"])
-    together = (cell.config.get("cluster") or {}).get("ranks_per_node") or workers
+    together = found.summary.get("workers_per_machine") or workers
     return {"computation": same_computation(cell.config, workers), "workers": together}
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.report.bar_rows import AXIS_HEIGHT, BAR_HEIGHT, draw_range, group_rows
+from gradwire.harness.report.busy_times import NO_STEPS, CommonSteps
 from gradwire.harness.report.curve_plots import Styles, clock_label
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.group_rows import TargetRow, group_targets, target_row
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
 HEADING_HEIGHT = 0.28  # inches of a panel's heading and the gap above it
 
 
-def tta_plot(groups: Sequence[Group], styles: Styles, name: str) -> Plot | None:
-    """Median and range of the times to each target; None without a baseline that sets targets."""
-    by_group = {group.label: _targets(group, groups) for group in groups}
+def tta_plot(
+    groups: Sequence[Group], styles: Styles, name: str, common: CommonSteps = NO_STEPS
+) -> Plot | None:
+    """Median and range of the times to each target, and the medians that they would have with `common`
+    computation; None without a baseline that sets targets."""
+    by_group = {group.label: _targets(group, groups, common.seconds) for group in groups}
     groups = [group for group in groups if by_group[group.label]]
     if not groups:
         return None
@@ -40,6 +44,15 @@ def tta_plot(groups: Sequence[Group], styles: Styles, name: str) -> Plot | None:
         for index, axes in enumerate(panels):
             for center, fared, group in zip(rows.centers, by_target[index], groups, strict=True):
                 _draw_time(axes, center, fared.train_time_s, form, styles[group.label])
+                if fared.common_s is not None and math.isfinite(fared.common_s.median):
+                    look: dict[str, Any] = {
+                        "marker": "D",
+                        "ms": 4,
+                        "mfc": form.ground,
+                        "mec": form.colors["ink"],
+                        "mew": 0.8,
+                    }
+                    axes.plot([fared.common_s.median], [center], ls="none", **look)
             rows.finish(axes, ends[index], figures[index], right)
             axes.set_title(_heading(by_target[index], groups), loc="right")
             axes.tick_params(labelbottom=axes is panels[-1])
@@ -47,6 +60,8 @@ def tta_plot(groups: Sequence[Group], styles: Styles, name: str) -> Plot | None:
 
     height = HEADING_HEIGHT + rows.height + AXIS_HEIGHT / len(by_target)
     shown = "median and range" + "; (k/n): k got there" * any("(" in text for row in figures for text in row)
+    if common.how is not None:
+        shown += f" · ◇ with the common computation ({common.how})"
     return Plot(name, title(groups, shown), draw, (height,) * len(by_target))
 
 
@@ -79,7 +94,7 @@ def _heading(rows: Sequence[TargetRow], groups: Sequence[Group]) -> str:
     return f"{metric} {sign} {number(rows[0].target)} ({factor})"
 
 
-def _targets(group: Group, groups: Sequence[Group]) -> list[TargetRow]:
+def _targets(group: Group, groups: Sequence[Group], common: Mapping[str, float]) -> list[TargetRow]:
     """How a group fared with its baseline's targets; none without a baseline, or where it diverged."""
     baseline = baseline_of(group, groups)
     if baseline is None:
@@ -88,4 +103,4 @@ def _targets(group: Group, groups: Sequence[Group]) -> list[TargetRow]:
         targets = group_targets(baseline)
     except ValueError:
         return []
-    return [target_row(group, baseline, *item) for item in targets.items()]
+    return [target_row(group, baseline, *item, common) for item in targets.items()]

@@ -320,6 +320,10 @@ class Trainer:
         if self._writer is not None:
             self._writer.add_evaluation(row)
 
+    def _workers_here(self) -> int:
+        """How many ranks this machine has, as whoever started them says."""
+        return int(os.environ.get("LOCAL_WORLD_SIZE", self._world.size))
+
     def _end(self) -> None:
         """Gathers the byte counters; then rank 0 alone writes weights and summary, however long it takes.
 
@@ -352,6 +356,7 @@ class Trainer:
             data=self._data.description,
             attempts=Attempts.read(self._directory),
             profile=said_of_profile(self._world, self._profile),
+            workers_per_machine=None if self._watch is None else self._workers_here(),
         )
         beat()
         self._writer.finish(summary)

@@ -39,6 +39,7 @@ def summarize(
     data: Mapping[str, Any],
     attempts: Attempts | None = None,
     profile: Mapping[str, Any] | None = None,
+    workers_per_machine: int | None = None,
 ) -> Summary:
     """The documented keys of `summary.json`; times per step leave out measured steps.
 
@@ -65,7 +66,9 @@ def summarize(
         wall_time_s=wall_time_s,
         rounds_per_second=1.0 / mean_step_s,
         tokens_per_s=_tokens_per_s(timed),
-        figures=_figures(timed, size) | {"utilization": used} | _of_machine(timed),
+        figures=_figures(timed, size)
+        | {"utilization": used}
+        | _of_machine(timed, size // (workers_per_machine or size)),
         spread=_spread(timed),
         bytes_sent_per_rank=bytes_by_rank,
         bytes_by_phase=bytes_by_phase,
@@ -81,6 +84,7 @@ def summarize(
         num_coordinates=num_coordinates,
         layout_hash=layout_hash,
         data=dict(data),
+        workers_per_machine=workers_per_machine,
         resumed_after=[] if attempts is None else attempts.resumed_after,
         earlier_ends=[] if attempts is None else attempts.earlier_ends,
         profile=None if profile is None else dict(profile),
@@ -116,8 +120,9 @@ def _figures(rows: Sequence[Mapping[str, Any]], size: int) -> dict[str, float | 
     return found
 
 
-def _of_machine(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """What was observed beside the steps, those figures that are known: means, and what follows from them."""
+def _of_machine(rows: Sequence[Mapping[str, Any]], machines: int) -> dict[str, float | None]:
+    """What was observed beside the steps, those figures that are known: means, and what follows from them.
+    The workers are spread evenly over the machines."""
     known = {key: [row[key] for row in rows if row.get(key) is not None] for key in OBSERVED}
     found: dict[str, float | None] = {key: _mean(values) for key, values in known.items() if values}
     computed = [row for row in rows if row.get("compute_cpu_s") is not None and row.get("compute_s")]
@@ -127,7 +132,7 @@ def _of_machine(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
         )
     busy, own_s = found.get("cpu_busy"), found.get("worker_cpu_s")
     if busy is not None and own_s is not None:
-        own = own_s / _mean([row["step_time_s"] for row in rows])
+        own = own_s / machines / _mean([row["step_time_s"] for row in rows])
         found["others_cpus"] = max(0.0, busy - own)
     return found
 

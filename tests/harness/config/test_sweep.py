@@ -57,6 +57,32 @@ def test_the_demo_runs_its_cells_and_compares_them(
     assert files_below(tmp_path) == expected  # nothing is written elsewhere
 
 
+def test_codecs_take_turns_seed_by_seed(
+    run_py: Callable[..., int], task: Any, finished: Finished, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cells start seed by seed, codecs one after another; tables and `task=plan` have them all."""
+    arguments = ("size=tiny", "codec=bf16,dynamiq", "topology=ring,butterfly", "seed=3,1")
+    assert run_py("task=plan", "--multirun", *arguments) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "codec=" in line]
+    assert run_py("--multirun", *arguments) == 0
+    ran = [
+        f"codec={config.codec['name']} topology={config.topology.name} seed={config.seed}"
+        for config, _ in task.ran
+    ]
+    assert ran == [
+        f"codec={codec} topology={topology} seed={seed}"
+        for seed in (3, 1)
+        for topology in ("ring", "butterfly")
+        for codec in ("bf16", "dynamiq")
+    ]
+    assert [line[line.index("codec=") :] for line in lines] == ran
+    ((_, compared, _, _),) = finished
+    assert compared != (directories := [directory for _, directory in task.ran])
+    assert sorted(compared) == sorted(directories)
+    names = [str(directory) for directory in compared]
+    assert ["bf16" in name for name in names] == [True] * 4 + [False] * 4, "tables keep their order"
+
+
 def test_failed_cells_are_listed_and_run_again(
     run_py: Callable[..., int], task: Any, finished: Finished, capsys: pytest.CaptureFixture[str]
 ) -> None:

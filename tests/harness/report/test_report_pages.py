@@ -18,6 +18,7 @@ from gradwire.harness.config.known_sweeps import known_sweep, known_sweeps
 from gradwire.harness.record.settings import TaskConfig
 from gradwire.harness.report.claims.claims import read_claims
 from gradwire.harness.report.claims.grammar import ClaimError
+from gradwire.harness.report.frame import Value
 from gradwire.harness.report.reference import COLUMNS
 from gradwire.harness.report.settings import ReportConfig, ReportTask
 from gradwire.harness.report.sweep_record import VALUES, SweepRecord, save_sweep_record
@@ -152,6 +153,25 @@ def test_both_pages_have_it_all(results: Path, capsys: pytest.CaptureFixture[str
     assert "| P4 |" in printed_alone and "| P1 |" not in printed_alone
     assert page.count('src="data:image/svg+xml;base64,') == 2  # tta and metric-end, not bits
     assert page.count('srcset="data:image/png;base64,') == 1
+
+
+def test_times_of_a_busy_machine_are_marked_in_tables_and_verdicts(results: Path) -> None:
+    found = made_up()
+    cells = [replace(each, computation="same", workers=2) for each in found.cells]
+    seconds = [Value(each.label, "train", "compute_s", 0.1 + 0.1 * each.seed) for each in cells if each.done]
+    busy = replace(found, cells=cells, values=(*found.values, *seconds))
+    save_sweep_record(results / "made_up" / "small", busy)
+    with (results / "claims.yaml").open("a") as claims:
+        claims.write(
+            "P5: {paper: A Paper, printed: Table 1, says: It is fast., sweep: made_up, "
+            "holds: 'rounds_per_second(codec=\"mxfp8\") > 2'}\n"
+        )
+    assert report(results) == 0
+    said = "Busy machine: the same computation took 100 ("
+    for name in ("README.md", "report.html"):
+        page = (results / name).read_text()
+        assert page.count(said) == 2, "of the table, which has times, and of the claim about them"
+        assert "reproduced" in page.split("It is fast.")[1].split(said)[0], "the verdict stays"
 
 
 def test_the_committed_page_has_the_claims_as_they_are() -> None:
