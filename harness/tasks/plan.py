@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.program import program
+from gradwire.harness.runtime.progress import tracked
 from gradwire.harness.tasks.plan_minutes import Predictions
 from gradwire.harness.tasks.sweep_plan import Plan, PlannedCell
 
@@ -55,7 +56,7 @@ def plan_page(plan: Plan) -> str:
     for each in plan.with_needs:
         total = _Total()
         own = []
-        for cell in each.cells:
+        for cell in tracked(each.cells, f"{each.name}: predicting", "cell"):
             minutes = None if cell.done else predictions.minutes(cell)
             own.append((_state(cell), _minutes(cell, minutes), cell.cell.label))
             total.add(cell, minutes)
