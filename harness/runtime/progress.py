@@ -22,6 +22,9 @@ FIRST_S = 5.0
 EVERY_S = 20.0
 """Seconds between lines."""
 
+COLUMNS, LINES = 80, 24
+"""Of a terminal that does not say how large it is."""
+
 RECENT = 50
 """The rate is that of so many of the last samples, a second apart at least."""
 
@@ -134,7 +137,14 @@ def _bar(title: str, total: int, unit: str, done: int, delay_s: float) -> Any:
     from tqdm import tqdm
 
     tqdm.set_lock(RLock())  # its own is a semaphore for other processes' bars, and outlives a killed process
-    return tqdm(total=total, initial=done, desc=title, unit=unit, delay=delay_s, dynamic_ncols=True)
+    size: dict[str, Any] = {"dynamic_ncols": True}
+    try:
+        known = all(os.get_terminal_size(sys.stderr.fileno()))
+    except OSError:
+        known = False
+    if not known:  # on a terminal of no columns or lines tqdm would show nothing
+        size = {"ncols": COLUMNS, "nrows": LINES}
+    return tqdm(total=total, initial=done, desc=title, unit=unit, delay=delay_s, **size)
 
 
 def tracked(

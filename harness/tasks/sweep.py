@@ -185,7 +185,8 @@ def _carry_out(plan: Plan, launching: Launching, budget: Budget, outcome: Outcom
     stopped = bool(outcome.left)
     (outcome.left if stopped else outcome.failed).extend(cell for cell in waiting if cell.directory is None)
     batch = len(able) if launching.at_once else 1
-    eta = Eta(budget.predicted)
+    # Looking for cells like them takes seconds: done where the budget asks for it anyway.
+    eta = Eta(budget.predicted if budget.minutes is not None else lambda cell: None)
     for first in range(0, len(able), batch or 1):
         cells = able[first : first + batch]
         if stopped or not all(map(budget.allows, cells)):
