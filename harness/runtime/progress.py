@@ -16,8 +16,8 @@ from typing import Any, Self, TypeVar
 
 Item = TypeVar("Item")
 
-FIRST_S = 5.0
-"""Seconds after which the first line comes, and the bar: what is done by then shows neither."""
+BAR_S, FIRST_S = 2.0, 10.0
+"""Seconds after which the bar and the first line come: what is done by then shows neither."""
 
 EVERY_S = 20.0
 """Seconds between lines."""
@@ -56,7 +56,7 @@ class Progress:
         self._stream = sys.stdout if log else sys.stderr
         self._bar: Any = None
         if self._visible and sys.stderr.isatty():
-            self._bar = _bar(title, total, unit, done, 0.0 if at_once else FIRST_S)
+            self._bar = _bar(title, total, unit, done, 0.0 if at_once else BAR_S)
 
     def __enter__(self) -> Self:
         return self

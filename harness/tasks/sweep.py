@@ -22,7 +22,7 @@ from gradwire.harness.launch.cell_process import CellProcess
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.output import run_goes_on
-from gradwire.harness.runtime.progress import FIRST_S, in_words
+from gradwire.harness.runtime.progress import EVERY_S, in_words
 from gradwire.harness.tasks.main import is_expected, one_line, run_cell
 from gradwire.harness.tasks.plan_minutes import Predictions
 from gradwire.harness.tasks.sweep_plan import Plan, PlannedCell, settled
@@ -84,7 +84,7 @@ class Eta:
             seconds = taken_s / len(before) * len(coming)
         else:
             return ""
-        return f", about {in_words(seconds)} left" if taken_s + seconds >= FIRST_S else ""
+        return f", about {in_words(seconds)} left" if taken_s + seconds >= EVERY_S else ""
 
 
 @dataclass

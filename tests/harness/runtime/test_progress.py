@@ -23,6 +23,7 @@ class Terminal(io.StringIO):
 def wait(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], None]]:
     """Lets so many seconds pass."""
     now = [1000.0]
+    monkeypatch.setattr(progress, "FIRST_S", 5.0)
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     yield lambda seconds: now.__setitem__(0, now[0] + seconds)
 
