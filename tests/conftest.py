@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import signal
 import sys
@@ -69,6 +70,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(50_000)
     gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_lines_of_progress() -> Iterator[None]:
+    """On a busy machine what is quick elsewhere would print some; the tests of progress have their own."""
+    from gradwire.harness.runtime import progress
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "FIRST_S", math.inf)
+        yield
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from gradwire.harness.data.marks import counted_tokens, spans_of
 from gradwire.harness.data.row_writer import CountedRowWriter, RowWriter
 from gradwire.harness.data.token_data import Split, column_file
 from gradwire.harness.data.tokenizer import separator_id
+from gradwire.harness.runtime.progress import in_words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -201,9 +202,14 @@ class PreparationProgress:
         if now - self._shown < EVERY_S:
             return
         self._shown = now
-        limit = f" of {self._most_tokens / 1e6:.0f}" if self._most_tokens is not None else ""
+        limit = left = ""
+        if self._most_tokens is not None:
+            limit = f" of {self._most_tokens / 1e6:.0f}"
+            if num_tokens:
+                per_token = (now - self._started) / num_tokens
+                left = f", about {in_words(per_token * (self._most_tokens - num_tokens))} left"
         print(
             f"preparing {self._title}: {num_documents} documents, {num_tokens / 1e6:.1f}{limit} million "
-            f"tokens after {now - self._started:.0f} s",
+            f"tokens after {now - self._started:.0f} s{left}",
             flush=True,
         )

@@ -13,6 +13,7 @@ from gradwire.harness.network.settings import recorded_network
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.profiles import count_profile, own_profile
 from gradwire.harness.record.runs import Run, load_run
+from gradwire.harness.runtime.progress import tracked
 from gradwire.harness.timing.measure.metrics import of_ranks
 from gradwire.harness.timing.measure.step_figures import rank_figures
 from gradwire.harness.timing.simulate.build import make_clock
@@ -138,7 +139,8 @@ def retimed_steps(
     found, now, window = list[dict[str, Any]](), 0.0, StepWindow(clock)
     without: int | None = None
     stand_alone = True
-    for row, (step, trace) in zip(rows, _nearest([row["step"] for row in rows], traces), strict=True):
+    nearest = _nearest([row["step"] for row in rows], traces)
+    for row, (step, trace) in zip(tracked(rows, "retime", "step"), nearest, strict=True):
         without = row["step"] if without is None and step != row["step"] else without
         stand_alone = stand_alone and _stands_alone(trace)
         if without is not None and not stand_alone:

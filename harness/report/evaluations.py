@@ -22,6 +22,7 @@ from gradwire.harness.report.sweep_record import (
     find_sweep_records,
     read_sweep_record,
 )
+from gradwire.harness.runtime.progress import tracked
 
 REMEDY = "replace it by the plot itself, or remove it"
 
@@ -149,7 +150,7 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
         by_sweep.setdefault(each.record.name, []).append(each)
     plain = {name: [each.record for each in found] for name, found in by_sweep.items()}
     sections = []
-    for paper in papers:
+    for paper in tracked(papers, "report: judging claims", "paper", lambda paper: paper.name):
         verdicts = [
             judge(claim, trees.get(claim.id), plain, reference)
             for claim in claims
@@ -162,7 +163,7 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
 
 def _records(folder: Path) -> tuple[list[Recorded], list[str]]:
     found, left_out = [], []
-    for path in find_sweep_records(folder):
+    for path in tracked(list(find_sweep_records(folder)), "report: reading", "record"):
         below = path.relative_to(folder)
         try:
             record = read_sweep_record(path)

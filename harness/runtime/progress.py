@@ -6,19 +6,24 @@ rate of the last steps. What is quick shows nothing. The library shows nothing e
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from threading import RLock
 from typing import Any, Self, TypeVar
 
 Item = TypeVar("Item")
 
-FIRST_S = 5.0
-"""Seconds after which the first line comes, and the bar: what is done by then shows neither."""
+BAR_S, FIRST_S = 2.0, 10.0
+"""Seconds after which the bar and the first line come: what is done by then shows neither."""
 
 EVERY_S = 20.0
 """Seconds between lines."""
+
+COLUMNS, LINES = 80, 24
+"""Of a terminal that does not say how large it is."""
 
 RECENT = 50
 """The rate is that of so many of the last samples, a second apart at least."""
@@ -28,7 +33,8 @@ class Progress:
     """Progress of `total` pieces of work, `done` of which were there before; a context manager.
 
     A bar goes to standard error if that is a terminal. Lines go to standard error, too, or to standard output
-    where they are a command's `log`. `at_once` shows the bar from the beginning.
+    where they are a command's `log`. `at_once` shows the bar from the beginning. Of several ranks the first
+    one shows them, unless `visible` says otherwise.
     """
 
     def __init__(
@@ -38,28 +44,31 @@ class Progress:
         unit: str,
         *,
         done: int = 0,
-        visible: bool = True,
+        visible: bool | None = None,
         log: bool = False,
         at_once: bool = False,
     ) -> None:
         self._title, self._total, self._unit, self.done = title, total, unit, done
-        self._visible, self._log = visible, log
+        self._visible = os.environ.get("RANK", "0") == "0" if visible is None else visible
+        self._log = log
         self._began = self._told = now = time.monotonic()
         self._samples = deque([(now, done)], RECENT)
+        self._stream = sys.stdout if log else sys.stderr
         self._bar: Any = None
-        if visible and sys.stderr.isatty():
-            from tqdm import tqdm
-
-            delay = 0.0 if at_once else FIRST_S
-            self._bar = tqdm(
-                total=total, initial=done, desc=title, unit=unit, delay=delay, dynamic_ncols=True
-            )
+        if self._visible and sys.stderr.isatty():
+            self._bar = _bar(title, total, unit, done, 0.0 if at_once else BAR_S)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def expect(self, number: int) -> None:
+        """So many more pieces are to be done."""
+        self._total += number
+        if self._bar is not None:
+            self._bar.total = self._total
 
     def advance(self, note: str = "", number: int = 1) -> None:
         """So many more pieces are done, the last of which was `note`."""
@@ -89,10 +98,10 @@ class Progress:
         if not self._visible:
             return
         if self._bar is not None:
-            self._bar.write(line, file=sys.stderr)
+            self._bar.write(line, file=self._bar.fp)
             return
         self._told = time.monotonic()
-        print(line, file=sys.stdout if self._log else sys.stderr, flush=True)
+        print(line, file=self._stream, flush=True)
 
     def postfix(self, text: str) -> None:
         """What the bar says beside its figures."""
@@ -124,12 +133,28 @@ class Progress:
             self._bar = None
 
 
-def tracked(items: Sequence[Item], title: str, unit: str) -> Iterator[Item]:
+def _bar(title: str, total: int, unit: str, done: int, delay_s: float) -> Any:
+    from tqdm import tqdm
+
+    tqdm.set_lock(RLock())  # its own is a semaphore for other processes' bars, and outlives a killed process
+    size: dict[str, Any] = {"dynamic_ncols": True}
+    try:
+        known = all(os.get_terminal_size(sys.stderr.fileno()))
+    except OSError:
+        known = False
+    if not known:  # on a terminal of no columns or lines tqdm would show nothing
+        size = {"ncols": COLUMNS, "nrows": LINES}
+    return tqdm(total=total, initial=done, desc=title, unit=unit, delay=delay_s, **size)
+
+
+def tracked(
+    items: Sequence[Item], title: str, unit: str, note: Callable[[Item], str] = lambda item: ""
+) -> Iterator[Item]:
     """Yields the items, each a piece of work that is done when the next one is asked for."""
     with Progress(title, len(items), unit) as progress:
         for item in items:
             yield item
-            progress.advance()
+            progress.advance(note(item))
 
 
 def in_words(seconds: float) -> str:

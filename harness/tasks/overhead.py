@@ -78,10 +78,11 @@ def table(found: dict[str, Any]) -> str:
     names = [name for name in CONTESTANTS if name in found["seconds_per_step"]]
     lines = [([name], _figures(found, name)) for name in names]
     spans, span_s = found["recording"]["spans_per_step"], found["recording"]["span_s"]
-    share = spans * span_s / found["seconds_per_step"][HARNESS]["wall"]
+    wall_s = found["seconds_per_step"][HARNESS]["wall"]
+    share = "" if not wall_s else f": {spans * span_s / wall_s:.4%} of a step"
     return (
         f"{render_markdown(figures_table(title, ['loop'], lines, COLUMNS))}\n\n"
-        f"Recording: {spans:.0f} spans a step at {1e6 * span_s:.2f} us each: {share:.4%} of a step."
+        f"Recording: {spans:.0f} spans a step at {1e6 * span_s:.2f} us each{share}."
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.program import program
+from gradwire.harness.runtime.progress import tracked
 from gradwire.harness.tasks.plan_minutes import Predictions
 from gradwire.harness.tasks.sweep_plan import Plan, PlannedCell
 
@@ -57,7 +58,7 @@ def plan_page(plan: Plan) -> str:
     for each in plan.with_needs:
         total = _Total()
         own = []
-        for cell in each.by_turns:
+        for cell in tracked(each.by_turns, f"{each.name}: predicting", "cell"):
             found = None if cell.done else predictions.predicted(cell)
             minutes = None if found is None else found.minutes
             if found is not None:

@@ -21,6 +21,7 @@ from gradwire.harness.config.run_name import codec_name
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.gradients import cached_gradients, check_finite
 from gradwire.harness.record.writer import SUMMARY
+from gradwire.harness.runtime.progress import tracked
 from gradwire.harness.studies.replay.rounds import Repeat, Replay
 from gradwire.harness.studies.replay.settings import ReplayTask
 from gradwire.harness.studies.replay.summary import ReplaySummary, summarize_replay
@@ -103,7 +104,7 @@ def _replay(config: ReplayTask) -> ReplaySummary:
     make = partial(make_codec, **config.codec)
     repeats: list[Repeat] = []
     with using_kernels(config.kernels.name):
-        for index in range(config.replay.repeats):
+        for index in tracked(range(config.replay.repeats), "replay", "repeat"):
             seed = config.seed + index
             repeats.append(replay.repeat(make, seed, config.replay.rounds, check_hashes=index == 0))
         widths = replay.widths(make(), config.seed)

@@ -15,6 +15,7 @@ import torch
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.provenance import provenance
+from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.score.checkpoint import Checkpoint, find_checkpoint
 from gradwire.harness.studies.score.choose import choose, note_on
 from gradwire.harness.studies.score.held_out import score_held_out
@@ -67,10 +68,10 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
 def _write(config: ScoreTask, directory: Path) -> None:
     checkpoint = find_checkpoint(config.checkpoint)
     print(f"scoring {checkpoint.name} on {', '.join(config.tasks or ())}", flush=True)
-    with as_if_alone(config.score.threads):
+    with Progress("score", 0, "request") as progress, as_if_alone(config.score.threads):
         model = checkpoint.model()
         model.to(config.score.device)  # type: ignore[arg-type]
-        tasks = _scored(config, checkpoint, model)
+        tasks = _scored(config, checkpoint, model, progress)
     found = provenance()
     scores = Scores(
         tasks=tasks,
@@ -91,12 +92,17 @@ def _write(config: ScoreTask, directory: Path) -> None:
     write_atomically(directory / SCORES, scores.to_json())
 
 
-def _scored(config: ScoreTask, checkpoint: Checkpoint, model: PreTrainedModel) -> dict[str, Scored]:
+def _scored(
+    config: ScoreTask, checkpoint: Checkpoint, model: PreTrainedModel, progress: Progress
+) -> dict[str, Scored]:
     """The scores by task."""
     chosen, settings = choose(config, checkpoint), config.score
     scored = {
         task.name: score_held_out(
-            task, model, checkpoint, dataset, limit=settings.limit, batch=settings.batch
+            *(task, model, checkpoint, dataset),
+            limit=settings.limit,
+            batch=settings.batch,
+            progress=progress,
         )
         for task, dataset in chosen.held_out
     }
@@ -110,5 +116,6 @@ def _scored(config: ScoreTask, checkpoint: Checkpoint, model: PreTrainedModel) -
             data=chosen.data,
             limit=settings.limit,
             batch=settings.batch,
+            progress=progress,
         )
     return {name: replace(found, data=chosen.contents()[name]) for name, found in scored.items()}

@@ -23,6 +23,7 @@ from gradwire.harness.launch.cell_process import CellProcess
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.output import run_goes_on
+from gradwire.harness.runtime.progress import EVERY_S, in_words
 from gradwire.harness.tasks.main import is_expected, one_line, run_cell
 from gradwire.harness.tasks.plan_minutes import Predictions
 from gradwire.harness.tasks.sweep_plan import Plan, PlannedCell, settled
@@ -58,6 +59,35 @@ class Budget:
             return True
         left = self.minutes - (time.monotonic() - self._began) / 60
         return left > 0 and (self.predicted(cell) or 0.0) <= left
+
+
+class Eta:
+    """When the cells of a sweep will be done: by how long cells like them took earlier, corrected by how long
+    those of this sweep have taken, or, where one has no such prediction, by their mean alone."""
+
+    def __init__(self, predicted: Callable[[PlannedCell], float | None]) -> None:
+        self._predicted = predicted
+        self._began, self._predictions = time.monotonic(), list[float | None]()
+
+    def ran(self, cells: Sequence[PlannedCell]) -> None:
+        """Counts cells that have come to their end."""
+        self._predictions += [self._predicted(cell) for cell in cells]
+
+    def left(self, cells: Sequence[PlannedCell]) -> str:
+        """The time until `cells` are done, in words that follow a number; empty if it is unknown."""
+        taken_s, before = time.monotonic() - self._began, self._predictions
+        coming = [self._predicted(cell) for cell in cells]
+        known = [minutes for minutes in coming if minutes is not None]
+        known_before = [minutes for minutes in before if minutes is not None]
+        if len(known) == len(coming) and len(known_before) == len(before):
+            seconds = 60 * sum(known)
+            if sum(known_before) > 0:
+                seconds *= taken_s / (60 * sum(known_before))
+        elif before:
+            seconds = taken_s / len(before) * len(coming)
+        else:
+            return ""
+        return f", about {in_words(seconds)} left" if taken_s + seconds >= EVERY_S else ""
 
 
 @dataclass
@@ -172,6 +202,8 @@ def _carry_out(plan: Plan, launching: Launching, budget: Budget, outcome: Outcom
     stopped = bool(outcome.left)
     (outcome.left if stopped else outcome.failed).extend(cell for cell in waiting if cell.directory is None)
     batch = len(able) if launching.at_once else 1
+    # Looking for cells like them takes seconds: done where the budget asks for it anyway.
+    eta = Eta(budget.predicted if budget.minutes is not None else lambda cell: None)
     for first in range(0, len(able), batch or 1):
         cells = able[first : first + batch]
         if stopped or not all(map(budget.allows, cells)):
@@ -179,8 +211,10 @@ def _carry_out(plan: Plan, launching: Launching, budget: Budget, outcome: Outcom
             outcome.left += cells
             continue
         for index, cell in enumerate(cells, first + 1):
-            print(f"[{index}/{len(able)}] {cell.cell.label} -> {cell.directory}", flush=True)
+            left = eta.left(able[first:])
+            print(f"[{index}/{len(able)}{left}] {cell.cell.label} -> {cell.directory}", flush=True)
         succeeded = launching.run(cells, plan.name)
+        eta.ran(cells)
         outcome.failed += [cell for cell, well in zip(cells, succeeded, strict=True) if not well]
     finish_sweep(plan)
 

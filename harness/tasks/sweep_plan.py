@@ -45,6 +45,7 @@ from gradwire.harness.report.configs import covered, flatten
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean
 from gradwire.harness.runtime.fields import check_fields
 from gradwire.harness.runtime.program import program
+from gradwire.harness.runtime.progress import tracked
 from gradwire.harness.tracking.settings import WandbConfig
 
 CODEC = "codec"
@@ -223,7 +224,8 @@ def _planned_sweep(
     except ConfigError as error:
         raise ConfigError(f"{above[-1]} needs {name}: {error}" if above else str(error)) from None
     fixed = given if name is not None or settings.data is not None else [*given, "dataset"]
-    cells = _once([_planned(cell, asked, settings, fixed) for cell in expanded])
+    composing = tracked(expanded, f"{name or 'sweep'}: composing", "cell", lambda cell: cell.label)
+    cells = _once([_planned(cell, asked, settings, fixed) for cell in composing])
     found_name = f"{name}-{size}" if name else _digest(cells)
     output = asked or Path("outputs") / "sweeps" / found_name
     return Plan(

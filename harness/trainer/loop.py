@@ -25,6 +25,7 @@ from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.timing.measure.clock import TrainingClock
 from gradwire.harness.timing.measure.machine import StepWatch, own_watch
+from gradwire.harness.timing.measure.peak_rates import peak_flops
 from gradwire.harness.timing.trace.step import COUNTED_PHASES, PHASES
 from gradwire.harness.timing.trace.writer import TraceWriter
 from gradwire.harness.trainer.batches import StepBatches
@@ -99,12 +100,21 @@ class Trainer:
         self._gradients_sent = self._sent_by_schedule()
         simulated = config.cluster.name == "virtual"
         self._clock = TrainingClock("simulated" if simulated else "wall", self._world.device, tell)
-        self._progress = Progress(directory.name, self.steps, writes)
+        self._progress = Progress(directory.name, self.steps, writes, self._peak(config))
         self._barrier = StopBarrier(train.log_every, STOP_S)
         self._divergence = Divergence(train.max_skipped)
         self._decisions = list[dict[str, Any]]()
         self._watch: StepWatch | None = None
         self._checkpoints = Checkpointer(config, directory, parts, self._clock, self._writer)
+
+    def _peak(self, config: RunConfig) -> float | None:
+        """FLOP/s of the devices of all ranks, as if each had one, as it does on the training clock; None
+        where nobody knows."""
+        if self._world.device.type != "cuda":
+            return None
+        low = config.train.precision != "fp32" or getattr(config.parallel, "model_dtype", "") == "bfloat16"
+        found = peak_flops(torch.cuda.get_device_name(self._world.device), "bf16" if low else "fp32")
+        return None if found is None else self._world.size * found
 
     def _sent_by_schedule(self) -> float:
         """How many encoded gradients a synchronization among the replicas of a parameter sends."""
@@ -152,7 +162,7 @@ class Trainer:
             self._divergence.skipped_in_a_row = self._skipped_before()
         elif self._train.start_from is not None:
             first = self._checkpoints.start_from(Path(self._train.start_from), self._layouts.hash)
-        self._progress.start(first)
+        self._progress.start(first, self._layouts.coordinates)
         return first
 
     def _traces(self) -> TraceWriter:

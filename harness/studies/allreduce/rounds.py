@@ -27,6 +27,7 @@ from gradwire.harness.network.shaped.rate_changes import Tell, clock_teller, tel
 from gradwire.harness.parallel.codec_steps import end_codecs
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.runtime.memory import keep_freed_memory
+from gradwire.harness.runtime.progress import tracked
 from gradwire.harness.studies.allreduce.parts import GRADIENTS, WEIGHTS, Rounds, make_rounds
 from gradwire.harness.studies.allreduce.settings import AllReduceTask
 from gradwire.harness.timing.simulate.build import make_clock
@@ -83,7 +84,7 @@ def measure_rounds(
     for number in range(WARM_UP):
         _round(world, rank, rounds, number)
     found: dict[str, list[list[float]]] = {name: [] for name in rounds.parts}
-    for number in range(config.allreduce.repeats):
+    for number in tracked(range(config.allreduce.repeats), "allreduce", "round"):
         parts = _round(world, rank, rounds, WARM_UP + number, partial(tell, clock, True))
         for name, own in parts.items():
             found[name].append(own)
@@ -169,7 +170,7 @@ def model(config: AllReduceTask, clock: SimulatedClock) -> dict[str, Timed]:
     with using_kernels(config.kernels.name):
         rounds = make_rounds(config, world)
         found = {name: Timed() for name in rounds[0].parts}
-        for number in range(WARM_UP + config.allreduce.repeats):
+        for number in tracked(range(WARM_UP + config.allreduce.repeats), "allreduce: modelled", "round"):
             if number <= WARM_UP:  # those before do not count
                 found = {name: Timed() for name in found}
             now = sum(sum(own.seconds) for own in found.values())

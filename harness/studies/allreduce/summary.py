@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from gradwire.harness.record.summary import Stored
-from gradwire.harness.timing.measure.metric import Spread
+from gradwire.harness.timing.measure.metric import Spread, quotient
 from gradwire.harness.timing.measure.step_figures import bus_bandwidth
 
 
@@ -57,7 +57,7 @@ class AllReduceSummary(Stored):
     @property
     def ratio(self) -> float | None:
         """Measured over modelled."""
-        return None if self.measured is None else self.measured.median / self.modelled.median
+        return None if self.measured is None else quotient(self.measured.median, self.modelled.median)
 
     @property
     def seconds(self) -> float:

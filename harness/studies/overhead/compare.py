@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from gradwire.harness.runtime.progress import tracked
+
 Contestant = Callable[[int], object]
 """Runs so many steps."""
 
@@ -29,7 +31,7 @@ def alternate(
     communication threads included.
     """
     found: dict[str, list[Block]] = {name: [] for name in contestants}
-    for number in range(blocks + 1):
+    for number in tracked(range(blocks + 1), "overhead", "round"):
         for name in sorted(contestants, reverse=bool(number % 2)):
             meet()
             cpu, wall = time.process_time(), time.perf_counter()
@@ -57,8 +59,11 @@ def over_ranks(ranks: Sequence[Mapping[str, Sequence[Sequence[float]]]]) -> dict
     }
 
 
-def ratio(candidate: Sequence[float], baseline: Sequence[float]) -> dict[str, float]:
-    """The ratio of the medians, and the least, middle and largest ratio of two blocks of one round."""
+def ratio(candidate: Sequence[float], baseline: Sequence[float]) -> dict[str, float] | None:
+    """The ratio of the medians, and the least, middle and largest ratio of two blocks of one round; None
+    where a clock has seen no time pass in one."""
+    if not all(baseline):
+        return None
     rounds = sorted(first / second for first, second in zip(candidate, baseline, strict=True))
     return {
         "of_medians": median(candidate) / median(baseline),

@@ -10,6 +10,7 @@ from gradwire.harness.network.configured import network_text
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.parallel.settings import ParallelConfig, PipelineConfig, ShardedConfig
 from gradwire.harness.record.provenance import provenance
+from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.predict.group import group_of
 from gradwire.harness.studies.predict.model import Part, part_of
 from gradwire.harness.studies.predict.settings import PredictTask
@@ -50,15 +51,21 @@ def predict(config: PredictTask, codec: str) -> PredictSummary:
     stages = stages_of(config)
     bare = uncompressed(config)
     is_bare = bare == (config.parallel, config.codec)
-    baseline = traced(config, group, part, *bare)
-    own = baseline if is_bare else traced(config, group, part, config.parallel, config.codec)
-    compute_s = network.compute_s
-    if given.compute_tflops is not None:
-        compute_s = part.flops / given.compute_tflops / 1e12
-    if is_calibrated(config):
-        compute_s = calibration(config, part, baseline)
-    assert compute_s is not None
-    timed, baseline_s = own.timed(compute_s), baseline.seconds(compute_s)
+    with Progress("predict", 4 - is_bare, "stage") as progress:
+        baseline = own = traced(config, group, part, *bare)
+        progress.advance("the uncompressed step is traced")
+        if not is_bare:
+            own = traced(config, group, part, config.parallel, config.codec)
+            progress.advance("the compressed step is traced")
+        compute_s = network.compute_s
+        if given.compute_tflops is not None:
+            compute_s = part.flops / given.compute_tflops / 1e12
+        if is_calibrated(config):
+            compute_s = calibration(config, part, baseline)
+        assert compute_s is not None
+        progress.advance("the computation is calibrated")
+        timed, baseline_s = own.timed(compute_s), baseline.seconds(compute_s)
+        progress.advance("the steps are timed")
     times = parts(timed)
     return PredictSummary(
         model=config.model.name,

@@ -20,6 +20,7 @@ from gradwire.harness.data.prepare import data_source, prepare_data
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.objectives.registry import make_objective
+from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.score.checkpoint import Checkpoint, Kind
 from gradwire.harness.studies.score.summary import Scored, Value
 
@@ -128,6 +129,7 @@ def score_held_out(
     *,
     limit: int | None,
     batch: int,
+    progress: Progress,
 ) -> Scored:
     """Scores `model`, on its device, on the first `limit` held-out rows. Raises ValueError in one line."""
     data = prepare_data(dataset, tokenized_by(checkpoint))
@@ -139,10 +141,12 @@ def score_held_out(
     objective = make_objective(task.kind, data)
     rows = len(data.held_out) if limit is None else min(limit, len(data.held_out))
     model.train(False)
-    sums = [
-        objective.evaluate(model, torch.arange(start, min(start + batch, rows)), model.device)
-        for start in range(0, rows, batch)
-    ]
+    progress.expect(rows)
+    sums = []
+    for start in range(0, rows, batch):
+        indices = torch.arange(start, min(start + batch, rows))
+        sums.append(objective.evaluate(model, indices, model.device))
+        progress.advance(task.name, len(indices))
     metrics = objective.metrics([sum(column) for column in zip(*sums, strict=True)])
     wanted = GLUE[task.name].metric if task.kind == "classification" else None
     return Scored(

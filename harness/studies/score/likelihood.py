@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +21,7 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 from lm_eval.tasks._yaml_loader import load_yaml
 
+from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.score.benchmarks import Benchmark
 from gradwire.harness.studies.score.records import Record
 from gradwire.harness.studies.score.summary import Scored, Value
@@ -48,12 +47,22 @@ class _Divided(HFLM):  # type: ignore[misc]
 
 
 class _Shown(HFLM):  # type: ignore[misc]
-    """lm-eval's model; on a terminal its bar is shown, whatever else is kept back."""
+    """lm-eval's model, which tells `progress` of its batches instead of showing a bar."""
 
-    def _loglikelihood_tokens(self, *args: Any, **options: Any) -> Any:
-        terminal = sys.__stderr__ if sys.__stderr__ is not None and sys.__stderr__.isatty() else sys.stderr
-        with redirect_stderr(terminal):
-            return super()._loglikelihood_tokens(*args, **options)
+    progress: Progress
+
+    def _loglikelihood_tokens(self, requests: Any, **options: Any) -> Any:
+        before = self.progress.done
+        self.progress.expect(len(requests))
+        found = super()._loglikelihood_tokens(requests, **options | {"disable_tqdm": True})
+        # Requests with the same context are one row of a batch.
+        self.progress.advance(number=len(requests) - (self.progress.done - before))
+        return found
+
+    def _model_call(self, inps: Any, *args: Any, **options: Any) -> Any:
+        found = super()._model_call(inps, *args, **options)
+        self.progress.advance(number=len(inps))
+        return found
 
 
 @dataclass
@@ -74,6 +83,7 @@ def score(
     data: Path | None,
     limit: int | None,
     batch: int,
+    progress: Progress,
 ) -> dict[str, Scored]:
     """Scores `model`, on its device, on the first `limit` documents of each benchmark; by benchmark.
 
@@ -88,6 +98,7 @@ def score(
         task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
         _fit(task, documents[name], divided)
     lm = _Shown(pretrained=model, tokenizer=tokenizer, batch_size=batch)
+    lm.progress = progress
     found = evaluate(lm=lm, task_dict=loaded, log_samples=False)
     return {
         each.name: _scored(each, found, [documents[task] for task in each.splits], data)

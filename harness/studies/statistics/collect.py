@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from torch import Tensor
 
 from gradwire.codecs.interface import Layout
 from gradwire.harness.files.finite_json import dumps
+from gradwire.harness.runtime.progress import tracked
 from gradwire.harness.studies.replay.errors import RateDistortionCurve, exact_mean
 from gradwire.harness.studies.statistics.entropy import Entropy, entropy
 from gradwire.harness.studies.statistics.norms import GroupNorms, group_norms
@@ -42,14 +44,16 @@ def collect(values: Tensor, layouts: Sequence[Layout], budgets: Sequence[float],
     Needs memory for a few float64 copies of one worker's gradient besides `values`.
     """
     buckets = [layout.numel for layout in layouts]
-    return Statistics(
-        workers=workers(values, buckets),
-        norms=group_norms(values, buckets, seed),
-        widths=widths(values, buckets, budgets),
-        smoothing=smoothing(values),
-        entropy=entropy(values, layouts),
-        yardstick=_bounds(values, budgets),
-    )
+    parts: dict[str, Callable[[], Any]] = {
+        "workers": lambda: workers(values, buckets),
+        "norms": lambda: group_norms(values, buckets, seed),
+        "widths": lambda: widths(values, buckets, budgets),
+        "smoothing": lambda: smoothing(values),
+        "entropy": lambda: entropy(values, layouts),
+        "yardstick": lambda: _bounds(values, budgets),
+    }
+    names = tracked(list(parts), "statistics", "part", str)
+    return Statistics(**{name: parts[name]() for name in names})
 
 
 def _bounds(values: Tensor, budgets: Sequence[float]) -> list[float] | None:
