@@ -46,6 +46,7 @@ class Row:
     label: str
     codec: str
     clock: Clock | None  # None when every seed failed
+    network: str  # the links and what times on them are, in words
     metric: str | None
     seeds: list[int | None]  # of the runs that are done
     failed_seeds: list[int | None]
@@ -74,6 +75,7 @@ def make_row(group: Group, baseline: Group | None, targets: dict[float, float], 
         label=group.label,
         codec=group.codec,
         clock=group.clock,
+        network=group.network,
         metric=group.metric,
         seeds=[run.seed for run in group.runs],
         failed_seeds=[run.seed for run in group.failed],

@@ -13,6 +13,7 @@ from gradwire.harness.record.settings import Configuration
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.writer import CONFIG
 from gradwire.harness.report.frame import STUDIES
+from gradwire.harness.report.sweep_record import read_sweep_record
 from gradwire.harness.report.wandb_tables import is_sweep, study_tables, sweep_config, sweep_tables
 from gradwire.harness.tracking.follow import show_tables
 from gradwire.harness.tracking.login import choose_mode
@@ -32,7 +33,7 @@ def show_record(tracking: Mapping[str, Any], directory: Path) -> bool:
     attempt = None
     if is_sweep(directory):
         config, tables = sweep_config(directory), sweep_tables(directory)
-        name = "-".join(str(config["sweep"][key]) for key in ("name", "size"))
+        name = read_sweep_record(directory).group
         tracking = {**tracking, "group": tracking["group"] or name}  # that of its cells
         attempt = f"{hashlib.sha256(name.encode()).hexdigest()[:12]}-1"
     else:
