@@ -168,23 +168,30 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "sweep", [pytest.param(name, marks=pytest.mark.full) if name in LONG else name for name in SWEEPS]
 )
-def test_its_tiny_form_runs(sweep: str, shared: Path) -> None:
+def test_its_tiny_form_runs(sweep: str, shared: Path, capsys: Any) -> None:
     overrides = quick(sweep, shared)
     with commands_in(shared) as command:
         assert command(f"sweeps={sweep}", "size=tiny", *overrides) == 0
-    record = read_sweep_record(shared / "outputs/sweeps" / f"{sweep}-tiny")
+    record = read_sweep_record(shared / folder_said(capsys, sweep))
     assert record.cells and all(cell.status == "done" for cell in record.cells), record.left_out
     assert len({cell.run for cell in record.cells}) == len(record.cells)
     assert record.name == sweep and record.text in (None, "embedded")
 
 
+def folder_said(capsys: Any, sweep: str) -> Path:
+    """The folder that a sweep names at its end: overrides have made its cells others."""
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(rf"sweep: outputs/sweeps/{sweep}-tiny(-[0-9a-f]{{12}})?", last), last
+    return Path(last.removeprefix("sweep: "))
+
+
 def test_a_sweep_that_is_run_again_takes_from_the_runs_of_this_time(
-    command: Callable[..., int], tmp_path: Path
+    command: Callable[..., int], tmp_path: Path, capsys: Any
 ) -> None:
     """With resume=never no run counts as finished before it has run again; what needs it goes on then."""
     overrides = [f"sweeps={NEEDY}", "size=tiny", *quick(NEEDY, tmp_path), "resume=never"]
     assert command(*overrides) == 0
-    output = Path("outputs/sweeps") / f"{NEEDY}-tiny"
+    output = folder_said(capsys, NEEDY)
     first = (output / "table.csv").read_text()
     assert command(*overrides) == 0
     assert len((output / "table.csv").read_text().splitlines()) == len(first.splitlines()) > 1

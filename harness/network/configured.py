@@ -1,8 +1,10 @@
-"""A configured network: its links, the rate of a rank's link, and its name in a run's first line."""
+"""A configured network: its links, the rate of a rank's link, and its words in every table and plot."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from gradwire.harness.network.links import (
     Change,
@@ -20,7 +22,16 @@ from gradwire.harness.network.settings import (
     SimulatedConfig,
     UnpacedConfig,
     background_jobs,
+    recorded_network,
 )
+
+MEASURED = "measured"
+
+AS_IT_IS = f"{MEASURED} (network as it is)"
+"""The words for real workers whose links nothing limits."""
+
+HOW = {"paced": "paced", "shaped": "shaped by the kernel"}
+"""How the links of real workers are limited."""
 
 
 def make_links(network: NetworkConfig, size: int) -> Links:
@@ -74,16 +85,48 @@ def link_rate(network: NetworkConfig, size: int) -> float | None:
     return 8 * rates.pop() if len(rates) == 1 else None
 
 
-def network_text(network: NetworkConfig) -> str:
-    """`shaped at 200 Mbit/s with 3 background jobs`, `simulated aqgb: star at 2.5 Gbit/s, ...`."""
+def network_text(network: NetworkConfig, kind: str) -> str:
+    """What times on a validated `network` group are, `kind` (measured, emulated or modelled), and its links.
+
+    `measured (network as it is)`, `emulated, 200 Mbit/s, paced`, `emulated, 100 Mbit/s, shaped by the kernel,
+    3 background jobs`, `modelled, 1 Gbit/s, 1 ms`, `modelled, aqgb, 2.5 Gbit/s, multicast`.
+    """
     if isinstance(network, UnpacedConfig):
-        return "none"
+        return AS_IT_IS if kind == MEASURED else f"{kind}, unlimited links"
+    rate, latency = rate_text(network.rate_mbit), latency_text(getattr(network, "latency_s", 0.0))
     if isinstance(network, SimulatedConfig):
-        preset = "" if network.preset == "custom" else f" {network.preset}"
-        name = f"simulated{preset}: {_links_text(network)}{_more_text(network)}"
+        preset = "" if network.preset == "custom" else network.preset
+        links = [preset, *_links(network), latency, "multicast" * network.multicast]
     else:
-        name = f"{network.name} at {rate_text(network.rate_mbit)}{_changing_text(network)}"
-    return name + _background_text(background_jobs(network))
+        links = [rate, latency, HOW[network.name]]
+    changing = "changing rates" if getattr(network, "rate_changes", ()) else ""
+    return ", ".join(filter(None, [kind, *links, changing, _background_text(background_jobs(network))]))
+
+
+def recorded_text(recorded: Mapping[str, Any] | str | None, kind: str) -> str:
+    """`network_text` of a record's `network` group, as far as the record has it: where it has no rate, or the
+    name alone, the kind and that name. Raises ValueError in one line if it is no network."""
+    if recorded is None:
+        return kind
+    settings = {"name": recorded} if isinstance(recorded, str) else recorded
+    name = str(settings.get("name"))
+    if name != UnpacedConfig().name and settings.get("rate_mbit") is None:
+        return f"{kind}, {HOW[name]}" if name in HOW else kind
+    return network_text(recorded_network(settings), kind)
+
+
+def common_text(texts: Iterable[str]) -> str:
+    """What several networks' words have in common, by kind: `measured (network as it is) and emulated, shaped
+    by the kernel`."""
+    by_kind: dict[str, list[list[str]]] = {}
+    for text in dict.fromkeys(texts):
+        kind, *parts = text.split(", ")
+        by_kind.setdefault(kind, []).append(parts)
+    shared = (
+        [kind, *(part for part in own[0] if all(part in other for other in own))]
+        for kind, own in by_kind.items()
+    )
+    return " and ".join(", ".join(parts) for parts in shared)
 
 
 def rate_text(rate_mbit: float) -> str:
@@ -91,27 +134,26 @@ def rate_text(rate_mbit: float) -> str:
     return f"{rate_mbit:g} Mbit/s" if rate_mbit < 1000 else f"{rate_mbit / 1000:g} Gbit/s"
 
 
-def _links_text(network: SimulatedConfig) -> str:
+def latency_text(latency_s: float) -> str:
+    """`1 ms`, `5 µs`; nothing for none."""
+    if not latency_s:
+        return ""
+    for factor, unit in ((1.0, "s"), (1e3, "ms")):
+        if latency_s * factor >= 1:
+            return f"{latency_s * factor:.4g} {unit}"
+    return f"{latency_s * 1e6:.4g} µs"
+
+
+def _links(network: SimulatedConfig) -> list[str]:
     rate = rate_text(network.rate_mbit)
     if network.fabric == "star":
-        return f"star at {rate}"
+        return [rate]
     if network.nics > 1:
         rate = f"{network.nics} x {rate}"
     assert network.intra_rate_mbit is not None
-    inside = rate_text(network.intra_rate_mbit)
-    return f"{network.nodes} nodes of {network.ranks_per_node} at {rate}, {inside} inside"
-
-
-def _more_text(network: SimulatedConfig) -> str:
-    multicast = ", multicast" if network.multicast else ""
-    return multicast + _changing_text(network)
-
-
-def _changing_text(network: PacedConfig | ShapedConfig | SimulatedConfig) -> str:
-    return ", changing" if getattr(network, "rate_changes", ()) else ""
+    nodes = f"{network.nodes} nodes" if network.nodes is not None else "nodes"
+    return [f"{nodes} of {network.ranks_per_node}", rate, f"{rate_text(network.intra_rate_mbit)} inside"]
 
 
 def _background_text(count: int) -> str:
-    if not count:
-        return ""
-    return f" with {count} background job{'s' * (count > 1)}"
+    return f"{count} background job{'s' * (count > 1)}" if count else ""

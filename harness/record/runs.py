@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from gradwire.harness.files.reading import UnusableFileError, printable
 from gradwire.harness.files.structured import read_yaml
+from gradwire.harness.network.configured import recorded_text
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.directory import DIVERGED, DONE, FAILED, failure_in
 from gradwire.harness.record.row_file import evaluation_of_run, steps_of_run, whole_rows
@@ -75,6 +76,11 @@ class Run:
     def kind(self) -> Kind:
         """What its times are: measured, emulated or modelled."""
         return kind_of(self.choice("cluster"), self.choice("network"))
+
+    @property
+    def network(self) -> str:
+        """Its links and what its times are, in words; ValueError where the record's network is none."""
+        return recorded_text(self.config.get("network"), self.kind)
 
     @property
     def diverged(self) -> bool:

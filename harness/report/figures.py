@@ -174,6 +174,8 @@ def legend_columns(names: Sequence[str]) -> int:
 
 def wrapped_title(title: str) -> str:
     """Lines that fit the width, broken between parts where these are not too long themselves."""
-    parts = [part.replace(" ", "\u00a0") for part in title.split(" · ")]
+    parts = [
+        part.replace(" ", "\u00a0") if len(part) <= TITLE_CHARACTERS else part for part in title.split(" · ")
+    ]
     lines = textwrap.wrap("\u00a0· ".join(parts), TITLE_CHARACTERS, break_on_hyphens=False)
     return "\n".join(line.removesuffix("\u00a0·") for line in lines)

@@ -51,6 +51,7 @@ class Row:
     label: str
     codec: str
     clock: Clock | None  # None when every seed failed
+    network: str  # the links and what times on them are, in words
     metric: str | None
     seeds: list[int | None]  # of the runs that are done
     failed_seeds: list[int | None]
@@ -91,6 +92,7 @@ def make_row(
         label=group.label,
         codec=group.codec,
         clock=group.clock,
+        network=group.network,
         metric=group.metric,
         seeds=[run.seed for run in group.runs],
         failed_seeds=[run.seed for run in group.failed],

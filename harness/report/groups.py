@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from gradwire.harness.network.configured import common_text
 from gradwire.harness.record.runs import Run
 from gradwire.harness.record.summary import Clock
 from gradwire.harness.report.configs import SEED, Settings, covered, labels, settings
@@ -41,6 +42,11 @@ class Group:
     @property
     def clock(self) -> Clock | None:
         return self.runs[0].clock if self.runs else None
+
+    @property
+    def network(self) -> str:
+        """The links and what times on them are, in words."""
+        return self._any.network
 
     @property
     def metric(self) -> str | None:
@@ -145,24 +151,29 @@ def _check_seeds(done: Sequence[Run]) -> None:
 
 
 def title(groups: Sequence[Group], over_seeds: str = "") -> str:
-    """What all groups share, and how many seeds they have; `over_seeds` says what is shown of these.
+    """What all groups share, their networks, and how many seeds they have; `over_seeds` says what is shown of
+    these.
 
     A group by itself needs no legend, so it is named here.
     """
     name = [groups[0].label] if len(groups) == 1 else []
-    return " · ".join([*name, *shared(groups), _seeds(groups, over_seeds)])
+    return " · ".join([*name, *shared(groups), networks(groups), _seeds(groups, over_seeds)])
 
 
 def run_title(run: Run) -> str:
-    return " · ".join([run.codec, *shared(group_runs([run])), f"seed {run.seed}"])
+    return " · ".join([run.codec, *shared(group_runs([run])), run.network, f"seed {run.seed}"])
+
+
+def networks(groups: Sequence[Group]) -> str:
+    """The network of all groups in words; of several networks what they have in common, by kind."""
+    return common_text(group.network for group in groups)
 
 
 def shared(groups: Sequence[Group]) -> list[str]:
-    """Model and size, dataset, topology, workers and clock, as far as they are the same in all groups."""
+    """Model and size, dataset, topology and workers, as far as they are the same in all groups."""
     names = [_models(groups), *({group.named(kind) for group in groups} for kind in ("dataset", "topology"))]
     workers = {run.done.workers for group in groups for run in group.runs}
     names.append({f"{count} worker{'s' * (count > 1)}" for count in workers})
-    names.append({f"{group.clock} clock" for group in groups})
     return [str(next(iter(found))) for found in names if len(found) == 1 and None not in found]
 
 

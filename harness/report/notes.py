@@ -16,6 +16,7 @@ def notes(rows: Sequence[Row], groups: Sequence[Group]) -> list[str]:
     runs = [run for group in groups for run in group.runs]
     return [
         *_subject(groups),
+        *_networks(rows),
         *_targets(rows),
         *_seeds(rows),
         *_reading(rows),
@@ -29,6 +30,16 @@ def _subject(groups: Sequence[Group]) -> list[str]:
     """What was trained: a name such as llama1b says nothing of the size."""
     common = shared(groups)
     return [f"All runs: {' · '.join(common)}."] if common else []
+
+
+def _networks(rows: Sequence[Row]) -> list[str]:
+    """The links, and whether times on them are measured, emulated or modelled; where rows differ, whose."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(row.network, []).append(row.label)
+    if len(found) == 1:
+        return [f"Network: {next(iter(found))}."]
+    return [f"Network of {'; '.join(whose)}: {text}." for text, whose in found.items()]
 
 
 def _targets(rows: Sequence[Row]) -> list[str]:

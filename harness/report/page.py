@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from gradwire.harness.files.reading import read_bytes, read_text
 from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.network.configured import common_text
 from gradwire.harness.report.claims.claims import Verdict, counted
 from gradwire.harness.report.claims.evaluate import Used
 from gradwire.harness.report.claims.figures import Figure
@@ -136,6 +137,9 @@ def _environment(found: Evaluations, finalize: Callable[[Any], str] | None = Non
         "commits": commits,
         "used": used,
         "source": source,
+        "network": network,
+        "networks": networks,
+        "asked": asked,
         "summary": summary,
     }
     return made
@@ -177,8 +181,34 @@ def source(shown: Shown | Recorded | None) -> str:
     record = found.record
     seeds = f"{len(record.seeds)} seed{'s' * (len(record.seeds) != 1)}"
     done = sum(cell.done for cell in record.cells)
-    parts = [record.name, f"size={record.size}", seeds, f"{done} of {len(record.cells)} cells"]
+    parts = [
+        record.name,
+        f"size={record.size}",
+        *asked(record),
+        seeds,
+        f"{done} of {len(record.cells)} cells",
+    ]
     return ", ".join([*parts, *([f"text: {record.text}"] if record.text else [])])
+
+
+def asked(record: SweepRecord) -> list[str]:
+    """`with codec=bf16`: how a sweep's command line changed its cells, if it did."""
+    return [f"with {' '.join(record.overrides)}"] if record.overrides else []
+
+
+def network(shown: Shown) -> str:
+    """The network of a table's figures, or of the runs that plots show, in words; nothing without."""
+    if shown.table is not None:
+        found = shown.table.networks
+    else:
+        found = shown.source.record.networks() if shown.source is not None else []
+        found = [common_text(found)] if found else []
+    return f"network: {'; '.join(found)}" if found else ""
+
+
+def networks(record: SweepRecord) -> str:
+    """The networks of a record's cells: what these have in common, by kind."""
+    return common_text(record.networks())
 
 
 def machines(record: SweepRecord) -> str:

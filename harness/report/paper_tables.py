@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +36,7 @@ class Cell:
     printed: str
     kind: Kind | None = None
     figure: Figure | None = None
+    networks: tuple[str, ...] = ()  # of the runs that ours is from: their links and what times on them are
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,19 @@ class PaperTable:
         return found
 
     @property
+    def networks(self) -> list[str]:
+        """Our figures' networks in words: one for all, else by row, or by column if rows have several."""
+        if len({cell.networks for _, cells in self.rows for cell in cells if cell.kind is not None}) < 2:
+            parts = {"": [cell for _, cells in self.rows for cell in cells]}
+        else:
+            parts = {f"{name}: ": cells for name, cells in self.rows}
+            if any(len(_networks(cells)) > 1 for cells in parts.values()):
+                columns = zip(*(cells for _, cells in self.rows), strict=True)
+                parts = {f"{name}: ": list(own) for name, own in zip(self.columns, columns, strict=True)}
+        found = ((name, " and ".join(_networks(cells))) for name, cells in parts.items())
+        return [f"{name}{text}" for name, text in found if text]
+
+    @property
     def seen(self) -> bool:
         """Whether one of the figures is ours."""
         return any(cell.kind is not None for _, cells in self.rows for cell in cells)
@@ -65,6 +79,10 @@ class PaperTable:
         """The marks that occur."""
         texts = [cell.ours for _, cells in self.rows for cell in cells]
         return {mark for mark in (OTHER_SOURCES, CHANGED_SOURCES) if any(mark in text for text in texts)}
+
+
+def _networks(cells: Sequence[Cell]) -> list[str]:
+    return list(dict.fromkeys(text for cell in cells for text in cell.networks))
 
 
 def fill(layout: Layout, record: SweepRecord | None, reference: Reference) -> PaperTable:
@@ -103,12 +121,18 @@ def _cell(layout: Layout, row: Line, column: Line, record: SweepRecord | None, p
         found = _figure(record, layout, row, column, selection)
         if column.change:
             base = _figure(record, layout, row, column, {**column.ours, **layout.baseline.ours})
-            return Cell(_change(found, base) + marks_of(found, record), theirs, found.kind, found)
+            change = _change(found, base) + marks_of(found, record)
+            return Cell(change, theirs, found.kind, found, _networks_of(found, record))
     except (MissingError, UnfinishedError):
         return Cell(NOTHING, theirs)
     is_time = column.tta is not None or row.tta is not None
     text = _written(found, _metric(layout, row, column), is_time, column.times or row.times or 1.0)
-    return Cell(text + marks_of(found, record), theirs, found.kind, found)
+    return Cell(text + marks_of(found, record), theirs, found.kind, found, _networks_of(found, record))
+
+
+def _networks_of(found: Figure, record: SweepRecord) -> tuple[str, ...]:
+    texts = (record.network(cell) for cell in found.cells)
+    return tuple(dict.fromkeys(text for text in texts if text is not None))
 
 
 def _metric(layout: Layout, row: Line, column: Line) -> str:

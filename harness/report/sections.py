@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
+from gradwire.harness.network.configured import common_text
 from gradwire.harness.record.common_time import How
 from gradwire.harness.record.summary import PERCENTILES, SPREAD
 from gradwire.harness.report.group_rows import Row, TargetRow
@@ -49,11 +51,27 @@ def tables_of(section: Common, *, busy: bool = False, how: How | None = None) ->
     return [*result, split_table(section)] if any(row.targets for row in rows) else result
 
 
+def said_of(section: Common) -> str:
+    """What the times of a section are: its network, of several what they have in common; and its clock."""
+    clock, _, rows = section
+    return f"{common_text(row.network for row in rows)}; {CLOCK_MEANING[clock]}"
+
+
+def _heads(rows: Sequence[Row]) -> list[str]:
+    """What the first columns are called: where rows differ in their network, one says it."""
+    return ["run", "network"] if len({row.network for row in rows}) > 1 else ["run"]
+
+
+def _names(row: Row, rows: Sequence[Row]) -> list[str]:
+    """The cells of these columns in one of `rows`."""
+    return [row.label, row.network][: len(_heads(rows))]
+
+
 def result_table(section: Common) -> Table:
-    clock, metric, rows = section
+    _, metric, rows = section
     factors = list(dict.fromkeys(target.factor for row in rows for target in row.targets))
     skips = any(skipped.high for row in rows if (skipped := row.figures["skipped_steps"]) is not None)
-    header = ["run", "seeds", f"final {in_words(metric)}", *(["steps skipped"] if skips else [])]
+    header = [*_heads(rows), "seeds", f"final {in_words(metric)}", *(["steps skipped"] if skips else [])]
     header += [f"TTA [s] ×{factor:g}" for factor in factors]
     body = []
     for row in rows:
@@ -63,28 +81,29 @@ def result_table(section: Common) -> Table:
             [figure(row.figures["skipped_steps"], METRICS["skipped_steps"].shown)] if skips else []
         )
         tail = [cells.get(factor, "–") for factor in factors]
-        body.append([row.label, seeds(row), final, *skipped_steps, *tail])
-    return Table(f"Result ({CLOCK_MEANING[clock]})", header, body)
+        body.append([*_names(row, rows), seeds(row), final, *skipped_steps, *tail])
+    return Table(f"Result ({said_of(section)})", header, body, len(_heads(rows)))
 
 
 def section_table(title: str, which: Section, rows: Sequence[Row], *more: str) -> Table:
     """The metrics of one section of METRICS and those of `more`, a column each."""
-    lines = [([row.label], {**row.figures, "bytes_ratio": row.bytes_ratio}) for row in rows]
-    return figures_table(title, ["run"], lines, [*keys(lambda metric: metric.section == which), *more])
+    lines = [(_names(row, rows), {**row.figures, "bytes_ratio": row.bytes_ratio}) for row in rows]
+    heads = _heads(rows)
+    table = figures_table(title, heads, lines, [*keys(lambda metric: metric.section == which), *more])
+    return replace(table, names=len(heads))
 
 
 def step_table(section: Common) -> Table:
-    clock, _, rows = section
-    return section_table(f"Time of a step, and where it goes ({CLOCK_MEANING[clock]})", "step", rows)
+    return section_table(f"Time of a step, and where it goes ({said_of(section)})", "step", section[2])
 
 
 def spread_table(section: Common) -> Table:
     """How far the steps of a run lie apart, medians over seeds."""
-    clock, _, rows = section
-    header = ["run", *(METRICS[key].heading for key in SPREAD)]
-    body = [[row.label, *(_between(row, key) for key in SPREAD)] for row in rows]
-    title = f"Times of single steps, from the 10th to the 90th percentile ({CLOCK_MEANING[clock]})"
-    return Table(title, header, body)
+    _, _, rows = section
+    header = [*_heads(rows), *(METRICS[key].heading for key in SPREAD)]
+    body = [[*_names(row, rows), *(_between(row, key) for key in SPREAD)] for row in rows]
+    title = f"Times of single steps, from the 10th to the 90th percentile ({said_of(section)})"
+    return Table(title, header, body, len(_heads(rows)))
 
 
 def _between(row: Row, key: str) -> str:
@@ -97,7 +116,7 @@ def common_table(section: Common, how: How) -> Table:
     """Medians of times with the computation that the runs share, beside the measured ones."""
     _, _, rows = section
     factors = list(dict.fromkeys(target.factor for row in rows for target in row.targets))
-    header = ["run", METRICS["step_time_s"].heading, "common"]
+    header = [*_heads(rows), METRICS["step_time_s"].heading, "common"]
     header += [column for factor in factors for column in (f"TTA [s] ×{factor:g}", "common")]
     body = []
     for row in rows:
@@ -107,25 +126,26 @@ def common_table(section: Common, how: How) -> Table:
         for target in map(found.get, factors):
             times = (None, None) if target is None else (target.train_time_s, target.common_s)
             cells += ["–" if time is None else miss_or(Spread.of([time.median])) for time in times]
-        body.append([row.label, *cells])
-    return Table(f"As measured on a busy machine, and with the common computation ({how})", header, body)
+        body.append([*_names(row, rows), *cells])
+    title = f"As measured on a busy machine, and with the common computation ({how}; {said_of(section)})"
+    return Table(title, header, body, len(_heads(rows)))
 
 
 def overlap_table(section: Common) -> Table:
-    clock, _, rows = section
-    return section_table(f"How well communication is hidden (AQGB; {CLOCK_MEANING[clock]})", "overlap", rows)
+    title = f"How well communication is hidden (AQGB; {said_of(section)})"
+    return section_table(title, "overlap", section[2])
 
 
 def bytes_table(section: Common) -> Table:
-    _, _, rows = section
-    return section_table("Error and bytes (MB = 10^6 bytes)", "bytes", rows, "bytes_ratio")
+    title = f"Error and bytes ({said_of(section)}; MB = 10^6 bytes)"
+    return section_table(title, "bytes", section[2], "bytes_ratio")
 
 
 def split_table(section: Common) -> Table:
     """TTA = steps to target × time per step."""
-    clock, metric, rows = section
+    _, metric, rows = section
     header = [
-        "run",
+        *_heads(rows),
         f"{in_words(metric)} target",
         "reached",
         "TTA [s]",
@@ -136,7 +156,7 @@ def split_table(section: Common) -> Table:
     ]
     body = [
         [
-            row.label,
+            *_names(row, rows),
             f"{number(fared.target)} (×{fared.factor:g})",
             f"{fared.reached}/{row.num_seeds}",
             miss_or(fared.train_time_s),
@@ -148,7 +168,8 @@ def split_table(section: Common) -> Table:
         for row in rows
         for fared in row.targets
     ]
-    return Table(f"Time to accuracy = steps to target × time per step ({CLOCK_MEANING[clock]})", header, body)
+    title = f"Time to accuracy = steps to target × time per step ({said_of(section)})"
+    return Table(title, header, body, len(_heads(rows)))
 
 
 def time_to_target(row: Row, target: TargetRow) -> str:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from gradwire.harness.files.finite_json import restored
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import read_json, read_yaml
+from gradwire.harness.network.configured import recorded_text
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.busy import same_computation
 from gradwire.harness.record.directory import FAILED, failure_in, is_done
@@ -31,7 +32,7 @@ from gradwire.harness.report.configs import (
     flatten,
 )
 from gradwire.harness.report.frame import STUDIES, Value, values_in
-from gradwire.harness.report.sweep_record import CellRecord, Status, SweepRecord, save_sweep_record
+from gradwire.harness.report.sweep_record import NETWORK, CellRecord, Status, SweepRecord, save_sweep_record
 from gradwire.harness.timing.measure.metric import Kind
 from gradwire.harness.timing.measure.metrics import kind_of
 
@@ -87,11 +88,14 @@ def write_sweep_record(
     axes: Sequence[str],
     paper: str | None = None,
     text: str | None = None,
+    folder: str | None = None,
+    overrides: Sequence[str] = (),
 ) -> list[Path]:
     """Writes `sweep.json` and `values.csv` of a sweep to `output`; returns the files.
 
     Cells that did not run yet, failed or have a damaged record are in it with the reason, so it can be
-    written at any time. `axes` are dotted keys; `command`, labels and values lose this machine's folders.
+    written at any time. `axes` are dotted keys, `folder` and `overrides` as in the record; `command`,
+    overrides, labels and values lose this machine's folders.
     """
     retimed = any(cell.task == "retime" for cell in cells)
     axes = list(dict.fromkeys([*axes, *(RETIMED_AXES if retimed else ())]))
@@ -107,7 +111,11 @@ def write_sweep_record(
     values += _common_steps(cells, records)
     command = without_folders(command)
     settings = _common(cells, outcomes, axes)
-    record = SweepRecord(name, size, paper, command, axes, text, settings, records, "", tuple(values))
+    record = SweepRecord(
+        *(name, size, paper, command, axes, text, settings, records, "", tuple(values)),
+        folder=folder,
+        overrides=list(map(without_folders, overrides)),
+    )
     return save_sweep_record(Path(output), record)
 
 
@@ -202,6 +210,7 @@ def _cell_record(cell: SweptCell, found: Outcome, axes: Sequence[str], off_axes:
         wall_time_s=found.wall_time_s,
         metric=found.summary.get("metric") if cell.task in TRAINED else None,
         kind=_kind(cell.task, flat) if done else None,
+        network=_network(cell, flat) if done else None,
         code_hash=about.get("code_hash"),
         commit=about.get("commit"),
         dirty=about.get("dirty"),
@@ -247,6 +256,12 @@ def _kind(task: str, settings: Settings) -> Kind:
         return "modelled"
     timed = task in ("train", "allreduce")
     return kind_of(settings.get("cluster.name"), settings.get("network.name")) if timed else "measured"
+
+
+def _network(cell: SweptCell, settings: Settings) -> str | None:
+    """Its links and what its times are, in words; None for tasks that know no links."""
+    own = {key.partition(".")[2]: value for key, value in settings.items() if covered(key, (NETWORK,))}
+    return recorded_text(own, _kind(cell.task, settings)) if own else None
 
 
 def _portable(value: Any) -> Any:

@@ -17,7 +17,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -26,6 +26,7 @@ from gradwire.harness.files.folders import folders_in
 from gradwire.harness.files.reading import UnusableFileError, printable, read_text
 from gradwire.harness.files.structured import parse_json
 from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.network.configured import recorded_text
 from gradwire.harness.record.directory import DIVERGED
 from gradwire.harness.record.summary import Stored
 from gradwire.harness.report.configs import covered
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 FILE, VALUES = "sweep.json", "values.csv"
 COLUMNS = ("cell", "metric", "value", "unit", "case", "kind", "seed", "step")
 REMEDY = "run the sweep again, which writes it anew from its cells' records"
+
+NETWORK = "network"
+"""The group of a configuration that says which links there are."""
 
 OWN_DIGEST = "sha256"
 """The key of `sweep.json` with the digest of all its others."""
@@ -74,6 +78,7 @@ class CellRecord:
     machine: dict[str, Any] | None
     computation: str | None = None  # what cells share whose workers compute the same; null in old records
     workers: int | None = None  # of a machine
+    network: str | None = None  # its links and what its times are; null without, and in older records
 
     @property
     def done(self) -> bool:
@@ -101,6 +106,13 @@ class SweepRecord(Stored):
     cells: list[CellRecord]
     values_sha256: str  # of values.csv
     values: tuple[Value, ...] = ()  # `run` is the cell's label
+    folder: str | None = None  # what its folder, and its group in wandb, were called; null in older records
+    overrides: list[str] = field(default_factory=list)  # in which it differs from the sweep as it is named
+
+    @property
+    def group(self) -> str:
+        """What its folder, and its group in wandb, were called."""
+        return self.folder or f"{self.name}-{self.size}"
 
     @property
     def complete(self) -> bool:
@@ -128,6 +140,25 @@ class SweepRecord(Stored):
             return cell.axes[key]
         common = self.settings.get(cell.task, {})
         return common.get(f"{key}.name", common.get(key))
+
+    def network(self, cell: CellRecord) -> str | None:
+        """A cell's links and what its times are, in words; None for tasks that know no links. Of an older
+        record as far as it says."""
+        name = self.setting(cell, NETWORK)
+        if cell.network is not None or name is None or cell.kind is None:
+            return cell.network
+        prefix, common = f"{NETWORK}.", self.settings.get(cell.task, {})
+        known = {
+            key.removeprefix(prefix): value
+            for key, value in (common | cell.axes).items()
+            if key.startswith(prefix) and value is not None
+        }
+        return recorded_text({**known, "name": name}, cell.kind)
+
+    def networks(self) -> list[str]:
+        """Those of its cells, each once."""
+        found = (self.network(cell) for cell in self.cells)
+        return list(dict.fromkeys(text for text in found if text is not None))
 
     def frame(self) -> DataFrame:
         """The figures as `harness.report.frame` has them; `run` is the cell's label."""

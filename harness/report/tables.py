@@ -22,6 +22,8 @@ from gradwire.harness.timing.measure.metrics import METRICS
 TEXT_WIDTH = 140
 _GAP = "  "
 _MISSING = "–"
+NAME_WIDTH = 26
+"""Characters of a name's column after the first, where its words allow that."""
 
 MOST_CELL = 2000
 """Characters of a cell or a remark."""
@@ -29,11 +31,12 @@ MOST_CELL = 2000
 
 @dataclass(frozen=True)
 class Table:
-    """The first column names the row; the others hold figures."""
+    """The first columns name the row, as many as `names`; the others hold figures."""
 
     title: str
     header: list[str]
     rows: list[list[str]]
+    names: int = 1
 
 
 @dataclass(frozen=True)
@@ -99,15 +102,15 @@ def _written(value: float | None, shown: Shown) -> str:
 def render_text(table: Table, width: int = TEXT_WIDTH) -> str:
     """Aligned columns at most `width` wide: long names and header cells continue on the next line."""
     header, *rows = [list(map(plain, row)) for row in (table.header, *table.rows)]
-    table = Table(plain(table.title), header, rows)
+    table = Table(plain(table.title), header, rows, table.names)
     figures = [_column_width(table, index) for index in range(1, len(table.header))]
     rest = width - sum(figures) - len(_GAP) * len(figures)
     longest = max(len(row[0]) for row in [table.header, *table.rows])
     widths = [max(min(longest, rest), 12), *figures]
-    lines = _wrapped(table.header, widths)
-    body = [line for row in table.rows for line in _wrapped(row, widths)]
+    lines = _wrapped(table.header, widths, table.names)
+    body = [line for row in table.rows for line in _wrapped(row, widths, table.names)]
     rule = _GAP.join("-" * column for column in widths)
-    return "\n".join([table.title, *lines, rule, *body])
+    return "\n".join([render_remark(table.title, width), *lines, rule, *body])
 
 
 def render_remark(remark: str, width: int = TEXT_WIDTH) -> str:
@@ -120,7 +123,7 @@ def render_remark(remark: str, width: int = TEXT_WIDTH) -> str:
 def render_markdown(table: Table) -> str:
     """A pipe table under its title."""
     header, *rows = [list(map(escaped, row)) for row in (table.header, *table.rows)]
-    lines = [header, ["---"] + ["--:"] * (len(header) - 1), *rows]
+    lines = [header, ["---"] * table.names + ["--:"] * (len(header) - table.names), *rows]
     cells = ("| " + " | ".join(line) + " |" for line in lines)
     return "\n".join([f"### {escaped(table.title)}", "", *cells])
 
@@ -145,23 +148,30 @@ def plain(text: str) -> str:
 
 
 def _column_width(table: Table, index: int) -> int:
-    """Wide enough for every figure and for the header in two lines."""
+    """Wide enough for every figure and for the header in two lines; of a name's column for its words."""
     words = table.header[index].split()
+    if index < table.names:
+        cells = [row[index] for row in [table.header, *table.rows]]
+        longest_word = max(len(word) for cell in cells for word in [*cell.split(), ""])
+        return max(longest_word, min(NAME_WIDTH, max(map(len, cells))))
     width = max(len(text) for text in [*words, *(row[index] for row in table.rows)])
     while len(textwrap.wrap(table.header[index], width)) > 2:
         width += 1
     return width
 
 
-def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """The lines of one row: the name to the left, figures to the right, on the first line they need."""
+def _wrapped(row: Sequence[str], widths: Sequence[int], names: int) -> list[str]:
+    """The lines of one row: `names` names to the left, figures to the right, on the first line they need."""
     cells = [textwrap.wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
     height = max(map(len, cells))
     lines = []
     for level in range(height):
         parts = [cell[level] if level < len(cell) else "" for cell in cells]
-        figures = [part.rjust(width) for part, width in zip(parts[1:], widths[1:], strict=True)]
-        lines.append(_GAP.join([parts[0].ljust(widths[0]), *figures]).rstrip())
+        placed = [
+            part.ljust(width) if column < names else part.rjust(width)
+            for column, (part, width) in enumerate(zip(parts, widths, strict=True))
+        ]
+        lines.append(_GAP.join(placed).rstrip())
     return lines
 
 
@@ -182,6 +192,16 @@ class Page:
         remarks = "\n".join(f"- {escaped(line)}" for line in self.remarks)
         return "\n\n".join([*map(render_markdown, self.tables), "### Notes", remarks]) + "\n"
 
+    def with_remark(self, remark: str) -> Page:
+        """The tables with one more remark, before the others."""
+        return Page(self.tables, [remark, *self.remarks])
+
+    def write_markdown(self, output: Path) -> Path:
+        """Writes table.md to the folder `output`; returns it."""
+        path = output / "table.md"
+        path.write_text(self.markdown)
+        return path
+
     def write(
         self, output: Path, lines: Sequence[Mapping[str, Any]], content: Mapping[str, Any]
     ) -> list[Path]:
@@ -190,8 +210,7 @@ class Page:
         Makes `output` where it is not there; returns the files.
         """
         output.mkdir(parents=True, exist_ok=True)
-        files = [output / "table.md", output / "table.csv", output / "table.json"]
-        files[0].write_text(self.markdown)
+        files = [self.write_markdown(output), output / "table.csv", output / "table.json"]
         with files[1].open("w", newline="") as file:
             writer = csv.DictWriter(file, list(dict.fromkeys(key for line in lines for key in line)))
             writer.writeheader()

@@ -45,6 +45,7 @@ from gradwire.harness.studies.allreduce.settings import (
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary, PartSummary
 from gradwire.harness.tasks.once import run_once
 from gradwire.harness.timing.measure.metric import Spread
+from gradwire.harness.timing.measure.metrics import kind_of
 from gradwire.harness.timing.measure.step_figures import wire_bits, wire_bits_by_level
 from gradwire.harness.timing.simulate.engine import require_engine
 
@@ -149,7 +150,7 @@ def _measure(config: AllReduceTask, directory: Path) -> AllReduceSummary:
         workers=config.cluster.size,
         coordinates=config.allreduce.coordinates,
         pieces=config.overlap.segments,
-        network=network_text(config.network),
+        network=network_text(config.network, kind_of(config.cluster.name, config.network.name)),
         network_settings=asdict(config.network),
         rate_mbit=getattr(config.network, "rate_mbit", None),
         goodput_mbit=goodput,

@@ -203,4 +203,4 @@ def _about(settings: Settings) -> dict[str, Any]:
 def _heading(found: dict[str, Any]) -> str:
     processor = found["machine"]["processor"]
     device = found["device"] if found["device"] != "cpu" else f"{processor}, level {found['cpu_level']}"
-    return f"{device} · kernels={found['kernel_backend']}"
+    return f"measured on {device} · kernels={found['kernel_backend']}"

@@ -11,6 +11,7 @@ from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.processes import run_processes
 from gradwire.harness.launch.ranks import scratch_folder
 from gradwire.harness.launch.torchrun import under_torchrun
+from gradwire.harness.network.configured import network_text
 from gradwire.harness.record.directory import make_directory
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.report.tables import Column, figures_table, render_markdown
@@ -19,7 +20,7 @@ from gradwire.harness.studies.overhead.compare import over_ranks, summarize
 from gradwire.harness.studies.overhead.rank import BARE, HARNESS, WITH_DDP, WITHOUT_SPANS, benchmark_rank
 from gradwire.harness.studies.overhead.settings import OverheadTask
 from gradwire.harness.timing.measure.metric import Spread
-from gradwire.harness.timing.measure.metrics import METRICS
+from gradwire.harness.timing.measure.metrics import METRICS, kind_of
 from gradwire.harness.trainer.parts import prepare
 
 FILE = "overhead.json"
@@ -55,6 +56,7 @@ def run(config: OverheadTask, directory: Path) -> int:
         "parallel": config.parallel.name,
         "kernel_backend": config.kernels.name,
         "workers": config.cluster.workers,
+        "network": network_text(config.network, kind_of(config.cluster.name, config.network.name)),
         "micro_batch": config.train.micro_batch,
         "steps_per_block": config.overhead.steps,
         "blocks_each": config.overhead.blocks,
@@ -72,7 +74,7 @@ def table(found: dict[str, Any]) -> str:
     """The figures as Markdown: medians over blocks; all workers' CPU time, the slowest one's wall time."""
     title = (
         f"{found['model']} (size {found['size']}), codec {found['codec']}, parallel {found['parallel']}, "
-        f"{found['workers']} workers, "
+        f"{found['workers']} workers, {found['network']}, "
         f"{found['blocks_each']} alternating blocks of {found['steps_per_block']} steps each"
     )
     names = [name for name in CONTESTANTS if name in found["seconds_per_step"]]

@@ -11,6 +11,7 @@ skips what has finished before. Its record, tables, and the plots that the repor
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from gradwire.harness.report.papers import read_papers
 from gradwire.harness.report.sweep_record import FILE
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.tasks.sweep import STOPPED
+from gradwire.harness.tasks.sweep_folder import DIGITS, FOLDER
 
 KEPT = (".json", ".csv", ".md")
 """How the names of files end that are put there: the record and tables."""
@@ -50,16 +52,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
             codes.append(STOPPED)
             continue
         limit = [] if left is None else [f"sweep.minutes={left:.2f}"]
+        before = written(sweep, asked.size)
         codes.append(_command(f"sweeps={sweep}", f"size={asked.size}", *limit, *asked.overrides))
         if codes[-1] in INTERRUPTED:
             return codes[-1]
-        output, target = (
-            Path("outputs/sweeps") / f"{sweep}-{asked.size}",
-            ROOT / "results" / sweep / asked.size,
-        )
-        publish(output, target, _plots_of(sweep))
+        found = [folder for folder, at in written(sweep, asked.size).items() if before.get(folder) != at]
+        if not found:
+            print(f"results: {sweep} has left no record")
+        for output in found:  # one: a sweep writes its record to a single folder
+            publish(output, ROOT / "results" / sweep / asked.size, _plots_of(sweep))
     codes.append(_command("task=report"))
     return next((code for code in codes if code not in (0, STOPPED)), STOPPED if STOPPED in codes else 0)
+
+
+def written(sweep: str, size: str) -> dict[Path, int]:
+    """The folders that a sweep has at a size, whatever overrides its cells had, and when the record of each
+    was written [ns]."""
+    names = re.compile(rf"{re.escape(f'{sweep}-{size}')}(-[0-9a-f]{{{DIGITS}}})*")
+    files = [path for path in FOLDER.glob(f"*/{FILE}") if names.fullmatch(path.parent.name)]
+    return {path.parent: path.stat().st_mtime_ns for path in files}
 
 
 def publish(output: Path, target: Path, plots: Sequence[str] = ("*",)) -> list[Path]:

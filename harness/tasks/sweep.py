@@ -161,6 +161,9 @@ def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
     _check_disk(plan)
     outcome = Outcome()
     run_goes_on()
+    for each in plan.with_needs:
+        if each.note:
+            print(each.note, flush=True)
     with ExitStack() as stack:
         cells = stack.enter_context(CellProcess(run_cell))
         launching = Launching(launch, sequential=sequential, cells=cells)
@@ -176,6 +179,7 @@ def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
             f"stopped after sweep.minutes={minutes:g}: {len(outcome.left)} runs are left; the same command "
             f"goes on with them (exit code {STOPPED})"
         )
+    print(f"sweep: {plan.output}")
     return outcome.code
 
 
@@ -248,7 +252,9 @@ def _compare(plan: Plan, task: str, output: Path) -> None:
     except ValueError as error:
         print(f"sweep {plan.name}: no comparison: {error}")
         return
-    print(f"\n{comparison.text}\n\nsweep {plan.name}: tables and plots in {output}")
+    page = comparison.with_remark(f"Sweep {plan.name}{plan.asked_in_words}.")
+    page.write_markdown(output)
+    print(f"\n{page.text}\n\nsweep {plan.name}: tables and plots in {output}")
 
 
 def _record(plan: Plan) -> None:
@@ -268,6 +274,8 @@ def _record(plan: Plan) -> None:
         axes=plan.axes,
         paper=plan.settings.paper,
         text=", ".join(texts) or None,
+        folder=plan.name,
+        overrides=plan.overrides,
     )
 
 

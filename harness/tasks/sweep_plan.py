@@ -6,7 +6,6 @@ it can be; `settled` checks the rest once they are there.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hydra.conf import HydraConf
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.cells import (
@@ -42,10 +41,12 @@ from gradwire.harness.record.directory import is_done
 from gradwire.harness.record.identity import FOLLOWS
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.report.configs import covered, flatten
+from gradwire.harness.report.sweep_cells import without_folders
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean
 from gradwire.harness.runtime.fields import check_fields
 from gradwire.harness.runtime.program import program
 from gradwire.harness.runtime.progress import tracked
+from gradwire.harness.tasks.sweep_folder import cell_text, cells_digest, overridden, place_of, runs_digest
 from gradwire.harness.tracking.settings import WandbConfig
 
 CODEC = "codec"
@@ -60,6 +61,8 @@ class PlannedCell:
     cell: Cell
     config: RecordedConfig
     directory: Path | None
+    described: str
+    """What it is, whatever has run before: `sweep_folder.cell_text`."""
     text: str | None = None
     """What it trains on, by a name without folders of this machine."""
 
@@ -114,12 +117,22 @@ class Plan:
     needs: Sequence[Plan]
     command: str
     """What runs it, without what changes no result."""
+    overrides: Sequence[str]
+    """Those of the command line that make its cells others than the named sweep's; none for one as it is
+    named."""
     again: Callable[[], Plan]
     """Plans the same sweep anew."""
+    note: str = ""
+    """Why its folder is not the usual one."""
 
     @property
     def tasks(self) -> list[str]:
         return list(dict.fromkeys(cell.task for cell in self.cells))
+
+    @property
+    def asked_in_words(self) -> str:
+        """`, with codec=bf16`: the overrides that tell it from others of its name; nothing without any."""
+        return f", with {without_folders(' '.join(self.overrides))}" if self.overrides else ""
 
     @property
     def axes(self) -> list[str]:
@@ -226,19 +239,43 @@ def _planned_sweep(
     fixed = given if name is not None or settings.data is not None else [*given, "dataset"]
     composing = tracked(expanded, f"{name or 'sweep'}: composing", "cell", lambda cell: cell.label)
     cells = _once([_planned(cell, asked, settings, fixed) for cell in composing])
-    found_name = f"{name}-{size}" if name else _digest(cells)
-    output = asked or Path("outputs") / "sweeps" / found_name
+    changes = overridden(arguments, settings.data)
+    directories, labels = [cell.directory for cell in cells], [cell.cell.label for cell in cells]
+    found_name = runs_digest(directories, labels)
+    if name is not None:
+        changed_needs = any(plan.overrides for plan in needs.values())
+        found_name, own = f"{name}-{size}", {cell.described for cell in cells}
+        if changes and (changed_needs or own != _as_named(name, size, declared, sources)):
+            needed = [cell.described for plan in needs.values() for cell in plan.cells]
+            found_name += f"-{cells_digest([*own, *needed])}"
+    place = place_of(found_name, asked, directories, labels)
     return Plan(
         sweep=name or found_name,
-        name=found_name,
+        name=found_name if asked is not None else place.folder.name,
         size=size,
         settings=settings,
         cells=cells,
-        output=output,
+        output=place.folder,
         needs=tuple(needs.values()),
         command=" ".join([program(), *arguments]),
+        overrides=changes if found_name != f"{name}-{size}" else [],
         again=partial(_planned_sweep, name, size, hydra, arguments, settings, asked, above),
+        note=place.note,
     )
+
+
+def _as_named(
+    name: str, size: str, declared: Declared, sources: Mapping[str, Sequence[Source]]
+) -> set[str] | None:
+    """What the cells of a sweep without any override are; None if it cannot run without."""
+    arguments = [f"sweeps={name}", f"size={size}"]
+    try:
+        settings = _settings(arguments)
+        cells = expand(declared, size, arguments, sources)
+        chosen = [_chosen(cell, settings, ("sweeps", "size")) for cell in cells]
+        return {cell_text(cell, _typed(composed)) for cell, composed, _ in chosen}
+    except ValueError:
+        return None
 
 
 def _needed(
@@ -313,31 +350,47 @@ def _is_there(source: Source) -> bool:
 
 def _planned(cell: Cell, asked: Path | None, settings: SweepConfig, given: Sequence[str]) -> PlannedCell:
     try:
-        composed = compose(cell.overrides, named_by_user=False)
-        task, text = task_of(composed), None
-        if not task.has_directory:
-            command = f"{program()} task={composed.task.name}"
-            raise ValueError(
-                f"task={composed.task.name} keeps nothing and cannot be part of a sweep; use: {command}"
-            )
-        chosen = benchmarks_of(cell.overrides, composed, given, settings.data)
-        if task.trains:
-            trained_on = text_of(cell.overrides, composed, given, settings.data)
-            chosen, text = trained_on.overrides, trained_on.name
-        if tuple(chosen) != cell.overrides:
-            cell = replace(cell, overrides=tuple(chosen))
-            composed = compose(cell.overrides, named_by_user=False)
+        cell, composed, text = _chosen(cell, settings, given)
+        config = _typed(composed)
+        about = cell_text(cell, config)
         if not all(map(_is_there, cell.sources)):
-            config = typed(composed)
-            assert isinstance(config, RecordedConfig)
-            return PlannedCell(cell, config, None, text)
-        config = validate_any(composed)
-        assert isinstance(config, RecordedConfig)
-        directory = run_directory(config, asked and asked / run_name(config))
-        check_directory(config, directory)
+            return PlannedCell(cell, config, None, about, text)
+        checked = validate_any(composed)
+        assert isinstance(checked, RecordedConfig)
+        directory = run_directory(checked, asked and asked / run_name(checked))
+        check_directory(checked, directory)
     except ValueError as error:
         raise ConfigError(f"{_where(cell, str(error))}{error}") from None
-    return PlannedCell(cell, config, directory, text)
+    return PlannedCell(cell, checked, directory, about, text)
+
+
+def _chosen(cell: Cell, settings: SweepConfig, given: Sequence[str]) -> tuple[Cell, DictConfig, str | None]:
+    """A cell with the text and the benchmarks' files that the sweep's `settings` choose for it, its
+    configuration, and the name of that text; the command line has set the keys `given`.
+
+    Raises ValueError.
+    """
+    composed = compose(cell.overrides, named_by_user=False)
+    task, text = task_of(composed), None
+    if not task.has_directory:
+        command = f"{program()} task={composed.task.name}"
+        raise ValueError(
+            f"task={composed.task.name} keeps nothing and cannot be part of a sweep; use: {command}"
+        )
+    chosen = benchmarks_of(cell.overrides, composed, given, settings.data)
+    if task.trains:
+        trained_on = text_of(cell.overrides, composed, given, settings.data)
+        chosen, text = trained_on.overrides, trained_on.name
+    if tuple(chosen) != cell.overrides:
+        cell = replace(cell, overrides=tuple(chosen))
+        composed = compose(cell.overrides, named_by_user=False)
+    return cell, composed, text
+
+
+def _typed(composed: DictConfig) -> RecordedConfig:
+    config = typed(composed)
+    assert isinstance(config, RecordedConfig)
+    return config
 
 
 def _where(cell: Cell, refusal: str) -> str:
@@ -350,8 +403,3 @@ def _where(cell: Cell, refusal: str) -> str:
 def _once(cells: Sequence[PlannedCell]) -> list[PlannedCell]:
     """Each run once, the first of those that are the same."""
     return list({cell.directory or cell.cell.overrides: cell for cell in cells}.values())
-
-
-def _digest(cells: Sequence[PlannedCell]) -> str:
-    names = sorted(cell.cell.label if cell.directory is None else cell.directory.name for cell in cells)
-    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:12]

@@ -59,7 +59,8 @@ def _write(found: Run, steps: dict[int, StepTrace]) -> None:
         path = folder / f"step{number}.json"
         write_atomically(path, chrome_text(trace, run=found.name, step=number, clock=f"{clock} clock"))
         print(path)
-    title = run_title(found) if found.summary is not None else f"{found.name} · {found.status}"
+    state = f"{found.name} · {found.network} · {found.status}"
+    title = run_title(found) if found.summary is not None else state
     kinds = (bandwidth_of, pipeline_of)
     plots = [kind(found, title, list(steps), list(steps.values())) for kind in kinds]
     for path in write_plots([plot for plot in plots if plot is not None], found.folder / "plots"):

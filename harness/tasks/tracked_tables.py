@@ -44,7 +44,7 @@ def show_record(tracking: Mapping[str, Any], directory: Path) -> bool:
     if is_sweep(directory):
         record = read_sweep_record(directory)
         config, tables, curves = sweep_config(record), sweep_tables(record, directory), sweep_curves(record)
-        name = f"{record.name}-{record.size}"
+        name = record.group
         own = {"group": tracking["group"] or name, "tags": [*sweep_tags(record), *tracking["tags"]]}
         tracking = {**tracking, **own}  # the group is that of its cells
         busy = busy_cells(record, record.cells)

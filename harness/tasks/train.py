@@ -16,7 +16,7 @@ from gradwire.harness.record.busy import busy_run
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.report.computation import whose_computation
-from gradwire.harness.timing.measure.metrics import METRICS, PARTS, in_words
+from gradwire.harness.timing.measure.metrics import METRICS, PARTS, in_words, kind_of
 from gradwire.harness.trainer.settings import RunConfig
 
 if TYPE_CHECKING:
@@ -66,11 +66,12 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Compa
 
 def first_lines(config: RunConfig) -> list[str]:
     """What a run says as it starts: what it trains on what, and whether anything is sent."""
+    network = network_text(config.network, kind_of(config.cluster.name, config.network.name))
     source = config.dataset.path or f"{config.dataset.name} {FITS[config.dataset.kind][0]}"
     trained = (
         f"{config.model.name} (size {config.size.name}) on {source}: codec {config.codec['name']}, "
         f"topology {config.topology.name}, {config.cluster.workers} {config.cluster.name} workers, "
-        f"network {network_text(config.network)}{_computation(config)}, seed {config.seed}"
+        f"seed {config.seed}; {network}{_computation(config)}"
     )
     return [trained, *([ALONE] if config.cluster.size == 1 else [])]
 
@@ -100,7 +101,8 @@ def show_run(finished: Run) -> None:
     skipped = f" ({summary.skipped_steps} skipped)" if summary.skipped_steps else ""
     name = in_words(summary.metric)
     print(f"{name} {summary.final_metric:.3f} after {summary.steps} steps{skipped}{error}{wire}")
-    print(f"{summary.train_time_s:.1f} s on the training clock ({summary.clock}){_parts(summary)}")
+    clock = f"{summary.clock}; {finished.network}"
+    print(f"{summary.train_time_s:.1f} s on the training clock ({clock}){_parts(summary)}")
     if summary.earlier_ends:
         times = len(summary.earlier_ends)
         print(f"interrupted {times} time{'s' * (times > 1)} on the way: run.json says why")

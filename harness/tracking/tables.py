@@ -27,7 +27,7 @@ def tables(run: Run) -> dict[str, Table]:
         "vnmse": curve([{"step": row["step"], "vnmse": row["vnmse"]} for row in measured]),
     }
     if run.summary is not None:
-        found |= _of_summary(run.summary)
+        found |= _of_summary(run.summary, run.network)
     return {name: table for name, table in found.items() if table["rows"]}
 
 
@@ -38,35 +38,35 @@ def curve(rows: Sequence[Mapping[str, Any]]) -> Table:
     return {"columns": columns, "rows": [[row.get(key) for key in columns] for row in shown]}
 
 
-def _of_summary(summary: Summary) -> dict[str, Table]:
+def _of_summary(summary: Summary, network: str) -> dict[str, Table]:
     phases, ranks = summary.bytes_by_phase.items(), enumerate(summary.bytes_sent_per_rank)
     return {
-        "time_to_accuracy": _time_to_accuracy(summary),
-        "breakdown": _breakdown(summary),
-        "overlap": _overlap(summary),
+        "time_to_accuracy": _time_to_accuracy(summary, network),
+        "breakdown": _breakdown(summary, network),
+        "overlap": _overlap(summary, network),
         "bytes_by_phase": {"columns": ["phase", "bytes"], "rows": [list(item) for item in phases]},
         "bytes_by_rank": {"columns": ["rank", "bytes"], "rows": [list(item) for item in ranks]},
     }
 
 
-def _time_to_accuracy(summary: Summary) -> Table:
+def _time_to_accuracy(summary: Summary, network: str) -> Table:
     """A row for each target; a missed target has an infinite time and no step."""
     rows = [
-        [float(target), found["train_time_s"], found["step"], found["stays"], summary.clock]
+        [float(target), found["train_time_s"], found["step"], found["stays"], summary.clock, network]
         for target, found in summary.tta.items()
     ]
-    return {"columns": ["target", "train_time_s", "step", "stays", "clock"], "rows": rows}
+    return {"columns": ["target", "train_time_s", "step", "stays", "clock", "network"], "rows": rows}
 
 
-def _breakdown(summary: Summary) -> Table:
+def _breakdown(summary: Summary, network: str) -> Table:
     """Seconds per step; no rows if spans were not recorded."""
     known = summary.values()
-    rows = [[METRICS[part].words, known[part], summary.clock] for part in PARTS if part in known]
-    return {"columns": ["part", "seconds_per_step", "clock"], "rows": rows}
+    rows = [[METRICS[part].words, known[part], summary.clock, network] for part in PARTS if part in known]
+    return {"columns": ["part", "seconds_per_step", "clock", "network"], "rows": rows}
 
 
-def _overlap(summary: Summary) -> Table:
+def _overlap(summary: Summary, network: str) -> Table:
     """AQGB's figures, times in seconds per step; no rows if they are not known."""
     known = summary.values().items()
-    rows = [[key, value, summary.clock] for key, value in known if METRICS[key].section == "overlap"]
-    return {"columns": ["figure", "value", "clock"], "rows": rows}
+    rows = [[key, value, summary.clock, network] for key, value in known if METRICS[key].section == "overlap"]
+    return {"columns": ["figure", "value", "clock", "network"], "rows": rows}

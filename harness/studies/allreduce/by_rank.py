@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradwire.codecs.arithmetic.line_fit import LineFit, fit_line
-from gradwire.harness.report.figures import Plot, write_plots
+from gradwire.harness.report.figures import TITLE_CHARACTERS, Plot, write_plots
 from gradwire.harness.report.style import Form
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary
 
@@ -24,6 +25,7 @@ class RankLine:
     """The median seconds by rank of all-reduces that are otherwise alike, `kind` of time, and their line."""
 
     about: str
+    network: str
     kind: str
     times: Mapping[int, float]
     line: LineFit
@@ -32,14 +34,15 @@ class RankLine:
 def rank_lines(runs: Sequence[AllReduceSummary], ranks: Sequence[int | None]) -> list[RankLine]:
     """A line for each codec, gradient and network with times at three ranks or more, as measured and on the
     simulated clock. `ranks` are those of the runs."""
-    alike: dict[tuple[object, ...], dict[int, AllReduceSummary]] = {}
+    alike: dict[tuple[str, int, int, str, int], dict[int, AllReduceSummary]] = {}
     for run, rank in zip(runs, ranks, strict=True):
         if rank is not None:
-            about = (run.codec, run.workers, run.coordinates, run.network, run.pieces)
+            about = (run.codec, run.workers, run.coordinates, run.network_text, run.pieces)
             alike.setdefault(about, {})[rank] = run
     return [
         RankLine(
-            f"{codec}, {workers} workers, {coordinates:,} coordinates, network {network}",
+            f"{codec}, {workers} workers, {coordinates:,} coordinates",
+            network,
             kind,
             times,
             fit_line(list(times.items())),
@@ -55,7 +58,7 @@ def rank_remarks(lines: Sequence[RankLine]) -> Iterator[str]:
     for one in lines:
         ranks = ", ".join(map(str, sorted(one.times)))
         yield (
-            f"{one.about}, {one.kind}: the time at rank r is {one.line.slope * 1e3:.4g} ms · r + "
+            f"{one.about}, {_timed(one)}: the time at rank r is {one.line.slope * 1e3:.4g} ms · r + "
             f"{one.line.constant * 1e3:.4g} ms, with a mean error of {one.line.error:.2%} (MAPE) at ranks "
             f"{ranks}."
         )
@@ -64,17 +67,17 @@ def rank_remarks(lines: Sequence[RankLine]) -> Iterator[str]:
 def plot_ranks(lines: Sequence[RankLine], folder: Path) -> list[Path]:
     """Writes a picture with a panel for each all-reduce: its times over the rank, and their lines; returns
     the files."""
-    panels = list(dict.fromkeys(one.about for one in lines))
+    panels = list(dict.fromkeys((one.about, one.network) for one in lines))
     if not panels:
         return []
 
     def draw(axes_of: Sequence[Axes], form: Form) -> None:
-        for axes, about in zip(axes_of, panels, strict=True):
-            colors = {"measured": form.colors["ink"], "modelled": form.colors["vermilion"]}
+        for axes, (about, network) in zip(axes_of, panels, strict=True):
             for one in lines:
-                if one.about == about:
-                    _draw(axes, one, colors[one.kind])
-            axes.set_title(about.partition(", ")[2].replace(", network", "\nnetwork"))
+                if (one.about, one.network) == (about, network):
+                    _draw(axes, one, form.colors["vermilion" if one.kind == "modelled" else "ink"])
+            lines_of = [about.partition(", ")[2], *textwrap.wrap(network, TITLE_CHARACTERS)]
+            axes.set_title("\n".join(lines_of))
             axes.set_xlim(left=0)
             axes.set_ylim(bottom=0)
             axes.set_ylabel("time [ms]")
@@ -82,6 +85,11 @@ def plot_ranks(lines: Sequence[RankLine], folder: Path) -> list[Path]:
 
     title = "time of an all-reduce over the rank, and its line"
     return write_plots([Plot("ranks", title, draw, (1.8,) * len(panels))], folder)
+
+
+def _timed(one: RankLine) -> str:
+    """What a line's times are, and on which network; beside real workers' times the clock's have the same."""
+    return one.network if one.network.startswith(one.kind) else f"{one.kind} beside {one.network}"
 
 
 def _draw(axes: Axes, one: RankLine, color: str) -> None:
@@ -94,6 +102,8 @@ def _draw(axes: Axes, one: RankLine, color: str) -> None:
 
 def _times(by_rank: Mapping[int, AllReduceSummary]) -> dict[str, dict[int, float]]:
     """The median seconds by rank, as measured, if all were, and on the simulated clock."""
-    measured = {rank: run.measured.median for rank, run in by_rank.items() if run.measured is not None}
-    found = {"measured": measured} if len(measured) == len(by_rank) else {}
+    real = {rank: run.measured.median for rank, run in by_rank.items() if run.measured is not None}
+    found: dict[str, dict[int, float]] = {}
+    if len(real) == len(by_rank):
+        found[next(iter(by_rank.values())).kind] = real
     return found | {"modelled": {rank: run.modelled.median for rank, run in by_rank.items()}}

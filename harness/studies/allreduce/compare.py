@@ -15,6 +15,7 @@ from gradwire.harness.report.frame import frame, spreads
 from gradwire.harness.report.tables import Column, Line, Page, figures_table, finished
 from gradwire.harness.studies.allreduce.by_rank import plot_ranks, rank_lines, rank_remarks
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary
+from gradwire.harness.timing.measure.metrics import kind_of
 
 FILE = "allreduce.json"
 BASELINE = "bf16"
@@ -25,9 +26,9 @@ NOTES = (
     "rate that one stream was found to carry before the run.",
     "Bus bandwidth: bytes of the float32 vector over the time, times 2(n − 1)/n, whatever the codec sends; a "
     "codec of b bits can reach 32/b times what the links carry.",
-    "Bus bandwidth, codec work, to BF16 and saved: of the times in the title. To BF16: over BF16's on the "
-    "same network. By bits: the wire bits over BF16's, what the wire alone would give. Saved: BF16's time "
-    "less this one.",
+    "Bus bandwidth, codec work, to BF16 and saved: of the times that the title names. To BF16: over BF16's "
+    "on the same network. By bits: the wire bits over BF16's, what the wire alone would give. Saved: BF16's "
+    "time less this one.",
 )
 
 SHARDED_NOTES = (
@@ -54,20 +55,13 @@ FIGURES = {
 }
 """A run's values in the results frame, by metric and kind; emulated times count as measured."""
 
-COLUMNS = (
-    "wire_bits_per_coordinate",
-    Column("allreduce_s", "measured", "measured"),
-    Column("allreduce_s", "modelled", "modelled"),
-    *("measured_over_modelled", "bus_bandwidth", "codec_s", "to_bf16", "by_bits", "saved_s"),
-)
+COLUMNS = ("bus_bandwidth", "codec_s", "to_bf16", "by_bits", "saved_s")
 
 SHARDED_COLUMNS = (
-    "wire_bits_per_coordinate",
-    Column("allreduce_s", "measured", "measured"),
-    Column("allreduce_s", "modelled", "modelled"),
-    *("measured_over_modelled", "scatter_s", "gather_s", "bus_bandwidth", "codec_s"),
+    *("scatter_s", "gather_s", "bus_bandwidth", "codec_s"),
     *("to_exact", "by_bytes", "over_bytes"),
 )
+"""What follows the wire bits and the times in a table."""
 
 ABOUT = (
     *("codec", "topology", "workers", "coordinates", "pieces", "network"),
@@ -111,6 +105,7 @@ class Run:
         work = {name: getattr(own[name], "median", None) for name in ("measured_codec_s", "modelled_codec_s")}
         return {
             **{key: getattr(self.about, key) for key in ABOUT},
+            "network": self.about.network_text,
             "wire_bits_per_coordinate": getattr(own["wire_bits_per_coordinate"], "median", None),
             **times,
             "measured_over_modelled": own["measured_over_modelled"],
@@ -130,7 +125,7 @@ def compare(folders: Sequence[Path], output: Path) -> Page:
     for subject in dict.fromkeys(run.subject for run in runs):
         alike = [run for run in runs if run.subject == subject]
         first = alike[0].about
-        columns = COLUMNS if first.model_dtype is None else SHARDED_COLUMNS
+        columns = _columns(first)
         named = ["codec"] if first.model_dtype is None else ["codec; weights"]
         tables.append(figures_table(_title(first), named, [run.line for run in alike], columns))
     notes = NOTES if all(run.about.parts is None for run in runs) else (*NOTES, *SHARDED_NOTES)
@@ -160,11 +155,21 @@ def _load(folders: Sequence[Path]) -> list[Run]:
     return runs
 
 
+def _columns(one: AllReduceSummary) -> list[Column | str]:
+    """Those of a table whose real workers' times are of `one`'s kind."""
+    real = kind_of(None, one.network_settings.get("name"))
+    return [
+        "wire_bits_per_coordinate",
+        Column("allreduce_s", "measured", real),
+        Column("allreduce_s", "modelled", "modelled"),
+        Column("measured_over_modelled", label=f"{real} / modelled"),
+        *(COLUMNS if one.model_dtype is None else SHARDED_COLUMNS),
+    ]
+
+
 def _title(one: AllReduceSummary) -> str:
-    kind = "modelled" if one.measured is None else "measured"
     what = "" if one.model_dtype is None else f"sharded, {one.model_dtype} model, "
-    about = f"{one.topology} of {one.workers}, {one.coordinates:,} coordinates, network {one.network}"
-    return f"{what}{about}, {kind}"
+    return f"{what}{one.topology} of {one.workers}, {one.coordinates:,} coordinates; {one.network_text}"
 
 
 def _beside(run: Run, runs: Sequence[Run]) -> dict[str, Any]:

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
+from gradwire.harness.network.configured import recorded_text
 from gradwire.harness.record.summary import Stored
-from gradwire.harness.timing.measure.metric import Spread, quotient
+from gradwire.harness.timing.measure.metric import Kind, Spread, quotient
+from gradwire.harness.timing.measure.metrics import kind_of
 from gradwire.harness.timing.measure.step_figures import bus_bandwidth
 
 
@@ -58,6 +60,16 @@ class AllReduceSummary(Stored):
     def ratio(self) -> float | None:
         """Measured over modelled."""
         return None if self.measured is None else quotient(self.measured.median, self.modelled.median)
+
+    @property
+    def kind(self) -> Kind:
+        """What its times are."""
+        return "modelled" if self.measured is None else kind_of(None, self.network_settings.get("name"))
+
+    @property
+    def network_text(self) -> str:
+        """Its links and what its times are, in words, whatever version wrote `network`."""
+        return recorded_text(self.network_settings, self.kind)
 
     @property
     def seconds(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gradwire.harness.network.configured import AS_IT_IS
 from gradwire.harness.report.tables import Table, figures_table, number, render_text
 from gradwire.harness.studies.bench.bus import BusRow
 from gradwire.harness.studies.bench.host import HostRow
@@ -141,4 +142,4 @@ def bus_table(buses: Sequence[BusRow]) -> Table:
         ]
         for row in buses
     ]
-    return Table("An all-reduce between real workers without a link, medians", header, rows)
+    return Table(f"An all-reduce between real workers, medians; {AS_IT_IS}", header, rows)

@@ -67,7 +67,7 @@ def compare(folders: Sequence[Path], output: Path) -> Page:
 
 
 def _title(one: PredictSummary) -> str:
-    """`gpt_13b, 64 workers (tensors over 4, stages 2), 16 nodes of 4 …`"""
+    """`gpt_13b, 64 workers (tensors over 4, 2 stages); modelled, 16 nodes of 4 …`"""
     divided = [
         text
         for text, count in (
@@ -79,7 +79,7 @@ def _title(one: PredictSummary) -> str:
     among = f" ({', '.join(divided)})" if divided else ""
     told = "computation calibrated on the uncompressed system" if one.calibrated else "computation given"
     overlap = "gradients sent during backward" if one.overlap else "gradients sent after backward"
-    return f"{one.model}, {one.workers} workers{among}, {one.network}; {told}, {overlap}"
+    return f"{one.model}, {one.workers} workers{among}; {one.network_text}; {told}, {overlap}"
 
 
 def _name(settings: Settings) -> str:
@@ -93,7 +93,7 @@ def _name(settings: Settings) -> str:
 
 
 def _row(one: PredictSummary) -> dict[str, Any]:
-    return {key: getattr(one, key) for key in KEPT} | {"error": one.error}
+    return {key: getattr(one, key) for key in KEPT} | {"network": one.network_text, "error": one.error}
 
 
 def _left_out(found: Sequence[PredictSummary]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gradwire.harness.network.configured import recorded_text
 from gradwire.harness.record.summary import Stored
 
 
@@ -45,6 +46,11 @@ class PredictSummary(Stored):
     printed_tflops: float | None  # the paper's
     left_out: list[str]  # what is not in the times
     provenance: dict[str, Any]
+
+    @property
+    def network_text(self) -> str:
+        """Its links and that its times are modelled, in words, whatever version wrote `network`."""
+        return recorded_text(self.network_settings, "modelled")
 
     @property
     def error(self) -> float | None:

@@ -81,7 +81,7 @@ def predict(config: PredictTask, codec: str) -> PredictSummary:
         coordinates=part.coordinates,
         buckets=own.buckets,
         overlap=config.overlap.enabled,
-        network=network_text(network),
+        network=network_text(network, "modelled"),
         network_settings=asdict(network),
         calibrated=is_calibrated(config),
         step_s=timed.end,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradwire.harness.network.configured import rate_text
+from gradwire.harness.network.configured import common_text, rate_text
 from gradwire.harness.record.writer import SUMMARY
 from gradwire.harness.report.tables import Page, figures_table, finished
 from gradwire.harness.studies.simulate.summary import SimulateSummary
@@ -32,14 +32,15 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
     found = [SimulateSummary.read(folder / SUMMARY) for folder in done]
     abouts = [about(one) for one in found]
     varied = [key for key in abouts[0] if len({each[key] for each in abouts}) > 1] or ["scheme"]
-    same = [text for key, text in abouts[0].items() if key not in varied and text]
+    same = [text for key, text in abouts[0].items() if key not in (*varied, "rate") and text]
+    title = f"{common_text(one.network_text for one in found)}; {', '.join(same)}"
     groups: dict[tuple[str, ...], list[SimulateSummary]] = {}
     for one, each in zip(found, abouts, strict=True):
         groups.setdefault(tuple(each[key] for key in varied), []).append(one)
     lines = [(name, _spreads(own)) for name, own in groups.items()]
-    page = Page([figures_table(", ".join(same), varied, lines, FIGURES)], [*NOTES, *missing])
+    page = Page([figures_table(title, varied, lines, FIGURES)], [*NOTES, *missing])
     rows = [
-        {**each, "seed": one.seed} | {key: getattr(one, key) for key in FIGURES}
+        {**each, "network": one.network_text, "seed": one.seed} | {key: getattr(one, key) for key in FIGURES}
         for one, each in zip(found, abouts, strict=True)
     ]
     page.write(output, rows, {"rows": rows, "left_out": missing})

@@ -50,8 +50,9 @@ def plot_training(summary: SimulateSummary, rows: Rows, folder: Path) -> list[Pa
 
 
 def title_of(summary: SimulateSummary) -> str:
-    """`aqgb · 4 blocks · 16 workers`."""
-    return f"{scheme_text(summary)} · {blocks_text(summary)} · {summary.workers} workers"
+    """`aqgb · 4 blocks · 16 workers · modelled, aqgb, 2.5 Gbit/s, multicast`."""
+    words = [scheme_text(summary), blocks_text(summary), f"{summary.workers} workers", summary.network_text]
+    return " · ".join(words)
 
 
 def ratio_plot(summary: SimulateSummary) -> Plot | None:

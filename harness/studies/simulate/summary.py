@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gradwire.harness.network.configured import recorded_text
 from gradwire.harness.record.summary import Stored
 
 
@@ -40,6 +41,11 @@ class SimulateSummary(Stored):
     series: dict[str, list[float | None]]  # by complete round: end_s, wait_s, overlap_s, q_ratio_first, …
     seed: int
     provenance: dict[str, Any]
+
+    @property
+    def network_text(self) -> str:
+        """Its links and that its times are modelled, in words, whatever version wrote `network`."""
+        return recorded_text(self.network_settings, "modelled")
 
     def impossible(self) -> str | None:
         return None if self.rounds >= 0 else "has fewer than no rounds"

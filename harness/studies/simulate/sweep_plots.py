@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+from gradwire.harness.network.configured import common_text
 from gradwire.harness.report.figures import Plot, write_plots
 from gradwire.harness.report.style import Form, line_styles
 from gradwire.harness.studies.simulate.compare import about, scheme_text
@@ -85,7 +86,8 @@ def _line_plot(name: str, title: str, found: Sequence[SimulateSummary], of: Of, 
         for axes in panels[-2:]:
             axes.set_xlabel(label)
 
-    return Plot(name, f"simulated training · {title}", draw, (1.4, 1.4), columns=2)
+    network = common_text(one.network_text for one in found)
+    return Plot(name, f"simulated training · {network} · {title}", draw, (1.4, 1.4), columns=2)
 
 
 def _by_computation(found: Sequence[SimulateSummary]) -> list[tuple[str, list[SimulateSummary]]]:
@@ -111,8 +113,9 @@ def _bars_plot(name: str, found: Sequence[SimulateSummary]) -> Plot:
             _label(axes, key)
             axes.tick_params(axis="x", labelrotation=0 if len(names) < 5 else 60)
 
-    words = [text for key, text in about(found[0]).items() if key in ("rate", "blocks", "compute times")]
-    return Plot(name, " · ".join(words), draw, (1.4, 1.4), columns=2)
+    words = [text for key, text in about(found[0]).items() if key in ("blocks", "compute times")]
+    network = common_text(one.network_text for one in found)
+    return Plot(name, " · ".join([network, *words]), draw, (1.4, 1.4), columns=2)
 
 
 def _label(axes: Axes, key: str) -> None:

@@ -46,7 +46,7 @@ def summarize(config: SimulateTask, rows: Rows) -> SimulateSummary:
         blocks=[list(block) for block in blocks],
         split=given.split,
         seconds=given.seconds,
-        network=network_text(network),
+        network=network_text(network, "modelled"),
         network_settings=asdict(network),
         rate_mbit=network.rate_mbit,
         rounds=rounds,

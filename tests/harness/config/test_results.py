@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from gradwire.harness.tasks import results
 class Commands:
     """Notes the commands, and answers with the exit codes that are left."""
 
-    def __init__(self, *codes: int) -> None:
-        self.codes, self.seen = list(codes), list[tuple[str, ...]]()
+    def __init__(self, *codes: int, writes: Callable[[str], object] = lambda sweep: None) -> None:
+        self.codes, self.seen, self.writes = list(codes), list[tuple[str, ...]](), writes
 
     def __call__(self, *overrides: str) -> int:
         self.seen.append(overrides)
+        self.writes(overrides[0])
         return self.codes.pop(0)
 
 
@@ -28,8 +30,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def record(folder: Path, sweep: str) -> Path:
-    output = folder / "outputs" / "sweeps" / f"{sweep}-small"
+def record(folder: Path, sweep: str, digest: str = "") -> Path:
+    output = folder / "outputs" / "sweeps" / f"{sweep}-small{digest}"
     (output / "replay").mkdir(parents=True)
     plots = [
         f"{name}-{form}"
@@ -42,11 +44,13 @@ def record(folder: Path, sweep: str) -> Path:
 
 
 def test_each_sweep_gets_what_time_is_left(place: Path, monkeypatch: Any) -> None:
-    record(place, "a")
+    record(place, "a").rename(place / "outputs" / "sweeps" / "a-small-0123456789ab")  # from other overrides
+    record(place, "b")  # from an earlier time
     (place / "results" / "papers").mkdir(parents=True)
     paper = 'name: P\ntitle: P\nitems: {Figure 1: {kind: figure, sweep: a, plots: ["t*", old]}}\n'
     (place / "results" / "papers" / "p.yaml").write_text(paper)
-    commands = Commands(0, 75, 0)
+    digest = "-ba9876543210"  # of text in a folder
+    commands = Commands(0, 75, 0, writes=lambda asked: asked == "sweeps=a" and record(place, "a", digest))
     monkeypatch.setattr(results, "_command", commands)
     assert results.main(["a", "b", "--minutes", "20", "--override", "sweep.data=texts"]) == 75
     first, second, report = commands.seen
@@ -59,6 +63,7 @@ def test_each_sweep_gets_what_time_is_left(place: Path, monkeypatch: Any) -> Non
     assert kept == {
         f"small/{name}" for name in ("sweep.json", "values.csv", "table.md", "replay/table.md", *shown)
     }
+    assert not (place / "results" / "b").exists(), "its command has written nothing"
 
 
 def test_what_was_there_is_replaced_as_a_whole(place: Path) -> None:

@@ -227,21 +227,22 @@ def test_needed_cells_run_first_and_each_task_has_its_tables(
     known(warm=WARM, use=USE)
     command = ("sweeps=use", *TINY_MODEL, "seed=0", "network.rate_mbit=10")
     assert run_py(*command) == 0
-    output = Path("outputs/sweeps/use-tiny")
+    (output,) = Path("outputs/sweeps").glob("use-tiny-*")
+    (needed,) = Path("outputs/sweeps").glob("warm-tiny-*")
     rows = json.loads((output / "replay/table.json").read_text())["rows"]
     assert len(rows) == 4 and json.loads((output / "retime/table.json").read_text())["rows"]
     record = read_sweep_record(output)
     assert [cell.status for cell in record.cells] == ["done"] * 5
     assert {cell.axes["model"] for cell in record.cells} == {"gpt2", "llama1b"}
     assert len({cell.run for cell in record.cells}) == 5
-    assert read_sweep_record("outputs/sweeps/warm-tiny").text == "embedded"
+    assert read_sweep_record(needed).text == "embedded"
     capsys.readouterr()
     files = [path for path in Path("outputs/sweeps").rglob("*") if path.is_file()]
     before = {path: path.read_bytes() for path in files}
     assert run_py(*command) == 0
     said = capsys.readouterr().out
-    assert "sweep warm-tiny: 2 runs, 2 of them finished before" in said
-    assert "sweep use-tiny: 5 runs, 5 of them finished before" in said
+    assert f"sweep {needed.name}: 2 runs, 2 of them finished before" in said
+    assert f"sweep {output.name}: 5 runs, 5 of them finished before" in said
     assert {path: path.read_bytes() for path in files} == before
 
 

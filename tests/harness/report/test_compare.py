@@ -76,7 +76,9 @@ def test_overlap_has_a_table_where_it_was_measured(runs: SyntheticRuns, tmp_path
     comparison = compare(folders, tmp_path / "new", axes=["codec"])
     assert row_of(comparison, "bf16").figures["row"] == Spread(0.5, 0.5, 0.5)
     lines = comparison.text.splitlines()
-    start = lines.index("How well communication is hidden (AQGB; wall clock)")
+    start = lines.index(
+        "How well communication is hidden (AQGB; emulated, 200 Mbit/s, shaped by the kernel; wall clock)"
+    )
     body = [line.split() for line in lines[start:] if line.split()[:1] in (["bf16"], ["dynamiq"], ["thc"])]
     assert body[0] == ["bf16", "62.5", "125", "0.500", "0.750", "25"]
     assert body[1] == ["dynamiq", "62.5", "0", "∞", "0.750", "–"]
@@ -113,7 +115,7 @@ def test_the_text_fits_a_terminal_and_says_which_clock(runs: SyntheticRuns, tmp_
     folders = [runs.write(codec, seed) for codec in codecs for seed in (0, 1, 2)]
     text = compare(folders, tmp_path / "out", axes=["codec"]).text
     assert max(map(len, text.splitlines())) <= 140
-    assert "Result (wall clock)" in text
+    assert "Result (emulated, 200 Mbit/s, shaped by the kernel; wall clock)" in text
     assert "not reached" in text
     assert "step [ms]" in text
 
@@ -122,10 +124,11 @@ def test_wall_and_simulated_times_have_separate_tables(runs: SyntheticRuns, tmp_
     real, virtual = runs.write(), runs.write(name="virtual", cluster={"name": "virtual", "workers": 4})
     runs.change_summary(virtual, clock="simulated")
     comparison = compare([real, virtual], tmp_path / "out", axes=["cluster"])
-    titles = [line for line in comparison.text.splitlines() if line.startswith("Result")]
+    titles = [table.title for table in comparison.tables if table.title.startswith("Result")]
     assert titles == [
-        "Result (wall clock)",
-        "Result (simulated clock: measured or set computation, modelled network)",
+        "Result (emulated, 200 Mbit/s, shaped by the kernel; wall clock)",
+        "Result (modelled, 200 Mbit/s, shaped by the kernel; simulated clock: measured or set computation, "
+        "modelled network)",
     ]
     assert [(row.label, row.baseline) for row in comparison.rows] == [
         ("bf16, local", "bf16, local"),

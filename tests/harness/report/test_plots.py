@@ -124,7 +124,7 @@ def test_axes_legends_and_titles(three: dict[str, Plot]) -> None:
             assert legend(figure) == ["bf16", "dynamiq", "thc"]
         else:
             assert all(row_names(axes) == ["bf16", "dynamiq", "thc"] for axes in figure.axes)
-        assert any("wall clock 3 seeds: median" in plain(text) for text in words(figure))
+        assert any("shaped by the kernel 3 seeds: median" in plain(text) for text in words(figure))
 
 
 def plain(text: str) -> str:
@@ -197,7 +197,7 @@ def test_one_seed_has_no_band(runs: SyntheticRuns) -> None:
     for name in ("metric", "vnmse"):
         check_forms([plots[name]])
         assert not render(plots[name], PRINT).axes[0].collections
-    assert plain(plots["metric"].title).endswith("wall clock · 1 seed")
+    assert plain(plots["metric"].title).endswith("shaped by the kernel · 1 seed")
 
 
 def test_bars_are_the_times_to_each_target(runs: SyntheticRuns) -> None:
@@ -342,7 +342,7 @@ def test_the_title_says_how_large_the_model_is(runs: SyntheticRuns) -> None:
     tiny = [runs.write(codec, size={"name": "tiny"}) for codec in ("bf16", "dynamiq")]
     for folder in tiny:
         runs.change_summary(folder, num_coordinates=1_148_160)
-    shared = "wikitext · ring · 4 workers · wall clock · 1 seed"
+    shared = "wikitext · ring · 4 workers · emulated, 200 Mbit/s, shaped by the kernel · 1 seed"
     assert title(groups_of(*tiny)) == f"gpt2, size=tiny, 1.15M parameters · {shared}"
     runs.change_summary(tiny[1], num_coordinates=1_000_000)
     assert title(groups_of(*tiny)) == f"gpt2, size=tiny · {shared}"
@@ -362,8 +362,11 @@ def test_parameters_are_counted_as_names_of_models_do(count: int, text: str) -> 
 
 def test_the_title_says_what_the_groups_share(runs: SyntheticRuns) -> None:
     folders = [runs.write(), runs.write("dynamiq", topology={"name": "butterfly"}), runs.write("bf16", 1)]
-    assert title(groups_of(folders[0])) == "bf16 · gpt2 · wikitext · ring · 4 workers · wall clock · 1 seed"
+    assert (
+        title(groups_of(folders[0]))
+        == "bf16 · gpt2 · wikitext · ring · 4 workers · emulated, 200 Mbit/s, shaped by the kernel · 1 seed"
+    )
     assert (
         title(groups_of(*folders), "median")
-        == "gpt2 · wikitext · 4 workers · wall clock · 1 to 2 seeds: median"
+        == "gpt2 · wikitext · 4 workers · emulated, 200 Mbit/s, shaped by the kernel · 1 to 2 seeds: median"
     )

@@ -71,17 +71,14 @@ def test_axes_say_what_and_in_which_unit(runs: SyntheticRuns) -> None:
     assert labels("bytes") == [("sent per step and rank [MB = 10⁶ bytes]", "")]
 
 
-def test_every_plot_says_the_codec_the_clock_and_the_seed(runs: SyntheticRuns) -> None:
-    folder = runs.write("thc", 3)
-    runs.change_summary(folder, clock="simulated")
-    plots = plots_of(folder)
+def test_every_plot_says_the_codec_the_network_and_the_seed(runs: SyntheticRuns) -> None:
+    plots = plots_of(runs.write("thc", 3))
     assert {plot.title for plot in plots.values()} == {
-        "thc · gpt2 · wikitext · ring · 4 workers · simulated clock · seed 3"
+        "thc · gpt2 · wikitext · ring · 4 workers · emulated, 200 Mbit/s, shaped by the kernel · seed 3"
     }
     lines = words(render(plots["bytes"], PRINT))
-    assert "thc · gpt2 · wikitext · ring · 4 workers\nsimulated clock · seed 3" in [
-        text.replace("\u00a0", " ") for text in lines
-    ]
+    said = "thc · gpt2 · wikitext · ring · 4 workers\nemulated, 200 Mbit/s, shaped by the kernel · seed 3"
+    assert said in [text.replace("\u00a0", " ") for text in lines]
 
 
 def test_the_metric_over_time_and_steps(runs: SyntheticRuns) -> None:

@@ -12,7 +12,7 @@ from gradwire.harness.studies.allreduce.summary import AllReduceSummary
 from gradwire.harness.timing.measure.metric import Spread
 
 
-def run(modelled: float, measured: float | None = None, network: str = "simulated") -> AllReduceSummary:
+def run(modelled: float, measured: float | None = None, network: str = "none") -> AllReduceSummary:
     spread = Spread(modelled, modelled, modelled)
     return AllReduceSummary(
         codec="powersgd",
@@ -21,7 +21,7 @@ def run(modelled: float, measured: float | None = None, network: str = "simulate
         coordinates=1000,
         pieces=1,
         network=network,
-        network_settings={},
+        network_settings={"name": network, "rate_mbit": 100.0} if network != "none" else {"name": "none"},
         rate_mbit=100.0,
         goodput_mbit=None,
         rivals=0,
@@ -40,11 +40,14 @@ def run(modelled: float, measured: float | None = None, network: str = "simulate
 
 def test_a_line_is_told_for_each_network_and_kind_of_time() -> None:
     runs = [run(0.002 * rank + 0.01, measured=0.01 * rank) for rank in (1, 2, 4)]
-    others = [run(rank, network="other") for rank in (1.0, 2.0)]
+    others = [run(rank, network="paced") for rank in (1.0, 2.0)]
     told = list(rank_remarks(rank_lines([*runs, *others, run(1.0)], [1, 2, 4, 1, 2, None])))
     assert len(told) == 2  # two ranks are always on a line
-    assert "measured: the time at rank r is 10 ms · r + " in told[0]
-    assert "modelled: the time at rank r is 2 ms · r + 10 ms, with a mean error of 0.00%" in told[1]
+    assert "measured (network as it is): the time at rank r is 10 ms · r + " in told[0]
+    assert (
+        "modelled beside measured (network as it is): "
+        "the time at rank r is 2 ms · r + 10 ms, with a mean error of 0.00%" in told[1]
+    )
     assert told[1].endswith("at ranks 1, 2, 4.")
 
 
