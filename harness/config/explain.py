@@ -27,7 +27,7 @@ from omegaconf.errors import (
 from gradwire.codecs.fields import rules_with
 from gradwire.codecs.registry import RENAMED, codec_class
 from gradwire.harness.config.aliases import alias_of
-from gradwire.harness.config.overrides import said
+from gradwire.harness.config.overrides import no_preset, said
 from gradwire.harness.config.own_files import own_folder
 from gradwire.harness.config.root_keys import root_rules
 from gradwire.harness.config.store import choices_with_field, group_schemas, plugin_choices
@@ -87,6 +87,9 @@ def check_groups(overrides: Sequence[Override], groups: Mapping[str, Sequence[st
             raise ConfigError(f"{said(override)}: a run needs a {group}; choose one of {', '.join(choices)}")
         if group == "codec" and str(value) in RENAMED:
             raise ConfigError(f"{said(override)}: it has a new name, use codec={RENAMED[str(value)]}")
+        elsewhere = no_preset(str(value)) if group == "model" else None
+        if elsewhere is not None:
+            raise elsewhere
         fix = (closest(str(value), choices) or choices)[0]
         raise ConfigError(
             f"{group}={shortened(value)} is unknown; choose one of {', '.join(choices)}, e.g. {group}={fix}"

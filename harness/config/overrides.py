@@ -43,6 +43,9 @@ HYDRA_KEYS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.mode")
 QUOTES = "put the value in quotes where it holds spaces, commas, brackets or equal signs: 'key=\"a value\"'"
 
 
+PATHS = ("/", "./", "../", "~")
+"""How a path begins that is no single name."""
+
 _kept: list[str] = []
 
 
@@ -100,7 +103,10 @@ def _parse(text: str) -> Override:
             f"{shortened(text)}: an override has at most {LONGEST} characters, {MOST_VALUES} values and "
             f"{DEEPEST} brackets within brackets; choose a shorter value"
         )
-    key = text.partition("=")[0]
+    key, _, given = text.partition("=")
+    path = no_preset(given) if key == "model" and given.startswith(PATHS) else None
+    if path is not None:
+        raise path
     if len(key) > LONGEST_KEY:
         raise ConfigError(
             f"{shortened(key)}: a key has at most {LONGEST_KEY} characters; choose group.key=value"
@@ -112,6 +118,19 @@ def _parse(text: str) -> Override:
         raise ConfigError(f"{shortened(text)}: cannot be read as key=value; {QUOTES}") from None
     assert isinstance(override, Override)
     return override
+
+
+def no_preset(model: str) -> ConfigError | None:
+    """The refusal of a path, or of a name on the hub, where a preset's name is wanted; None for others."""
+    folder = os.path.expanduser(model)
+    if model.startswith(PATHS) or os.path.isdir(folder):
+        return ConfigError(f"model={model} is a path; use model=folder model.path={folder}")
+    if model.count("/") == 1:
+        return ConfigError(
+            f"model={model} is no preset; for one of the hub's models use model=folder model.path=<folder>, "
+            f"after hf download {model} --local-dir <folder>"
+        )
+    return None
 
 
 def _depth(text: str) -> int:

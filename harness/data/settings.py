@@ -14,7 +14,7 @@ from gradwire.harness.data.embedded_images import SIZE as EMBEDDED_SIZE
 from gradwire.harness.data.examples import Kind
 from gradwire.harness.data.glue import TASKS
 from gradwire.harness.data.published import published_settings
-from gradwire.harness.models.settings import ModelConfig
+from gradwire.harness.models.settings import ModelConfig, check_length
 
 UNUSED_BY_EMBEDDED = (
     "hub",
@@ -264,9 +264,8 @@ def _check_images(dataset: DatasetConfig) -> None:
 def _check(dataset: DatasetConfig, model: ModelConfig) -> None:
     check_fields(DatasetConfig, vars(dataset), "dataset")
     length = dataset.sequence_length
-    if length is None or not 2 <= length <= model.context:
-        limits = f"between 2 and model.context={model.context}"
-        raise ValueError(f"dataset.sequence_length={length}: must be {limits}")
+    check_length("dataset.sequence_length", length, model.context, model.path)
+    assert length is not None
     if dataset.max_train_tokens is not None and dataset.max_train_tokens < length:
         limits = f"at least one sequence ({length} tokens) or null"
         raise ValueError(f"dataset.max_train_tokens={dataset.max_train_tokens}: must be {limits}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.data.settings import FITS
+from gradwire.harness.models.folder import model_in_words
 from gradwire.harness.network.configured import network_text
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import Summary
@@ -56,8 +57,10 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Compa
 
 def _first_line(config: RunConfig) -> str:
     source = config.dataset.path or f"{config.dataset.name} {FITS[config.dataset.kind][0]}"
+    size = f"size {config.size.name}"
+    what = size if config.model.architecture is None else f"{model_in_words(config.model)}; {size}"
     return (
-        f"{config.model.name} (size {config.size.name}) on {source}: codec {config.codec['name']}, "
+        f"{config.model.name} ({what}) on {source}: codec {config.codec['name']}, "
         f"topology {config.topology.name}, {config.cluster.workers} {config.cluster.name} workers, "
         f"network {network_text(config.network)}, seed {config.seed}"
     )
