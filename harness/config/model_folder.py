@@ -44,10 +44,11 @@ _loaded: set[tuple[object, ...]] = set()
 def keep_from_size(config: DictConfig, unsized: DictConfig) -> None:
     """Give a `config` of `model=folder` the model that it has without a size, but for what a size sets of the
     recipe. `unsized`: the configuration of the same choices without one."""
-    model = unsized.model.copy()
+    sized = OmegaConf.to_container(config.model.recipe, resolve=False)
+    assert isinstance(sized, dict)
+    config.model = unsized.model.copy()
     for name in OF_SIZE:
-        model.recipe._set_item_impl(name, config.model.recipe._get_node(name))
-    config.model = model
+        config.model.recipe[name] = sized[name]
 
 
 def check_shape_given(config: DictConfig, overrides: Sequence[Override]) -> None:
@@ -79,7 +80,7 @@ def check_shape_given(config: DictConfig, overrides: Sequence[Override]) -> None
 def _described(config: DictConfig) -> Described | None:
     """What the weights say of a model; None where none are read, or what is refused later."""
     try:
-        return described(_named(config))
+        return described(_named(config), fetch=False)
     except ValueError:
         return None
 

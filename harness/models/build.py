@@ -146,6 +146,7 @@ def _random_of_folder(config: ModelConfig, named: Mapping[str, Any]) -> PreTrain
         described = _folders_own(place)
         described.update({**_dropouts(config), **named})
         model: PreTrainedModel = _auto_class(config).from_config(described, dtype=torch.float32)
+        _uncached(model)
     except Exception as error:  # whatever transformers makes of what anybody may have written
         problem = f"has a config.json that cannot be used ({in_a_line(error)})"
         raise UnusableFileError(place, problem, FOLDER_WAYS_OUT) from None
@@ -156,7 +157,7 @@ def _folders_own(place: str) -> PretrainedConfig:
     import transformers
 
     found: PretrainedConfig = transformers.AutoConfig.from_pretrained(
-        place, trust_remote_code=False, local_files_only=True, use_cache=False
+        place, trust_remote_code=False, local_files_only=True
     )
     return found
 
@@ -180,10 +181,10 @@ def _pretrained(config: ModelConfig, named: Mapping[str, Any], **options: Any) -
         raise ValueError(reason)
     place = os.path.expanduser(config.path or str(config.pretrained))
     remedy = FOLDER_WAYS_OUT if config.is_folder else WAYS_OUT
-    if config.is_folder:  # a family of transformers may lack an implementation that others have
+    if config.is_folder:  # of any family: it may have no cache, and another implementation of attention
         options |= {"use_safetensors": True}
     else:
-        options |= {"attn_implementation": ATTENTION}
+        options |= {"attn_implementation": ATTENTION, "use_cache": False}
     model: PreTrainedModel
     try:
         model, loaded = _auto_class(config).from_pretrained(
@@ -191,7 +192,6 @@ def _pretrained(config: ModelConfig, named: Mapping[str, Any], **options: Any) -
             dtype=torch.float32,
             trust_remote_code=False,
             local_files_only=is_offline(),
-            use_cache=False,
             output_loading_info=True,
             **_dropouts(config),
             **named,
@@ -207,6 +207,13 @@ def _pretrained(config: ModelConfig, named: Mapping[str, Any], **options: Any) -
     if missing:
         more = f" and {len(missing) - 1} more" if missing[1:] else ""
         raise UnusableFileError(place, f"has weights without {missing[0]}{more}", remedy)
+    return _uncached(model)
+
+
+def _uncached(model: PreTrainedModel) -> PreTrainedModel:
+    """Training keeps no keys and values of earlier tokens."""
+    if hasattr(model.config, "use_cache"):
+        model.config.use_cache = False
     return model
 
 

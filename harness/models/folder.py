@@ -43,8 +43,9 @@ def folder_model() -> ModelConfig:
     )
 
 
-def described(model: ModelConfig) -> Described | None:
-    """What the config.json of a model's weights says; None where there are no weights to ask.
+def described(model: ModelConfig, *, fetch: bool = True) -> Described | None:
+    """What the config.json of a model's weights says; None where there are no weights to ask, or they are not
+    here and may not be fetched.
 
     Raises ValueError in one line where it cannot be had, or says what cannot be.
     """
@@ -54,7 +55,8 @@ def described(model: ModelConfig) -> Described | None:
         return None
     remedy = FOLDER_WAYS_OUT if model.is_folder else WAYS_OUT
     if model.path is None:
-        return describe(_of_hub(str(model.pretrained)), remedy=remedy)
+        cached = _of_hub(str(model.pretrained), fetch)
+        return None if cached is None else describe(cached, remedy=remedy)
     reason = weights_available(model)
     if reason is not None:
         raise ValueError(reason)
@@ -160,9 +162,11 @@ def _parameters(folder: Path) -> int | None:
     return sum(count_parameters(folder / name, remedy=WAYS_OUT) for name in sorted(set(files)))
 
 
-def _of_hub(name: str) -> Path:
+def _of_hub(name: str, fetch: bool) -> Path | None:
     """The config.json of a name on the hub, from the cache or fetched into it."""
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
     found = try_to_load_from_cache(name, CONFIG)
-    return Path(found if isinstance(found, str) else hf_hub_download(name, CONFIG))
+    if isinstance(found, str):
+        return Path(found)
+    return Path(hf_hub_download(name, CONFIG)) if fetch else None
