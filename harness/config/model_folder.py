@@ -19,7 +19,7 @@ from gradwire.harness.models.build import quiet_transformers, without_values
 from gradwire.harness.models.described import Described, kind_of
 from gradwire.harness.models.families import AUTO, FOLDER
 from gradwire.harness.models.folder import described, objective_of, settled
-from gradwire.harness.models.settings import ModelConfig, RecipeConfig
+from gradwire.harness.models.settings import ModelConfig, RecipeConfig, check_length
 from gradwire.harness.models.weights import FOLDER_WAYS_OUT, WAYS_OUT
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
 from gradwire.harness.trainer.settings import RunConfig
@@ -36,6 +36,9 @@ SHAPE = (
     *("vocab_size", "context", "tie_embeddings"),
 )
 """Keys of a model that its weights decide."""
+
+LENGTH = "recipe.sequence_length"
+"""That of a folder's recipe is cut to its positions, unless it was asked for."""
 
 _loaded: set[tuple[object, ...]] = set()
 """The models that this process has found to load, with the state of their folders."""
@@ -63,7 +66,7 @@ def check_shape_given(config: DictConfig, overrides: Sequence[Override]) -> None
                 raise ConfigError(
                     f"{said(given[key])} has no effect on model=folder, whose files say it; leave it out"
                 )
-    asked = [name for name in SHAPE if f"model.{name}" in given]
+    asked = [name for name in (*SHAPE, LENGTH) if f"model.{name}" in given]
     found = _described(config) if asked else None
     if found is None:
         return
@@ -75,6 +78,9 @@ def check_shape_given(config: DictConfig, overrides: Sequence[Override]) -> None
                 f"{said(override)} contradicts the weights of {_source(config)}, which have {value}; "
                 "leave it out"
             )
+    if f"model.{LENGTH}" in given and found.context is not None:
+        length = plain(config, f"model.{LENGTH}")
+        refused_as_config_error(check_length, f"model.{LENGTH}", length, found.context, _source(config))
 
 
 def _described(config: DictConfig) -> Described | None:

@@ -37,7 +37,11 @@ def of_folder(folder: Path, *overrides: str) -> str:
         (
             {
                 **dict.fromkeys(("num_hidden_layers", "hidden_size", "num_attention_heads"), None),
-                **{"n_layers": 3, "dim": 48, "n_heads": 6, "hidden_dim": 96, "intermediate_size": None},
+                "n_layers": 3,
+                "dim": 48,
+                "n_heads": 6,
+                "hidden_dim": 96,
+                "intermediate_size": None,
             },
             (3, 48, 6, 6, 96, 128),
         ),
@@ -91,6 +95,8 @@ def test_what_contradicts_a_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=long):
         of = ("model=folder", f"model.path={folder}", random, "dataset.sequence_length=1024")
         validate(compose(["size=tiny", *of]))
+    recipe = "model.recipe.sequence_length=1024"
+    assert f"{recipe}: the model in {folder} has 128 positions" in of_folder(folder, random, recipe)
     assert "model.num_layers=3 contradicts the weights of" in of_folder(folder, "model.num_layers=3", random)
     assert "which was made for another; use model.objective=causal or model.objective=choice" in of_folder(
         folder, random, "model.objective=masked"
