@@ -28,12 +28,14 @@ from gradwire.harness.config.explain import (
     unknown_key,
 )
 from gradwire.harness.config.manual import register_manual
+from gradwire.harness.config.model_folder import UNSIZED, check_shape_given, keep_from_size
 from gradwire.harness.config.overrides import check_forms, check_given, choices_of, parse, said
 from gradwire.harness.config.own_files import OwnFolder, own_folder, register_own_files
 from gradwire.harness.config.own_form import REMEDY, OwnFile
 from gradwire.harness.config.own_values import check_hydra_node, check_own_file
 from gradwire.harness.config.plugins import allow_plugins, register_plugins
 from gradwire.harness.config.store import register_schemas
+from gradwire.harness.models.families import FOLDER
 from gradwire.harness.runtime.conf import CONFIG_NAME, conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.fields import Rule
@@ -70,6 +72,7 @@ def compose(
     check_warm_up(config, parsed)
     check_length(config, parsed)
     check_codec_times_asked(config, parsed)
+    check_shape_given(config, parsed)
     if with_hydra:
         OmegaConf.update(config, "hydra", copy.deepcopy(node), force_add=True)
     return config
@@ -129,6 +132,9 @@ def _composed(choices: tuple[str, ...], folder: OwnFolder | None) -> tuple[DictC
     OmegaConf.set_struct(config, False)
     node = config.pop("hydra")
     OmegaConf.set_struct(config, True)
+    if plain(config, "model.family") == FOLDER and plain(config, "size.name") != UNSIZED:
+        others = [choice for choice in choices if choice.partition("=")[0] != "size"]
+        keep_from_size(config, _composed((*others, f"size={UNSIZED}"), folder)[0])
     return config, node
 
 

@@ -28,7 +28,7 @@ from gradwire.codecs.fields import rules_with
 from gradwire.codecs.registry import RENAMED, codec_options
 from gradwire.harness.config.aliases import alias_of
 from gradwire.harness.config.choices import choices_in, chosen_in, unknown_choice
-from gradwire.harness.config.overrides import said
+from gradwire.harness.config.overrides import no_preset, said
 from gradwire.harness.config.own_files import own_folder
 from gradwire.harness.config.root_keys import root_rules
 from gradwire.harness.config.store import choices_with_field, group_schemas, plugin_choices
@@ -81,6 +81,9 @@ def check_groups(overrides: Sequence[Override], groups: Mapping[str, Sequence[st
             raise ConfigError(f"{said(override)}: a run needs a {group}; choose one of {', '.join(choices)}")
         if group == "codec" and str(value) in RENAMED:
             raise ConfigError(f"{said(override)}: it has a new name, use codec={RENAMED[str(value)]}")
+        elsewhere = no_preset(str(value)) if group == "model" else None
+        if elsewhere is not None:
+            raise elsewhere
         raise ConfigError(unknown_choice(group, value, choices))
 
 

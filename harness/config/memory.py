@@ -86,12 +86,14 @@ def check_bytes(field: str, value: object, needed: float) -> None:
 
 def num_parameters(model: ModelConfig) -> int:
     """Parameters of a model of this shape, at least: attention, feed-forward matrices, embeddings; of one for
-    images its convolutions."""
+    images its convolutions, of pretrained weights what their files hold."""
     if model.family in VISION:
         return convolutions(model)
+    if model.parameters is not None:
+        return model.parameters
     head = model.head_dim or model.hidden_size // model.num_heads
     attention = 2 * model.hidden_size * head * (model.num_heads + model.num_kv_heads)
-    matrices = 2 if model.family in ("gpt2", "bert") else 3
+    matrices = 3 if model.family in ("llama", "gemma") else 2
     layer = attention + matrices * model.hidden_size * model.intermediate_size
     return int(model.num_layers * layer + _words(model) * model.hidden_size)
 
@@ -129,7 +131,8 @@ def _sequence_length(run: RunConfig) -> int:
 
 def _words(model: ModelConfig) -> int:
     """Entries of the vocabulary, at least: a tokenizer trained on little text needs few."""
-    return int(model.vocab_size if model.weights == "pretrained" else min(model.vocab_size, 1 << 10))
+    decided = model.weights == "pretrained" or model.is_folder
+    return int(model.vocab_size if decided else min(model.vocab_size, 1 << 10))
 
 
 def _workers_here(run: RunConfig) -> int:

@@ -45,6 +45,9 @@ HYDRA_KEYS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.mode")
 _RANGE = re.compile(r"(\d{1,9})(?:-|\.\.\.?|:)(\d{1,9})")
 """`0-3`, as others write the numbers from 0 to 3."""
 
+PATHS = ("/", "./", "../", "~")
+"""How a path begins that is no single name."""
+
 _kept: list[str] = []
 
 
@@ -108,7 +111,10 @@ def _parse(text: str) -> Override:
             f"{shortened(text)}: an override has at most {LONGEST} characters, {MOST_VALUES} values and "
             f"{DEEPEST} brackets within brackets; choose a shorter value"
         )
-    key = text.partition("=")[0]
+    key, _, given = text.partition("=")
+    path = no_preset(given) if key == "model" and given.startswith(PATHS) else None
+    if path is not None:
+        raise path
     if len(key) > LONGEST_KEY:
         raise ConfigError(
             f"{shortened(key)}: a key has at most {LONGEST_KEY} characters; choose group.key=value"
@@ -120,6 +126,19 @@ def _parse(text: str) -> Override:
         raise _UnreadableError(text) from None
     assert isinstance(override, Override)
     return override
+
+
+def no_preset(model: str) -> ConfigError | None:
+    """The refusal of a path, or of a name on the hub, where a preset's name is wanted; None for others."""
+    folder = os.path.expanduser(model)
+    if model.startswith(PATHS) or os.path.isdir(folder):
+        return ConfigError(f"model={model} is a path; use model=folder model.path={folder}")
+    if model.count("/") == 1:
+        return ConfigError(
+            f"model={model} is no preset; for one of the hub's models use model=folder model.path=<folder>, "
+            f"after hf download {model} --local-dir <folder>"
+        )
+    return None
 
 
 def _depth(text: str) -> int:

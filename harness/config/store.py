@@ -23,6 +23,8 @@ from gradwire.codecs.options.common import CommonOptions
 from gradwire.codecs.registry import codec_names, codec_options
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig, TopologyConfig
 from gradwire.harness.data.settings import DatasetConfig
+from gradwire.harness.models.families import FOLDER
+from gradwire.harness.models.folder import folder_model
 from gradwire.harness.models.papers import PRESETS
 from gradwire.harness.network.settings import NETWORKS
 from gradwire.harness.parallel.settings import PARALLEL_SETTINGS
@@ -48,7 +50,7 @@ def group_schemas() -> dict[str, dict[str, Any]]:
     """
     return {
         "task": {"base": TaskConfig},
-        "model": {name: preset() for name, preset in PRESETS.items()},
+        "model": {**{name: preset() for name, preset in PRESETS.items()}, FOLDER: folder_model()},
         "dataset": {"base": DatasetConfig},
         "codec": {name: _with_common_options(codec_options(name)) for name in codec_names()},
         "topology": {"base": TopologyConfig},

@@ -13,11 +13,12 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from gradwire.codecs.registry import check_codec, make_codec
 from gradwire.harness.comm.topology.registry import topology
 from gradwire.harness.config.explain import broken_reference, plain
+from gradwire.harness.config.model_folder import settle_objective
 from gradwire.harness.config.needed import what_to_give
 from gradwire.harness.config.root_keys import check_root
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import TASKS, Task
-from gradwire.harness.models.families import FAMILIES
+from gradwire.harness.models.families import FAMILIES, FOLDER
 from gradwire.harness.models.vision import VISION
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error, shortened
@@ -55,6 +56,8 @@ def settings_of(config: DictConfig) -> Configuration:
     resolved = OmegaConf.masked_copy(config, names)
     OmegaConf.set_readonly(resolved, False)
     _check_family(resolved)
+    if "model" in resolved:
+        settle_objective(resolved)
     _resolve(resolved)
     _check_groups(resolved)
     if "topology" in resolved:
@@ -74,7 +77,7 @@ def settings_of(config: DictConfig) -> Configuration:
 def _check_family(config: DictConfig) -> None:
     """Refuse an unknown model family before resolving, since sizes look values up by family."""
     known = (*FAMILIES, *VISION)
-    if "model" not in config or plain(config, "model.family") in known:
+    if "model" not in config or plain(config, "model.family") in (*known, FOLDER):
         return
     given = cast(dict[str, Any], OmegaConf.to_container(config.model, resolve=False))["family"]
     raise ConfigError(f"model.family={shortened(given)} is unknown; choose one of {', '.join(known)}")

@@ -24,6 +24,7 @@ from gradwire.harness.config.decisions import check_decisions
 from gradwire.harness.config.explain import OPTIONAL_GROUPS, ROOT_KEYS, plain
 from gradwire.harness.config.kernels import check_graphs, resolve_kernels
 from gradwire.harness.config.memory import check_memory
+from gradwire.harness.config.model_folder import check_folder_loads, with_shape_of_weights
 from gradwire.harness.config.network_checks import (
     check_codec_times,
     check_simulated,
@@ -63,11 +64,16 @@ def validate(config: DictConfig) -> RunConfig:
     allowed, the fix.
     """
     run = cast(RunConfig, typed(config))
+    if run.model.path is not None or run.model.is_folder:
+        run = refused_as_config_error(with_shape_of_weights, run)
     refused_as_config_error(check_model, run.model)
     run = _with_dataset(run)
     reason = weights_available(run.model) or tokenizer_available(run.model)
     if reason is not None:
         raise ConfigError(reason)
+    if run.model.weights == "pretrained" and run.model.path is None:
+        run = refused_as_config_error(with_shape_of_weights, run)
+        refused_as_config_error(check_model, run.model)
     check(GIVEN, run)
     if run.train.steps is not None:
         for key in ("save_gradients_at", "save_weights_at"):
@@ -85,8 +91,9 @@ def validate(config: DictConfig) -> RunConfig:
     refused_as_config_error(check_graphs, run)
     check_decisions(run)
     check_start(run)
-    _check_parallel(run)
     check_memory(run)
+    refused_as_config_error(check_folder_loads, run)
+    _check_parallel(run)
     return run
 
 

@@ -11,7 +11,7 @@ from gradwire.harness.data.cache import cache_folder, cache_key, cached_folder
 from gradwire.harness.data.chat import ChatFormat, chosen_template, make_chat_format, plain_chat
 from gradwire.harness.data.corpus import CorpusSource
 from gradwire.harness.data.embedded import EmbeddedCorpus
-from gradwire.harness.data.embedded_examples import EmbeddedQuestions, EmbeddedSentences
+from gradwire.harness.data.embedded_examples import STRIDES, EmbeddedQuestions, EmbeddedSentences
 from gradwire.harness.data.embedded_images import EmbeddedImages
 from gradwire.harness.data.example_rows import write_examples
 from gradwire.harness.data.example_sources import MMLU, FileExamples, HubExamples, Shape, glue_shape
@@ -82,6 +82,14 @@ def data_source(dataset: DatasetConfig) -> CorpusSource | ExampleSource | ImageS
     if dataset.kind == "images":
         return image_source(dataset)
     return corpus_source(dataset) if dataset.kind == "documents" else example_source(dataset)
+
+
+def labels_of(dataset: DatasetConfig) -> tuple[str, ...]:
+    """The names of the labels that a resolved `dataset` of sentences has."""
+    if dataset.name == "embedded":
+        return tuple(STRIDES)
+    assert dataset.configuration is not None, "resolve_dataset comes first"
+    return glue_shape(dataset.configuration).labels
 
 
 def _repository(dataset: DatasetConfig, chat: ChatFormat = plain_chat) -> HubCorpus:

@@ -13,7 +13,7 @@ from gradwire.codecs.wording import shortened
 from gradwire.harness.data.examples import Kind
 from gradwire.harness.data.glue import TASKS
 from gradwire.harness.data.published import published_settings
-from gradwire.harness.models.settings import ModelConfig
+from gradwire.harness.models.settings import ModelConfig, check_length
 
 EMBEDDED_SIZE = 16
 """Pixels of a side of the embedded images."""
@@ -266,9 +266,8 @@ def _check_images(dataset: DatasetConfig) -> None:
 def _check(dataset: DatasetConfig, model: ModelConfig) -> None:
     check_fields(DatasetConfig, vars(dataset), "dataset")
     length = dataset.sequence_length
-    if length is None or not 2 <= length <= model.context:
-        limits = f"between 2 and model.context={model.context}"
-        raise ValueError(f"dataset.sequence_length={length}: must be {limits}")
+    check_length("dataset.sequence_length", length, model.context, model.path)
+    assert length is not None
     if dataset.max_train_tokens is not None and dataset.max_train_tokens < length:
         limits = f"at least one sequence ({length} tokens) or null"
         raise ValueError(f"dataset.max_train_tokens={dataset.max_train_tokens}: must be {limits}")

@@ -12,7 +12,7 @@ from gradwire.harness.data.corpus import hash_value
 from gradwire.harness.files.reading import printable
 from gradwire.harness.models.foreign import in_a_line
 from gradwire.harness.models.settings import END, MASK, PAD, SPECIAL_TOKENS, ModelConfig
-from gradwire.harness.models.weights import TOKENIZER_WAYS_OUT, WAYS_OUT, is_offline
+from gradwire.harness.models.weights import FOLDER_WAYS_OUT, TOKENIZER_WAYS_OUT, WAYS_OUT, is_offline
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -87,7 +87,7 @@ def own_tokenizer(model: ModelConfig, *, on_disk: bool = False) -> PreTrainedTok
 
     Raises ValueError if it cannot be had; with `on_disk`, also if it would have to be fetched.
     """
-    if model.weights == "pretrained":
+    if model.weights == "pretrained" or model.is_folder:
         return pretrained_tokenizer(model, on_disk=on_disk)
     if model.tokenizer is not None:
         return _fast_tokenizer(model.tokenizer, TOKENIZER_WAYS_OUT, on_disk)
@@ -95,8 +95,14 @@ def own_tokenizer(model: ModelConfig, *, on_disk: bool = False) -> PreTrainedTok
 
 
 def pretrained_tokenizer(model: ModelConfig, *, on_disk: bool = False) -> PreTrainedTokenizerFast:
-    """Returns the tokenizer that belongs to the model's weights. Raises ValueError if it cannot be had."""
-    return _fast_tokenizer(model.path or model.pretrained, WAYS_OUT, on_disk)
+    """Returns the tokenizer that belongs to the model's weights, or is given to a folder that has none.
+
+    Raises ValueError if it cannot be had.
+    """
+    if model.is_folder and model.tokenizer is not None:
+        return _fast_tokenizer(model.tokenizer, TOKENIZER_WAYS_OUT, on_disk)
+    ways_out = FOLDER_WAYS_OUT if model.is_folder else WAYS_OUT
+    return _fast_tokenizer(model.path or str(model.pretrained), ways_out, on_disk)
 
 
 def _fast_tokenizer(source: str, ways_out: str, on_disk: bool) -> PreTrainedTokenizerFast:

@@ -37,12 +37,26 @@ _BYTES = dict.fromkeys(("F64", "I64", "U64", "C64"), 8) | dict.fromkeys(("F32", 
 _BYTES |= dict.fromkeys(("F16", "BF16", "I16", "U16"), 2)
 _BYTES |= dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1)
 
+FLOATS = ("F64", "F32", "F16", "BF16")
+"""The types of a model's parameters; what has others counts or hides something."""
+
 
 def check_safetensors(path: str | Path, *, remedy: str, inside: Path | None = None) -> dict[str, str]:
     """Returns the metadata of a `.safetensors` file whose header describes exactly the bytes that follow it.
 
     Raises UnusableFileError; `remedy` and `inside` are those of `files.open_file`.
     """
+    return _checked(path, remedy, inside)[0]
+
+
+def count_parameters(path: str | Path, *, remedy: str, inside: Path | None = None) -> int:
+    """The floating-point numbers in a `.safetensors` file, by its header; raises as `check_safetensors`."""
+    tensors = _checked(path, remedy, inside)[1].values()
+    return sum(math.prod(each["shape"]) for each in tensors if each["dtype"] in FLOATS)
+
+
+def _checked(path: str | Path, remedy: str, inside: Path | None) -> tuple[dict[str, str], dict[str, Any]]:
+    """The metadata, and what the header says of each tensor, once they have been checked."""
     with open_file(path, remedy=remedy, inside=inside) as file:
         size = file.seek(0, 2)
         file.seek(0)
@@ -63,7 +77,7 @@ def check_safetensors(path: str | Path, *, remedy: str, inside: Path | None = No
     if end != size - 8 - length:
         problem = f"its header describes {amount(end)} of tensors, {amount(size - 8 - length)} are there"
         raise UnusableFileError(path, problem, remedy)
-    return metadata
+    return metadata, header
 
 
 def _span(name: str, entry: Any, path: str | Path, remedy: str) -> tuple[int, int, str]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.models.described import kind_of
 from gradwire.harness.models.families import FAMILIES, HEADS
 from gradwire.harness.models.foreign import in_a_line
 from gradwire.harness.models.settings import END_ID, PAD_ID, ModelConfig, check
 from gradwire.harness.models.vision import VISION, missing_package
-from gradwire.harness.models.weights import WAYS_OUT, is_offline, weights_available
+from gradwire.harness.models.weights import FOLDER_WAYS_OUT, WAYS_OUT, is_offline, weights_available
 from gradwire.harness.runtime.seeding import derive_seed
 
 if TYPE_CHECKING:
@@ -33,10 +34,10 @@ def build_model(
     """Returns the model in float32 on the CPU, in training mode, with the head for its objective.
 
     With `weights=random` its parameters are a pure function of (config, vocab_size, seed), and the caller's
-    random state is unchanged; `vocab_size` defaults to `config.vocab_size`. With `weights=pretrained` the
-    weights decide its shape: `vocab_size` is not used, and a warning names the fields of `config` that
-    differ; a head that the weights lack is a pure function of the seed. `labels` are those that a
-    classification tells apart; models for images have as many outputs. No code from the hub is run.
+    random state is unchanged; `vocab_size` defaults to `config.vocab_size`. With `weights=pretrained`, and of
+    `model=folder`, their files decide its shape, and `vocab_size` is not used; a head that the weights lack
+    is a pure function of the seed. `labels` are those that a classification tells apart; models for images
+    have as many outputs. No code from the hub is run.
 
     Raises ValueError if a field of `config` cannot work or the weights cannot be had.
     """
@@ -47,6 +48,8 @@ def build_model(
             model = _for_images(config, labels)
         elif config.weights == "pretrained":
             model = _pretrained(config, named)
+        elif config.is_folder:
+            model = _random_of_folder(config, named)
         else:
             described = transformers_config(config, vocab_size or config.vocab_size)
             described.update(named)
@@ -55,6 +58,21 @@ def build_model(
             )
     model.train()
     return model
+
+
+def without_values(config: ModelConfig, labels: Sequence[str] = ()) -> PreTrainedModel:
+    """As `build_model`, of tensors that have shapes alone; of a folder's weights no more than the headers are
+    read, and what is missing from them is refused as when they are loaded."""
+    if config.weights == "pretrained" and config.path is not None:
+        named = _named(labels) if config.objective == "classification" else {}
+        return _pretrained(config, named, device_map="meta")
+    with torch.device("meta"):
+        return build_model(config, seed=0, labels=labels)
+
+
+def num_segments(model: PreTrainedModel) -> int:
+    """How many sentences of a row the model can tell apart by `token_type_ids`; 0 if it knows none."""
+    return int(getattr(model.config, "type_vocab_size", None) or 0)
 
 
 def _for_images(config: ModelConfig, labels: Sequence[str]) -> PreTrainedModel:
@@ -95,7 +113,8 @@ def transformers_config(config: ModelConfig, vocab_size: int) -> PretrainedConfi
 
     mapping = FAMILIES[config.family]
     values: dict[str, Any] = {theirs: getattr(config, ours) for ours, theirs in mapping.fields.items()}
-    values |= dict.fromkeys(mapping.dropout_fields, config.dropout)
+    if config.dropout is not None:
+        values |= dict.fromkeys(mapping.dropout_fields, config.dropout)
     values |= mapping.extras(config)
     if config.tokenizer is None:  # else the family's own: our padding id is a word of other tokenizers
         values |= {"pad_token_id": PAD_ID, "bos_token_id": END_ID, "eos_token_id": END_ID}
@@ -111,39 +130,97 @@ def _auto_class(config: ModelConfig) -> Any:
     return getattr(transformers, HEADS[config.objective])
 
 
-def _pretrained(config: ModelConfig, named: Mapping[str, Any]) -> PreTrainedModel:
+def quiet_transformers() -> None:
+    """Silences the library's warnings and bars, which every rank would print between the lines of our own
+    progress."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _random_of_folder(config: ModelConfig, named: Mapping[str, Any]) -> PreTrainedModel:
+    """A model of a folder's shape; raises UnusableFileError."""
+    place = os.path.expanduser(config.path or "")
+    try:
+        described = _folders_own(place)
+        described.update({**_dropouts(config), **named})
+        model: PreTrainedModel = _auto_class(config).from_config(described, dtype=torch.float32)
+        _uncached(model)
+    except Exception as error:  # whatever transformers makes of what anybody may have written
+        problem = f"has a config.json that cannot be used ({in_a_line(error)})"
+        raise UnusableFileError(place, problem, FOLDER_WAYS_OUT) from None
+    return model
+
+
+def _folders_own(place: str) -> PretrainedConfig:
+    import transformers
+
+    found: PretrainedConfig = transformers.AutoConfig.from_pretrained(
+        place, trust_remote_code=False, local_files_only=True
+    )
+    return found
+
+
+_DROPOUT = re.compile(r"(\w+_)?(dropout|pdrop|dropout_prob)")
+
+
+def _dropouts(config: ModelConfig) -> dict[str, float]:
+    """The dropout that was asked for, by the names that the family gives it; empty where none was."""
+    if config.dropout is None:
+        return {}
+    if not config.is_folder:
+        return dict.fromkeys(FAMILIES[config.family].dropout_fields, config.dropout)
+    known = vars(_folders_own(os.path.expanduser(config.path or "")))
+    return {name: config.dropout for name in known if _DROPOUT.fullmatch(name)}
+
+
+def _pretrained(config: ModelConfig, named: Mapping[str, Any], **options: Any) -> PreTrainedModel:
     reason = weights_available(config)
     if reason is not None:
         raise ValueError(reason)
-    place = os.path.expanduser(config.path or config.pretrained)
+    place = os.path.expanduser(config.path or str(config.pretrained))
+    remedy = FOLDER_WAYS_OUT if config.is_folder else WAYS_OUT
+    if config.is_folder:  # of any family: it may have no cache, and another implementation of attention
+        options |= {"use_safetensors": True}
+    else:
+        options |= {"attn_implementation": ATTENTION, "use_cache": False}
+    model: PreTrainedModel
     try:
-        model: PreTrainedModel = _auto_class(config).from_pretrained(
+        model, loaded = _auto_class(config).from_pretrained(
             place,
-            attn_implementation=ATTENTION,
             dtype=torch.float32,
             trust_remote_code=False,
             local_files_only=is_offline(),
-            use_cache=False,
-            **dict.fromkeys(FAMILIES[config.family].dropout_fields, config.dropout),
+            output_loading_info=True,
+            **_dropouts(config),
             **named,
+            **options,
         )
     # Whatever transformers makes of settings that anybody may have written, and of weights that are no
     # tensors, such as pickled objects, which are never unpickled, or of cut or damaged files.
     except Exception as error:
         raise UnusableFileError(
-            place, f"has weights that cannot be loaded ({in_a_line(error)})", WAYS_OUT
+            place, f"has weights that cannot be loaded ({in_a_line(error)})", remedy
         ) from None
-    _warn_of_differences(config, model.config)
+    missing = _needed(config, model, loaded["missing_keys"])
+    if missing:
+        more = f" and {len(missing) - 1} more" if missing[1:] else ""
+        raise UnusableFileError(place, f"has weights without {missing[0]}{more}", remedy)
+    return _uncached(model)
+
+
+def _uncached(model: PreTrainedModel) -> PreTrainedModel:
+    """Training keeps no keys and values of earlier tokens."""
+    if hasattr(model.config, "use_cache"):
+        model.config.use_cache = False
     return model
 
 
-def _warn_of_differences(config: ModelConfig, loaded: PretrainedConfig) -> None:
-    """Warns about settings that take no effect because the weights decide the shape."""
-    different = [
-        f"model.{ours}={getattr(config, ours)} (weights: {getattr(loaded, theirs)})"
-        for ours, theirs in FAMILIES[config.family].fields.items()
-        if getattr(loaded, theirs, None) not in (None, getattr(config, ours))
-    ]
-    if different:
-        source = config.path or config.pretrained
-        warnings.warn(f"the pretrained weights of {source} decide over {', '.join(different)}", stacklevel=3)
+def _needed(config: ModelConfig, model: PreTrainedModel, missing: Iterable[str]) -> list[str]:
+    """The parameters that must not be made anew: all, or all but the head's where the weights were for
+    another objective."""
+    if config.is_folder and kind_of(config.architecture) == config.objective:
+        return sorted(missing)
+    body = f"{model.base_model_prefix}."
+    return sorted(name for name in missing if name.startswith(body) and ".pooler." not in name)

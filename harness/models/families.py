@@ -21,6 +21,12 @@ HEADS: Mapping[str, str] = {
 """The class of transformers that gives a model the head for an objective; `harness/objectives` has the rest
 of what an objective is."""
 
+AUTO = "auto"
+"""The objective that a model's weights are for, or a family's usual one."""
+
+FOLDER = "folder"
+"""The family of `model=folder` until its folder has been read, which says what it really is."""
+
 
 @dataclass(frozen=True)
 class Family:
@@ -29,6 +35,8 @@ class Family:
     config_class: str
     """Name of the config class in transformers. It is not imported here: importing transformers takes
     seconds."""
+    model_type: str
+    """What a folder's config.json calls the family."""
     objectives: tuple[str, ...]
     """Entries of `HEADS`."""
     fields: Mapping[str, str]
@@ -98,25 +106,30 @@ def _head_dim(config: ModelConfig) -> int:
     return config.head_dim or config.hidden_size // config.num_heads
 
 
-def _with_grouped_heads(config_class: str, extras: Callable[[ModelConfig], dict[str, Any]]) -> Family:
+def _with_grouped_heads(
+    config_class: str, model_type: str, extras: Callable[[ModelConfig], dict[str, Any]]
+) -> Family:
     """A decoder with rotary positions, whose key/value heads may be fewer and as wide as asked."""
     fields = {**USUAL_FIELDS, "num_kv_heads": "num_key_value_heads"}
-    return Family(config_class, ("causal", "choice"), fields, ("attention_dropout",), True, True, extras)
+    objectives, dropouts = ("causal", "choice"), ("attention_dropout",)
+    return Family(config_class, model_type, objectives, fields, dropouts, True, True, extras)
 
 
 FAMILIES: Mapping[str, Family] = {
     # Bidirectional, trained to restore masked tokens.
     "bert": Family(
         config_class="BertConfig",
+        model_type="bert",
         objectives=("masked", "classification"),
         fields=USUAL_FIELDS,
         dropout_fields=("hidden_dropout_prob", "attention_probs_dropout_prob"),
     ),
     # Gemma 3's text model: local and global attention layers, normalized queries and keys.
-    "gemma": _with_grouped_heads("Gemma3TextConfig", _gemma_extras),
+    "gemma": _with_grouped_heads("Gemma3TextConfig", "gemma3_text", _gemma_extras),
     # Learned positions, layer norm, GELU.
     "gpt2": Family(
         config_class="GPT2Config",
+        model_type="gpt2",
         objectives=("causal", "choice"),
         fields={
             "num_layers": "n_layer",
@@ -129,5 +142,5 @@ FAMILIES: Mapping[str, Family] = {
         dropout_fields=("resid_pdrop", "embd_pdrop", "attn_pdrop"),
     ),
     # Llama 3: RMS norm, SwiGLU, grouped-query attention.
-    "llama": _with_grouped_heads("LlamaConfig", _llama_extras),
+    "llama": _with_grouped_heads("LlamaConfig", "llama", _llama_extras),
 }

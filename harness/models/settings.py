@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gradwire.codecs.fields import at_least, between, check_fields, list_of, one_of, plain_name
-from gradwire.harness.models.families import FAMILIES, HEADS
+from gradwire.codecs.fields import (
+    NOTHING,
+    at_least,
+    between,
+    check_fields,
+    checked,
+    list_of,
+    one_of,
+    plain_name,
+)
+from gradwire.harness.models.families import AUTO, FAMILIES, FOLDER, HEADS
 from gradwire.harness.models.vision import OBJECTIVE, VISION, check_vision
 
 PAD, END, MASK = "<|pad|>", "<|end|>", "<|mask|>"
@@ -62,11 +71,13 @@ class ModelConfig:
     """One model. The defaults are GPT-2 with 124M parameters, trained from scratch."""
 
     name: str = plain_name("gpt2")
-    family: str = one_of(*FAMILIES, *VISION, default="gpt2")
-    """Which family builds it: an entry of FAMILIES in `families.py`, or of VISION in `vision.py`."""
-    objective: str = one_of(*HEADS)
+    family: str = one_of(*FAMILIES, *VISION, FOLDER, default="gpt2")
+    """Which family builds it: an entry of FAMILIES in `families.py`, or of VISION in `vision.py`. Of
+    `model=folder` what its config.json says, which may be any other of transformers'."""
+    objective: str = one_of(*HEADS, AUTO)
     """`causal` (next token), `masked` (BERT's masked language modelling), `choice` (the answers of
-    multiple-choice questions), `classification` (labels of sentences) or `image_classification`."""
+    multiple-choice questions), `classification` (labels of sentences), `image_classification`, or `auto`:
+    the one that the head of the weights in `path` is for."""
     num_layers: int = at_least(1, 12, 1024)
     hidden_size: int = at_least(1, 768, 1 << 20)
     """Channels of a token; of models for images those of the last stage's 3×3 convolutions, where each stage
@@ -88,16 +99,21 @@ class ModelConfig:
     images only."""
     groups: int = at_least(1, 1, 1 << 12)
     """Groups that 3×3 convolutions are divided into (resnext only)."""
-    dropout: float = between(0, 1, 0.1, high_included=False)
-    """Dropout probability wherever the family has dropout; applied to pretrained weights, too."""
+    dropout: float | None = between(0, 1, 0.1, high_included=False)
+    """Dropout probability wherever the family has dropout; applied to pretrained weights, too. null: those of
+    the folder's config.json, or of the family in transformers."""
     tie_embeddings: bool = True
     """Whether input embedding and output projection share one matrix."""
     weights: str = one_of("pretrained", "random", default="random")
     """`pretrained`, or `random` (initialized from the seed)."""
-    pretrained: str = "openai-community/gpt2"
-    """Hugging Face name of the pretrained weights and their tokenizer."""
+    pretrained: str | None = "openai-community/gpt2"
+    """Hugging Face name of the pretrained weights and their tokenizer; null: `path` says all of the model."""
     path: str | None = None
     """A local folder to use instead of `pretrained`, in the Hugging Face layout."""
+    architecture: str | None = checked(None, kinds=(NOTHING,), optional=True)
+    """The class that the pretrained weights' config.json names; the shape is theirs then."""
+    parameters: int | None = checked(None, kinds=(NOTHING,), optional=True)
+    """The floating-point numbers in the files of the pretrained weights, a tied matrix once."""
     tokenizer: str | None = None
     """Hugging Face name or local folder of the tokenizer. null: the tokenizer of the pretrained weights, or,
     with random weights, one trained on the data."""
@@ -105,10 +121,24 @@ class ModelConfig:
     """The data set the papers train this model on."""
     recipe: RecipeConfig = field(default_factory=RecipeConfig)
 
+    @property
+    def is_folder(self) -> bool:
+        """Whether its folder alone says what the model is: `model=folder`."""
+        return self.pretrained is None
+
+
+SET_BY_WEIGHTS = ("architecture", "parameters")
+"""Fields that the files of pretrained weights set, and nobody else."""
+
 
 def check(config: ModelConfig) -> None:
     """Raises a one-line ValueError for the first field of `config` that cannot work."""
-    check_fields(ModelConfig, vars(config), "model")
+    given = {name: value for name, value in vars(config).items() if name not in SET_BY_WEIGHTS}
+    if config.is_folder:
+        check_fields(ModelConfig, given | {"family": FOLDER}, "model")
+        check_recipe(config.recipe, config.context, config.path)
+        return
+    check_fields(ModelConfig, given, "model")
     objectives = (OBJECTIVE,) if config.family in VISION else FAMILIES[config.family].objectives
     if config.objective not in objectives:
         raise ValueError(
@@ -118,18 +148,20 @@ def check(config: ModelConfig) -> None:
     if config.family in VISION:
         check_vision(config)
     else:
-        _check_heads(config)
+        if config.architecture is None:  # else they are those of weights that somebody has trained
+            _check_heads(config)
         _check_text(config)
     if config.path is not None and config.weights == "random":
         raise ValueError(
-            f"model.path={config.path} has no effect with model.weights=random; use model.weights=pretrained"
+            f"model.path={config.path} has no effect with model.weights=random; use model=folder "
+            f"model.path={config.path}, or add model.weights=pretrained"
         )
     if config.tokenizer is not None and config.weights == "pretrained":
         raise ValueError(
             f"model.tokenizer={config.tokenizer} cannot be used with model.weights=pretrained, whose "
             "vocabulary is that of their own tokenizer; use model.tokenizer=null or model.weights=random"
         )
-    check_recipe(config.recipe, config.context)
+    check_recipe(config.recipe, config.context, config.path)
 
 
 def _check_text(config: ModelConfig) -> None:
@@ -157,11 +189,19 @@ def _check_heads(config: ModelConfig) -> None:
         )
 
 
-def check_recipe(recipe: RecipeConfig, context: int) -> None:
-    """Raises a one-line ValueError for the first hyper-parameter that cannot work; `context` in tokens."""
-    if not 2 <= recipe.sequence_length <= context:
-        limits = f"between 2 and model.context={context}"
-        raise ValueError(f"model.recipe.sequence_length={recipe.sequence_length}: must be {limits}")
+def check_recipe(recipe: RecipeConfig, context: int, path: str | None = None) -> None:
+    """Raises a one-line ValueError for the first hyper-parameter that cannot work; `context` in tokens, of
+    the model in the folder `path` if there is one."""
+    check_length("model.recipe.sequence_length", recipe.sequence_length, context, path)
+
+
+def check_length(key: str, length: int | None, context: int, path: str | None) -> None:
+    """Raises a one-line ValueError unless a sequence of `length` tokens fits into the model's positions."""
+    if length is not None and 2 <= length <= context:
+        return
+    if path is not None and length is not None and length > context:
+        raise ValueError(f"{key}={length}: the model in {path} has {context} positions; use {key}={context}")
+    raise ValueError(f"{key}={length}: must be between 2 and model.context={context}")
 
 
 def _divides(name: str, divisor: int, of_name: str, dividend: int) -> None:

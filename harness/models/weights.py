@@ -17,8 +17,18 @@ WEIGHT_FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
+WEIGHTS_FILE = WEIGHT_FILES[0]
+SAFE = WEIGHT_FILES[:2]
+"""Weights as tensors and nothing else; others may hold code, and `model=folder` does not load them."""
+
 TOKENIZER_FILE = "tokenizer.json"
+TOKENIZER_FILES = (
+    *(TOKENIZER_FILE, "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model"),
+    "sentencepiece.bpe.model",
+)
+"""A tokenizer, or what transformers makes one of."""
 WAYS_OUT = "use size=tiny, model.path=<folder with the weights> or model.weights=random"
+FOLDER_WAYS_OUT = "give a Hugging Face folder with config.json, model.safetensors and tokenizer.json"
 TOKENIZER_WAYS_OUT = (
     "use model.tokenizer=null (train one on the data), model.tokenizer=<folder with a tokenizer.json> "
     "or size=tiny"
@@ -41,10 +51,11 @@ def weights_available(config: ModelConfig) -> str | None:
     seconds) only for weights that are not there, and never when told to stay offline. Imports neither torch
     nor transformers.
     """
+    if config.path is not None and (config.is_folder or config.weights == "pretrained"):
+        return _missing_from_folder(config, Path(config.path).expanduser())
     if config.weights == "random":
         return missing_package(config.family)
-    if config.path is not None:
-        return _missing_from_folder(Path(config.path).expanduser())
+    assert config.pretrained is not None, "a folder's path comes first"
     where = f"model.pretrained={config.pretrained}"
     reason = not_to_be_had(config.pretrained, "config.json", WEIGHT_FILES)
     return reason and f"{where}: {reason}; {WAYS_OUT}"
@@ -53,9 +64,21 @@ def weights_available(config: ModelConfig) -> str | None:
 def tokenizer_available(config: ModelConfig) -> str | None:
     """Returns None, or one line that says why `model.tokenizer` cannot be had and what to do.
 
-    Looks and asks as `weights_available` does. null needs nothing: pretrained weights bring their own
-    tokenizer, and with random weights one is trained on the data.
+    Looks and asks as `weights_available` does. null needs nothing but of a folder with weights, which brings
+    its own: with random weights one is trained on the data.
     """
+    if config.path is not None and (config.is_folder or config.weights == "pretrained"):
+        own = has_tokenizer(Path(config.path).expanduser())
+        if config.tokenizer is None and not own:
+            also = "or give one by model.tokenizer=<folder or name on the hub>" if config.is_folder else ""
+            return (
+                f"model.path={config.path}: has no {TOKENIZER_FILE}; save its tokenizer there {also}".strip()
+            )
+        if config.tokenizer is not None and own:
+            return (
+                f"model.tokenizer={config.tokenizer} contradicts model.path={config.path}, which has a "
+                "tokenizer of its own; leave it out"
+            )
     if config.tokenizer is None:
         return None
     where = f"model.tokenizer={config.tokenizer}"
@@ -69,6 +92,11 @@ def tokenizer_available(config: ModelConfig) -> str | None:
     else:
         reason = not_to_be_had(config.tokenizer, TOKENIZER_FILE)
     return reason and f"{where}: {reason}; {TOKENIZER_WAYS_OUT}"
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a folder with a model has its tokenizer, too."""
+    return any((folder / name).is_file() for name in TOKENIZER_FILES)
 
 
 def folder_named(name: str) -> bool:
@@ -88,17 +116,26 @@ def not_to_be_had(name: str, filename: str, one_of: tuple[str, ...] = ()) -> str
     return refused and f"{where} and {refused}"
 
 
-def _missing_from_folder(folder: Path) -> str | None:
+def _missing_from_folder(config: ModelConfig, folder: Path) -> str | None:
+    where, remedy = f"model.path={config.path}", FOLDER_WAYS_OUT if config.is_folder else WAYS_OUT
+    wanted = SAFE if config.is_folder else WEIGHT_FILES
     if not folder.is_dir():
-        return f"model.path={folder}: no such folder; {WAYS_OUT}"
+        return f"{where}: no such folder; {remedy}"
     if not (folder / "config.json").is_file():
-        return f"model.path={folder}: has no config.json (the Hugging Face layout is expected); {WAYS_OUT}"
-    if not any((folder / name).is_file() for name in WEIGHT_FILES):
-        return f"model.path={folder}: has none of {', '.join(WEIGHT_FILES)}; {WAYS_OUT}"
+        return f"{where}: has no config.json (the Hugging Face layout is expected); {remedy}"
+    if config.weights == "pretrained" and not any((folder / name).is_file() for name in wanted):
+        instead = next((name for name in WEIGHT_FILES if (folder / name).is_file()), None)
+        if instead is not None:
+            return (
+                f"{where}: has its weights in {instead} alone, which is not unpickled; save them as "
+                f"{WEIGHTS_FILE}, by save_pretrained"
+            )
+        random = ", or add model.weights=random to train its shape from random weights"
+        return f"{where}: has none of {', '.join(wanted)}; {remedy}{random if config.is_folder else ''}"
     try:
-        check_folder(folder, remedy=WAYS_OUT)
+        check_folder(folder, remedy=remedy)
     except UnusableFileError as error:
-        return f"model.path={folder}: {error}"
+        return f"{where}: {error}"
     return None
 
 

@@ -18,7 +18,8 @@ from gradwire.harness.objectives.padding import column, padded_batch
 class Classification(Objective):
     """Sums: of the losses (nats), of examples, and the confusion matrix by rows, one for each true label.
 
-    `token_type_ids` tell the tokens of a second sentence from those of the first, as in BERT.
+    `token_type_ids` tell the tokens of a second sentence from those of the first, as in BERT; models without
+    two segments get none.
     """
 
     kind: ClassVar[Kind] = "sentences"
@@ -33,11 +34,13 @@ class Classification(Objective):
 
     def batch(self, indices: Tensor, *, split: Split = "train", key: Key = ()) -> Batch:
         batch, lengths = padded_batch(self.data, indices, split)
+        batch |= {"labels": column(self.data, split, "label")[indices]}
+        if self.num_segments < 2:
+            return batch
         second = column(self.data, split, "second")[indices]
         places = torch.arange(batch["input_ids"].shape[1])
         in_second = (places >= second[:, None]) & (places < lengths[:, None])
-        labels = column(self.data, split, "label")[indices]
-        return batch | {"token_type_ids": in_second.long(), "labels": labels}
+        return batch | {"token_type_ids": in_second.long()}
 
     def sums(self, output: Any, batch: Batch, indices: Tensor) -> tuple[float, ...]:
         count, true = len(self.data.labels), batch["labels"]

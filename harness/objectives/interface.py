@@ -31,8 +31,9 @@ class Objective(ABC):
     kind: ClassVar[Kind]
     """What the data set must hold."""
 
-    def __init__(self, data: PreparedData) -> None:
-        self.data = data
+    def __init__(self, data: PreparedData, num_segments: int = 2) -> None:
+        """`num_segments`: sentences of a row that the model can tell apart by `token_type_ids`."""
+        self.data, self.num_segments = data, num_segments
 
     @property
     @abstractmethod

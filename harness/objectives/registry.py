@@ -22,6 +22,6 @@ OBJECTIVES: Mapping[str, type[Objective]] = {
 """The values of `model.objective`."""
 
 
-def make_objective(name: str, data: PreparedData) -> Objective:
-    """The objective `name` on `data`, which must hold what it needs."""
-    return OBJECTIVES[name](data)
+def make_objective(name: str, data: PreparedData, num_segments: int = 2) -> Objective:
+    """The objective `name` on `data`, which must hold what it needs, of a model with so many segments."""
+    return OBJECTIVES[name](data, num_segments)

@@ -41,6 +41,8 @@ WITHOUT_EFFECT = (
     "measure.trace",
     "measure.trace_every",
     "measure.trace_mb",
+    "model.architecture",  # as model.path or model.pretrained says
+    "model.parameters",
     "replay.plots",
     "run",  # retime.digest says which
     "checkpoint",  # score.digest says which ...

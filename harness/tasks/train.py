@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.data.settings import FITS
+from gradwire.harness.models.folder import model_in_words
 from gradwire.harness.network.configured import network_text
 from gradwire.harness.record.busy import busy_run
 from gradwire.harness.record.runs import Run, load_run
@@ -68,8 +69,10 @@ def first_lines(config: RunConfig) -> list[str]:
     """What a run says as it starts: what it trains on what, and whether anything is sent."""
     network = network_text(config.network, kind_of(config.cluster.name, config.network.name))
     source = config.dataset.path or f"{config.dataset.name} {FITS[config.dataset.kind][0]}"
+    size = f"size {config.size.name}"
+    what = size if config.model.architecture is None else f"{model_in_words(config.model)}; {size}"
     trained = (
-        f"{config.model.name} (size {config.size.name}) on {source}: codec {config.codec['name']}, "
+        f"{config.model.name} ({what}) on {source}: codec {config.codec['name']}, "
         f"topology {config.topology.name}, {config.cluster.workers} {config.cluster.name} workers, "
         f"seed {config.seed}; {network}{_computation(config)}"
     )

@@ -20,7 +20,7 @@ from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.data.prepare import prepared_folder, read_prepared
 from gradwire.harness.data.token_data import PreparedData
-from gradwire.harness.models.build import build_model
+from gradwire.harness.models.build import build_model, num_segments, quiet_transformers
 from gradwire.harness.network.links import bytes_per_second
 from gradwire.harness.network.settings import PacedConfig
 from gradwire.harness.objectives.interface import Objective
@@ -65,14 +65,15 @@ def prepare(config: RunConfig, *, verified: bool = False) -> Path:
 def build(config: RunConfig, device: torch.device) -> Parts:
     """Builds world, model and parallelism. Process groups must exist (of world size one for
     `cluster=virtual`)."""
-    _quiet_transformers()
+    quiet_transformers()
     data = load_data(config)
     model = build_model(config.model, data.vocab_size, seed=config.seed, labels=data.labels)
+    objective = make_objective(config.model.objective, data, num_segments(model))
     accelerator = _accelerator(config, device)
     kind = parallel_kind(config.parallel.name)
     world = build_world(config, device, kind.stages(config.parallel))
     parallelism = kind.build(parallel_setup(config), model, accelerator, world)
-    return Parts(world, parallelism, data, make_objective(config.model.objective, data))
+    return Parts(world, parallelism, data, objective)
 
 
 def parallel_setup(config: RunConfig) -> ParallelSetup:
@@ -96,15 +97,6 @@ def optimizer_settings(train: TrainConfig) -> OptimizerSettings:
     """What updates the parameters, and how."""
     own = {name: getattr(train, name) for name in OPTIMIZER_FIELDS}
     return OptimizerSettings(name=train.optimizer, **own)
-
-
-def _quiet_transformers() -> None:
-    """Silences the library's warnings and bars, which every rank would print between the lines of our own
-    progress."""
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def build_world(config: WorldConfig, device: torch.device, stages: int = 1) -> World:

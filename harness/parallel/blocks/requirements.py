@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-import torch
-
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.registry import make_codec
-from gradwire.harness.models.build import build_model
+from gradwire.harness.models.build import without_values
 from gradwire.harness.parallel.blocks.groups import make_blocks
 from gradwire.harness.parallel.interface import ParallelSetup
 from gradwire.harness.parallel.settings import BlocksConfig, ParallelConfig
 
 
 def _refused_blocks(parallel: BlocksConfig, setup: ParallelSetup) -> str | None:
-    """Why a model with random weights has no such blocks; that of others is known once they are read."""
-    if setup.model.weights != "random":
+    """Why a model has no such blocks; of weights from the hub that is known once they are read."""
+    if setup.model.weights != "random" and setup.model.path is None:
         return None
-    with torch.device("meta"):
-        model = build_model(setup.model, seed=0)
+    model = without_values(setup.model)
     try:
         blocks = make_blocks(model, parallel.num_blocks, parallel.layers)
     except ValueError as error:

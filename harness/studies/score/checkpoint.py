@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.files.reading import UnusableFileError, printable
 from gradwire.harness.files.structured import read_json, read_yaml
+from gradwire.harness.models.described import ENDINGS, Kind, architecture_of, context_of, kind_of
 from gradwire.harness.models.families import HEADS
 from gradwire.harness.models.foreign import check_folder, check_settings, in_a_line
-from gradwire.harness.models.weights import TOKENIZER_FILE, folder_named, not_to_be_had
+from gradwire.harness.models.weights import SAFE, TOKENIZER_FILE, folder_named, not_to_be_had
 from gradwire.harness.record.identity import data_fingerprint
 from gradwire.harness.record.runs import load_run, not_finished
 from gradwire.harness.record.seal import refuse_links_in
@@ -20,24 +21,7 @@ from gradwire.harness.record.writer import CONFIG, WEIGHTS
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-Kind = Literal["causal", "masked", "classification"]
-
-SAFE = ("model.safetensors", "model.safetensors.index.json")
-"""Weights as tensors and nothing else; others, which may hold code, are not loaded."""
-
-LENGTHS = ("n_positions", "max_position_embeddings", "n_ctx")
-"""What the settings of models call their context."""
-
 REMEDY = "use checkpoint=outputs/<run>, a Hugging Face folder or a name on the hub"
-
-ENDINGS: Mapping[str, Kind] = {
-    "LMHeadModel": "causal",
-    "ForCausalLM": "causal",
-    "ForMaskedLM": "masked",
-    "ForPreTraining": "masked",
-    "ForSequenceClassification": "classification",
-}
-"""The objective that a model serves, by how the name of its architecture ends."""
 
 ABOUT: Mapping[Kind, str] = {
     "causal": "is a causal model: it predicts what follows",
@@ -60,7 +44,9 @@ class Checkpoint:
 
     @property
     def kind(self) -> Kind:
-        return next(kind for ending, kind in ENDINGS.items() if self.architecture.endswith(ending))
+        found = kind_of(self.architecture)
+        assert found is not None, "find_checkpoint refuses others"
+        return found
 
     @property
     def folder(self) -> Path | None:
@@ -149,7 +135,7 @@ def _of_folder(asked: str, folder: Path, name: str, trained: Mapping[str, Any] |
     except UnusableFileError as error:
         raise ValueError(f"{where}: {error}") from None
     config = read_json(folder / "config.json", remedy=REMEDY)
-    return Checkpoint(asked, str(folder), name, _architecture(where, config), _context(config), trained)
+    return Checkpoint(asked, str(folder), name, _architecture(where, config), context_of(config), trained)
 
 
 def _of_hub(asked: str) -> Checkpoint:
@@ -164,19 +150,12 @@ def _of_hub(asked: str) -> Checkpoint:
     config = read_json(path, remedy=REMEDY)
     check_settings(config, path, remedy=REMEDY)
     name = asked.rpartition("/")[2]
-    return Checkpoint(asked, asked, name, _architecture(where, config), _context(config), None)
+    return Checkpoint(asked, asked, name, _architecture(where, config), context_of(config), None)
 
 
 def _architecture(where: str, config: Mapping[str, Any]) -> str:
-    named = config.get("architectures")
-    found = str(named[0]) if isinstance(named, list) and named else "none"
-    if not found.endswith(tuple(ENDINGS)):
+    found = architecture_of(config) or "none"
+    if kind_of(found) is None:
         known = ", ".join(ENDINGS)
         raise ValueError(f"{where}: its architecture is {printable(found, 60)}; use one that ends in {known}")
     return found
-
-
-def _context(config: Mapping[str, Any]) -> int | None:
-    of_text = config.get("text_config")
-    settings = {**config, **(of_text if isinstance(of_text, Mapping) else {})}
-    return next((settings[name] for name in LENGTHS if isinstance(settings.get(name), int)), None)

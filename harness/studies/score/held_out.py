@@ -18,10 +18,12 @@ from gradwire.harness.data.available import dataset_available
 from gradwire.harness.data.glue import TASKS as GLUE
 from gradwire.harness.data.prepare import data_source, prepare_data
 from gradwire.harness.data.settings import DatasetConfig
+from gradwire.harness.models.build import num_segments
+from gradwire.harness.models.described import Kind
 from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.objectives.registry import make_objective
 from gradwire.harness.runtime.progress import Progress
-from gradwire.harness.studies.score.checkpoint import Checkpoint, Kind
+from gradwire.harness.studies.score.checkpoint import Checkpoint
 from gradwire.harness.studies.score.summary import Scored, Value
 
 if TYPE_CHECKING:
@@ -138,7 +140,7 @@ def score_held_out(
             f"tasks=[{task.name}] has {len(data.labels)} labels, and the head of "
             f"checkpoint={checkpoint.asked} has {model.config.num_labels}; leave this task out"
         )
-    objective = make_objective(task.kind, data)
+    objective = make_objective(task.kind, data, num_segments(model))
     rows = len(data.held_out) if limit is None else min(limit, len(data.held_out))
     model.train(False)
     progress.expect(rows)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from model_folders import save_folder
 
 from gradwire.codecs.native.choice import available_kernels, choose_kernels
 from gradwire.codecs.registry import codec_classes, make_codec
@@ -66,6 +67,9 @@ def test_every_choice_of_every_group_is_runnable(
             (tmp_path / split / label).mkdir(parents=True, exist_ok=True)
             (tmp_path / split / label / "0.png").touch()
     extra = [] if chosen["dataset"] == "embedded" else [f"dataset.path={tmp_path}"]
+    if chosen["model"] == "folder":
+        extra.append(f"model.path={save_folder(tmp_path.with_name('own') / 'neox', 'neox')}")
+        chosen["parallel"] = "ddp"  # stages are of families with presets
     chosen["task"] = "train"  # others have configurations of their own: test_task_configs.py
     if chosen["sweeps"].startswith("replay"):  # of another task: test_replay_task.py
         del chosen["sweeps"]

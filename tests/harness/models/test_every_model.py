@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.models.build import ATTENTION, build_model, transformers_config
-from gradwire.harness.models.families import HEADS
+from gradwire.harness.models.families import FOLDER, HEADS
 from gradwire.harness.models.papers import PRESETS
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig, check
 from gradwire.harness.models.vision import VISION, missing_package
@@ -148,7 +148,7 @@ def with_its_package(request: pytest.FixtureRequest) -> None:
 
 
 def test_every_model_has_a_file_and_a_preset_of_its_name() -> None:
-    assert {path.stem for path in (conf_directory() / "model").glob("*.yaml")} == set(PRESETS)
+    assert {path.stem for path in (conf_directory() / "model").glob("*.yaml")} == {*PRESETS, FOLDER}
     assert all(preset().name == name for name, preset in PRESETS.items())
 
 
