@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradwire.harness.network.settings import PAPERS_COMPUTATION
+from gradwire.harness.network.settings import FROM_FILE, PAPERS_COMPUTATION, SHARED
 from gradwire.harness.record.computation import computation_id
 from gradwire.harness.record.runs import Run
 
@@ -27,6 +27,8 @@ def whose_computation(network: Mapping[str, Any], device: str | None) -> str:
         return f"the paper's, {given:g} s a step"
     if given is not None:
         return f"given, {given:g} s a step (network.compute_s)"
+    if str(network.get("compute", SHARED)).startswith(FROM_FILE):
+        return "a given profile (network.compute)"
     return f"this machine's {'GPU' if device == 'cuda' else 'CPU'}, measured"
 
 
@@ -44,7 +46,7 @@ def _testbeds(runs: Sequence[Run]) -> list[str]:
         if network.get("preset", CUSTOM) == CUSTOM:
             continue
         whose = whose_computation(network, cluster.get("device"))
-        more = ", not the testbed's" if network.get("compute_s") is None else ""
+        more = ", not the testbed's" if whose.startswith("this machine") else ""
         lines[f"Links of a paper's testbed ({network['preset']}); computation: {whose}{more}."] = None
     return list(lines)
 
@@ -57,8 +59,8 @@ def _shared(runs: Sequence[Run]) -> list[str]:
         if {"p10", "median", "p90"} <= spread.keys():
             low, middle, high = (1e3 * float(spread[key]) for key in ("p10", "median", "p90"))
             lines[
-                f"Computation: calibrated once for all runs that compute the same, {middle:.3g} ms a step "
-                f"(p10–p90 while it was measured: {low:.3g}–{high:.3g}), on {profile.get('processor')}."
+                "Computation: calibrated once for all runs that compute the same (p10, median, p90 of a step "
+                f"meanwhile: {low:.3g}, {middle:.3g}, {high:.3g} ms), on {profile.get('processor')}."
             ] = None
     return list(lines)
 
