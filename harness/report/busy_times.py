@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -15,7 +15,6 @@ from gradwire.harness.report.sweep_record import CellRecord, SweepRecord
 
 KEY = "common_step_s"
 """The metric."""
-
 
 _SHARED = (
     "Common computation: each run computes for the median CPU time of those that compute the same, times the "
@@ -39,24 +38,25 @@ def busy_groups(groups: Sequence[Group]) -> str:
     return busy_line([each for each in found if each is not None])
 
 
-def busy_cells(record: SweepRecord, cells: Iterable[CellRecord]) -> str:
+def busy_cells(record: SweepRecord, cells: Collection[CellRecord]) -> str:
     """`busy_line` of cells of a sweep's record; empty of older records, which do not tell."""
-    found = [
-        Observed(
-            cell.label,
-            cell.computation,
-            (cell.machine or {}).get("cores"),
-            cell.workers or 1,
-            {
-                value.metric: value.value
-                for value in record.values
-                if value.run == cell.label and not value.case and value.step is None
-            },
-        )
-        for cell in cells
-        if cell.computation is not None
-    ]
-    return busy_line(found)
+    figures = {cell.label: dict[str, float]() for cell in cells if cell.computation is not None}
+    for value in record.values if figures else ():
+        if value.run in figures and not value.case and value.step is None:
+            figures[value.run][value.metric] = value.value
+    return busy_line(
+        [
+            Observed(
+                cell.label,
+                cell.computation,
+                (cell.machine or {}).get("cores"),
+                cell.workers or 1,
+                figures[cell.label],
+            )
+            for cell in cells
+            if cell.computation is not None
+        ]
+    )
 
 
 @dataclass(frozen=True)
