@@ -18,12 +18,8 @@ from gradwire.harness.network.settings import (
     SimulatedConfig,
 )
 from gradwire.harness.record.computation import computation_id, computation_of
-from gradwire.harness.record.profiles import (
-    computation_text,
-    computations_text,
-    found_profiles,
-    read_profiles,
-)
+from gradwire.harness.record.profile_files import found_profiles
+from gradwire.harness.record.profiles import computation_text, computations_text, read_profiles
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean
 
 FULL_SIZES = ("gpu", "paper")

@@ -17,7 +17,7 @@ from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.data.formats import format_of
 from gradwire.harness.files.folders import files_in
 from gradwire.harness.network.settings import CODEC_TIMES, FORMER_NAMES, FROM_FILE, SHARED
-from gradwire.harness.record.profiles import found_profiles, profiles_digest
+from gradwire.harness.record.profile_files import found_profiles, profiles_digest
 from gradwire.harness.record.saved_steps import ENTROPIES, step_files
 from gradwire.harness.record.settings import RecordedConfig
 

@@ -16,21 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.comm.topology.registry import depends_on_nodes
-from gradwire.harness.files.reading import MissingFileError, UnusableFileError, file_digest, printable
+from gradwire.harness.files.reading import MissingFileError, UnusableFileError, printable
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.files.typed import made
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.computation import DIGITS, computation_id
+from gradwire.harness.record.profile_files import FILE, REMEDY, profile_files
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.profile import Piece, Spread, Stretch
-
-FILE = "profile.json"
-"""A run's own copy of what it counts."""
-
-FOLDER = "profiles"
-"""Where a sweep keeps its profiles, in its folder."""
-
-REMEDY = "give one that a sweep or a run on the virtual cluster has written"
 
 
 @dataclass(frozen=True)
@@ -206,27 +199,6 @@ def read_profiles(path: Path) -> Profile:
     return Profile(
         [one for each in found for one in each.computations], [one for each in found for one in each.codecs]
     )
-
-
-def profile_files(path: Path) -> list[Path]:
-    """The file itself, or those of a folder of profiles, in the order of their names."""
-    return sorted(path.glob("*.json")) if path.is_dir() else [path]
-
-
-def found_profiles(given: Path) -> Path:
-    """The file or folder of profiles that a path of the user's leads to: the file itself, that of a run's
-    directory, or a sweep's folder. Raises MissingFileError."""
-    path = Path(os.path.realpath(given.expanduser()))
-    for found in (path / FILE, path / FOLDER, path):
-        if found.is_file() or (found.is_dir() and any(found.glob("*.json"))):
-            return found
-    raise MissingFileError(given, "no profile is there", REMEDY)
-
-
-def profiles_digest(path: Path) -> str:
-    """The sha256 of the contents of a file or folder of profiles, whatever their names."""
-    digests = sorted(file_digest(each, remedy=REMEDY) for each in profile_files(path))
-    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
 def sweep_folder(directory: Path, profile: Profile) -> Path | None:

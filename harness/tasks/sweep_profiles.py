@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gradwire.harness.checkpoint.folder import checkpoints
 from gradwire.harness.network.settings import SHARED, ShapedConfig
-from gradwire.harness.record.profiles import FOLDER, CodecWork, Computation, offer, own_profile
+from gradwire.harness.record.profile_files import FOLDER
+from gradwire.harness.record.profiles import CodecWork, Computation, offer, own_profile
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.tasks.sweep_plan import Plan
 from gradwire.harness.trainer.calibration import request_profile

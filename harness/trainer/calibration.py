@@ -24,8 +24,8 @@ from gradwire.harness.network.settings import (
 )
 from gradwire.harness.record.computation import computation_id, computation_of
 from gradwire.harness.record.directory import make_directory
+from gradwire.harness.record.profile_files import FILE, found_profiles
 from gradwire.harness.record.profiles import (
-    FILE,
     CodecWork,
     Computation,
     Origin,
@@ -33,7 +33,6 @@ from gradwire.harness.record.profiles import (
     codec_id,
     codec_of,
     count_profile,
-    found_profiles,
     in_summary,
     keep_profile,
     offer,

@@ -11,7 +11,8 @@ import pytest
 from recorded import outcome
 from training_jobs import tiny_run, train_all_virtually
 
-from gradwire.harness.record.profiles import FILE, FOLDER, codec_id, own_profile
+from gradwire.harness.record.profile_files import FILE, FOLDER
+from gradwire.harness.record.profiles import codec_id, own_profile
 from gradwire.harness.record.timed_steps import timed_steps
 from gradwire.harness.timing.trace.step import step_end
 from gradwire.harness.trainer.calibration import request_profile
