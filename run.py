@@ -6,7 +6,6 @@ Everything is imported inside the functions: the workers' processes import this 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 ROOT = os.path.dirname(os.path.realpath(__file__))
@@ -14,6 +13,8 @@ ROOT = os.path.dirname(os.path.realpath(__file__))
 
 def main() -> None:
     """Finds the installed package and runs its command."""
+    import signal
+
     handled = signal.getsignal(signal.SIGINT)
     if handled is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupted)
@@ -27,11 +28,14 @@ def main() -> None:
     command()
 
 
-def _interrupted(number: int, frame: object) -> None:
+def _interrupted(number: int = 2, frame: object = None) -> None:
     """Ends the process while it imports, where an exception may turn into another error, or be lost."""
     os.write(2, b"error: interrupted\n")
     os._exit(128 + number)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:  # while it imports what the handler needs
+        _interrupted()
