@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from conftest import SyntheticRuns
 from plot_checks import words
 
 from gradwire.harness.record.runs import load_run
@@ -18,6 +17,9 @@ from gradwire.harness.report.run_plots import run_plots
 from gradwire.harness.report.style import PRINT
 from gradwire.harness.report.tables import render_text
 from gradwire.harness.tracking.tables import tables
+
+if TYPE_CHECKING:
+    from conftest import SyntheticRuns
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "measured (network as it is)": {"network": {"name": "none"}},
