@@ -96,7 +96,7 @@ def network_text(network: NetworkConfig, kind: str) -> str:
     rate, latency = rate_text(network.rate_mbit), latency_text(getattr(network, "latency_s", 0.0))
     if isinstance(network, SimulatedConfig):
         preset = "" if network.preset == "custom" else network.preset
-        links = [preset, *_links(network), latency, "multicast" * network.multicast]
+        links = [preset, *_links(network, latency), "multicast" * network.multicast]
     else:
         links = [rate, latency, HOW[network.name]]
     changing = "changing rates" if getattr(network, "rate_changes", ()) else ""
@@ -144,15 +144,16 @@ def latency_text(latency_s: float) -> str:
     return f"{latency_s * 1e6:.4g} µs"
 
 
-def _links(network: SimulatedConfig) -> list[str]:
+def _links(network: SimulatedConfig, latency: str) -> list[str]:
     rate = rate_text(network.rate_mbit)
     if network.fabric == "star":
-        return [rate]
+        return [rate, latency]
     if network.nics > 1:
         rate = f"{network.nics} x {rate}"
     assert network.intra_rate_mbit is not None
     nodes = f"{network.nodes} nodes" if network.nodes is not None else "nodes"
-    return [f"{nodes} of {network.ranks_per_node}", rate, f"{rate_text(network.intra_rate_mbit)} inside"]
+    inside = f"{rate_text(network.intra_rate_mbit)} inside"
+    return [f"{nodes} of {network.ranks_per_node}", rate, latency, inside]
 
 
 def _background_text(count: int) -> str:

@@ -58,7 +58,7 @@ class PaperTable:
 
     @property
     def networks(self) -> list[str]:
-        """Our figures' networks in words: one for all, else by row, or by column if rows have several."""
+        """The networks of our figures: one for all, else by row, or by column where rows have several."""
         if len({cell.networks for _, cells in self.rows for cell in cells if cell.kind is not None}) < 2:
             parts = {"": [cell for _, cells in self.rows for cell in cells]}
         else:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradwire.codecs.arithmetic.line_fit import LineFit, fit_line
+from gradwire.harness.network.configured import recorded_text
 from gradwire.harness.report.figures import TITLE_CHARACTERS, Plot, write_plots
 from gradwire.harness.report.style import Form
 from gradwire.harness.studies.allreduce.summary import AllReduceSummary
@@ -34,23 +35,23 @@ class RankLine:
 def rank_lines(runs: Sequence[AllReduceSummary], ranks: Sequence[int | None]) -> list[RankLine]:
     """A line for each codec, gradient and network with times at three ranks or more, as measured and on the
     simulated clock. `ranks` are those of the runs."""
-    alike: dict[tuple[str, int, int, str, int], dict[int, AllReduceSummary]] = {}
+    alike: dict[tuple[object, ...], dict[int, AllReduceSummary]] = {}
     for run, rank in zip(runs, ranks, strict=True):
         if rank is not None:
-            about = (run.codec, run.workers, run.coordinates, run.network_text, run.pieces)
+            settings = tuple(sorted((key, repr(value)) for key, value in run.network_settings.items()))
+            about = (run.codec, run.workers, run.coordinates, run.pieces, settings)
             alike.setdefault(about, {})[rank] = run
-    return [
-        RankLine(
-            f"{codec}, {workers} workers, {coordinates:,} coordinates",
-            network,
-            kind,
-            times,
-            fit_line(list(times.items())),
-        )
-        for (codec, workers, coordinates, network, _), by_rank in alike.items()
-        if len(by_rank) >= FEWEST
-        for kind, times in _times(by_rank).items()
-    ]
+    return [line for by_rank in alike.values() if len(by_rank) >= FEWEST for line in _lines(by_rank)]
+
+
+def _lines(by_rank: Mapping[int, AllReduceSummary]) -> Iterator[RankLine]:
+    """Those of all-reduces that differ in nothing but the rank."""
+    one = next(iter(by_rank.values()))
+    about = f"{one.codec}, {one.workers} workers, {one.coordinates:,} coordinates"
+    found = _times(by_rank)
+    network = recorded_text(one.network_settings, next(iter(found)))
+    for kind, times in found.items():
+        yield RankLine(about, network, kind, times, fit_line(list(times.items())))
 
 
 def rank_remarks(lines: Sequence[RankLine]) -> Iterator[str]:

@@ -374,11 +374,12 @@ def test_shaped_is_runnable_where_links_can_be_shaped() -> None:
         ("network=simulated network.rate_changes=[[1,2]]", "modelled, 200 Mbit/s, changing rates"),
         (
             "network=sdp4bit_h800 network.background_jobs=2",
-            "modelled, sdp4bit_h800, 16 nodes of 8, 8 x 400 Gbit/s, 1600 Gbit/s inside, 2 background jobs",
+            "modelled, sdp4bit_h800, 16 nodes of 8, 8 x 400 Gbit/s, 5 µs, 1600 Gbit/s inside, "
+            "2 background jobs",
         ),
         (
             "network=dynamiq_testbed",
-            "modelled, dynamiq_testbed, 4 nodes of 2, 100 Gbit/s, 450 Gbit/s inside",
+            "modelled, dynamiq_testbed, 4 nodes of 2, 100 Gbit/s, 5 µs, 450 Gbit/s inside",
         ),
     ],
 )

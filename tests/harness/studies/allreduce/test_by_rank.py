@@ -44,10 +44,8 @@ def test_a_line_is_told_for_each_network_and_kind_of_time() -> None:
     told = list(rank_remarks(rank_lines([*runs, *others, run(1.0)], [1, 2, 4, 1, 2, None])))
     assert len(told) == 2  # two ranks are always on a line
     assert "measured (network as it is): the time at rank r is 10 ms · r + " in told[0]
-    assert (
-        "modelled beside measured (network as it is): "
-        "the time at rank r is 2 ms · r + 10 ms, with a mean error of 0.00%" in told[1]
-    )
+    assert "modelled beside measured (network as it is): the time at rank r is 2 ms · r + 10 ms, " in told[1]
+    assert "with a mean error of 0.00%" in told[1]
     assert told[1].endswith("at ranks 1, 2, 4.")
 
 
