@@ -7,12 +7,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from gradwire.codecs.wording import ECHOED, closest, spelled
 
-if TYPE_CHECKING:
-    from gradwire.codecs.fields import Rule
+
+class Rule(Protocol):
+    """What is asked of a rule of `fields`, which builds on this."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]: ...
+    @property
+    def optional(self) -> bool: ...
+    @property
+    def choices(self) -> tuple[Any, ...]: ...
+    @property
+    def elements(self) -> Any: ...
+    def allows(self, value: Any) -> bool: ...
+
 
 WORDS = {
     True: ("yes", "on", "1", "y", "t", "enable", "enabled", "True"),

@@ -19,10 +19,10 @@ FLOAT = 4
 """Bytes of a float32."""
 
 ROW_BYTES = 1500
-"""Of a step in `steps.jsonl`, its copy in checkpoints included."""
+"""Bytes of a step in `steps.jsonl`, its copy in checkpoints included."""
 
 MESSAGE_BYTES = 60
-"""Of a message in a trace."""
+"""Bytes of a message in a trace."""
 
 PLOTS_BYTES = 2e6
 
@@ -133,7 +133,7 @@ def _weights(run: RunConfig, values: int) -> Item:
 
 
 def _trace_bytes(run: RunConfig, values: int, steps: int) -> float:
-    """Of all ranks: some messages for each bucket and pair of ranks, to the limit."""
+    """Bytes of all ranks: some messages for each bucket and pair of ranks, to the limit."""
     if not run.measure.trace or not run.measure.spans:
         return 0.0
     buckets = 1 + values * FLOAT // 25_000_000

@@ -158,7 +158,7 @@ def prepared_folder(
 
 
 TOKEN_BYTES = 2
-"""Of a token on disk, at least."""
+"""Bytes of a token on disk, at least."""
 
 MOST_TEXT_PER_TOKEN, LEAST_TEXT_PER_TOKEN = 16, 2
 """Bytes of text that a token stands for, on average over a corpus; compressed files hold more text."""
