@@ -147,12 +147,11 @@ def _check_labels(model: ModelConfig, dataset: DatasetConfig, labels: Sequence[s
 
 
 def _check_known(model: ModelConfig) -> None:
-    from transformers import __version__
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+    from transformers import CONFIG_MAPPING, __version__
 
-    if model.is_folder and kind_of(model.architecture) and model.family not in CONFIG_MAPPING_NAMES:
+    if model.is_folder and kind_of(model.architecture) and model.family not in CONFIG_MAPPING:
         found = described(model)
-        if found is None or found.model_type not in CONFIG_MAPPING_NAMES:
+        if found is None or found.model_type not in CONFIG_MAPPING:
             raise ValueError(
                 f"model.path={model.path}: its config.json says model_type={model.family}, which "
                 f"transformers {__version__} does not have, and code of a folder is never run; use another "

@@ -15,6 +15,7 @@ from gradwire.harness.data.corpus import Corpus
 from gradwire.harness.data.tokenizer import pretrained_tokenizer, trained_tokenizer
 from gradwire.harness.files.writing import as_new_files, save_tensors
 from gradwire.harness.models.build import build_model
+from gradwire.harness.models.folder import settled
 from gradwire.harness.models.save import save_model
 from gradwire.harness.models.settings import ModelConfig
 
@@ -66,11 +67,12 @@ def test_the_saved_special_tokens_are_the_tokenizers(family_name, make_model_con
         assert getattr(saved, name) == getattr(tokenizer, name)
 
 
-def test_loading_applies_dropout_and_names_settings_without_effect(make_model_config, tokenizer, tmp_path):
+def test_loading_applies_dropout_to_the_shape_of_the_weights(make_model_config, tokenizer, tmp_path):
     save_model(build_model(make_model_config("gpt2"), seed=0), tokenizer, tmp_path / "model")
     asked = make_model_config("gpt2", dropout=0.3, num_layers=5)
-    with pytest.warns(UserWarning, match=r"model.num_layers=5 \(weights: 2\)"):
-        model = build_model(_from(tmp_path / "model", asked), seed=0)
+    settings = settled(_from(tmp_path / "model", asked))
+    model = build_model(settings, seed=0)
+    assert settings.num_layers == model.config.n_layer == 2
     assert {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)} == {0.3}
     assert model.training
 

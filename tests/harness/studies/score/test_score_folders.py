@@ -116,9 +116,23 @@ def test_weights_decide_the_shape_of_a_preset_too(folders: dict[str, Path], tmp_
 
 
 def test_blocks_know_a_folders_layers_and_pipelines_refuse_them(folders: dict[str, Path]) -> None:
-    settings(folders["neox"], "parallel=blocks", "parallel.num_blocks=2", "cluster=virtual", codec="bf16")
+    settings(
+        folders["neox"],
+        "parallel=blocks",
+        "parallel.bucket_cap_mb=25",
+        "parallel.num_blocks=2",
+        "cluster=virtual",
+        codec="bf16",
+    )
     with pytest.raises(ConfigError, match="more than the model's"):
-        settings(folders["neox"], "parallel=blocks", "parallel.num_blocks=9", "cluster=virtual", codec="bf16")
+        settings(
+            folders["neox"],
+            "parallel=blocks",
+            "parallel.bucket_cap_mb=25",
+            "parallel.num_blocks=9",
+            "cluster=virtual",
+            codec="bf16",
+        )
     with pytest.raises(ConfigError, match="its family, gpt_neox, is none of bert"):
         settings(folders["neox"], "parallel=pipeline", "parallel.stages=2", "cluster=virtual", codec="bf16")
 
