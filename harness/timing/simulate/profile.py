@@ -112,7 +112,7 @@ def _stretches(own: RankTrace) -> Iterator[tuple[int, Compute, float | None, flo
 
 
 def pass_shares(own: RankTrace) -> dict[str, float]:
-    """Of passes by buckets, the share of all coordinates that is ready at the end of each, by its label."""
+    """The share of all coordinates that is ready at the end of each pass by buckets, by its label."""
     sizes = [task.coordinates for task in own.passes]
     done, found = 0, {}
     for bucket, size in enumerate(sizes):
