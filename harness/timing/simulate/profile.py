@@ -230,7 +230,7 @@ class WorkTimes:
             key = WorkKey(tuple(one.labels), one.coordinates, one.share, one.place)
             self._known[key] = counted(one.seconds)
 
-    def seconds(self, work: Work, coordinates: int, place: int) -> float:
+    def seconds(self, work: Work, coordinates: int, place: int = 0) -> float:
         key = work_key(work, coordinates, place)
         if key not in self._known:
             self._known[key] = self._nearest(key)
