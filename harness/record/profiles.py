@@ -35,7 +35,7 @@ class Origin:
     torch: str
     commit: str | None
     date: str
-    """Of UTC, in ISO's form."""
+    """A time of UTC, in ISO's form."""
     codec: str
     """The codec that ran meanwhile."""
     steps: int

@@ -41,20 +41,20 @@ class CodecTimes(Protocol):
     """Seconds of a piece of codec work on a bucket of `coordinates`, the `place`-th operation of its
     collective."""
 
-    def seconds(self, work: Work, coordinates: int, place: int) -> float: ...
+    def seconds(self, work: Work, coordinates: int, place: int = 0) -> float: ...
 
 
 class MeasuredTimes:
     """As the run that made the trace measured it."""
 
-    def seconds(self, work: Work, coordinates: int, place: int) -> float:
+    def seconds(self, work: Work, coordinates: int, place: int = 0) -> float:
         return work.end - work.start
 
 
 class NoTimes:
     """Codecs that cost nothing, which leaves the time of the network alone."""
 
-    def seconds(self, work: Work, coordinates: int, place: int) -> float:
+    def seconds(self, work: Work, coordinates: int, place: int = 0) -> float:
         return 0.0
 
 
@@ -96,7 +96,7 @@ class BenchTimes:
     table: Table
     _known: dict[tuple[str, int], float] = field(default_factory=dict, repr=False)
 
-    def seconds(self, work: Work, coordinates: int, place: int) -> float:
+    def seconds(self, work: Work, coordinates: int, place: int = 0) -> float:
         return sum(part.share * coordinates * self._each(part.label, coordinates) for part in work.parts)
 
     def _each(self, label: str, coordinates: int) -> float:

@@ -112,7 +112,7 @@ def _stretches(own: RankTrace) -> Iterator[tuple[int, Compute, float | None, flo
 
 
 def pass_shares(own: RankTrace) -> dict[str, float]:
-    """Of passes by buckets, the share of all coordinates that is ready at the end of each, by its label."""
+    """The share of all coordinates that is ready at the end of each pass by buckets, by its label."""
     sizes = [task.coordinates for task in own.passes]
     done, found = 0, {}
     for bucket, size in enumerate(sizes):
@@ -230,7 +230,7 @@ class WorkTimes:
             key = WorkKey(tuple(one.labels), one.coordinates, one.share, one.place)
             self._known[key] = counted(one.seconds)
 
-    def seconds(self, work: Work, coordinates: int, place: int) -> float:
+    def seconds(self, work: Work, coordinates: int, place: int = 0) -> float:
         key = work_key(work, coordinates, place)
         if key not in self._known:
             self._known[key] = self._nearest(key)

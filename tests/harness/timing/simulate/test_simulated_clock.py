@@ -100,7 +100,7 @@ def test_codec_times_are_as_measured_or_none() -> None:
 
 def test_work_keeps_its_parts_in_proportion() -> None:
     class Twice:
-        def seconds(self, work: Work, coordinates: int, place: int) -> float:
+        def seconds(self, work: Work, coordinates: int, place: int = 0) -> float:
             return 2 * (work.end - work.start)
 
     step = clock(codec_times=Twice()).step(0, measured([1.0], with_work(0.125)))
