@@ -27,7 +27,7 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 EDITABLE := build/editable-$(GRADWIRE_CUDA)
 EMULATED := $(VENV)/.emulated
 EMULATION := build/emulation
-SITE = $(shell $(VENV)/bin/python -P -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+SITE = $$($(VENV)/bin/python -P -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
 .PHONY: install emulation demo results test test-full golden gate mutants sanitize wheel fuzz faults growth gpu lint types clean
 
@@ -62,7 +62,7 @@ $(INSTALLED): requirements.lock $(SOURCES)
 	@$(MAKE) --no-print-directory --jobs=2 $(PACKAGES) $(BUILT)
 	$(PIP) install --no-deps --force-reinstall $(EDITABLE)/*.whl
 	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -P -c 'import $(IMPORTED); gradwire.codec_classes()'
-	rm -f $(VENV)/.installed* $(SITE)/gradwire/lib/libgradwire_emulated.so
+	rm -f $(VENV)/.installed* "$(SITE)"/gradwire/lib/libgradwire_emulated.so
 	touch $@
 
 # The CUDA sources compiled for the CPU serve tests alone and are half of what there is to compile, so that runs do
@@ -73,7 +73,7 @@ $(EMULATED): $(INSTALLED)
 	  -DGRADWIRE_CUDA=OFF -DGRADWIRE_EMULATION=ON >/dev/null
 	if test -d $(EMULATION)/csrc/emulation; then \
 	  $(VENV)/bin/cmake --build $(EMULATION) --target gradwire_emulated && \
-	  $(VENV)/bin/cmake --install $(EMULATION)/csrc/emulation --prefix $(SITE) >/dev/null; fi
+	  $(VENV)/bin/cmake --install $(EMULATION)/csrc/emulation --prefix "$(SITE)" >/dev/null; fi
 	touch $@
 
 demo: $(INSTALLED)

@@ -15,7 +15,7 @@ Alignment = Literal["aligned", "shared", "own"]
 Reference = Literal["activation", "first"]
 
 LARGEST_STRIDE = 1 << 16
-"""Of at most so many consecutive coordinates one is sampled."""
+"""The most consecutive coordinates of which one is sampled."""
 
 
 @dataclass

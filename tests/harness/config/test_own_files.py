@@ -106,7 +106,7 @@ def test_a_name_is_known_only_with_its_folder() -> None:
 
 def test_help_lists_them() -> None:
     write(OWN)
-    assert " mine, mine_too, and " in (asked_page(["--config-dir=own", "--help"]) or "")
+    assert " mine, mine_too, six, and " in (asked_page(["--config-dir=own", "--help"]) or "")
     page = asked_page(["--config-dir=own", "--help", "codec"]) or ""
     assert re.search(r"\n +mine +DynamiQ at 4 bits\n", page)
     assert "replay.repeats=5" in (asked_page(["--config-dir=own", "task=again", "--help"]) or "")
