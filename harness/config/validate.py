@@ -22,9 +22,10 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.compute_checks import check_compute, check_shared, with_papers_computation
 from gradwire.harness.config.decisions import check_decisions
 from gradwire.harness.config.explain import OPTIONAL_GROUPS, ROOT_KEYS, plain
+from gradwire.harness.config.folder_loads import check_folder_loads
 from gradwire.harness.config.kernels import check_graphs, resolve_kernels
 from gradwire.harness.config.memory import check_memory
-from gradwire.harness.config.model_folder import check_folder_loads, with_shape_of_weights
+from gradwire.harness.config.model_folder import with_shape_of_weights
 from gradwire.harness.config.network_checks import (
     check_codec_times,
     check_simulated,

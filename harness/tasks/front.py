@@ -20,7 +20,6 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.config.compose import VERSION_BASE, compose, composed_hydra, meant, prepare
-from gradwire.harness.config.disk import check_disk
 from gradwire.harness.config.explain import check_launcher, plain
 from gradwire.harness.config.flags import for_hydra, read_flags, version_text
 from gradwire.harness.config.help_pages import help_page
@@ -160,6 +159,7 @@ def check_command_line(arguments: Sequence[str]) -> Configuration | None:
         return None
     _check_not_of_sweep(overrides)
     _check_alone(config)
+    from gradwire.harness.config.disk import check_disk
     from gradwire.harness.config.validate import check_read, validate_any
 
     if not task_of(config).trains:
