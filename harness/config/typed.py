@@ -14,7 +14,6 @@ from gradwire.codecs.registry import check_codec, make_codec
 from gradwire.harness.comm.topology.registry import topology
 from gradwire.harness.config.explain import broken_reference, plain
 from gradwire.harness.config.model_folder import settle_objective
-from gradwire.harness.config.needed import what_to_give
 from gradwire.harness.config.root_keys import check_root
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import TASKS, Task
@@ -90,6 +89,8 @@ def _resolve(config: DictConfig) -> None:
     except (OmegaConfBaseException, MissingMandatoryValue, ValueError, RecursionError):
         raise broken_reference(config) from None
     for key in sorted(missing):
+        from gradwire.harness.config.needed import what_to_give  # reads records, as no other refusal does
+
         raise ConfigError(f"{key} has no value; {what_to_give(key, config.task.name)}")
 
 
