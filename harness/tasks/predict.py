@@ -20,6 +20,8 @@ from gradwire.harness.config.network_checks import (
 )
 from gradwire.harness.config.run_name import codec_name
 from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.models.families import FAMILIES
+from gradwire.harness.models.folder import settled
 from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.models.settings import check as check_model
 from gradwire.harness.models.vision import VISION
@@ -53,7 +55,13 @@ def resolve(config: PredictTask) -> PredictTask:
             f"network={network.name} is no clock, and task=predict has nothing else; use network=simulated "
             "or a testbed, e.g. network=sdp4bit_a100"
         )
+    config = replace(config, model=settled(config.model))
     check_model(config.model)
+    if config.model.is_folder and config.model.family not in FAMILIES:
+        raise ValueError(
+            f"model.path={config.model.path} is of model_type={config.model.family}, whose layers "
+            f"task=predict does not know; use a folder of {', '.join(FAMILIES)}, or a preset, e.g. model=gpt2"
+        )
     if config.model.family in VISION:
         raise ValueError(
             f"model={config.model.name}: task=predict counts operations of tokens, and images have none; "

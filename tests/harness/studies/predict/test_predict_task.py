@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from model_folders import write_config
 from tiny import TINY_MODEL
 from training_jobs import tiny_run, train_all_virtually
 
@@ -256,3 +257,16 @@ def test_another_network_is_refused() -> None:
 def test_models_for_images_are_refused() -> None:
     said = refusal("codec=fp32", "model=resnet50", "cluster.workers=2", "network.compute_s=0.1")
     assert "model=resnet50: task=predict counts operations of tokens" in said
+
+
+def test_a_folder_is_predicted_by_its_own_shape(tmp_path: Path) -> None:
+    shape = {"num_hidden_layers": 3, "hidden_size": 48, "max_position_embeddings": 64}
+    known = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], **shape}
+    gpt2 = write_config(tmp_path / "gpt2", **known, tie_word_embeddings=True)
+    folder = ("model=folder", "model.weights=random", "cluster.workers=2", "codec=bf16", *GIVEN)
+    read = validate_any(compose(["task=predict", *folder, f"model.path={gpt2}"]))
+    assert isinstance(read, PredictTask)
+    assert (read.model.family, read.model.num_layers, read.model.hidden_size) == ("gpt2", 3, 48)
+    neox = write_config(tmp_path / "neox")
+    with pytest.raises(ConfigError, match=r"model_type=gpt_neox, whose layers task=predict does not know"):
+        validate_any(compose(["task=predict", *folder, f"model.path={neox}"]))
