@@ -24,14 +24,12 @@ from gradwire.harness.files.reading import InaccessibleFileError, UnusableFileEr
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
 from gradwire.harness.record.attempts import Attempts, this_code
-from gradwire.harness.record.directory import divergence_in, is_done
+from gradwire.harness.record.directory import CONFIG, WEIGHTS, divergence_in, is_done
 from gradwire.harness.record.identity import differences, run_id
 from gradwire.harness.record.seal import refuse_links_in
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.record.writer import (
-    CONFIG,
     RECORD_FILES,
-    WEIGHTS,
     begin_record,
     continue_record,
     mend_rows,

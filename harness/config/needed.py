@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from gradwire.harness.record.directory import is_done
+from gradwire.harness.record.directory import CONFIG, WEIGHTS, is_done
 from gradwire.harness.record.saved_steps import GRADIENTS
-from gradwire.harness.record.writer import CONFIG, WEIGHTS
 from gradwire.harness.timing.trace.files import FOLDER as TRACES
 
 OUTPUTS = Path("outputs")

@@ -163,10 +163,18 @@ def _parameters(folder: Path) -> int | None:
 
 
 def _of_hub(name: str, fetch: bool) -> Path | None:
-    """The config.json of a name on the hub, from the cache or fetched into it."""
+    """The config.json of a name on the hub, from the cache or fetched into it; ValueError where the hub does
+    not give it."""
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
     found = try_to_load_from_cache(name, CONFIG)
     if isinstance(found, str):
         return Path(found)
-    return Path(hf_hub_download(name, CONFIG)) if fetch else None
+    if not fetch:
+        return None
+    try:
+        return Path(hf_hub_download(name, CONFIG))
+    except OSError as error:  # the hub's own errors among them
+        raise ValueError(
+            f"model.pretrained={name}: the hub did not give its {CONFIG} ({type(error).__name__}); {WAYS_OUT}"
+        ) from None

@@ -11,6 +11,8 @@ from pathlib import Path
 from gradwire.harness.files.reading import UnusableFileError, open_file, printable
 from gradwire.harness.files.writing import write_atomically
 
+CONFIG, STEPS, EVALUATIONS, SUMMARY = "config.yaml", "steps.jsonl", "evals.jsonl", "summary.json"
+WEIGHTS, PLOTS = "checkpoint", "plots"
 DONE, FAILED, TRACEBACKS = "DONE", "FAILED", "tracebacks.txt"
 
 DIVERGED = "diverged"

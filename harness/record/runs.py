@@ -17,11 +17,19 @@ from gradwire.harness.files.reading import UnusableFileError, printable
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.network.configured import recorded_text
 from gradwire.harness.record.attempts import Attempts
-from gradwire.harness.record.directory import DIVERGED, DONE, FAILED, failure_in
+from gradwire.harness.record.directory import (
+    CONFIG,
+    DIVERGED,
+    DONE,
+    EVALUATIONS,
+    FAILED,
+    STEPS,
+    SUMMARY,
+    failure_in,
+)
 from gradwire.harness.record.row_file import evaluation_of_run, steps_of_run, whole_rows
 from gradwire.harness.record.seal import check_done
 from gradwire.harness.record.summary import REMEDY, Clock, Summary
-from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY
 from gradwire.harness.timing.measure.accuracy import Evaluation
 from gradwire.harness.timing.measure.metric import Kind
 from gradwire.harness.timing.measure.metrics import kind_of

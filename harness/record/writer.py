@@ -14,7 +14,18 @@ from gradwire.harness.files.reading import InaccessibleFileError, UnusableFileEr
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
 from gradwire.harness.record.attempts import Attempts
-from gradwire.harness.record.directory import DONE, FAILED, TRACEBACKS, forget_failure
+from gradwire.harness.record.directory import (
+    CONFIG,
+    DONE,
+    EVALUATIONS,
+    FAILED,
+    PLOTS,
+    STEPS,
+    SUMMARY,
+    TRACEBACKS,
+    WEIGHTS,
+    forget_failure,
+)
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.networks import FILE as NETWORKS
 from gradwire.harness.record.row_file import NOTHING, Extent, Row, RowFile, check_extent, cut_to, restore
@@ -29,8 +40,6 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedTokenizerBase
 
-CONFIG, STEPS, EVALUATIONS, SUMMARY = "config.yaml", "steps.jsonl", "evals.jsonl", "summary.json"
-WEIGHTS, PLOTS = "checkpoint", "plots"
 ROWS = (STEPS, EVALUATIONS, DECISIONS, ENTROPIES)
 """The files of rows."""
 RECORD_FILES = (DONE, CONFIG, *ROWS, SUMMARY, ATTEMPTS, NETWORKS)

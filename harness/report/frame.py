@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gradwire.harness.files.finite_json import restored
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import read_json, read_yaml
-from gradwire.harness.record.directory import is_done
+from gradwire.harness.record.directory import CONFIG, SUMMARY, is_done
 from gradwire.harness.record.runs import Run, find_runs, load_run
 from gradwire.harness.record.seal import check_done
 from gradwire.harness.record.summary import REMEDY
-from gradwire.harness.record.writer import CONFIG, SUMMARY
 from gradwire.harness.report.configs import flatten
 from gradwire.harness.timing.measure.metric import Kind, Spread
 from gradwire.harness.timing.measure.metrics import METRICS, OPERATION, kind_of

@@ -14,11 +14,10 @@ from gradwire.harness.files.structured import read_json, read_yaml
 from gradwire.harness.network.configured import recorded_text
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.busy import same_computation
-from gradwire.harness.record.directory import FAILED, failure_in, is_done
+from gradwire.harness.record.directory import CONFIG, FAILED, SUMMARY, failure_in, is_done
 from gradwire.harness.record.identity import FOLLOWS, settings_id
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.summary import REMEDY
-from gradwire.harness.record.writer import CONFIG, SUMMARY
 from gradwire.harness.report.busy_times import KEY, common_steps
 from gradwire.harness.report.configs import (
     ABSENT,

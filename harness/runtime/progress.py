@@ -23,7 +23,7 @@ EVERY_S = 20.0
 """Seconds between lines."""
 
 COLUMNS, LINES = 80, 24
-"""Of a terminal that does not say how large it is."""
+"""The size of a terminal that does not say how large it is."""
 
 RECENT = 50
 """The rate is that of so many of the last samples, a second apart at least."""

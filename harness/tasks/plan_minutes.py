@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import read_yaml
-from gradwire.harness.record.directory import is_done
+from gradwire.harness.record.directory import CONFIG, is_done
 from gradwire.harness.record.provenance import machine
 from gradwire.harness.record.runs import find_runs
 from gradwire.harness.record.summary import REMEDY
-from gradwire.harness.record.writer import CONFIG
 from gradwire.harness.report.configs import Settings, flatten
 from gradwire.harness.report.sweep_cells import outcome_in
 from gradwire.harness.report.sweep_record import FILE, CellRecord, SweepRecord, read_sweep_record

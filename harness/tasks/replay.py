@@ -19,8 +19,8 @@ from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.config.run_name import codec_name
 from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.record.directory import SUMMARY
 from gradwire.harness.record.gradients import cached_gradients, check_finite
-from gradwire.harness.record.writer import SUMMARY
 from gradwire.harness.runtime.progress import tracked
 from gradwire.harness.studies.replay.rounds import Repeat, Replay
 from gradwire.harness.studies.replay.settings import ReplayTask

@@ -21,6 +21,7 @@ from gradwire.harness.config.tasks import RetimeConfig, RetimeTask
 from gradwire.harness.files.reading import file_digest
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.network.settings import FROM_FILE, MEASURED, NetworkConfig, ShapedConfig
+from gradwire.harness.record.directory import CONFIG, EVALUATIONS, STEPS, SUMMARY
 from gradwire.harness.record.identity import FILES, settings_id
 from gradwire.harness.record.profile_files import FILE as PROFILE
 from gradwire.harness.record.profile_files import found_profiles
@@ -36,7 +37,7 @@ from gradwire.harness.record.row_file import append_rows
 from gradwire.harness.record.runs import Run, load_run, not_finished
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.timed_steps import recorded, traced_run
-from gradwire.harness.record.writer import CONFIG, EVALUATIONS, STEPS, SUMMARY, as_yaml
+from gradwire.harness.record.writer import as_yaml
 from gradwire.harness.report.configs import RETIMED_AXES
 from gradwire.harness.tasks.once import run_once
 from gradwire.harness.timing.simulate.engine import require_engine

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gradwire.harness.config.network_checks import check_simulated, check_size, resolve_nodes, workers_of
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.network.settings import SimulatedConfig, background_jobs
-from gradwire.harness.record.writer import SUMMARY
+from gradwire.harness.record.directory import SUMMARY
 from gradwire.harness.studies.simulate.settings import (
     SPLITS,
     USUAL_BITS,

@@ -12,11 +12,10 @@ from typing import Any
 
 from gradwire.harness.config.tasks import SyncTask
 from gradwire.harness.files.structured import read_yaml
-from gradwire.harness.record.directory import DirectoryLock
+from gradwire.harness.record.directory import CONFIG, DirectoryLock
 from gradwire.harness.record.runs import find_runs, load_run
 from gradwire.harness.record.seal import refuse_links_in
 from gradwire.harness.record.summary import REMEDY
-from gradwire.harness.record.writer import CONFIG
 from gradwire.harness.report.sweep_record import find_sweep_records
 from gradwire.harness.tasks.tracked_tables import has_tables, show_record
 from gradwire.harness.tracking.follow import replay

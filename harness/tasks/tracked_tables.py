@@ -10,9 +10,9 @@ from typing import Any
 
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.record.busy import BUSY
+from gradwire.harness.record.directory import CONFIG
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.record.summary import REMEDY
-from gradwire.harness.record.writer import CONFIG
 from gradwire.harness.report.busy_times import busy_cells
 from gradwire.harness.report.frame import STUDIES
 from gradwire.harness.report.sweep_record import read_sweep_record

@@ -16,10 +16,9 @@ from gradwire.harness.files.reading import UnusableFileError, read_bytes
 from gradwire.harness.network.configured import rate_text
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.busy import BUSY, busy_run
-from gradwire.harness.record.directory import is_done
+from gradwire.harness.record.directory import PLOTS, is_done
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.summary import REMEDY
-from gradwire.harness.record.writer import PLOTS
 from gradwire.harness.timing.measure.metrics import kind_of
 from gradwire.harness.tracking.login import choose_mode
 from gradwire.harness.tracking.tables import tables

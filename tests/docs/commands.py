@@ -18,6 +18,7 @@ from gradwire.harness.config import validate
 from gradwire.harness.config.cells import declared_in, expand
 from gradwire.harness.config.compose import compose, prepare
 from gradwire.harness.config.flags import read_flags
+from gradwire.harness.models import folder
 from gradwire.harness.network.shaped import check as shaped
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks import front
@@ -39,6 +40,7 @@ TAKEN_FOR_GRANTED = (
     (validate, "check_memory", lambda config: None),  # for the real models
     (validate, "tokenizer_available", lambda model: None),
     (validate, "dataset_available", lambda dataset, model: None),
+    (folder, "_of_hub", lambda name, fetch: None),
     (shaped, "why_not", lambda: None),  # root on Linux
     (front, "check_launcher", lambda name, srun: None),  # SLURM
 )
@@ -48,6 +50,7 @@ REPLACED = {
     "outputs/<run>": "run",
     "my.npz": "gradients",
     "my_text/": "text",
+    "my-llm/": "model",
     "benchmarks/": "benchmarks",
     "mmlu/": "mmlu",
     "glue/": "glue",

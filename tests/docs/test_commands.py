@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from benchmark_files import hub_records, write_files
 from commands import Files, commands, commands_of, fault, replaced
+from model_folders import save_folder
 from pages import EXAMPLES, PAGES, name
 from tiny import TINY_MODEL
 
@@ -43,6 +44,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return {
         "run": run,
         "text": text,
+        "model": save_folder(folder / "model", "neox"),
         "gradients": folder / "my.npz",
         **{name: folder / name for name in ("benchmarks", "mmlu", "glue")},
     }

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.files.structured import read_yaml
+from gradwire.harness.record.directory import CONFIG
 from gradwire.harness.record.summary import REMEDY
-from gradwire.harness.record.writer import CONFIG
 from gradwire.harness.report.configs import flatten
 from gradwire.harness.report.frame import frame, spreads
 from gradwire.harness.report.tables import Column, Line, Page, figures_table, finished

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import read_yaml
+from gradwire.harness.record.directory import CONFIG, SUMMARY
 from gradwire.harness.record.summary import REMEDY
-from gradwire.harness.record.writer import CONFIG, SUMMARY
 from gradwire.harness.report.configs import Settings, covered, flatten, labels
 from gradwire.harness.report.frame import frame
 from gradwire.harness.report.tables import Column, Page, Table, figure, figures_table, finished

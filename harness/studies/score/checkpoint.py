@@ -13,10 +13,10 @@ from gradwire.harness.models.described import ENDINGS, Kind, architecture_of, co
 from gradwire.harness.models.families import HEADS
 from gradwire.harness.models.foreign import check_folder, check_settings, in_a_line
 from gradwire.harness.models.weights import SAFE, TOKENIZER_FILE, folder_named, not_to_be_had
+from gradwire.harness.record.directory import CONFIG, WEIGHTS
 from gradwire.harness.record.identity import data_fingerprint
 from gradwire.harness.record.runs import load_run, not_finished
 from gradwire.harness.record.seal import refuse_links_in
-from gradwire.harness.record.writer import CONFIG, WEIGHTS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.network.configured import common_text, rate_text
-from gradwire.harness.record.writer import SUMMARY
+from gradwire.harness.record.directory import SUMMARY
 from gradwire.harness.report.tables import Page, figures_table, finished
 from gradwire.harness.studies.simulate.summary import SimulateSummary
 from gradwire.harness.timing.measure.metric import Spread

@@ -6,9 +6,10 @@ A timestamp is cheap and never synchronizes. Its time in seconds is asked for la
 from __future__ import annotations
 
 import time
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 class Stopwatch(Protocol):
@@ -47,6 +48,8 @@ class CudaStopwatch:
         self.restart()
 
     def restart(self) -> None:
+        import torch
+
         device = self._device
         self._anchor = _event()
         torch.cuda.synchronize(device)
@@ -54,16 +57,20 @@ class CudaStopwatch:
         self._anchor_s = time.perf_counter()
 
     def timestamp(self) -> object:
+        import torch
+
         event = _event()
         event.record(torch.cuda.current_stream(self._device))
         return event
 
     def seconds(self, timestamp: object) -> float:
-        elapsed_ms: float = self._anchor.elapsed_time(cast(torch.cuda.Event, timestamp))
+        elapsed_ms: float = self._anchor.elapsed_time(cast("torch.cuda.Event", timestamp))
         return self._anchor_s + elapsed_ms / 1e3
 
 
 def _event() -> torch.cuda.Event:
+    import torch
+
     event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     return event
 

@@ -12,7 +12,7 @@ import pytest
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.network.links import Change, star
-from gradwire.harness.record.writer import SUMMARY
+from gradwire.harness.record.directory import SUMMARY
 from gradwire.harness.report.frame import values_in
 from gradwire.harness.studies.simulate import figures
 from gradwire.harness.studies.simulate.plots import _queue
