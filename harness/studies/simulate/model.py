@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 from gradwire.harness.network.configured import make_links
 from gradwire.harness.network.settings import SimulatedConfig
+from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.simulate.settings import SimulateTask
 from gradwire.harness.studies.simulate.splits import split
 from gradwire.harness.timing.simulate.blocks import BACKWARD, FORWARD, Block, Variation, blocks_in_time
@@ -34,18 +36,20 @@ def simulated(config: SimulateTask) -> Rows:
     if adaptive:
         assert given.floor is not None and given.margin_s is not None and given.gain is not None
         chosen = {"floor": given.floor, "margin_s": given.margin_s, "gain": given.gain}
-    return train(
-        [block.parameters for block in blocks],
-        times,
-        make_links(network, size),
-        multicast=network.multicast,
-        adaptive=adaptive,
-        bits=given.bits or 32,
-        unhindered=given.scheme == "ideal",
-        partition=given.partition,
-        until_s=given.seconds,
-        **chosen,
-    )
+    with Progress("simulating", math.ceil(given.seconds), "s") as progress:
+        return train(
+            [block.parameters for block in blocks],
+            times,
+            make_links(network, size),
+            multicast=network.multicast,
+            adaptive=adaptive,
+            bits=given.bits or 32,
+            unhindered=given.scheme == "ideal",
+            partition=given.partition,
+            until_s=given.seconds,
+            told=lambda seconds: progress.advance(number=math.floor(seconds) - progress.done),
+            **chosen,
+        )
 
 
 def compute_times(

@@ -25,8 +25,10 @@ reference in plain Python (`tests/harness/timing/simulate/reference_rounds.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -40,8 +42,14 @@ from gradwire.harness.timing.simulate.engine import CPU, network_fields, require
 FORWARD, BACKWARD, STAGE_ONE, STAGE_TWO = range(4)
 """What a row says: a block's forward or backward pass, or a part of a block that is sent."""
 
-FIRST_ROWS = 1 << 14
+FIRST_ROWS, MOST_FIRST_ROWS = 1 << 14, 1 << 22
 """Rows that there is room for at first; a run of more is simulated again with room for all."""
+
+ROWS_PER_BLOCK = 6
+"""Rows of a worker's round that there is room for: two passes and some transmissions for each block."""
+
+LOOK_S = 0.5
+"""Seconds between two looks at how far a simulation has come."""
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -88,8 +96,10 @@ def train(
     margin_s: float = 0.02,
     gain: float = 0.3,
     until_s: float = 200.0,
+    told: Callable[[float], None] | None = None,
 ) -> Rows:
     """Simulates `until_s` seconds of training blocks of so many `values`, in the order of the forward pass.
+    `told` is told now and then, from a thread of its own, how many of them have been simulated.
 
     `compute`, (rounds, workers, 2, blocks): seconds of each forward pass, then of each backward pass; a
     worker that has computed all rounds stops. `unhindered` workers send nothing, and no forward pass waits.
@@ -121,7 +131,8 @@ def train(
         "compute": np.ascontiguousarray(compute, np.float64).reshape(-1),
     }
     del given["serial"]
-    room, found = FIRST_ROWS, np.zeros(1, np.int64)
+    room = min(max(FIRST_ROWS, ROWS_PER_BLOCK * rounds * workers * blocks), MOST_FIRST_ROWS)
+    found = np.zeros(1, np.int64)
     while True:
         rows: dict[str, Any] = {
             field.name: np.zeros(room, np.int64) if field.name in WHOLE else np.full(room, np.nan)
@@ -133,11 +144,35 @@ def train(
             for name, value in arguments.items()
             if isinstance(value, np.ndarray)
         }
-        call.run(engine, "train", CPU, **(arguments | tensors))
+        with _looked_at(rows["start"], told):
+            call.run(engine, "train", CPU, **(arguments | tensors))
         count = int(found[0])
         if count <= room:
             return Rows(**{name: column[:count] for name, column in rows.items()})
         room = count
+
+
+@contextmanager
+def _looked_at(starts: Floats, told: Callable[[float], None] | None) -> Iterator[None]:
+    """Tells `told` of the last of the ascending `starts` that is there, as the engine fills them in."""
+    if told is None:
+        yield
+        return
+    ended = Event()
+
+    def look() -> None:
+        while not ended.wait(LOOK_S):
+            begun = int(np.count_nonzero(~np.isnan(starts)))
+            if begun:
+                told(float(starts[begun - 1]))
+
+    thread = Thread(target=look, name="progress of a simulation")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _check(

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from reference_rounds import Training
 
-from gradwire.harness.network.links import Change, Links, bytes_per_second, star
+from gradwire.harness.network.links import Change, Links, bytes_per_second, star, uplinks
+from gradwire.harness.timing.simulate import rounds
 from gradwire.harness.timing.simulate.rounds import (
     BACKWARD,
     FORWARD,
@@ -211,3 +212,12 @@ def test_refusals(given: dict[str, Any], words: str) -> None:
     usual = {"values": [1], "compute": times(1, 2, np.ones(1), np.ones(1)), "links": star(2, 1.0, 0.0)}
     with pytest.raises(ValueError, match=words):
         train(**{**usual, "multicast": True, "adaptive": False, **given})
+
+
+def test_whoever_waits_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "LOOK_S", 1e-3)
+    told = list[float]()
+    compute = np.full((20_000, 2, 2, 2), 0.005)
+    links = uplinks(2, 1e6, 0.0)
+    rows = train([100, 100], compute, links, multicast=False, adaptive=False, until_s=300.0, told=told.append)
+    assert told == sorted(told) and told[0] > 0 and told[-1] <= rows.start[-1]
