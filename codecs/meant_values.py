@@ -58,7 +58,8 @@ _QUANTITY = re.compile(r"([-+]?[\d_]*\.?\d+(?:e[-+]?\d+)?)\s*([a-z%]*)(?:/s|ps)?
 
 def example(key: str, value: Any, rule: Rule, *, python: bool = False) -> str:
     """`, e.g. key=<what was meant>`, or nothing where nobody can tell."""
-    if not isinstance(value, str | int | float) or len(str(value)) > ECHOED:
+    vast = isinstance(value, int) and value.bit_length() > ECHOED  # Python does not write it
+    if not isinstance(value, str | int | float) or vast or len(str(value)) > ECHOED:
         return ""
     for meant in _candidates(key, value, rule):
         if rule.allows(meant):

@@ -53,6 +53,8 @@ def chosen_in(key: str, value: object) -> str | None:
 def unknown_choice(group: str, value: object, choices: Sequence[str]) -> str:
     """The refusal of a choice that its group does not have, with what was meant."""
     word = str(value)
+    if not word:
+        return f"{group}='' names nothing; choose one of {_listed(choices, word)}"
     others = [other for other in groups_with(word) if other != group]
     meant = _meant(group, word, choices)
     if others and meant is None:

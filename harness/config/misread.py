@@ -117,7 +117,7 @@ def _value(key: str, value: str, readable: Readable) -> str:
     if value.startswith("~"):
         return f"quote a path with ~, or use $HOME: '{shortened(key)}=\"{shortened(value)}\"'"
     if value.count('"') % 2 or value.count("'") % 2:
-        return "a quote is missing; quotes come in pairs"
+        return "a quote is missing; add it, or leave the other one out"
     return _brackets(key, value, readable)
 
 
@@ -134,7 +134,7 @@ def _brackets(key: str, value: str, readable: Readable) -> str:
     ends = "".join(CLOSING[sign] for sign in reversed(opened))
     if missing or ends:
         mended = f"{key}={''.join(reversed(missing))}{value}{ends}"
-        written = f": write '{shortened(mended)}'" if readable(mended) else ""
+        written = f": write '{shortened(mended)}'" if readable(mended) else "; add it, or quote the value"
         return f"the bracket {' and '.join([*missing, *ends])} is missing{written}"
     squared = f"[{value[1:-1]}]"
     if value.startswith("(") and value.endswith(")") and readable(f"{key}={squared}"):

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from gradwire.harness.comm.world.interface import World
-from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.network.settings import (
     FROM_FILE,
     MEASURED,
@@ -103,7 +102,7 @@ def settle_profile(config: RunConfig, directory: Path, parts: Parts, batches: St
     takes it again. Raises UnusableFileError.
     """
     world, network = parts.world, config.network
-    if not isinstance(world, VirtualWorld) or world.clock is None or isinstance(network, ShapedConfig):
+    if world.clock is None or isinstance(network, ShapedConfig):
         return None
     settings = config.mapping()
     wanted = Wanted.of(settings, network)
@@ -130,7 +129,7 @@ def settle_profile(config: RunConfig, directory: Path, parts: Parts, batches: St
 
 def said_of_profile(world: World, profile: Profile | None) -> dict[str, Any] | None:
     """What the run's summary says of the profile that its clock has counted."""
-    if profile is None or not isinstance(world, VirtualWorld) or world.clock is None:
+    if profile is None or world.clock is None:
         return None
     return in_summary(profile, world.clock.num_unknown)
 
@@ -175,7 +174,6 @@ def calibration_steps(parts: Parts, batches: StepBatches) -> list[StepTrace]:
     """Measures steps from the state that the run is in, and restores it: model, optimizer, codecs, buffers;
     no bytes and no time are counted."""
     world, parallelism = parts.world, parts.parallelism
-    assert isinstance(world, VirtualWorld)
     state = {
         part: {name: value.clone() for name, value in tensors.items()}
         for part, tensors in parallelism.state_dict().items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,7 +15,10 @@ from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.transport.channel import Traffic
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.trace.notes import StepNotes
-from gradwire.harness.timing.trace.step import ORDINARY, Urgency
+from gradwire.harness.timing.trace.step import ORDINARY, StepTrace, Urgency
+
+if TYPE_CHECKING:
+    from gradwire.harness.timing.simulate.clock import SimulatedClock
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
@@ -168,6 +171,17 @@ class World(Protocol):
 
     @property
     def recorders(self) -> Mapping[int, Recorder]: ...
+
+    @property
+    def clock(self) -> SimulatedClock | None:
+        """The simulated clock; None where the wall clock counts."""
+        ...
+
+    @property
+    def measured(self) -> StepTrace:
+        """The last step as it was measured here, before the simulated clock; nothing where the wall clock
+        counts."""
+        ...
 
     def begin_step(self, now_s: float) -> None:
         """Announces that the next step begins at second `now_s` of the training clock."""

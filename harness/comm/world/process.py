@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -31,7 +31,10 @@ from gradwire.harness.timing.measure.stopwatch import make_stopwatch
 from gradwire.harness.timing.trace.log import LaneLog, TaskLog
 from gradwire.harness.timing.trace.notes import LaneNotes, StepNotes
 from gradwire.harness.timing.trace.observations import observations
-from gradwire.harness.timing.trace.step import MEASURE, ORDINARY, TRANSFERS, Urgency
+from gradwire.harness.timing.trace.step import MEASURE, ORDINARY, TRANSFERS, StepTrace, Urgency
+
+if TYPE_CHECKING:
+    from gradwire.harness.timing.simulate.clock import SimulatedClock
 
 Line = tuple[str, int]
 """(`to` or `from`, another rank)"""
@@ -68,6 +71,8 @@ class ProcessWorld:
         self.traffic = {rank: Traffic(fabric.node(rank, self.size))}
         self._counted = self.traffic[rank].part()
         self.recorders = {rank: Recorder(make_stopwatch(device), enabled=spans)}
+        self.clock: SimulatedClock | None = None
+        self.measured: StepTrace = {}
         self._fabric, self._timeout = fabric, timedelta(seconds=timeout_s)
         self._batched = device.type == "cuda"
         num_threads = in_flight if not self._batched else communicators(in_flight)

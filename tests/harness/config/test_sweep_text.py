@@ -13,6 +13,7 @@ import yaml
 from gradwire.harness.config import sweep_text, validate
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.sweep_text import benchmarks_of, places
+from gradwire.harness.models import folder
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks.sweep_plan import Plan, plan_sweep
@@ -91,6 +92,7 @@ def test_what_scores_takes_the_benchmarks_from_the_folder(data: Path) -> None:
 
 def test_the_papers_size_has_the_papers_data(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(folder, "_of_hub", lambda name, fetch: None)
     for name in ("weights_available", "tokenizer_available"):
         monkeypatch.setattr(validate, name, lambda model: None)
     monkeypatch.setattr(validate, "dataset_available", lambda dataset, model: None)

@@ -13,7 +13,7 @@ from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 
 MODEL = ModelConfig(vocab_size=300, context=64, recipe=RecipeConfig(sequence_length=16))
 ASKED = DatasetConfig(name="some", hub="some/words", sequence_length=16, streaming=True)
-WAYS_OUT = ("dataset.path=<file or folder>", "dataset=embedded", "size=tiny")
+WAYS_OUT = ("dataset.path=<its files, or your own text>", "dataset=embedded")
 
 
 @pytest.fixture(autouse=True)

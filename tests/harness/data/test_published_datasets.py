@@ -211,5 +211,5 @@ def test_without_a_hub_auto_says_which_data_set_is_missing(home):
     assert str(refusal.value) == (
         "dataset=auto: model=llama1b at size=small trains on ultrachat; dataset=ultrachat "
         "(HuggingFaceH4/ultrachat_200k): not in the Hugging Face cache and HF_HUB_OFFLINE is set; use "
-        "dataset.path=<file or folder>, dataset=embedded or size=tiny"
+        "dataset.path=<its files, or your own text> or dataset=embedded, or size=tiny"
     )

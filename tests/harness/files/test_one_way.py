@@ -33,6 +33,7 @@ REASONS = {
     "record/identity.py": "a digest of the user's own file of codec times, which is checked before",
     "record/provenance.py": "our own sources, and what the kernel says",
     "report/catalogue.py": "our own documentation",
+    "studies/bench/kept.py": "JSON of lines that `files.reading` has read",
     "tracking/messages.py": "JSON made a line before, and a digest",
     "trainer/entropies.py": "JSON that another rank has just made",
     "tracking/view.py": "a process of its own that imports nothing of gradwire and cannot end the run",
@@ -50,6 +51,7 @@ FROM_ELSEWHERE = ("report", "studies/statistics", "record")
 
 GIVEN = {
     "record/gradients.py": "gradients, by a file's name that the user gives or a run's folder has",
+    "record/profile_files.py": "the digest of a profile, by a path that the user gives",
     "record/weights.py": "weights that a finished run has saved, in a folder whose links were refused before",
 }
 """Modules in them that read a file which the user names, who may use links."""

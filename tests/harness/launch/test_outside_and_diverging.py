@@ -90,7 +90,7 @@ def test_a_sweep_goes_on_and_names_the_run_that_diverged(
     assert not [line for line in ran.stderr.splitlines() if "rror" in line], ran.stderr
     assert_diverged(bad, bad)
     assert load_run(good).done.skipped_steps == 0
-    assert ran.stdout.splitlines()[-1].startswith(f"failed: {BEYOND}")
+    assert ran.stdout.splitlines()[-2].startswith(f"failed: {BEYOND}")
     table = (bad.parent / "table.md").read_text()
     assert "| 1 (1 diverged) | diverged |" in table
     assert REASON in table

@@ -22,7 +22,7 @@ def test_the_steps_of_a_run_follow_the_rate(tmp_path: Path) -> None:
     arguments = (*TINY, "train.steps=80", "codec=fp32", "cluster.workers=2", f"network.rate_mbit={RATE}")
     ran = call(tmp_path, RUN, *arguments, "network=shaped", changes, "plots=false", "hydra.run.dir=run")
     assert ran.returncode == 0, ran.stderr
-    assert "shaped at 200 Mbit/s, changing" in ran.stdout
+    assert "emulated, 200 Mbit/s, shaped by the kernel, changing rates" in ran.stdout
     directory = tmp_path / "run"
     (network,) = json.loads((directory / "network.json").read_text())
     slow, fast = network["rate_changes"]

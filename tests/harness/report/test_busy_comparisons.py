@@ -79,7 +79,7 @@ def test_a_table_says_so_first_and_has_times_with_the_common_computation(
     comparison = compare(disturbed, tmp_path / "out", axes=["codec"])
     assert comparison.notes[0] == LINE
     assert comparison.notes[1].startswith("Common computation: ")
-    found = table_named(comparison, "common computation (measured)")
+    found = table_named(comparison, "common computation (measured;")
     assert found is not None, "without traces, what is beside computation stays as measured"
     assert found.header[:5] == ["run", "step [ms]", "common", "TTA [s] ×1.05", "common"]
     assert [row[:5] for row in found.rows] == [
@@ -191,10 +191,11 @@ def test_a_sweeps_record_keeps_what_it_takes_to_say_so(disturbed: list[Path], tm
 
 def test_a_sweep_in_wandb_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = list[Any]()
-    monkeypatch.setattr(tracked_tables, "show_tables", lambda *arguments: told.append(arguments[4]) or True)
+    show = "show_record"
+    monkeypatch.setattr(tracked_tables.follow, show, lambda *given: told.append(given[3]["summary"]) or True)
     for slower in (1.0, 2.0):
         save_sweep_record(tmp_path / f"{slower:g}", swept(slower))
-        assert tracked_tables.show_record({"group": None}, tmp_path / f"{slower:g}")
+        assert tracked_tables.show_record({"group": None, "tags": []}, tmp_path / f"{slower:g}")
     calm, busy = told
     assert calm == {"status": "done"}
     assert busy["busy_machine"].startswith("Busy machine: the same computation took 100 (codec=bf16 seed=0)")

@@ -56,7 +56,8 @@ def test_a_new_metric_is_shown_everywhere(new: Metric, runs: SyntheticRuns, tmp_
     runs.write_steps(folder, [{"measured": False, new.key: share} for share in (0.25, 0.5)])
     run = load_run(folder)
     assert json.loads(run.done.to_json())[new.key] == 0.375
-    assert [new.key, 0.375, "wall"] in tables(run)["overlap"]["rows"]
+    links = "emulated, 200 Mbit/s, shaped by the kernel"
+    assert [new.key, 0.375, "wall", links] in tables(run)["overlap"]["rows"]
     plot = training_plot(run, "")
     assert plot is not None
     panel = render(plot, PRINT).axes[-1]

@@ -164,6 +164,9 @@ def test_a_run_without_breakdown_or_targets_has_no_such_tables(tmp_path: Path) -
     assert set(tables(load_run(directory))) == {"steps", "evals", "vnmse", "bytes_by_phase", "bytes_by_rank"}
 
 
+LINKS = "emulated, 200 Mbit/s, paced"
+
+
 def test_overlap_is_shown_where_it_is_known(tmp_path: Path) -> None:
     directory = write(tmp_path / "run")
     assert "overlap" not in tables(load_run(directory))
@@ -171,10 +174,10 @@ def test_overlap_is_shown_where_it_is_known(tmp_path: Path) -> None:
     summary = replace(SUMMARY, figures=SUMMARY.figures | overlap)
     (directory / "summary.json").write_text(summary.to_json())
     assert tables(load_run(directory))["overlap"]["rows"] == [
-        ["overlap_s", 0.25, "simulated"],
-        ["wait_s", 0.0, "simulated"],
-        ["row", math.inf, "simulated"],
-        ["osf", 1.0, "simulated"],
+        ["overlap_s", 0.25, "simulated", LINKS],
+        ["wait_s", 0.0, "simulated", LINKS],
+        ["row", math.inf, "simulated", LINKS],
+        ["osf", 1.0, "simulated", LINKS],
     ]
 
 

@@ -100,9 +100,10 @@ def test_a_finished_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert_same(given, CONFIG | {"dataset": {"name": "text", "path": "~/texts"}})
     data = {name: table["data"] for name, table in view.tables().items()}
     assert_same(data["vnmse"], [[0, 0.25], [2, 0.25], [4, 0.25]])
+    links = "emulated, 200 Mbit/s, paced"
     assert_same(data["time_to_accuracy"], [
-        [20.5, math.inf, None, None, "simulated"],
-        [300.0, 0.5, 2, True, "simulated"],
+        [20.5, math.inf, None, None, "simulated", links],
+        [300.0, 0.5, 2, True, "simulated", links],
     ])  # fmt: skip
     assert [row[:2] for row in data["breakdown"]] == [
         ["compute", 0.125], ["compression", 0.0625], ["exposed communication", 0.03125], ["other", 0.0]

@@ -82,7 +82,7 @@ def test_real_workers_and_the_clock_send_the_same(tmp_path: Path, capsys: pytest
     assert found.pieces == 2
     assert found.wire_bits_by_level == {"local": 0.0, "node": found.wire_bits_per_coordinate}
     shown = capsys.readouterr().out
-    assert "dynamiq-5, 2 segments" in shown and "measured /" in shown
+    assert "dynamiq-5, 2 segments" in shown and "emulated /" in shown
     again = (tmp_path / "run" / FILE).read_text()
     run(tmp_path / "run", "codec=dynamiq", *paced)
     assert (tmp_path / "run" / FILE).read_text() == again, "a finished one is not repeated"
