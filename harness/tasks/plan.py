@@ -10,7 +10,8 @@ from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.program import program
 from gradwire.harness.runtime.progress import tracked
 from gradwire.harness.tasks.plan_minutes import Predictions
-from gradwire.harness.tasks.sweep_plan import Plan, PlannedCell
+from gradwire.harness.tasks.planned_cell import PlannedCell
+from gradwire.harness.tasks.sweep_plan import Plan
 
 UNKNOWN = "unknown"
 

@@ -25,7 +25,8 @@ from gradwire.harness.report.configs import Settings, flatten
 from gradwire.harness.report.sweep_cells import outcome_in
 from gradwire.harness.report.sweep_record import FILE, CellRecord, SweepRecord, read_sweep_record
 from gradwire.harness.runtime.conf import conf_directory
-from gradwire.harness.tasks.sweep_plan import Plan, PlannedCell
+from gradwire.harness.tasks.planned_cell import PlannedCell
+from gradwire.harness.tasks.sweep_plan import Plan
 
 ALIKE = (
     *(

@@ -26,7 +26,8 @@ from gradwire.harness.runtime.output import run_goes_on
 from gradwire.harness.runtime.progress import EVERY_S, in_words
 from gradwire.harness.tasks.main import is_expected, one_line, run_cell
 from gradwire.harness.tasks.plan_minutes import Predictions
-from gradwire.harness.tasks.sweep_plan import Plan, PlannedCell, settled
+from gradwire.harness.tasks.planned_cell import PlannedCell
+from gradwire.harness.tasks.sweep_plan import Plan, settled
 from gradwire.harness.tasks.sweep_profiles import share_profiles
 from gradwire.harness.tasks.tracked_tables import show_finished
 from gradwire.harness.trainer.settings import RunConfig

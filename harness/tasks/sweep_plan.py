@@ -7,21 +7,18 @@ it can be; `settled` checks the rest once they are there.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from hydra.conf import HydraConf
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.cells import (
-    Cell,
     Declared,
     declared_in,
     expand,
-    override_text,
     swept_keys,
     tasks_of,
 )
@@ -31,75 +28,19 @@ from gradwire.harness.config.overrides import parse
 from gradwire.harness.config.own_files import own_folder
 from gradwire.harness.config.plugins import allow_plugins
 from gradwire.harness.config.root_keys import root_rules
-from gradwire.harness.config.run_name import run_directory, run_name
 from gradwire.harness.config.sweep_settings import SweepConfig
-from gradwire.harness.config.sweep_text import benchmarks_of, text_of
 from gradwire.harness.config.tasks import TASKS
-from gradwire.harness.config.typed import task_of, typed
-from gradwire.harness.config.validate import validate_any
-from gradwire.harness.record.directory import is_done
 from gradwire.harness.record.identity import FOLLOWS
-from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.report.configs import covered, flatten
 from gradwire.harness.report.sweep_cells import without_folders
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean
 from gradwire.harness.runtime.fields import check_fields
 from gradwire.harness.runtime.program import program
 from gradwire.harness.runtime.progress import tracked
+from gradwire.harness.tasks.planned_cell import PlannedCell, chosen_text, planned_cell, typed_cell
 from gradwire.harness.tasks.sweep_folder import cell_text, cells_digest, overridden, place_of, runs_digest
-from gradwire.harness.tracking.settings import WandbConfig
 
 CODEC = "codec"
-EXPERIMENT = "experiment"
-"""The group of presets: a run keeps what they set, not their names."""
-
-
-@dataclass(frozen=True)
-class PlannedCell:
-    """A cell that can run, and its directory; None as long as that depends on files still to be made."""
-
-    cell: Cell
-    config: RecordedConfig
-    directory: Path | None
-    described: str
-    """What it is, whatever has run before: `sweep_folder.cell_text`."""
-    text: str | None = None
-    """What it trains on, by a name without folders of this machine."""
-
-    @property
-    def done(self) -> bool:
-        """Whether it need not run: with `resume=never` it must, whatever is there."""
-        return self.directory is not None and is_finished(self.config, self.directory)
-
-    @property
-    def finished(self) -> bool:
-        """Whether its directory holds a finished record."""
-        return self.directory is not None and is_done(self.directory)
-
-    @property
-    def task(self) -> str:
-        return self.config.task.name
-
-    @property
-    def needed(self) -> dict[str, Any]:
-        """Its values of axes that its own configuration need not have: those of needed cells, its preset."""
-        swept = self.cell.swept.items()
-        kept = [(key, text) for key, text in swept if self.cell.sources or key == EXPERIMENT]
-        return {key: parse([f"value={text}"])[0].value() for key, text in kept}
-
-    def tracked_in(self, sweep: str) -> RecordedConfig:
-        """Its configuration with the sweep's name as the group of its wandb run, unless it has another."""
-        tracking = getattr(self.config, "tracking", None)
-        if not isinstance(tracking, WandbConfig) or tracking.group is not None:
-            return self.config
-        return replace(self.config, tracking=replace(tracking, group=sweep))  # type: ignore[call-arg]
-
-    def launch_overrides(self, sweep: str) -> list[str]:
-        """Its overrides, the group of its wandb run and the directory, for Hydra's launchers."""
-        assert self.directory is not None
-        parent, name = override_text(str(self.directory.parent)), override_text(self.directory.name)
-        group = [f"tracking.group={override_text(sweep)}"] if self.tracked_in(sweep) != self.config else []
-        return [*self.cell.overrides, *group, f"hydra.sweep.dir={parent}", f"hydra.sweep.subdir={name}"]
 
 
 @dataclass(frozen=True)
@@ -238,7 +179,7 @@ def _planned_sweep(
         raise ConfigError(f"{above[-1]} needs {name}: {error}" if above else str(error)) from None
     fixed = given if name is not None or settings.data is not None else [*given, "dataset"]
     composing = tracked(expanded, f"{name or 'sweep'}: composing", "cell", lambda cell: cell.label)
-    cells = _once([_planned(cell, asked, settings, fixed) for cell in composing])
+    cells = _once([planned_cell(cell, asked, settings, fixed) for cell in composing])
     changes = overridden(arguments, settings.data)
     directories, labels = [cell.directory for cell in cells], [cell.cell.label for cell in cells]
     found_name = runs_digest(directories, labels)
@@ -272,8 +213,8 @@ def _as_named(
     try:
         settings = _settings(arguments)
         cells = expand(declared, size, arguments, sources)
-        chosen = [_chosen(cell, settings, ("sweeps", "size")) for cell in cells]
-        return {cell_text(cell, _typed(composed)) for cell, composed, _ in chosen}
+        chosen = [chosen_text(cell, settings, ("sweeps", "size")) for cell in cells]
+        return {cell_text(cell, typed_cell(composed)) for cell, composed, _ in chosen}
     except ValueError:
         return None
 
@@ -342,62 +283,6 @@ def _sources(plan: Plan) -> list[Source]:
         flat = flatten(cell.config.mapping())
         sources.append(Source(cell.cell.label, axes, flat, cell.directory))
     return sources
-
-
-def _is_there(source: Source) -> bool:
-    return source.directory is not None and is_done(source.directory)
-
-
-def _planned(cell: Cell, asked: Path | None, settings: SweepConfig, given: Sequence[str]) -> PlannedCell:
-    try:
-        cell, composed, text = _chosen(cell, settings, given)
-        config = _typed(composed)
-        about = cell_text(cell, config)
-        if not all(map(_is_there, cell.sources)):
-            return PlannedCell(cell, config, None, about, text)
-        checked = validate_any(composed)
-        assert isinstance(checked, RecordedConfig)
-        directory = run_directory(checked, asked and asked / run_name(checked))
-        check_directory(checked, directory)
-    except ValueError as error:
-        raise ConfigError(f"{_where(cell, str(error))}{error}") from None
-    return PlannedCell(cell, checked, directory, about, text)
-
-
-def _chosen(cell: Cell, settings: SweepConfig, given: Sequence[str]) -> tuple[Cell, DictConfig, str | None]:
-    """A cell with the text and the benchmarks' files that the sweep's `settings` choose for it, its
-    configuration, and the name of that text; the command line has set the keys `given`.
-
-    Raises ValueError.
-    """
-    composed = compose(cell.overrides, named_by_user=False)
-    task, text = task_of(composed), None
-    if not task.has_directory:
-        command = f"{program()} task={composed.task.name}"
-        raise ValueError(
-            f"task={composed.task.name} keeps nothing and cannot be part of a sweep; use: {command}"
-        )
-    chosen = benchmarks_of(cell.overrides, composed, given, settings.data)
-    if task.trains:
-        trained_on = text_of(cell.overrides, composed, given, settings.data)
-        chosen, text = trained_on.overrides, trained_on.name
-    if tuple(chosen) != cell.overrides:
-        cell = replace(cell, overrides=tuple(chosen))
-        composed = compose(cell.overrides, named_by_user=False)
-    return cell, composed, text
-
-
-def _typed(composed: DictConfig) -> RecordedConfig:
-    config = typed(composed)
-    assert isinstance(config, RecordedConfig)
-    return config
-
-
-def _where(cell: Cell, refusal: str) -> str:
-    """`cell seed=0: `: the part of a cell's name that its refusal does not contain."""
-    texts = {f"{key}={value}": f"{key}={value}".replace("\\", "") for key, value in cell.swept.items()}
-    unsaid = [text for text, plain in texts.items() if plain not in refusal]
-    return f"cell {' '.join(unsaid)}: " if unsaid else ""
 
 
 def _once(cells: Sequence[PlannedCell]) -> list[PlannedCell]:

@@ -13,7 +13,8 @@ from gradwire.harness.report.configs import flatten
 from gradwire.harness.report.sweep_record import SweepRecord, read_sweep_record
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.tasks.plan_minutes import HERE, Predictions, likeness
-from gradwire.harness.tasks.sweep_plan import Plan, PlannedCell
+from gradwire.harness.tasks.planned_cell import PlannedCell
+from gradwire.harness.tasks.sweep_plan import Plan
 
 RECORDED = conf_directory().parent / "results"
 
