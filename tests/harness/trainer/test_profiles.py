@@ -11,9 +11,12 @@ import pytest
 from recorded import outcome
 from training_jobs import tiny_run, train_all_virtually
 
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.validate import validate_any
 from gradwire.harness.record.profile_files import FILE, FOLDER
 from gradwire.harness.record.profiles import codec_id, own_profile
 from gradwire.harness.record.timed_steps import timed_steps
+from gradwire.harness.tasks import retime
 from gradwire.harness.timing.trace.step import step_end
 from gradwire.harness.trainer.calibration import request_profile
 from gradwire.harness.trainer.settings import RunConfig
@@ -80,6 +83,23 @@ def test_a_given_profile_makes_clocks_equal(tmp_path: Path) -> None:
     assert rows(tmp_path / "one") == rows(tmp_path / "two") == rows(tmp_path / "first")
     assert said(tmp_path / "one")["unknown"] == 0
     assert said(tmp_path / "one")["source"].endswith(FILE)
+
+
+def test_retiming_counts_the_runs_own_profile_or_the_given_one(tmp_path: Path) -> None:
+    network = ("network=simulated", "network.rate_mbit=1000")
+    config = tiny_run(*SHORT, *network)
+    in_sweep(config, tmp_path / "first")
+    train_all_virtually(config, str(tmp_path / "alone"))
+    given = f"network.compute=file:{tmp_path / 'first'}"
+    for run, more in (("first", ()), ("alone", (given,))):
+        directory = tmp_path / f"retimed-{run}"
+        asked = ["task=retime", f"run={tmp_path / run}", "plots=false", *network, *more]
+        task = validate_any(compose(asked))
+        assert isinstance(task, retime.RetimeTask) and retime.run(task, directory) == 0
+        times = [row["step_time_s"] for row in rows(directory)]
+        assert times == pytest.approx([row["step_time_s"] for row in rows(tmp_path / "first")], rel=1e-9)
+        assert said(directory)["computation"] == said(tmp_path / "first")["computation"]
+    assert said(tmp_path / "alone") is None
 
 
 def test_codec_work_is_the_same_for_all_seeds_and_networks() -> None:
