@@ -39,6 +39,8 @@ class Origin:
     codec: str
     """The codec that ran meanwhile."""
     steps: int
+    taken: float | None = None
+    """The share of the machine's CPUs that other processes and the hypervisor took meanwhile; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,7 @@ def in_summary(profile: Profile, unknown: int) -> dict[str, Any]:
         origin = one.origin
         said["computation"] = digest_of(one)
         said |= {"processor": origin.processor, "steps": origin.steps, "date": origin.date}
+        said["taken"] = origin.taken
         said |= {"compute_s": {"p10": one.step.p10, "median": one.step.median, "p90": one.step.p90}}
     for codec in profile.codecs:
         said["codec"] = digest_of(codec)

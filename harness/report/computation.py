@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradwire.harness.network.settings import FROM_FILE, PAPERS_COMPUTATION, SHARED
+from gradwire.harness.record.busy import LEAST_OTHERS
 from gradwire.harness.record.computation import computation_id
 from gradwire.harness.record.runs import Run
 
@@ -58,9 +59,16 @@ def _shared(runs: Sequence[Run]) -> list[str]:
         spread = profile.get("compute_s") or {}
         if {"p10", "median", "p90"} <= spread.keys():
             low, middle, high = (1e3 * float(spread[key]) for key in ("p10", "median", "p90"))
+            taken = float(profile.get("taken") or 0.0)
+            busy = (
+                f" Others took {taken:.0%} of its CPUs meanwhile, so that times may be longer than on an idle "
+                "machine; all runs count the same computation, so that their order stands."
+                if taken >= LEAST_OTHERS
+                else ""
+            )
             lines[
                 "Computation: calibrated once for all runs that compute the same (p10, median, p90 of a step "
-                f"meanwhile: {low:.3g}, {middle:.3g}, {high:.3g} ms), on {profile.get('processor')}."
+                f"meanwhile: {low:.3g}, {middle:.3g}, {high:.3g} ms), on {profile.get('processor')}.{busy}"
             ] = None
     return list(lines)
 

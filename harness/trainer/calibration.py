@@ -41,6 +41,7 @@ from gradwire.harness.record.profiles import (
 )
 from gradwire.harness.record.provenance import git_state, machine
 from gradwire.harness.runtime.heartbeat import beat
+from gradwire.harness.timing.measure.machine import TakenWatch
 from gradwire.harness.timing.simulate.profile import (
     observed_lanes,
     observed_work,
@@ -151,8 +152,9 @@ def _of_sweep(
     missing = wanted.missing_in(found)
     if missing:
         beat("calibration")
+        watch = TakenWatch()
         steps = calibration_steps(parts, batches)
-        for part in calibrated(settings, steps):
+        for part in calibrated(settings, steps, taken=watch.close()):
             if ("computation" if isinstance(part, Computation) else "codec work") in missing:
                 offer(folder, part)
         found = _from_folder(wanted, profile, folder)
@@ -194,8 +196,11 @@ def calibration_steps(parts: Parts, batches: StepBatches) -> list[StepTrace]:
     return found
 
 
-def calibrated(settings: Mapping[str, Any], steps: list[StepTrace]) -> list[Computation | CodecWork]:
-    """The profiles of computation and codec work in measured steps of a run with these settings."""
+def calibrated(
+    settings: Mapping[str, Any], steps: list[StepTrace], *, taken: float | None = None
+) -> list[Computation | CodecWork]:
+    """The profiles of computation and codec work in measured steps of a run with these settings; others took
+    the share `taken` of the machine's CPUs meanwhile."""
     commit, _ = git_state()
     about = codec_of(settings)
     origin = Origin(
@@ -206,6 +211,7 @@ def calibrated(settings: Mapping[str, Any], steps: list[StepTrace]) -> list[Comp
         date=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         codec=str(settings["codec"]["name"]),
         steps=len(steps),
+        taken=taken,
     )
     lanes, work = observed_lanes(steps, of_codec=False), observed_lanes(steps, of_codec=True)
     return [

@@ -91,6 +91,26 @@ def _opened(path: Path) -> int | None:
         return None
 
 
+class TakenWatch:
+    """The share of a machine's CPUs that others take from this process, from now until it is read."""
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._machine = MachineWatch(proc)
+        self._machine.begin()
+        self._own, self._since = time.process_time(), time.monotonic()
+
+    def close(self) -> float | None:
+        """Ends the watch and returns the share; None where the system does not tell, or after an instant."""
+        seconds = max(time.monotonic() - self._since, LEAST_S)
+        own = (time.process_time() - self._own) / seconds
+        found = self._machine.end()
+        self._machine.close()
+        if "cpu_busy" not in found:
+            return None
+        others = max(0.0, found["cpu_busy"] - own) + found.get("cpu_steal", 0.0)
+        return round(min(1.0, others / (os.cpu_count() or 1)), 3)
+
+
 class StepWatch:
     """The observations of one rank's steps: `begin` before each, `end` after it. Without a `machine` only
     those of its own process."""

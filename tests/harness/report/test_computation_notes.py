@@ -24,15 +24,21 @@ def notes(runs: SyntheticRuns, *profiles: dict[str, Any] | None, **network: Any)
     return computation_notes([load_run(folder) for folder in folders])
 
 
-def profile(digest: str) -> dict[str, Any]:
+def profile(digest: str, taken: float | None = None) -> dict[str, Any]:
     spread = {"p10": 0.09, "median": 0.1, "p90": 0.12}
-    return {"computation": digest, "processor": "AMD EPYC", "compute_s": spread}
+    return {"computation": digest, "processor": "AMD EPYC", "compute_s": spread, "taken": taken}
 
 
 def test_a_shared_profile_is_said_with_its_spread(runs: SyntheticRuns) -> None:
     (line,) = notes(runs, profile("a"), profile("a"))
     assert "once for all runs that compute the same" in line
     assert "90, 100, 120 ms" in line and "AMD EPYC" in line
+
+
+def test_a_busy_machine_is_said_of_a_shared_profile(runs: SyntheticRuns) -> None:
+    quiet, busy = notes(runs, profile("a", 0.02), profile("b", 0.45))[:2]
+    assert "Others took" not in quiet
+    assert "Others took 45% of its CPUs meanwhile" in busy
 
 
 def test_runs_that_measured_for_themselves_are_said(runs: SyntheticRuns) -> None:

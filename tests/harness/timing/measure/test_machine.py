@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradwire.harness.timing.measure import machine
-from gradwire.harness.timing.measure.machine import MachineWatch, StepWatch, own_watch
+from gradwire.harness.timing.measure.machine import MachineWatch, StepWatch, TakenWatch, own_watch
 from gradwire.harness.timing.measure.metrics import METRICS, of_ranks
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.trainer.summarize import _of_machine, _spread
@@ -84,6 +84,19 @@ def test_what_a_system_does_not_tell_is_left_out(proc: Proc, tmp_path: Path) -> 
     assert nothing.end() == {}
     (tmp_path / "stat").write_text("another system's\n")
     assert MachineWatch(tmp_path)._read() == {}
+
+
+def test_the_share_that_others_take(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = iter([7.0, 8.0])
+    monkeypatch.setattr(machine.time, "process_time", lambda: next(own))
+    monkeypatch.setattr(machine.os, "cpu_count", lambda: 4)
+    watch = TakenWatch(proc.root)
+    proc.passes(1.0, busy=2.5, steal=0.5, waited=0.0)
+    assert watch.close() == (2.5 - 1.0 + 0.5) / 4
+
+
+def test_no_share_is_told_where_the_system_has_no_counters(tmp_path: Path) -> None:
+    assert TakenWatch(tmp_path).close() is None
 
 
 def test_cpu_time_is_that_of_the_thread_that_works() -> None:
