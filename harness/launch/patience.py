@@ -59,6 +59,11 @@ class Patience:
         return self._beats()[0].phase == COMPLETE
 
     @property
+    def first_phase(self) -> str:
+        """The phase of rank 0."""
+        return self._beats()[0].phase
+
+    @property
     def lingering(self) -> bool:
         """Whether processes still run long after they should have ended."""
         return self._complete_s > LEAVE_S

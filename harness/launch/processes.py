@@ -29,8 +29,9 @@ from gradwire.harness.launch.verdict import (
     write_report,
     write_stacks,
 )
-from gradwire.harness.runtime.heartbeat import beat_in, in_steps, share_beats
+from gradwire.harness.runtime.heartbeat import ENDING, START_UP, WARM_UP, beat_in, in_steps, share_beats
 from gradwire.harness.runtime.output import guard_output
+from gradwire.harness.runtime.progress import PhaseLines
 
 GRACE_S = 5.0
 """How long the verdict waits for reports of ranks that fail because another one did; stopped ranks are not
@@ -38,6 +39,9 @@ waited for."""
 
 BEATS = "beats"
 """The file in which ranks show their progress."""
+
+SILENT = (START_UP, WARM_UP, ENDING)
+"""Phases in which ranks show no progress of their own."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -190,6 +194,7 @@ class _Watch:
     ) -> None:
         self._workers, self._folder, self._surroundings = workers, folder, surroundings
         self._patience, self._name = waiting, name
+        self._phases = PhaseLines(name(0) if len(workers) == 1 else f"{len(workers)} workers")
 
     def until_all_have_ended(self) -> str:
         """As `run_processes`."""
@@ -204,6 +209,8 @@ class _Watch:
             running = [worker for worker, code in zip(running, codes, strict=True) if code is None]
             changed = not ended.isdisjoint(around)
             self._patience.look(self._pids())
+            phase = self._patience.first_phase
+            self._phases.look(phase if phase in SILENT else "")
             if self._patience.complete:
                 if self._patience.lingering and running:
                     return self._left_over()

@@ -23,7 +23,7 @@ from gradwire.harness.launch.stop import stop_requests_of_rank
 from gradwire.harness.network.settings import NetworkConfig
 from gradwire.harness.network.shaped.namespace import Entrance
 from gradwire.harness.network.shaped.rate_changes import Tell, clock_teller, tell_nobody
-from gradwire.harness.runtime.heartbeat import beat, since_launch
+from gradwire.harness.runtime.heartbeat import WARM_UP, beat, since_launch
 from gradwire.harness.runtime.memory import keep_freed_memory
 from gradwire.harness.trainer.loop import Trainer
 from gradwire.harness.trainer.parts import build
@@ -66,7 +66,7 @@ def train(
     started = time.perf_counter()
     with using_kernels(config.kernels.name):
         parts = build(config, device)
-        beat("warm-up")
+        beat(WARM_UP)
         try:
             trainer = Trainer(config, parts, directory, writes=writes, started=started, stop=stop, tell=tell)
             return trainer.run(None if checkpoint is None else CheckpointReader(checkpoint))

@@ -40,7 +40,7 @@ class Origin:
     """The codec that ran meanwhile."""
     steps: int
     taken: float | None = None
-    """The share of the machine's CPUs that other processes and the hypervisor took meanwhile; None if unknown."""
+    """The share of the machine's CPUs that others took meanwhile; None if that is unknown."""
 
 
 @dataclass(frozen=True)

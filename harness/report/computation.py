@@ -16,8 +16,11 @@ CUSTOM = "custom"
 CURE = "network.compute=file:<profile> gives all the same"
 
 
-def whose_computation(network: Mapping[str, Any], device: str | None) -> str:
-    """`this machine's CPU, measured`, or that it is given: of a virtual cluster on this network."""
+def whose_computation(network: Mapping[str, Any], device: str | None, *, shared: bool = False) -> str:
+    """`this machine's CPU, measured`, or that it is given: of a virtual cluster on this network.
+
+    `shared`: the run counts its sweep's profile.
+    """
     given = network.get("compute_s")
     papers = [
         compute_s
@@ -30,14 +33,24 @@ def whose_computation(network: Mapping[str, Any], device: str | None) -> str:
         return f"given, {given:g} s a step (network.compute_s)"
     if str(network.get("compute", SHARED)).startswith(FROM_FILE):
         return "a given profile (network.compute)"
-    return f"this machine's {'GPU' if device == 'cuda' else 'CPU'}, measured"
+    how = "calibrated once for the sweep" if shared else "measured"
+    return f"this machine's {'GPU' if device == 'cuda' else 'CPU'}, {how}"
 
 
 def computation_notes(runs: Sequence[Run]) -> list[str]:
     """A line for each thing that a reader must know of the computation in simulated times."""
     virtual = [run for run in runs if run.choice("cluster") == "virtual"]
     measured = [run for run in virtual if (run.config.get("network") or {}).get("compute_s") is None]
-    return [*_testbeds(virtual), *_shared(measured), *_apart(measured)]
+    return [*_unlimited(virtual), *_testbeds(virtual), *_shared(measured), *_apart(measured)]
+
+
+def _unlimited(runs: Sequence[Run]) -> list[str]:
+    if not any(run.choice("network") == "none" and run.workers > 1 for run in runs):
+        return []
+    return [
+        "Links are unlimited, so that compression can only cost time; network=simulated gives them a rate "
+        "(network.rate_mbit=200)."
+    ]
 
 
 def _testbeds(runs: Sequence[Run]) -> list[str]:
@@ -61,8 +74,8 @@ def _shared(runs: Sequence[Run]) -> list[str]:
             low, middle, high = (1e3 * float(spread[key]) for key in ("p10", "median", "p90"))
             taken = float(profile.get("taken") or 0.0)
             busy = (
-                f" Others took {taken:.0%} of its CPUs meanwhile, so that times may be longer than on an idle "
-                "machine; all runs count the same computation, so that their order stands."
+                f" Others took {taken:.0%} of its CPUs meanwhile, so that times may be longer than on an "
+                "idle machine; all runs count the same computation, so that their order stands."
                 if taken >= LEAST_OTHERS
                 else ""
             )

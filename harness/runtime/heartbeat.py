@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-START_UP, COMPLETE = "start-up", "complete"
-"""The first phase of every process, and the last phase of the rank that writes the record."""
+START_UP, WARM_UP, ENDING, COMPLETE = "start-up", "warm-up", "ending", "complete"
+"""The first phases of every process, and the last ones of the rank that writes the record."""
 
 _SLOT = struct.Struct("=Qqi48s")
 """The layout of a slot: count, steps done (-1: none yet), signal (0: none), phase."""

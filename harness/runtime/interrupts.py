@@ -35,5 +35,5 @@ def is_interrupt(error: BaseException) -> bool:
 
 def _end(number: int, frame: object) -> None:
     if os.environ.get("RANK", "0") == "0":
-        os.write(2, b"error: interrupted\n")
+        os.write(2, b"error: interrupted before anything began\n")
     os._exit(128 + number)

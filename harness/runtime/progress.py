@@ -157,6 +157,24 @@ def tracked(
             progress.advance(note(item))
 
 
+class PhaseLines:
+    """Lines about phases that have no pieces to count, such as the start of processes: one after `FIRST_S` in
+    a phase, then one every `EVERY_S`."""
+
+    def __init__(self, title: str) -> None:
+        self._title, self._phase = title, ""
+        self._began = self._told = time.monotonic()
+
+    def look(self, phase: str) -> None:
+        """Prints a line if it is time for one; an empty `phase` shows its own progress."""
+        now = time.monotonic()
+        if phase != self._phase:
+            self._phase, self._began, self._told = phase, now, now - EVERY_S + FIRST_S
+        if phase and now - self._told >= EVERY_S:
+            self._told = now
+            print(f"{self._title}: {phase}, for {in_words(now - self._began)}", file=sys.stderr, flush=True)
+
+
 def in_words(seconds: float) -> str:
     """A duration as a person says it: 40 s, 3 min, 2 h 10 min, 3 d 4 h."""
     if seconds < 59.5:

@@ -14,6 +14,7 @@ from gradwire.harness.data.settings import FITS
 from gradwire.harness.models.folder import model_in_words
 from gradwire.harness.network.configured import network_text
 from gradwire.harness.record.busy import busy_run
+from gradwire.harness.record.profile_files import FILE as PROFILE
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.report.computation import whose_computation
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 
 ALONE = "note: one worker sends nothing: codec, topology and network have no effect; use cluster.workers=4"
+
+UNLIMITED = (
+    "note: links are unlimited, so that compression can only cost time; network=simulated gives them a rate"
+)
 
 
 def run(config: RunConfig, directory: Path) -> int:
@@ -45,7 +50,7 @@ def run(config: RunConfig, directory: Path) -> int:
         print(f"already finished: {directory} (resume=never runs it again)")
         clean_finished(directory)
     elif visible:
-        print("\n".join(first_lines(config)), flush=True)
+        print("\n".join(first_lines(config, directory)), flush=True)
     draw = partial(_draw, config, directory)
     if under_torchrun():
         run_torchrun_rank(config, directory, draw)
@@ -65,8 +70,8 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Compa
     return report.compare(folders, output, axes=axes)
 
 
-def first_lines(config: RunConfig) -> list[str]:
-    """What a run says as it starts: what it trains on what, and whether anything is sent."""
+def first_lines(config: RunConfig, directory: Path) -> list[str]:
+    """What the run in `directory` says as it starts: what it trains on what, and what its links hide."""
     network = network_text(config.network, kind_of(config.cluster.name, config.network.name))
     source = config.dataset.path or f"{config.dataset.name} {FITS[config.dataset.kind][0]}"
     size = f"size {config.size.name}"
@@ -74,16 +79,19 @@ def first_lines(config: RunConfig) -> list[str]:
     trained = (
         f"{config.model.name} ({what}) on {source}: codec {config.codec['name']}, "
         f"topology {config.topology.name}, {config.cluster.workers} {config.cluster.name} workers, "
-        f"seed {config.seed}; {network}{_computation(config)}"
+        f"seed {config.seed}; {network}{_computation(config, directory)}"
     )
-    return [trained, *([ALONE] if config.cluster.size == 1 else [])]
+    unlimited = config.cluster.name == "virtual" and config.network.name == "none"
+    return [trained, *([ALONE] if config.cluster.size == 1 else [UNLIMITED] if unlimited else [])]
 
 
-def _computation(config: RunConfig) -> str:
+def _computation(config: RunConfig, directory: Path) -> str:
     """Whose computation a simulated clock counts, in words for a first line."""
     if config.cluster.name != "virtual":
         return ""
-    return f", computation: {whose_computation(asdict(config.network), config.cluster.device)}"
+    shared = (directory / PROFILE).is_file()
+    whose = whose_computation(asdict(config.network), config.cluster.device, shared=shared)
+    return f", computation: {whose}"
 
 
 def _draw(config: RunConfig, directory: Path) -> None:

@@ -22,7 +22,7 @@ from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.identity import decided_about
 from gradwire.harness.record.saved_steps import check_saved_steps
 from gradwire.harness.record.writer import RunWriter
-from gradwire.harness.runtime.heartbeat import COMPLETE, beat
+from gradwire.harness.runtime.heartbeat import COMPLETE, ENDING, beat
 from gradwire.harness.timing.measure.clock import TrainingClock
 from gradwire.harness.timing.measure.machine import StepWatch, own_watch
 from gradwire.harness.timing.measure.peak_rates import peak_flops
@@ -339,7 +339,7 @@ class Trainer:
 
         DONE comes last.
         """
-        beat("ending", self.steps)
+        beat(ENDING, self.steps)
         sent = bytes_by_phase(self._world)
         model = self._parallelism.whole_model() if self._train.save_checkpoint else None
         if self._writer is None:

@@ -155,11 +155,18 @@ def test_a_preset_of_one_run_needs_no_data_from_elsewhere(
     assert checked.mapping()["dataset"]["name"] == "embedded"
 
 
-@pytest.mark.parametrize(("workers", "lines"), [(1, 2), (2, 1)])
-def test_one_worker_is_told_that_nothing_is_sent(workers: int, lines: int) -> None:
-    said = first_lines(validate(compose(["size=tiny", f"cluster.workers={workers}"])))
-    assert len(said) == lines
-    assert ("note: one worker sends nothing" in said[-1]) == (workers == 1)
+@pytest.mark.parametrize(
+    ("overrides", "note"),
+    [
+        (["cluster.workers=1"], "note: one worker sends nothing"),
+        (["cluster.workers=2"], ""),
+        (["cluster=virtual"], "note: links are unlimited"),
+        (["cluster=virtual", "network=simulated"], ""),
+    ],
+)
+def test_a_run_that_shows_nothing_of_a_codec_says_so(overrides: list[str], note: str, tmp_path: Path) -> None:
+    _, *notes = first_lines(validate(compose(["size=tiny", *overrides])), tmp_path)
+    assert [line[: len(note)] for line in notes] == ([note] if note else [])
 
 
 def test_every_example_is_a_choice() -> None:

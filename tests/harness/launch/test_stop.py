@@ -85,7 +85,11 @@ def test_ctrl_c_while_importing_is_one_line(command: list[str], tmp_path: Path) 
         text=True,
         timeout=120,
     )
-    assert (ended.returncode, ended.stderr, ended.stdout) == (130, "error: interrupted\n", "")
+    assert (ended.returncode, ended.stderr, ended.stdout) == (
+        130,
+        "error: interrupted before anything began\n",
+        "",
+    )
 
 
 @pytest.mark.parametrize("cause", [KeyboardInterrupt(), OSError("full")], ids=["Ctrl-C", "the disk"])

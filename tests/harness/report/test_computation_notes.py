@@ -35,6 +35,11 @@ def test_a_shared_profile_is_said_with_its_spread(runs: SyntheticRuns) -> None:
     assert "90, 100, 120 ms" in line and "AMD EPYC" in line
 
 
+def test_unlimited_links_are_said(runs: SyntheticRuns) -> None:
+    line, *_ = notes(runs, profile("a"), name="none")
+    assert line.startswith("Links are unlimited, so that compression can only cost time")
+
+
 def test_a_busy_machine_is_said_of_a_shared_profile(runs: SyntheticRuns) -> None:
     quiet, busy = notes(runs, profile("a", 0.02), profile("b", 0.45))[:2]
     assert "Others took" not in quiet

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gradwire.harness.runtime import progress
-from gradwire.harness.runtime.progress import Progress, in_words, tracked
+from gradwire.harness.runtime.progress import PhaseLines, Progress, in_words, tracked
 from gradwire.harness.trainer.progress import Progress as OfTraining
 
 
@@ -48,6 +48,19 @@ def test_what_is_quick_shows_nothing(stream: Any, monkeypatch: pytest.MonkeyPatc
     for _ in tracked(range(1000), "work", "piece"):
         pass
     assert found.getvalue().strip() == ""
+
+
+def test_phases_that_last_are_told(wait: Callable[[float], None], capsys: pytest.CaptureFixture[str]) -> None:
+    lines = PhaseLines("4 workers")
+    for phase, seconds in {"start-up": 30, "": 100, "ending": 4, "warm-up": 6}.items():
+        for _ in range(seconds):
+            lines.look(phase)
+            wait(1)
+    assert capsys.readouterr().err.splitlines() == [
+        "4 workers: start-up, for 5 s",
+        "4 workers: start-up, for 25 s",
+        "4 workers: warm-up, for 5 s",
+    ]
 
 
 def test_other_ranks_say_nothing(
