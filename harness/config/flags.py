@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 
 from gradwire.harness.config.misread import option_meant
-from gradwire.harness.config.own_form import FLAG
+from gradwire.harness.config.own_files import FLAG
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
 from gradwire.harness.runtime.program import program
 

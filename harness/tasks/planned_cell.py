@@ -15,7 +15,7 @@ from gradwire.harness.config.cells import (
     override_text,
 )
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.needs import Source
+from gradwire.harness.config.declared import Source
 from gradwire.harness.config.overrides import parse
 from gradwire.harness.config.run_name import run_directory, run_name
 from gradwire.harness.config.sweep_settings import SweepConfig

@@ -15,17 +15,10 @@ from typing import Any, cast
 from hydra.conf import HydraConf
 from omegaconf import OmegaConf
 
-from gradwire.harness.config.cells import (
-    Declared,
-    declared_in,
-    expand,
-    swept_keys,
-    tasks_of,
-)
+from gradwire.harness.config.cells import expand, swept_keys, tasks_of
 from gradwire.harness.config.compose import choices_of_groups, compose, composed_hydra
-from gradwire.harness.config.needs import SEED, Source
+from gradwire.harness.config.declared import SEED, Declared, Source, declared_in
 from gradwire.harness.config.overrides import parse
-from gradwire.harness.config.own_files import own_folder
 from gradwire.harness.config.plugins import allow_plugins
 from gradwire.harness.config.root_keys import root_rules
 from gradwire.harness.config.sweep_settings import SweepConfig
@@ -231,7 +224,7 @@ def _needed(
 ) -> Plan:
     """The plan of a needed sweep: at the same size, with what the command line says as far as it is about
     it."""
-    known = choices_of_groups(own_folder())["sweeps"]
+    known = choices_of_groups()["sweeps"]
     if sweep not in known:
         raise ConfigError(
             f"sweeps={above[-1]}: needs {alias}: {sweep}, which is no sweep; choose one of "

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gradwire.harness.config.cells import Cell, Declared, expand, override_text, swept_keys
+from gradwire.harness.config.cells import Cell, expand, override_text, swept_keys
 from gradwire.harness.config.compose import parse
+from gradwire.harness.config.declared import Declared
 from gradwire.harness.runtime.errors import ConfigError
 
 CASES = Declared(
