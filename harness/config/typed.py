@@ -12,6 +12,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from gradwire.codecs.registry import check_codec, make_codec
 from gradwire.harness.comm.topology.registry import topology
+from gradwire.harness.config.effects import check_read_settings
 from gradwire.harness.config.explain import broken_reference, plain
 from gradwire.harness.config.model_folder import settle_objective
 from gradwire.harness.config.root_keys import check_root
@@ -62,15 +63,12 @@ def settings_of(config: DictConfig) -> Configuration:
     if "topology" in resolved:
         refused_as_config_error(topology, resolved.topology.name)
     check_root(resolved, config.task.name)
-    if "cluster" in resolved and resolved.cluster.restarts and config.task.name != "train":
-        raise ConfigError(
-            f"cluster.restarts={resolved.cluster.restarts} has no effect on task={config.task.name}, which "
-            "keeps no checkpoints; leave it out"
-        )
     if "codec" in resolved:
         refused_as_config_error(check_codec, **_plain(resolved.codec))
     hints = typing.get_type_hints(schema)
-    return schema(**{name: _value(resolved[name], hints[name]) for name in names})
+    found = schema(**{name: _value(resolved[name], hints[name]) for name in names})
+    check_read_settings(found)
+    return found
 
 
 def _check_family(config: DictConfig) -> None:

@@ -7,15 +7,16 @@ is skipped, so that the same command resumes an interrupted sweep; a failed cell
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stderr
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hydra.core.utils import JobReturn, JobStatus
+from hydra.core.utils import JobReturn
 
 from gradwire.harness.config.disk import check_disk_of_sweep
 from gradwire.harness.config.tasks import TASKS
@@ -287,11 +288,12 @@ def _needs_no_workers(config: RecordedConfig) -> bool:
 
 
 def _succeeded(result: JobReturn) -> bool:
-    outcome = result._return_value  # an exit code or an error; `return_value` would print all overrides, too
-    if result.status is JobStatus.COMPLETED:
-        return not outcome
-    if is_expected(outcome):
-        print(f"error: {one_line(outcome)}")
-    else:
-        traceback.print_exception(outcome)
-    return False
+    try:
+        with redirect_stderr(io.StringIO()):  # Hydra would print all overrides, too
+            return not result.return_value
+    except Exception as error:
+        if is_expected(error):
+            print(f"error: {one_line(error)}")
+        else:
+            traceback.print_exception(error)
+        return False
