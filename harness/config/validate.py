@@ -17,14 +17,11 @@ from omegaconf import DictConfig
 from gradwire.codecs.plugins import ENTRY_POINTS, is_plugin
 from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
-from gradwire.harness.config.cluster import resolve_cluster, resolve_device
+from gradwire.harness.config.cluster import check_graphs, resolve_cluster, resolve_device, resolve_kernels
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.compute_checks import check_compute, with_papers_computation
-from gradwire.harness.config.decisions import check_decisions
 from gradwire.harness.config.explain import OPTIONAL_GROUPS, ROOT_KEYS, plain
-from gradwire.harness.config.folder_loads import check_folder_loads
-from gradwire.harness.config.kernels import check_graphs, resolve_kernels
-from gradwire.harness.config.memory import check_memory
+from gradwire.harness.config.given_files import check_decisions, check_folder_loads, check_start
 from gradwire.harness.config.model_folder import with_shape_of_weights
 from gradwire.harness.config.network_checks import (
     check_codec_times,
@@ -32,8 +29,8 @@ from gradwire.harness.config.network_checks import (
     check_spread,
 )
 from gradwire.harness.config.overrides import said
+from gradwire.harness.config.resources import check_memory
 from gradwire.harness.config.rules import GIVEN, TOGETHER, check
-from gradwire.harness.config.start import check_start
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import Task
 from gradwire.harness.config.typed import task_of, typed

@@ -158,7 +158,7 @@ def check_command_line(arguments: Sequence[str]) -> Configuration | None:
         return None
     _check_not_of_sweep(overrides)
     _check_alone(config)
-    from gradwire.harness.config.disk import check_disk
+    from gradwire.harness.config.resources import check_disk
     from gradwire.harness.config.validate import check_read, validate_any
 
     if not task_of(config).trains:

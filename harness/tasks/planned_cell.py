@@ -17,8 +17,8 @@ from gradwire.harness.config.cells import (
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.declared import Source
 from gradwire.harness.config.overrides import parse
+from gradwire.harness.config.root_keys import SweepConfig
 from gradwire.harness.config.run_name import run_directory, run_name
-from gradwire.harness.config.sweep_settings import SweepConfig
 from gradwire.harness.config.sweep_text import benchmarks_of, text_of
 from gradwire.harness.config.typed import task_of, typed
 from gradwire.harness.config.validate import validate_any

@@ -20,8 +20,7 @@ from gradwire.harness.config.compose import choices_of_groups, compose, composed
 from gradwire.harness.config.declared import SEED, Declared, Source, declared_in
 from gradwire.harness.config.overrides import parse
 from gradwire.harness.config.plugins import allow_plugins
-from gradwire.harness.config.root_keys import root_rules
-from gradwire.harness.config.sweep_settings import SweepConfig
+from gradwire.harness.config.root_keys import SweepConfig, root_rules
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.record.identity import FOLLOWS
 from gradwire.harness.report.configs import covered, flatten

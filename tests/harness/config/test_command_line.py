@@ -13,9 +13,9 @@ from omegaconf import OmegaConf
 from gradwire.codecs.options.common import NoOptions
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.field_help import help_of
 from gradwire.harness.config.flags import hydras_parser
 from gradwire.harness.config.help_pages import FIRST
+from gradwire.harness.config.manual import help_of
 from gradwire.harness.config.root_keys import own_defaults, own_keys, usual_defaults
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import TASKS
