@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
@@ -49,7 +50,6 @@ from gradwire.harness.config.store import group_schemas, register_additions
 from gradwire.harness.models.families import FOLDER
 from gradwire.harness.runtime.conf import CONFIG_NAME, conf_directory
 from gradwire.harness.runtime.errors import ConfigError, shortened
-from gradwire.harness.runtime.fields import Rule
 
 VERSION_BASE = "1.3"
 
@@ -68,7 +68,8 @@ def compose(
     Hydra composes each set of choices once per process; values are put into a copy of it.
     """
     parsed = parse(meant(overrides))
-    check_forms(parsed, lambda key: _rule_without(parsed, key))
+    single = [str(each.input_line) for each in parsed if not each.is_sweep_override()]
+    check_forms(parsed, lambda key: rule_of(compose(choices_of(single), named_by_user=False), key))
     if named_by_user:
         allow_plugins(parsed)
     choices = _choices(parsed)
@@ -76,7 +77,11 @@ def compose(
     values = [override for override in parsed if override not in choices]
     for override in values:
         _check(override, base, parsed)
-    _check_narrowed(values, base)
+    given = {override.key_or_group: override.value() for override in values}
+    for override in values:  # each of them is allowed by itself
+        narrowed = narrowed_rule(override.key_or_group, base, given)
+        if narrowed is not None:
+            check_given(override, narrowed)
     config = copy.deepcopy(base)  # takes as long as all checks: what is refused needs none
     for override in values:
         _set(config, override, base)
@@ -100,7 +105,11 @@ def _choices(parsed: Sequence[Override]) -> list[Override]:
     prepare()
     register_plugins(parsed)
     groups = choices_of_groups()
-    choices = [override for override in parsed if _is_hydras(override) or override.key_or_group in groups]
+    choices = [
+        override
+        for override in parsed
+        if override.key_or_group in groups or re.match(r"hydra[./]|hydra$", override.key_or_group)
+    ]
     check_groups(choices, groups)
     return choices
 
@@ -126,17 +135,6 @@ def _launchers() -> tuple[str, ...]:
     with _initialized():
         loader = GlobalHydra.instance().config_loader()
         return tuple(sorted(loader.get_group_options("hydra/launcher", results_filter=ObjectType.CONFIG)))
-
-
-def _rule_without(parsed: Sequence[Override], key: str) -> Rule | None:
-    """What `key` allows with the choices that are of one value."""
-    single = [str(each.input_line) for each in parsed if not each.is_sweep_override()]
-    return rule_of(compose(choices_of(single), named_by_user=False), key)
-
-
-def _is_hydras(override: Override) -> bool:
-    """Whether an override is of a key or a group of Hydra's own."""
-    return override.key_or_group.partition("/")[0].partition(".")[0] == "hydra"
 
 
 @lru_cache(maxsize=256)
@@ -206,16 +204,6 @@ def check_own_file(file: OwnFile, built_on: DictConfig) -> None:
                     raise
     except ConfigError as error:
         raise ConfigError(f"{file.path}: {error}") from None
-
-
-def _check_narrowed(values: Sequence[Override], base: DictConfig) -> None:
-    """Raise ConfigError for a value that the codec with these values does not allow, in the words it was
-    given in. Each of them is allowed by itself."""
-    given = {override.key_or_group: override.value() for override in values}
-    for override in values:
-        rule = narrowed_rule(override.key_or_group, base, given)
-        if rule is not None:
-            check_given(override, rule)
 
 
 def _check(override: Override, base: DictConfig, all_given: Sequence[Override]) -> None:

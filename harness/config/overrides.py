@@ -51,16 +51,13 @@ def keep_for_sweep(overrides: Sequence[str]) -> list[str]:
 
 def kept_for_sweep(arguments: Sequence[str]) -> list[str]:
     """What the command line gives the sweep to which Hydra hands `arguments`."""
-    return list(_kept) if list(arguments) == _without_hydras(choices_of(_kept)) else list(arguments)
+    handed = [text for text in choices_of(_kept) if not text.lstrip("+").startswith("hydra")]
+    return list(_kept) if list(arguments) == handed else list(arguments)
 
 
 def choices_of(overrides: Sequence[str]) -> list[str]:
     """The choices of groups, and Hydra's own keys, among overrides."""
     return [text for text in overrides if "." not in text.partition("=")[0] or text.startswith("hydra.")]
-
-
-def _without_hydras(overrides: Sequence[str]) -> list[str]:
-    return [text for text in overrides if not text.lstrip("+").startswith("hydra")]
 
 
 @lru_cache(maxsize=1)
@@ -179,8 +176,9 @@ def check_forms(
         if key in given and "." not in key and said(given[key]) != line:  # of values the last one counts
             raise ConfigError(f"{said(given[key])} and {line} contradict each other; leave one of them out")
         given[key] = override
-        if key.partition("/")[0].partition(".")[0] == "hydra":
-            _check_hydra(override)
+        hydras = key.partition("/")[0].partition(".")[0] == "hydra"
+        if hydras and not key.startswith(("hydra.launcher.", "hydra/launcher")):
+            check_hydra_value(key, override.value(), line)
 
 
 def _meant_as_one(override: Override, rule: Rule | None) -> str:
@@ -191,11 +189,6 @@ def _meant_as_one(override: Override, rule: Rule | None) -> str:
     if rule is not None and NUMBER in rule.kinds and re.fullmatch(r"-?\d+,\d+", text):
         return f"or write {key}={text.replace(',', '.')} for a fraction"
     return "or put quotes around the value if it is meant to be one"
-
-
-def _check_hydra(override: Override) -> None:
-    if not override.key_or_group.startswith(("hydra.launcher.", "hydra/launcher")):
-        check_hydra_value(override.key_or_group, override.value(), said(override))
 
 
 def check_hydra_value(key: str, value: Any, given: str) -> None:

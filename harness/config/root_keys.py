@@ -88,12 +88,7 @@ def _defaults(owner: type, rules: Rules) -> dict[str, Any]:
 
 def root_rules(task: str | None) -> dict[str, Rule]:
     """The rule of every key of the root, and of those below it, with this task: `replay.rounds`."""
-    return _root_rules(_schema(task))
-
-
-@cache
-def _root_rules(schema: type) -> dict[str, Rule]:
-    return dict(_leaves({**_without_groups(Root), **_without_groups(schema)}))
+    return dict(_leaves({**_without_groups(Root), **_without_groups(_schema(task))}))
 
 
 def check_root(config: Mapping[Any, Any], task: str) -> None:

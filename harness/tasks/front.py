@@ -87,15 +87,11 @@ def arranged(arguments: Sequence[str]) -> list[str]:
     ConfigError."""
     flags = read_flags(arguments)
     flags.overrides = meant(flags.overrides)
-    if PLAN in flags.overrides and _is_of_sweep(flags) and not flags.help:
+    of_sweep = flags.multirun or any(text.startswith("sweeps=") for text in flags.overrides)
+    if PLAN in flags.overrides and of_sweep and not flags.help:  # a sweep's file chooses the task
         flags.overrides = ["sweep.plan=true" if text == PLAN else text for text in flags.overrides]
     own = [] if flags.config_dir is None else [f"{FLAG}={flags.config_dir}"]
     return [*own, *(["--version"] if flags.version else []), *for_hydra(flags)]
-
-
-def _is_of_sweep(flags: argparse.Namespace) -> bool:
-    """Whether `task=plan` asks for the plan of a sweep, whose file then chooses the task."""
-    return bool(flags.multirun) or any(text.startswith("sweeps=") for text in flags.overrides)
 
 
 def can_be_completed(line: str) -> bool:

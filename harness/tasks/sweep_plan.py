@@ -171,7 +171,8 @@ def _planned_sweep(
         raise ConfigError(f"{above[-1]} needs {name}: {error}" if above else str(error)) from None
     fixed = given if name is not None or settings.data is not None else [*given, "dataset"]
     composing = tracked(expanded, f"{name or 'sweep'}: composing", "cell", lambda cell: cell.label)
-    cells = _once([planned_cell(cell, asked, settings, fixed) for cell in composing])
+    planned = [planned_cell(cell, asked, settings, fixed) for cell in composing]
+    cells = list({cell.directory or cell.cell.overrides: cell for cell in planned}.values())  # each run once
     changes = overridden(arguments, settings.data)
     directories, labels = [cell.directory for cell in cells], [cell.cell.label for cell in cells]
     found_name = runs_digest(directories, labels)
@@ -275,8 +276,3 @@ def _sources(plan: Plan) -> list[Source]:
         flat = flatten(cell.config.mapping())
         sources.append(Source(cell.cell.label, axes, flat, cell.directory))
     return sources
-
-
-def _once(cells: Sequence[PlannedCell]) -> list[PlannedCell]:
-    """Each run once, the first of those that are the same."""
-    return list({cell.directory or cell.cell.overrides: cell for cell in cells}.values())
