@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gradwire.codecs.fields import MAPPING
+from gradwire.codecs.registry import are_one_class
 from gradwire.harness.config.choices import choices_in
 from gradwire.harness.config.declared import declared
 from gradwire.harness.config.explain import (
@@ -25,7 +26,6 @@ from gradwire.harness.config.explain import (
     check_choice_name,
     check_groups,
     check_keys,
-    check_name,
     explain,
     narrowed_rule,
     plain,
@@ -196,7 +196,8 @@ def check_own_file(file: OwnFile, built_on: DictConfig) -> None:
             elif (rule := rule_of(built_on, key)) is None:
                 raise unknown_key(key, None, built_on, value)
             elif value != MISSING:  # to be given on the command line
-                check_name(key, value, built_on)
+                if key in ("codec.name", "task.name"):  # they say which keys there are
+                    _check_name(key, value, str(plain(built_on, key)))
                 try:
                     check_as_read(key, value, rule)
                 except ConfigError:
@@ -204,6 +205,15 @@ def check_own_file(file: OwnFile, built_on: DictConfig) -> None:
                     raise
     except ConfigError as error:
         raise ConfigError(f"{file.path}: {error}") from None
+
+
+def _check_name(key: str, name: object, chosen: str) -> None:
+    alike = key == "codec.name" and are_one_class(str(name), chosen)  # and have the same keys
+    if name != chosen and not alike:
+        raise ConfigError(
+            f"{key}={shortened(name)} contradicts defaults, which choose {chosen}; leave it out, or choose "
+            f"{shortened(name)} there"
+        )
 
 
 def _check(override: Override, base: DictConfig, all_given: Sequence[Override]) -> None:

@@ -24,11 +24,11 @@ from omegaconf.errors import (
 )
 
 from gradwire.codecs.fields import rules_with
-from gradwire.codecs.registry import RENAMED, codec_names, codec_options
+from gradwire.codecs.registry import RENAMED, codec_options
 from gradwire.harness.config.aliases import alias_of
 from gradwire.harness.config.choices import chosen_in, unknown_choice
 from gradwire.harness.config.overrides import no_preset, said
-from gradwire.harness.config.root_keys import own_keys, root_rules
+from gradwire.harness.config.root_keys import root_rules
 from gradwire.harness.config.store import choices_with_field, group_schemas
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.record.identity import FORMER_KEYS, MOVED_KEYS
@@ -103,23 +103,6 @@ def check_choice_name(override: Override, config: DictConfig) -> None:
         )
 
 
-def check_name(key: str, name: object, config: DictConfig) -> None:
-    """Raise ConfigError for a codec's or a task's name in a file that is not that of its defaults list: it
-    says which keys there are."""
-    alike = True
-    if key == "codec.name":
-        schema = OmegaConf.get_type(config.codec)
-        options = codec_options(name) if name in codec_names() else None
-        alike = options is not None and isinstance(schema, type) and issubclass(schema, options)
-    elif key == "task.name":
-        alike = name in TASKS and all(own in config for own in own_keys(str(name)))
-    if not alike:
-        raise ConfigError(
-            f"{key}={shortened(name)} contradicts defaults, which choose another; leave it out, or choose "
-            f"{shortened(name)} there"
-        )
-
-
 def explain(
     error: BaseException, overrides: Sequence[Override], groups: Mapping[str, Sequence[str]]
 ) -> ConfigError:
@@ -129,8 +112,8 @@ def explain(
     key = str(getattr(cause, "full_key", None) or "")
     override = _culprit(error, key, overrides)
     for each in overrides:
-        if each.key_or_group == "network" and text.startswith("In 'task/"):
-            task = text.removeprefix("In 'task/").partition("'")[0]
+        if each.key_or_group == "network" and str(error).startswith("In 'task/"):
+            task = str(error).removeprefix("In 'task/").partition("'")[0]
             return ConfigError(
                 f"{each.input_line}: task={task} sets keys that only simulated networks have; leave it out, "
                 "or use network=simulated"
