@@ -10,7 +10,7 @@ import copy
 import dataclasses
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
@@ -104,7 +104,7 @@ def _node(place: str) -> Any:
 def let_write(node: Any) -> None:
     """A frozen dataclass makes its node read-only; choices and the command line still have to set values."""
     OmegaConf.set_readonly(node, None)
-    for name, value in OmegaConf.to_container(node, resolve=False).items():
+    for name, value in cast(dict[str, Any], OmegaConf.to_container(node, resolve=False)).items():
         if isinstance(value, dict):
             let_write(node[name])
 
