@@ -20,8 +20,9 @@ from hydra.core.plugins import Plugins
 from tiny import TINY_MODEL
 from warm import RUN, run_command, warm_or_cold
 
-from gradwire.harness.config.cells import declared_in, tasks_of
+from gradwire.harness.config.cells import tasks_of
 from gradwire.harness.config.compose import composed_hydra
+from gradwire.harness.config.declared import declared_in
 from gradwire.harness.launch.cell_process import Ended
 from gradwire.harness.report.sweep_record import read_sweep_record
 from gradwire.harness.runtime.conf import conf_directory

@@ -4,7 +4,7 @@
 their product; the sweep is the union of its cases. `hydra.sweeper.common.<size>` has values that all cells of
 a size share, unless their case sets them or chooses something that has no such key. Sweeps on the command
 line multiply the sweep, and what the command line sets wins over cases and common values. A value may be
-taken from another sweep's cells (config/needs.py).
+taken from another sweep's cells (config/declared.py).
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Transformer
-from omegaconf import OmegaConf
 
 from gradwire.harness.config.compose import choices_of_groups, compose
+from gradwire.harness.config.declared import SEED, Declared, Source, Taking, taking
 from gradwire.harness.config.explain import plain, rule_of
-from gradwire.harness.config.needs import SEED, Source, Taking, check_needs, taking
 from gradwire.harness.config.overrides import parse, swept_elements
-from gradwire.harness.config.own_files import own_folder
 from gradwire.harness.config.root_keys import root_rules
 from gradwire.harness.config.store import choices_with_field, group_schemas
 from gradwire.harness.config.tasks import TASKS
@@ -38,15 +36,6 @@ TASK = "task"
 
 Values = Mapping[str, str]
 """Key to value, as text of Hydra's override grammar."""
-
-
-@dataclass(frozen=True)
-class Declared:
-    """A sweep as its file declares it, sizes by name; `needs` maps names to sweeps."""
-
-    cases: Mapping[str, Any] = field(default_factory=dict)
-    common: Mapping[str, Any] = field(default_factory=dict)
-    needs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,12 +66,6 @@ class _Case:
     @property
     def task(self) -> list[str]:
         return self.values.get(TASK, [])
-
-
-def declared_in(hydra: Any) -> Declared:
-    """The sweep that Hydra's own node declares. Raises ConfigError."""
-    found = cast(dict[str, Any], OmegaConf.to_container(hydra.sweeper))
-    return Declared(found["cases"], found["common"], check_needs(found["needs"], "hydra.sweeper.needs"))
 
 
 def expand(
@@ -179,15 +162,6 @@ def _cases_of(declared: Declared, size: str) -> list[_Case]:
         sizes = " or ".join(f"size={known}" for known in cases)
         raise ConfigError(f"size={size}: this sweep has no cases for it; choose {sizes}")
     found, shared = cases[found_size], declared.common.get(size, declared.common.get(ANY_SIZE, {}))
-    if not isinstance(found, list) or not found or not all(isinstance(case, Mapping) for case in found):
-        raise ConfigError(
-            f"hydra.sweeper.cases.{found_size} must be a list of mappings, e.g. "
-            "[{codec: bf16, seed: [0, 1]}]"
-        )
-    if not isinstance(shared, Mapping) or any(isinstance(each, Mapping) for each in shared.values()):
-        raise ConfigError(
-            f"hydra.sweeper.common.{size} must be a mapping of keys to values, e.g. {{train.steps: 3}}"
-        )
     return [_case(case, shared, declared.needs) for case in found]
 
 
@@ -271,7 +245,7 @@ def _command_line(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, l
     for override in parse(arguments):
         key = override.get_key_element()
         if override.is_discrete_sweep():
-            choices = choices_of_groups(own_folder()).get(key, ())
+            choices = choices_of_groups().get(key, ())
             swept[key] = list(map(Transformer.str, swept_elements(override, choices)))
         elif override.is_sweep_override():
             raise ConfigError(f"{override.input_line} has no list of values; use choice(...) or range(...)")

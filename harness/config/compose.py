@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from functools import lru_cache
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gradwire.codecs.fields import MAPPING
+from gradwire.codecs.registry import are_one_class
+from gradwire.harness.config.choices import choices_in
+from gradwire.harness.config.declared import declared
 from gradwire.harness.config.explain import (
     OPTIONAL_GROUPS,
     check_choice_name,
     check_groups,
     check_keys,
     explain,
-    known_groups,
     narrowed_rule,
     plain,
     rule_of,
@@ -29,16 +34,22 @@ from gradwire.harness.config.explain import (
 )
 from gradwire.harness.config.manual import register_manual
 from gradwire.harness.config.model_folder import UNSIZED, check_shape_given, keep_from_size
-from gradwire.harness.config.overrides import check_forms, check_given, choices_of, parse, said
-from gradwire.harness.config.own_files import OwnFolder, own_folder, register_own_files
-from gradwire.harness.config.own_form import REMEDY, OwnFile
-from gradwire.harness.config.own_values import check_hydra_node, check_own_file
-from gradwire.harness.config.plugins import allow_plugins, register_plugins
-from gradwire.harness.config.store import register_schemas
+from gradwire.harness.config.overrides import (
+    MISSING,
+    check_as_read,
+    check_forms,
+    check_given,
+    check_hydra_value,
+    choices_of,
+    parse,
+    said,
+)
+from gradwire.harness.config.own_files import REMEDY, SWEEP, OwnFile, OwnFolder, own_folder
+from gradwire.harness.config.plugins import allow_plugins, plugin_choices, register_plugins
+from gradwire.harness.config.store import group_schemas, register_additions
 from gradwire.harness.models.families import FOLDER
 from gradwire.harness.runtime.conf import CONFIG_NAME, conf_directory
-from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.runtime.fields import Rule
+from gradwire.harness.runtime.errors import ConfigError, shortened
 
 VERSION_BASE = "1.3"
 
@@ -57,7 +68,8 @@ def compose(
     Hydra composes each set of choices once per process; values are put into a copy of it.
     """
     parsed = parse(meant(overrides))
-    check_forms(parsed, lambda key: _rule_without(parsed, key))
+    single = [str(each.input_line) for each in parsed if not each.is_sweep_override()]
+    check_forms(parsed, lambda key: rule_of(compose(choices_of(single), named_by_user=False), key))
     if named_by_user:
         allow_plugins(parsed)
     choices = _choices(parsed)
@@ -65,7 +77,11 @@ def compose(
     values = [override for override in parsed if override not in choices]
     for override in values:
         _check(override, base, parsed)
-    _check_narrowed(values, base)
+    given = {override.key_or_group: override.value() for override in values}
+    for override in values:  # each of them is allowed by itself
+        narrowed = narrowed_rule(override.key_or_group, base, given)
+        if narrowed is not None:
+            check_given(override, narrowed)
     config = copy.deepcopy(base)  # takes as long as all checks: what is refused needs none
     for override in values:
         _set(config, override, base)
@@ -88,11 +104,12 @@ def _choices(parsed: Sequence[Override]) -> list[Override]:
     """The overrides that Hydra itself must see; raises ConfigError for a choice that does not exist."""
     prepare()
     register_plugins(parsed)
-    groups = choices_of_groups(own_folder())
-    choices = [override for override in parsed if _chooses(override, groups)]
-    if any(override.value() not in groups.get(override.key_or_group, ()) for override in choices):
-        choices_of_groups.cache_clear()  # a plug-in has been added, or there is no such choice
-        groups = choices_of_groups(own_folder())
+    groups = choices_of_groups()
+    choices = [
+        override
+        for override in parsed
+        if override.key_or_group in groups or re.match(r"hydra[./]|hydra$", override.key_or_group)
+    ]
     check_groups(choices, groups)
     return choices
 
@@ -103,32 +120,34 @@ def meant(overrides: Sequence[str]) -> list[str]:
     return [text for text in overrides if text not in nothing]
 
 
-@lru_cache(maxsize=8)
-def choices_of_groups(folder: OwnFolder | None) -> Mapping[str, Sequence[str]]:
-    """Every group with its choices, sorted, with the user's own `folder` in use."""
-    assert folder is own_folder()
+def choices_of_groups() -> dict[str, list[str]]:
+    """Every group with its choices, sorted: those of `conf/`, of plug-ins and of the user's own files."""
+    folder, plugins = own_folder(), plugin_choices()
+    groups = {
+        group: sorted({*names, *plugins.get(group, ()), *(folder.names[group] if folder is not None else ())})
+        for group, names in choices_in(conf_directory()).items()
+    }
+    return {**groups, "hydra/launcher": list(_launchers())}
+
+
+@lru_cache(maxsize=1)
+def _launchers() -> tuple[str, ...]:
     with _initialized():
-        return known_groups()
-
-
-def _rule_without(parsed: Sequence[Override], key: str) -> Rule | None:
-    """What `key` allows with the choices that are of one value."""
-    single = [str(each.input_line) for each in parsed if not each.is_sweep_override()]
-    return rule_of(compose(choices_of(single), named_by_user=False), key)
-
-
-def _chooses(override: Override, groups: Mapping[str, Sequence[str]]) -> bool:
-    """Whether Hydra itself has to see an override: the choice of a group, or a key of Hydra's own."""
-    key = override.key_or_group
-    return key.partition("/")[0].partition(".")[0] == "hydra" or key in groups
+        loader = GlobalHydra.instance().config_loader()
+        return tuple(sorted(loader.get_group_options("hydra/launcher", results_filter=ObjectType.CONFIG)))
 
 
 @lru_cache(maxsize=256)
 def _composed(choices: tuple[str, ...], folder: OwnFolder | None) -> tuple[DictConfig, DictConfig]:
-    """The configuration of these choices, and Hydra's node, which takes as long to copy."""
-    with _initialized():
-        config = _hydra_composed(choices) if folder is None else _composed_with_own(choices, folder)
-    check_keys(config)
+    """The configuration of these choices, and Hydra's node, which takes as long to copy. `folder` has the
+    user's own files. Raises ConfigError, naming those that it was made of."""
+    used: list[OwnFile] = []
+    if folder is not None:
+        with folder.without_values() as used:
+            built_on = _hydra_composed(choices, used)
+        for file in used:
+            check_own_file(file, built_on)
+    config = _hydra_composed(choices, used)
     OmegaConf.set_struct(config, False)
     node = config.pop("hydra")
     OmegaConf.set_struct(config, True)
@@ -138,49 +157,63 @@ def _composed(choices: tuple[str, ...], folder: OwnFolder | None) -> tuple[DictC
     return config, node
 
 
-def _composed_with_own(choices: Sequence[str], folder: OwnFolder) -> DictConfig:
-    """As `_hydra_composed`, the user's own files being checked against what they build on before."""
-    own = _hydras_own(tuple(text for text in choices if text.lstrip("+").startswith("hydra")), folder)
-    folder.bare, folder.used = True, []
-    try:
-        built_on = _hydra_composed(choices, folder.used)
-    finally:
-        folder.bare = False
-    if not folder.used:
-        return built_on
-    for file in folder.used:
-        check_own_file(file, built_on)
-    config = _hydra_composed(choices, folder.used)
-    check_hydra_node(config.hydra, own)
-    return config
-
-
-@lru_cache(maxsize=8)
-def _hydras_own(choices: tuple[str, ...], folder: OwnFolder) -> DictConfig:
-    """Hydra's node without the files of the `folder` in use: `choices` are of Hydra's groups alone."""
-    assert folder is own_folder()
-    node: DictConfig = _hydra_composed(choices).hydra
-    return node
-
-
-def _hydra_composed(choices: Sequence[str], used: Sequence[OwnFile] = ()) -> DictConfig:
+def _hydra_composed(choices: Sequence[str], used: Sequence[OwnFile]) -> DictConfig:
     """What Hydra makes of the choices. Raises ConfigError, naming the user's own files `used` by then."""
     try:
-        return hydra.compose(CONFIG_NAME, list(choices), return_hydra_config=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        refusal = explain(error, parse(choices))
-        files = ", ".join(dict.fromkeys(str(file.path) for file in used))
-        raise (ConfigError(f"{files}: {refusal}; {REMEDY}") if files else refusal) from None
+        with _initialized():
+            config = hydra.compose(CONFIG_NAME, list(choices), return_hydra_config=True)
+    except (HydraException, OmegaConfBaseException, RecursionError) as error:
+        refusal = explain(error, parse(choices), choices_of_groups())
+    else:
+        try:
+            check_keys(config)
+            return config
+        except ConfigError as error:
+            refusal = error
+    files = ", ".join(dict.fromkeys(str(file.path) for file in used))
+    raise (ConfigError(f"{files}: {refusal}; {REMEDY}") if files else refusal) from None
 
 
-def _check_narrowed(values: Sequence[Override], base: DictConfig) -> None:
-    """Raise ConfigError for a value that the codec with these values does not allow, in the words it was
-    given in. Each of them is allowed by itself."""
-    given = {override.key_or_group: override.value() for override in values}
-    for override in values:
-        rule = narrowed_rule(override.key_or_group, base, given)
-        if rule is not None:
-            check_given(override, rule)
+def check_own_file(file: OwnFile, built_on: DictConfig) -> None:
+    """Raise ConfigError, naming the file, for a key that there is not or a value that its rule refuses.
+
+    `built_on` is the configuration of the same choices without the values of the user's own files.
+    """
+    group = file.group
+    try:
+        if group in group_schemas() and not is_dataclass(OmegaConf.get_type(built_on.get(group))):
+            package = ", and leave the line # @package _global_ out" if file.everywhere else ""
+            raise ConfigError(
+                f"does not say which {group} it changes; begin it with defaults: [<a choice of {group}>, "
+                f"_self_]{package}"
+            )
+        given = dict(file.leaves())
+        for key, value in given.items():
+            if key in SWEEP:
+                declared(file.values["hydra"]["sweeper"])
+            elif key.startswith("hydra."):
+                check_hydra_value(key, value, f"{key}={shortened(value)}")
+            elif (rule := rule_of(built_on, key)) is None:
+                raise unknown_key(key, None, built_on, value)
+            elif value != MISSING:  # to be given on the command line
+                if key in ("codec.name", "task.name"):  # they say which keys there are
+                    _check_name(key, value, str(plain(built_on, key)))
+                try:
+                    check_as_read(key, value, rule)
+                except ConfigError:
+                    check_as_read(key, value, narrowed_rule(key, built_on, given) or rule)
+                    raise
+    except ConfigError as error:
+        raise ConfigError(f"{file.path}: {error}") from None
+
+
+def _check_name(key: str, name: object, chosen: str) -> None:
+    alike = key == "codec.name" and are_one_class(str(name), chosen)  # and have the same keys
+    if name != chosen and not alike:
+        raise ConfigError(
+            f"{key}={shortened(name)} contradicts defaults, which choose {chosen}; leave it out, or choose "
+            f"{shortened(name)} there"
+        )
 
 
 def _check(override: Override, base: DictConfig, all_given: Sequence[Override]) -> None:
@@ -252,8 +285,7 @@ def check_codec_times_asked(config: DictConfig, overrides: Sequence[Override]) -
 
 def prepare() -> None:
     """Make known to Hydra what `conf/` refers to; repeating it changes nothing."""
-    register_schemas()
-    register_own_files()
+    register_additions()
     register_manual(conf_directory())
 
 

@@ -86,12 +86,3 @@ def with_papers_computation(network: NetworkConfig, model: str, size: str) -> Ne
         return network
     compute_s, forward_share = printed
     return replace(network, compute_s=compute_s, forward_share=forward_share)
-
-
-def check_shared(network: NetworkConfig, task: str) -> None:
-    """Refuse any `network.compute` for a task that trains nothing and times no run. Raises ConfigError."""
-    if not isinstance(network, ShapedConfig) and network.compute != SHARED:
-        raise ConfigError(
-            f"network.compute={network.compute} has no effect on task={task}, which trains nothing; leave it "
-            "out"
-        )

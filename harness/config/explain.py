@@ -13,9 +13,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
+from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
@@ -27,14 +26,12 @@ from omegaconf.errors import (
 from gradwire.codecs.fields import rules_with
 from gradwire.codecs.registry import RENAMED, codec_options
 from gradwire.harness.config.aliases import alias_of
-from gradwire.harness.config.choices import choices_in, chosen_in, unknown_choice
+from gradwire.harness.config.choices import chosen_in, unknown_choice
 from gradwire.harness.config.overrides import no_preset, said
-from gradwire.harness.config.own_files import own_folder
 from gradwire.harness.config.root_keys import root_rules
-from gradwire.harness.config.store import choices_with_field, group_schemas, plugin_choices
+from gradwire.harness.config.store import choices_with_field, group_schemas
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.record.identity import FORMER_KEYS, MOVED_KEYS
-from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
 from gradwire.harness.runtime.fields import Rule, rules_of
 from gradwire.harness.runtime.program import program
@@ -52,21 +49,6 @@ LAUNCHERS = {"slurm": SUBMITIT, "submitit_slurm": SUBMITIT, "submitit_local": SU
 
 OPTIONAL_GROUPS = ("experiment", "sweeps")
 """Groups without a choice by default."""
-
-
-def known_groups() -> dict[str, list[str]]:
-    """Every group with its choices, sorted; `hydra/launcher` among them. Needs Hydra.
-
-    Hydra would list them, too, but it copies all its sources for each group.
-    """
-    own, plugins = own_folder(), plugin_choices()
-    groups = {
-        group: sorted({*names, *(own.names[group] if own is not None else ()), *plugins.get(group, ())})
-        for group, names in choices_in(conf_directory()).items()
-    }
-    loader = GlobalHydra.instance().config_loader()
-    launchers = loader.get_group_options("hydra/launcher", results_filter=ObjectType.CONFIG)
-    return {**groups, "hydra/launcher": sorted(launchers)}
 
 
 def check_groups(overrides: Sequence[Override], groups: Mapping[str, Sequence[str]]) -> None:
@@ -121,22 +103,35 @@ def check_choice_name(override: Override, config: DictConfig) -> None:
         )
 
 
-def explain(error: BaseException, overrides: Sequence[Override]) -> ConfigError:
+def explain(
+    error: BaseException, overrides: Sequence[Override], groups: Mapping[str, Sequence[str]]
+) -> ConfigError:
     """The ConfigError that says in one line what Hydra's `error` means for these overrides."""
     cause = _omegaconf_cause(error)
     text = _first_sentence(cause or error)
     key = str(getattr(cause, "full_key", None) or "")
     override = _culprit(error, key, overrides)
     for each in overrides:
-        if each.key_or_group == "network" and text.startswith("In 'task/"):
-            task = text.removeprefix("In 'task/").partition("'")[0]
+        if each.key_or_group == "network" and str(error).startswith("In 'task/"):
+            task = str(error).removeprefix("In 'task/").partition("'")[0]
             return ConfigError(
                 f"{each.input_line}: task={task} sets keys that only simulated networks have; leave it out, "
                 "or use network=simulated"
             )
+    if isinstance(error, RecursionError):
+        return ConfigError("its defaults list leads back to itself")
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = error.missing_cfg_file.removeprefix("schema/").rpartition("/")
+        choices = groups.get(group, ())
+        near = did_you_mean(name, choices) or f"; choose one of {_some(choices or groups)}"
+        return ConfigError(f"defaults: {shortened(group)}={shortened(name)} is unknown{near}")
     if isinstance(cause, (ConfigKeyError, ConfigAttributeError)):
-        return ConfigError(f"{key or 'a configuration file'}: unknown key; see {program()} --help")
+        names = [] if cause.parent_node is None else [str(name) for name in cause.parent_node]
+        near = did_you_mean(str(cause.key), names) or f"; see {program()} --help"
+        return ConfigError(f"{key or 'a configuration file'}: unknown key {key}{near}")
     if isinstance(cause, ValidationError):
+        if "is not a subclass of" in text:
+            return ConfigError("its defaults list builds on two choices; build on one of its group")
         key = key or (override.key_or_group if override is not None else "a value")
         given = str(override.input_line) if override is not None else key
         return ConfigError(f"{given}: {_expected(text, key)}")
@@ -148,7 +143,12 @@ def check_keys(config: DictConfig) -> None:
 
     The root has no schema, so that tasks can add keys: it has those of its task.
     """
-    task = str(config.task.name)
+    if dataclasses.is_dataclass(OmegaConf.get_type(config)):
+        raise ConfigError(
+            "sets keys of one group in the whole configuration; leave @_here_ and the line # @package "
+            "_global_ out"
+        )
+    task = plain(config, "task.name")
     known = {"hydra", *group_schemas(), *(key.partition(".")[0] for key in root_rules(task))}
     extra = sorted(str(key) for key in config if key not in known)
     for key in [*extra, *_beyond_schemas(config)]:
@@ -191,9 +191,13 @@ def plain(config: DictConfig, key: str) -> Any:
         return None
 
 
-def unknown_key(key: str, override: Override | None, config: DictConfig) -> ConfigError:
-    """The refusal of a key that does not exist in `config`."""
+def unknown_key(key: str, override: Override | None, config: DictConfig, value: object = None) -> ConfigError:
+    """The refusal of a key that does not exist in `config`; a file gives it this `value`."""
     given = said(override) if override is not None else shortened(key)
+    if override is None and key in group_schemas() and isinstance(value, str):
+        return ConfigError(
+            f"{key}={shortened(value)}: choose it in the list defaults: - override /{key}: <choice>"
+        )
     new_name = {**FORMER_KEYS, **MOVED_KEYS}.get(key)
     if new_name is not None:
         return ConfigError(f"{given}: {key} has a new name: use {new_name}=")
@@ -202,7 +206,7 @@ def unknown_key(key: str, override: Override | None, config: DictConfig) -> Conf
     chosen = None if override is None or field else chosen_in(key, override.value())
     if chosen is not None:
         return ConfigError(f"{given}: unknown key {key}; did you mean {chosen}?")
-    if key in keys:  # a group, or another key that has keys
+    if any(name.startswith(f"{key}.") for name in keys):  # a group, or another key that has keys
         return ConfigError(f"{given}: {key} has keys of its own; set one of them{_fields_of(key, keys)}")
     owners = list(choices_with_field(group, field)) if field else []
     if owners:
@@ -219,14 +223,16 @@ def unknown_key(key: str, override: Override | None, config: DictConfig) -> Conf
     return ConfigError(f"{given}: unknown key {shortened(key)}{suggested or fields}")
 
 
-def all_keys(config: DictConfig, prefix: str = "") -> Iterator[str]:
+def all_keys(config: DictConfig) -> Iterator[str]:
     """Every dotted key of a configuration, groups and leaves."""
-    for name in config:
-        key = f"{prefix}{name!s}"
-        yield key
-        node = config._get_node(name)
-        if isinstance(node, DictConfig) and not node._is_none():
-            yield from all_keys(node, f"{key}.")
+    return _keys_in(cast(dict[str, Any], OmegaConf.to_container(config, resolve=False)))
+
+
+def _keys_in(values: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        yield f"{prefix}{name!s}"
+        if isinstance(value, dict):
+            yield from _keys_in(value, f"{prefix}{name!s}.")
 
 
 def broken_reference(config: DictConfig) -> ConfigError:
@@ -265,12 +271,12 @@ def _beyond_schemas(config: DictConfig, prefix: str = "") -> Iterator[str]:
     fields = (
         {field.name for field in dataclasses.fields(schema)} if dataclasses.is_dataclass(schema) else None
     )
-    for name in config:
-        key, node = f"{prefix}{name!s}", config._get_node(name)
+    for name, value in cast(dict[str, Any], OmegaConf.to_container(config, resolve=False)).items():
+        key = f"{prefix}{name!s}"
         if fields is not None and name not in fields:
             yield key
-        elif isinstance(node, DictConfig) and not node._is_none() and key != "hydra":
-            yield from _beyond_schemas(node, f"{key}.")
+        elif isinstance(value, dict) and key != "hydra":
+            yield from _beyond_schemas(config[name], f"{key}.")
 
 
 def _fields_of(group: str, keys: Sequence[str]) -> str:
@@ -296,7 +302,7 @@ def _omegaconf_cause(error: BaseException | None) -> OmegaConfBaseException | No
     while error is not None:
         if isinstance(error, OmegaConfBaseException):
             found = error
-        error = error.__cause__
+        error = error.__cause__ or error.__context__
     return found
 
 

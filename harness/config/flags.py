@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 
 from gradwire.harness.config.misread import option_meant
-from gradwire.harness.config.own_form import FLAG
+from gradwire.harness.config.own_files import FLAG
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
 from gradwire.harness.runtime.program import program
 
@@ -54,17 +54,17 @@ WITH_CFG = ("resolve", "package")
 """Flags that say how `--cfg` prints."""
 
 
-def hydras_parser() -> argparse.ArgumentParser:
-    """A parser of Hydra's flags, which raises argparse.ArgumentError."""
+def hydras_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Action]]:
+    """A parser of Hydra's flags, which raises argparse.ArgumentError, and the flags by name."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("overrides", nargs="*")
-    for names in SWITCHES:
-        parser.add_argument(*names, action="store_true")
-    for names in WITH_VALUE:
-        parser.add_argument(*names)
-    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
-    parser.add_argument("--info", "-i", nargs="?", const="all", choices=INFO)
-    return parser
+    flags = [
+        *(parser.add_argument(*names, action="store_true") for names in SWITCHES),
+        *(parser.add_argument(*names) for names in WITH_VALUE),
+        parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all")),
+        parser.add_argument("--info", "-i", nargs="?", const="all", choices=INFO),
+    ]
+    return parser, {name: flag for flag in flags for name in flag.option_strings}
 
 
 def version_text() -> str:
@@ -79,8 +79,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     Raises ConfigError in one line for a flag that there is not, that lacks its value, or that does not go
     with another.
     """
-    parser = hydras_parser()
-    known = {name: action for action in parser._actions for name in action.option_strings}
+    parser, known = hydras_parser()
     given, overrides = _split(arguments, known)
     for text in (text for text in given if text.startswith("-")):
         name = text.partition("=")[0]

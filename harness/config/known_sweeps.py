@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gradwire.codecs.fields import default_of
-from gradwire.harness.config.cells import Declared, declared_in
 from gradwire.harness.config.compose import choices_of_groups, composed_hydra
-from gradwire.harness.config.own_files import own_folder
+from gradwire.harness.config.declared import Declared, declared_in
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.report.claims.check import KnownSweep
 
@@ -20,7 +19,7 @@ def known_sweeps() -> dict[str, KnownSweep]:
     """Every sweep by name, the user's own among them: axes at any size, and the choices that cells share."""
     declared: dict[str, Declared] = {}
     known: dict[str, KnownSweep] = {}
-    for name in choices_of_groups(own_folder())[SWEEPS]:
+    for name in choices_of_groups()[SWEEPS]:
         hydra = composed_hydra([f"{SWEEPS}={name}"])
         declared[name] = declared_in(hydra)
         known[name] = known_sweep(declared[name], hydra.runtime.choices)

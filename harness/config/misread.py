@@ -18,6 +18,8 @@ QUOTES = "put the value in quotes where it holds spaces, commas, brackets or equ
 
 WORDS = "arguments are key=value, e.g. size=tiny; --help lists the keys"
 
+MOST_BRACKETS = 100
+
 CLOSING = {"[": "]", "{": "}", "(": ")"}
 
 TYPOGRAPHIC = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "–": "-", "—": "--", "−": "-"})
@@ -116,6 +118,10 @@ def _value(key: str, value: str, readable: Readable) -> str:
         return f"{shortened(value)} stands for a value of your own; write that, without <>"
     if value.startswith("~"):
         return f"quote a path with ~, or use $HOME: '{shortened(key)}=\"{shortened(value)}\"'"
+    if re.fullmatch(r"[+-]?\d+", value):
+        return "it is a number of thousands of digits; choose a smaller one"
+    if value.count("[") + value.count("{") > MOST_BRACKETS:
+        return "it has too many brackets within brackets; choose a shorter value"
     if value.count('"') % 2 or value.count("'") % 2:
         return "a quote is missing; add it, or leave the other one out"
     return _brackets(key, value, readable)

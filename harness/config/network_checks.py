@@ -34,9 +34,6 @@ BENCH_FILE = "bench.json"
 FACTORS = (1e-3, 1e3)
 """The least and the most that the rates of a network may be changed by."""
 
-WITHIN_NODES = ("ranks_per_node", "nics", "intra_rate_mbit", "intra_latency_s", "oversubscription")
-"""Fields of a simulated network that mean nothing on a star."""
-
 
 def check_network(config: WorldConfig) -> NetworkConfig:
     """The network, `codec_times` as a file's path; refuses one that these workers cannot have.
@@ -78,23 +75,24 @@ def check_simulated(network: SimulatedConfig) -> SimulatedConfig:
 
     Returns the network; `codec_times`, where it names a folder of `task=bench`, is the file in it.
     """
-    if network.fabric == "star":
-        _check_star(network)
-    elif network.ranks_per_node == 1 or network.intra_rate_mbit is None:
+    if network.fabric != "star" and (network.ranks_per_node == 1 or network.intra_rate_mbit is None):
         raise ConfigError(
             "network.fabric=two_level needs several workers in a node and the rate between them, given are "
             f"network.ranks_per_node={network.ranks_per_node} and "
             f"network.intra_rate_mbit={_text(network.intra_rate_mbit)}; add e.g. network.ranks_per_node=4 "
             "network.intra_rate_mbit=10000, or use network.fabric=star"
         )
-    elif network.ranks_per_node % network.nics:
+    if network.ranks_per_node % network.nics:
         raise ConfigError(
             f"network.nics={network.nics} cannot be shared evenly by "
             f"network.ranks_per_node={network.ranks_per_node}; use a divisor of it"
         )
     _check_changes(network)
     _check_blocks(network)
-    _check_stragglers(network)
+    factors = network.straggler_range
+    if factors and (len(factors) != 2 or factors[0] > factors[1]):
+        given = ",".join(f"{factor:g}" for factor in factors)
+        raise ConfigError(f"network.straggler_range=[{given}] is not [low, high]; use {STRAGGLERS}")
     if network.codec_times in CODEC_TIMES:
         return network
     return replace(network, codec_times=str(_bench_file(network.codec_times)))
@@ -191,17 +189,6 @@ def _check_shaped_here() -> None:
         )
 
 
-def _check_star(network: SimulatedConfig) -> None:
-    usual = SimulatedConfig()
-    for field in WITHIN_NODES:
-        value = getattr(network, field)
-        if value != getattr(usual, field):
-            raise ConfigError(
-                f"network.{field}={value} has no effect on network.fabric=star; add "
-                f"network.fabric=two_level, or leave it out"
-            )
-
-
 def _check_changes(network: ShapedConfig | SimulatedConfig) -> None:
     found = network.rate_changes
     said = f"network.rate_changes={found}".replace(" ", "")
@@ -282,25 +269,6 @@ def check_spread(network: NetworkConfig, parallel: str, num_blocks: int | None) 
         raise ConfigError(
             f"network.jitter_per=block needs times of blocks, and parallel={parallel} is measured by "
             "buckets; add e.g. network.compute_s=1.5, or use network.jitter_per=step"
-        )
-
-
-def _check_stragglers(network: SimulatedConfig) -> None:
-    found, usual = network.straggler_range, SimulatedConfig()
-    if not found:
-        return
-    said = f"network.straggler_range=[{','.join(f'{factor:g}' for factor in found)}]"
-    if len(found) != 2 or found[0] > found[1]:
-        raise ConfigError(f"{said} is not [low, high]; use {STRAGGLERS}")
-    if network.straggler_factor != usual.straggler_factor:
-        raise ConfigError(
-            f"network.straggler_factor={network.straggler_factor:g} has no effect beside {said}; leave "
-            "one of them out"
-        )
-    if not network.straggler_share:
-        raise ConfigError(
-            f"{said} has no effect while network.straggler_share=0; add e.g. network.straggler_share=0.2, or "
-            "leave it out"
         )
 
 

@@ -1,6 +1,6 @@
 """The command line's overrides, read and checked before Hydra composes them.
 
-Each is bounded in length and depth, has a key that exists and a value that the key's rule allows; whatever
+Each has a key that exists and a value that the key's rule allows; whatever
 Hydra would refuse in its own words, over several lines, is refused here in one.
 """
 
@@ -25,19 +25,8 @@ from gradwire.harness.runtime.fields import Rule, check_value
 MISSING = "???"
 """How a value that has to be given is written."""
 
-LONGEST = 4096
-"""Characters of an override."""
-
-MOST_VALUES = 500
-"""Values of a list: the time that the grammar takes grows with the square of their number."""
-
 MOST_SWEPT = 10_000
 """Values of a range."""
-
-LONGEST_KEY = 200
-
-DEEPEST = 8
-"""Brackets within brackets."""
 
 HYDRA_KEYS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.mode")
 """Keys of Hydra's own that have an effect here, beside `hydra/launcher` and the launcher's options."""
@@ -62,16 +51,13 @@ def keep_for_sweep(overrides: Sequence[str]) -> list[str]:
 
 def kept_for_sweep(arguments: Sequence[str]) -> list[str]:
     """What the command line gives the sweep to which Hydra hands `arguments`."""
-    return list(_kept) if list(arguments) == _without_hydras(choices_of(_kept)) else list(arguments)
+    handed = [text for text in choices_of(_kept) if not text.lstrip("+").startswith("hydra")]
+    return list(_kept) if list(arguments) == handed else list(arguments)
 
 
 def choices_of(overrides: Sequence[str]) -> list[str]:
     """The choices of groups, and Hydra's own keys, among overrides."""
     return [text for text in overrides if "." not in text.partition("=")[0] or text.startswith("hydra.")]
-
-
-def _without_hydras(overrides: Sequence[str]) -> list[str]:
-    return [text for text in overrides if not text.lstrip("+").startswith("hydra")]
 
 
 @lru_cache(maxsize=1)
@@ -106,19 +92,10 @@ def _is_readable(text: str) -> bool:
 def _parse(text: str) -> Override:
     if not text.isprintable():
         raise ConfigError(f"{shortened(text)}: has characters that cannot be printed; leave them out")
-    if len(text) > LONGEST or text.count(",") >= MOST_VALUES or _depth(text) > DEEPEST:
-        raise ConfigError(
-            f"{shortened(text)}: an override has at most {LONGEST} characters, {MOST_VALUES} values and "
-            f"{DEEPEST} brackets within brackets; choose a shorter value"
-        )
     key, _, given = text.partition("=")
     path = no_preset(given) if key == "model" and given.startswith(PATHS) else None
     if path is not None:
         raise path
-    if len(key) > LONGEST_KEY:
-        raise ConfigError(
-            f"{shortened(key)}: a key has at most {LONGEST_KEY} characters; choose group.key=value"
-        )
     try:
         (override,) = _parser().parse_overrides([text])
         override.value()
@@ -139,14 +116,6 @@ def no_preset(model: str) -> ConfigError | None:
             f"after hf download {model} --local-dir <folder>"
         )
     return None
-
-
-def _depth(text: str) -> int:
-    depth = deepest = 0
-    for letter in text:
-        depth += (letter in "[{(") - (letter in "]})")
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def swept_elements(override: Override, choices: Sequence[str]) -> list[Any]:
@@ -207,8 +176,9 @@ def check_forms(
         if key in given and "." not in key and said(given[key]) != line:  # of values the last one counts
             raise ConfigError(f"{said(given[key])} and {line} contradict each other; leave one of them out")
         given[key] = override
-        if key.partition("/")[0].partition(".")[0] == "hydra":
-            _check_hydra(override)
+        hydras = key.partition("/")[0].partition(".")[0] == "hydra"
+        if hydras and not key.startswith(("hydra.launcher.", "hydra/launcher")):
+            check_hydra_value(key, override.value(), line)
 
 
 def _meant_as_one(override: Override, rule: Rule | None) -> str:
@@ -219,11 +189,6 @@ def _meant_as_one(override: Override, rule: Rule | None) -> str:
     if rule is not None and NUMBER in rule.kinds and re.fullmatch(r"-?\d+,\d+", text):
         return f"or write {key}={text.replace(',', '.')} for a fraction"
     return "or put quotes around the value if it is meant to be one"
-
-
-def _check_hydra(override: Override) -> None:
-    if not override.key_or_group.startswith(("hydra.launcher.", "hydra/launcher")):
-        check_hydra_value(override.key_or_group, override.value(), said(override))
 
 
 def check_hydra_value(key: str, value: Any, given: str) -> None:

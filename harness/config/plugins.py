@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, cast
 
@@ -22,7 +22,6 @@ from gradwire.codecs.registry import codec_class, codec_names
 from gradwire.harness.comm.settings import TopologyConfig
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, topology
 from gradwire.harness.config.overrides import swept_elements
-from gradwire.harness.config.store import add_plugin
 from gradwire.harness.parallel.settings import PARALLEL_SETTINGS, OutsideParallelConfig
 from gradwire.harness.runtime.errors import refused_as_config_error
 
@@ -43,9 +42,23 @@ def register_plugins(overrides: Sequence[Override]) -> None:
         register_plugin(kind, name)
 
 
+_registered: dict[str, Any] = {}
+
+
 def register_plugin(kind: str, name: str) -> None:
     """Import a plug-in that the user has named and make it known to Hydra. Raises ConfigError in one line."""
-    add_plugin(kind, name, refused_as_config_error(_node, kind, name))
+    _registered[f"{kind}/{name}"] = refused_as_config_error(_schema_of, kind, name)
+
+
+def plugin_schemas() -> Mapping[str, Any]:
+    """The schemas of the plug-ins of this process: `codec/<module>:<class>`."""
+    return _registered
+
+
+def plugin_choices() -> Mapping[str, Sequence[str]]:
+    """The plug-ins of this process, by group."""
+    places = [place.partition("/") for place in _registered]
+    return {kind: [name for of, _, name in places if of == kind] for kind, _, _ in places}
 
 
 def _chosen(overrides: Sequence[Override]) -> Iterator[tuple[str, str]]:
@@ -72,7 +85,7 @@ def _own(kind: str) -> Sequence[str]:
 
 
 @cache
-def _node(kind: str, name: str) -> Any:
+def _schema_of(kind: str, name: str) -> Any:
     """What Hydra composes for a plug-in. Raises ValueError."""
     if kind == "topology":
         topology(name)

@@ -10,14 +10,37 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from gradwire.codecs.fields import default_of
 from gradwire.harness.config.store import group_schemas
-from gradwire.harness.config.sweep_settings import Root
 from gradwire.harness.config.tasks import TASKS
-from gradwire.harness.runtime.fields import Rule, check_fields, rules_of
+from gradwire.harness.record.settings import RecordedConfig
+from gradwire.harness.runtime.fields import Rule, above, check_fields, rules_of
+
+LONGEST_MINUTES = 525_600
+
+
+@dataclass(frozen=True)
+class SweepConfig:
+    """How a sweep is carried out and what it reproduces."""
+
+    # with real text for small sizes, a file or sub-folder for each data set (conf/local_data.yaml);
+    # null: the embedded text
+    data: str | None = None
+    minutes: int | float | None = above(0, None, LONGEST_MINUTES)  # of running cells; then it can be resumed
+    plan: bool = False  # print cells and predicted minutes, start nothing; task=plan sets it
+    paper: str | None = None  # the item that a sweep's file reproduces, e.g. DynamiQ Table 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Root(RecordedConfig):
+    """The keys of every root: those of every run, and those of sweeps."""
+
+    sweep: SweepConfig = field(default_factory=SweepConfig)
+
 
 REQUIRED = "???"
 """The value of a key that has to be given."""
@@ -65,12 +88,7 @@ def _defaults(owner: type, rules: Rules) -> dict[str, Any]:
 
 def root_rules(task: str | None) -> dict[str, Rule]:
     """The rule of every key of the root, and of those below it, with this task: `replay.rounds`."""
-    return _root_rules(_schema(task))
-
-
-@cache
-def _root_rules(schema: type) -> dict[str, Rule]:
-    return dict(_leaves({**_without_groups(Root), **_without_groups(schema)}))
+    return dict(_leaves({**_without_groups(Root), **_without_groups(_schema(task))}))
 
 
 def check_root(config: Mapping[Any, Any], task: str) -> None:

@@ -45,37 +45,6 @@ def _ignored_length(run: RunConfig, kind: str, of_recipe: float | None) -> bool:
     return steps is not None and epochs is not None and epochs != of_recipe
 
 
-ADAMS = {"beta1": 0.9, "adam_epsilon": 1e-8}
-"""Keys that SGD does not have, beside beta2, by their defaults."""
-
-
-def _adams_keys(run: RunConfig) -> bool:
-    """Whether a key of Adam's was given that does not come from the recipe."""
-    train = run.train
-    others = any(getattr(train, name) != value for name, value in ADAMS.items())
-    return others or train.beta2 != run.model.recipe.beta2
-
-
-def _falls_smoothly(run: RunConfig) -> bool:
-    """Whether a key was given that schedule=steps does not use."""
-    train, recipe = run.train, run.model.recipe
-    return (
-        train.schedule_steps is not None
-        or train.schedule_epochs not in (None, recipe.schedule_epochs)
-        or train.end_factor != recipe.end_factor
-    )
-
-
-def _falls_in_steps(run: RunConfig) -> bool:
-    """Whether a key was given that schedule=steps alone uses."""
-    train, recipe = run.train, run.model.recipe
-    return (
-        train.decay_steps is not None
-        or train.decay_epochs not in (None, recipe.decay_epochs)
-        or train.decay_factor != 0.1
-    )
-
-
 GIVEN: tuple[Refusal[RunConfig], ...] = (
     Refusal(
         "train.steps=null and train.epochs=null: a run needs a length; set train.steps=<steps>",
@@ -104,29 +73,7 @@ GIVEN: tuple[Refusal[RunConfig], ...] = (
         ),
     ),
     Refusal(
-        "train.end_factor={train.end_factor}, train.schedule_steps={train.schedule_steps} and "
-        "train.schedule_epochs={train.schedule_epochs} have no effect on train.schedule=steps; leave them "
-        "out, and set train.decay_epochs and train.decay_factor",
-        lambda run: run.train.schedule == "steps" and _falls_smoothly(run),
-    ),
-    Refusal(
-        "train.decay_epochs={train.decay_epochs}, train.decay_steps={train.decay_steps} and "
-        "train.decay_factor={train.decay_factor} have no effect on train.schedule={train.schedule}; leave "
-        "them out, or use train.schedule=steps",
-        lambda run: run.train.schedule != "steps" and _falls_in_steps(run),
-    ),
-    Refusal(
-        "train.momentum={train.momentum} has no effect on train.optimizer={train.optimizer}, which has "
-        "train.beta1; leave it out, or use train.optimizer=sgd",
-        lambda run: run.train.optimizer != "sgd" and run.train.momentum != 0.9,
-    ),
-    Refusal(
-        "train.beta1={train.beta1}, train.beta2={train.beta2} and train.adam_epsilon={train.adam_epsilon} "
-        "have no effect on train.optimizer=sgd; leave them out, and set train.momentum",
-        lambda run: run.train.optimizer == "sgd" and _adams_keys(run),
-    ),
-    Refusal(
-        "codec={codec[name]} warms up for a share of nobody knows how many steps, with train.steps=null; add "
+        "codec={codec[name]} warms up for codec.warm_up_share of the steps, and train.steps=null; add "
         "codec.steps=<steps of the run>, or codec.warm_up_share=0",
         lambda run: bool(run.codec.get("warm_up_share")) and run.codec["steps"] is None,
     ),
@@ -193,11 +140,6 @@ TOGETHER: tuple[Refusal[RunConfig], ...] = (
         "overlap.segments={overlap.segments} has no effect on codec={codec[name]}, the backend sends by "
         "itself; leave it out or use codec=fp32",
         lambda run: _uses_backend(run) and run.overlap.segments > 1,
-    ),
-    Refusal(
-        "cluster.gradients={cluster.gradients} has no effect on cluster=local, whose workers keep their own; "
-        "leave it out or use cluster=virtual",
-        lambda run: run.cluster.gradients != "auto" and run.cluster.name == "local",
     ),
     Refusal(
         "measure.save_weights_at={measure.save_weights_at} needs main weights, and parallel={parallel.name} "

@@ -1,18 +1,24 @@
-"""The name of a run, and the directory that its files go to."""
+"""The runs in `outputs/`: their names and directories, and examples of what a task can be given."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.files.reading import printable
+from gradwire.harness.record.directory import CONFIG, WEIGHTS, is_done
 from gradwire.harness.record.identity import run_id
+from gradwire.harness.record.saved_steps import GRADIENTS
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.timing.trace.files import FOLDER as TRACES
 from gradwire.harness.trainer.settings import RunConfig
+
+OUTPUTS = Path("outputs")
 
 MOST_NAME = 200
 """Characters of the name of a run's directory; file systems take 255 bytes."""
@@ -43,4 +49,40 @@ def codec_name(codec: Mapping[str, Any]) -> str:
 
 def run_directory(config: RecordedConfig, override: str | Path | None = None) -> Path:
     """Where a run's files go: `override`, else `outputs/<run name>` below the working directory."""
-    return Path(override) if override is not None else Path("outputs") / run_name(config)
+    return Path(override) if override is not None else OUTPUTS / run_name(config)
+
+
+MOST_LOOKED_AT = 500
+"""Runs that are looked at for an example."""
+
+NEED = {
+    "gradients": "gradients=<file with gradients>",
+    "checkpoint": "checkpoint=<a finished run, a Hugging Face folder or a name on the hub>",
+    "run": "run=<a run's directory>",
+}
+
+KEEP = {
+    "gradients": "no run in outputs/ keeps some: measure.save_gradients_at=[<step>] of a training run does",
+    "checkpoint": "outputs/ has no finished run with weights",
+    "run": "outputs/ has no such run",
+}
+"""What is missing where there is no example."""
+
+GIVES: dict[str, Callable[[Path], Path | None]] = {
+    "gradients": lambda run: min((run / GRADIENTS).glob("step*.safetensors"), default=None),
+    "checkpoint": lambda run: run if is_done(run) and (run / WEIGHTS).is_dir() else None,
+    "run": lambda run: run if (run / TRACES).is_dir() else None,
+    "finished": lambda run: run if is_done(run) else None,
+}
+"""What a run can be given for."""
+
+
+def what_to_give(key: str, task: str) -> str:
+    """What a user has to add for `key` of `task`, with an example among the newest runs in `outputs/`."""
+    if key not in NEED:
+        return f"add {key}=<value>"
+    gives = GIVES["finished" if (key, task) == ("run", "retime") else key]
+    runs = [path for path in OUTPUTS.glob("*") if (path / CONFIG).is_file()]
+    runs.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    found = next(filter(None, map(gives, islice(runs, MOST_LOOKED_AT))), None)
+    return f"add {NEED[key]}" + (f", e.g. {key}={found}" if found else f"; {KEEP[key]}")

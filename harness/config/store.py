@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.object_type import ObjectType
@@ -20,8 +20,11 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
 from gradwire.codecs.options.common import CommonOptions
+from gradwire.codecs.plugins import ENTRY_POINTS, is_reference
 from gradwire.codecs.registry import codec_names, codec_options
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig, TopologyConfig
+from gradwire.harness.config.own_files import own_folder
+from gradwire.harness.config.plugins import plugin_schemas, register_plugin
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.models.families import FOLDER
 from gradwire.harness.models.folder import folder_model
@@ -72,27 +75,6 @@ def _with_common_options(options: type) -> type:
     return dataclasses.make_dataclass(options.__name__, [], bases=(CommonOptions, options))
 
 
-_plugins: dict[str, Any] = {}
-"""The schemas of the plug-ins of this process: `codec/<module>:<class>`."""
-
-
-def add_plugin(kind: str, name: str, schema: Any) -> None:
-    """Make a plug-in known to Hydra as a choice of its group, at once: a file that it is composing may name
-    it."""
-    _plugins[f"{kind}/{name}"] = schema
-    _node.cache_clear()
-
-
-def plugin_choices() -> Mapping[str, Sequence[str]]:
-    """The plug-ins of this process, by group."""
-    places = [place.partition("/") for place in _plugins]
-    return {kind: [name for of, _, name in places if of == kind] for kind, _, _ in places}
-
-
-def _known() -> Mapping[str, Any]:
-    return {**_schemas(), **_plugins}
-
-
 @cache
 def _schemas() -> Mapping[str, Any]:
     """`schema/<group>/<name>` to the dataclass; `schema/keys/<task>` to a mapping, the keys of the root."""
@@ -110,9 +92,8 @@ def _schemas() -> Mapping[str, Any]:
 
 @cache
 def _node(place: str) -> Any:
-    """What Hydra composes for one of the schemas, made when it is chosen: all of them take a fifth of a
-    second."""
-    schema = _known()[place]
+    """What Hydra composes for a schema, made when it is chosen: all of them take a fifth of a second."""
+    schema = {**_schemas(), **plugin_schemas()}[place]
     if isinstance(schema, dict):
         return OmegaConf.create(schema)
     node = OmegaConf.structured(schema)
@@ -123,64 +104,81 @@ def _node(place: str) -> Any:
 def let_write(node: Any) -> None:
     """A frozen dataclass makes its node read-only; choices and the command line still have to set values."""
     OmegaConf.set_readonly(node, None)
-    for name in node:
-        child = node._get_node(name)
-        if OmegaConf.is_dict(child):
-            let_write(child)
+    for name, value in cast(dict[str, Any], OmegaConf.to_container(node, resolve=False)).items():
+        if isinstance(value, dict):
+            let_write(node[name])
 
 
-class Schemas(ConfigSource):
-    """The schemas, as Hydra asks for them.
+class Additions(ConfigSource):
+    """What Hydra composes beside the files of `conf/`: schemas, plug-ins and the user's own files.
 
-    Hydra's own ConfigStore would do. But Hydra copies its sources whenever it composes or lists the choices
-    of a group, and copying a store with every schema in it takes half the time of composing.
+    Hydra's own ConfigStore would do for schemas. But Hydra copies its sources whenever it composes or lists
+    the choices of a group, and copying a store with every schema in it takes half the time of composing.
     """
 
     @staticmethod
     def scheme() -> str:
-        return "gradwire-schemas"
+        return "gradwire"
 
     def available(self) -> bool:
         return True
 
     def load_config(self, config_path: str) -> ConfigResult:
+        place, folder = _place(config_path), own_folder()
+        everywhere = False
+        if folder is not None and folder.has(place):
+            file = folder.read(place)
+            config, everywhere = OmegaConf.create(dict(file.values)), file.everywhere
+        else:
+            config = copy.deepcopy(_node(place))
         return ConfigResult(
             provider=self.provider,
-            path=f"{self.scheme()}://",
-            config=copy.deepcopy(_node(_place(config_path))),
-            header={"package": None},
+            path=self.full_path(),
+            config=config,
+            header={"package": "_global_" if everywhere else None},
         )
 
     def is_group(self, config_path: str) -> bool:
-        return any(place.startswith(f"{config_path}/") for place in _known()) if config_path else True
+        return not config_path or any(place.startswith(f"{config_path}/") for place in self._places())
 
     def is_config(self, config_path: str) -> bool:
-        return _place(config_path) in _known()
+        """Whether there is such a choice; a plug-in that a file names becomes one, if the user allows it."""
+        place = _place(config_path)
+        kind, _, name = place.partition("/")
+        if kind in ENTRY_POINTS and is_reference(name):
+            register_plugin(kind, name)
+        return place in self._places()
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> Names:
         """The groups and configurations directly in `config_path`."""
         start = f"{config_path}/" if config_path else ""
-        below = (place.removeprefix(start) for place in _known() if place.startswith(start))
+        below = (place.removeprefix(start) for place in self._places() if place.startswith(start))
         names = {name.partition("/")[0]: "/" in name for name in below}
         kinds = {True: ObjectType.GROUP, False: ObjectType.CONFIG}
         return sorted(name for name, group in names.items() if results_filter in (None, kinds[group]))
+
+    def _places(self) -> set[str]:
+        folder = own_folder()
+        own = {} if folder is None else folder.names
+        files = {f"{group}/{name}" for group, names in own.items() for name in names}
+        return {*_schemas(), *plugin_schemas(), *files}
 
 
 def _place(config_path: str) -> str:
     return config_path.rstrip("/").removesuffix(".yaml")
 
 
-class SchemasOnPath(SearchPathPlugin):
-    """Adds the schemas to the places that Hydra searches."""
+class AdditionsOnPath(SearchPathPlugin):
+    """Adds them to the places that Hydra searches, behind `conf/`."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        search_path.append("gradwire", f"{Schemas.scheme()}://schemas")
+        search_path.append("gradwire", f"{Additions.scheme()}://additions")
 
 
 @cache
-def register_schemas() -> None:
-    """Make the schemas known to Hydra, once per process."""
-    for each in (Schemas, SchemasOnPath):
+def register_additions() -> None:
+    """Make them known to Hydra, once per process."""
+    for each in (Additions, AdditionsOnPath):
         Plugins.instance().register(each)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Mapping
 from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
@@ -12,9 +11,11 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from gradwire.codecs.registry import check_codec, make_codec
 from gradwire.harness.comm.topology.registry import topology
+from gradwire.harness.config.effects import check_read_settings
 from gradwire.harness.config.explain import broken_reference, plain
 from gradwire.harness.config.model_folder import settle_objective
 from gradwire.harness.config.root_keys import check_root
+from gradwire.harness.config.run_name import what_to_give
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import TASKS, Task
 from gradwire.harness.models.families import FAMILIES, FOLDER
@@ -58,19 +59,20 @@ def settings_of(config: DictConfig) -> Configuration:
     if "model" in resolved:
         settle_objective(resolved)
     _resolve(resolved)
-    _check_groups(resolved)
+    for group in group_schemas():
+        typed_by = OmegaConf.get_type(resolved[group]) if group in resolved else None
+        if dataclasses.is_dataclass(typed_by):
+            check_fields(cast(type, typed_by), dict(resolved[group]), group)
     if "topology" in resolved:
         refused_as_config_error(topology, resolved.topology.name)
     check_root(resolved, config.task.name)
-    if "cluster" in resolved and resolved.cluster.restarts and config.task.name != "train":
-        raise ConfigError(
-            f"cluster.restarts={resolved.cluster.restarts} has no effect on task={config.task.name}, which "
-            "keeps no checkpoints; leave it out"
-        )
     if "codec" in resolved:
-        refused_as_config_error(check_codec, **_plain(resolved.codec))
+        codec = cast(dict[str, Any], OmegaConf.to_container(resolved.codec))
+        refused_as_config_error(check_codec, **codec)
     hints = typing.get_type_hints(schema)
-    return schema(**{name: _value(resolved[name], hints[name]) for name in names})
+    found = schema(**{name: _value(resolved[name], hints[name]) for name in names})
+    check_read_settings(found)
+    return found
 
 
 def _check_family(config: DictConfig) -> None:
@@ -89,34 +91,15 @@ def _resolve(config: DictConfig) -> None:
     except (OmegaConfBaseException, MissingMandatoryValue, ValueError, RecursionError):
         raise broken_reference(config) from None
     for key in sorted(missing):
-        from gradwire.harness.config.needed import what_to_give  # reads records, as no other refusal does
-
         raise ConfigError(f"{key} has no value; {what_to_give(key, config.task.name)}")
-
-
-def _check_groups(config: DictConfig) -> None:
-    """The values of every group that is there and typed."""
-    for group in group_schemas():
-        schema = OmegaConf.get_type(config[group]) if group in config else None
-        if dataclasses.is_dataclass(schema):
-            check_fields(cast(type, schema), dict(config[group]), group)
 
 
 def _value(node: Any, hint: Any) -> Any:
     """A node's value as its field has it."""
     if not OmegaConf.is_config(node):
         return node
-    if dataclasses.is_dataclass(OmegaConf.get_type(node)) and not _is_mapping(hint):
+    # The codec stays a mapping: its schema is made at run time, and no worker could import it.
+    if dataclasses.is_dataclass(OmegaConf.get_type(node)) and typing.get_origin(hint) is not dict:
         return OmegaConf.to_object(node)
     container = OmegaConf.to_container(node)
     return cast(Any, hint)(**cast(Any, container)) if dataclasses.is_dataclass(hint) else container
-
-
-def _is_mapping(hint: Any) -> bool:
-    """Whether a field keeps plain values. The codec's does: its schema is made at run time from its class and
-    the common options, and no worker could import it."""
-    return typing.get_origin(hint) is dict
-
-
-def _plain(node: DictConfig) -> Mapping[str, Any]:
-    return {str(key): value for key, value in cast(dict[str, Any], OmegaConf.to_container(node)).items()}

@@ -17,14 +17,11 @@ from omegaconf import DictConfig
 from gradwire.codecs.plugins import ENTRY_POINTS, is_plugin
 from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
-from gradwire.harness.config.cluster import resolve_cluster, resolve_device
+from gradwire.harness.config.cluster import check_graphs, resolve_cluster, resolve_device, resolve_kernels
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.compute_checks import check_compute, check_shared, with_papers_computation
-from gradwire.harness.config.decisions import check_decisions
+from gradwire.harness.config.compute_checks import check_compute, with_papers_computation
 from gradwire.harness.config.explain import OPTIONAL_GROUPS, ROOT_KEYS, plain
-from gradwire.harness.config.folder_loads import check_folder_loads
-from gradwire.harness.config.kernels import check_graphs, resolve_kernels
-from gradwire.harness.config.memory import check_memory
+from gradwire.harness.config.given_files import check_decisions, check_folder_loads, check_start
 from gradwire.harness.config.model_folder import with_shape_of_weights
 from gradwire.harness.config.network_checks import (
     check_codec_times,
@@ -32,8 +29,8 @@ from gradwire.harness.config.network_checks import (
     check_spread,
 )
 from gradwire.harness.config.overrides import said
+from gradwire.harness.config.resources import check_memory
 from gradwire.harness.config.rules import GIVEN, TOGETHER, check
-from gradwire.harness.config.start import check_start
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import Task
 from gradwire.harness.config.typed import task_of, typed
@@ -98,10 +95,6 @@ def validate(config: DictConfig) -> RunConfig:
     return run
 
 
-REPLAYING_TASKS = ("bench",)
-"""Tasks beside training whose workers may replay rounds."""
-
-
 def validate_task(config: DictConfig) -> Configuration:
     """The settings that a task which trains nothing reads: its own keys and its groups.
 
@@ -112,27 +105,15 @@ def validate_task(config: DictConfig) -> Configuration:
     settled: dict[str, Any] = {}
     for group in task.reads:  # in the order of the fields: kernels, after the cluster that names their device
         settings = getattr(found, group)
-        if group == "network" and "run" not in task.reads:
-            check_shared(settings, task.name)
         if isinstance(settings, ClusterConfig):
             settled[group] = resolve_device(settings)
         elif isinstance(settings, SimulatedConfig):
             settled[group] = check_simulated(settings)
         elif isinstance(settings, KernelsConfig):
             settled[group] = _kernels(settings, settled["cluster"], task)
-            if settings.graphs != "auto" and task.name not in REPLAYING_TASKS:
-                raise ConfigError(
-                    f"kernels.graphs={settings.graphs} has no effect on task={task.name}; leave it out"
-                )
         elif group == "tracking":
             check_tracking(settings)
     found = replace(found, **settled)
-    decisions = plain(config, "codec.decisions") if "codec" in task.reads else None
-    if decisions is not None:
-        raise ConfigError(
-            f"codec.decisions={decisions} has no effect on task={task.name}: a training run replays "
-            "decisions; leave it out"
-        )
     if task.has_directory:
         found = refused_as_config_error(importlib.import_module(task.module).resolve, found)
     return found

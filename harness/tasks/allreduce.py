@@ -16,8 +16,7 @@ from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.nodes import num_nodes
 from gradwire.harness.comm.topology.placement import placed
 from gradwire.harness.config.cluster import WORKERS_WITHOUT_GPUS
-from gradwire.harness.config.decisions import check_clock
-from gradwire.harness.config.memory import check_bytes
+from gradwire.harness.config.given_files import check_clock
 from gradwire.harness.config.network_checks import (
     check_codec_times,
     check_network,
@@ -25,6 +24,7 @@ from gradwire.harness.config.network_checks import (
     resolve_nodes,
     workers_of,
 )
+from gradwire.harness.config.resources import check_bytes
 from gradwire.harness.config.run_name import codec_name
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.files.writing import write_atomically

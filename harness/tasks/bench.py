@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from gradwire.codecs.native.loading import cpu_level
-from gradwire.harness.config.memory import check_bytes
+from gradwire.harness.config.resources import check_bytes
 from gradwire.harness.doctor.devices import DRIVER
 from gradwire.harness.doctor.tools import output_of
 from gradwire.harness.files.writing import write_atomically

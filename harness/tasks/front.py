@@ -24,8 +24,7 @@ from gradwire.harness.config.explain import check_launcher, plain
 from gradwire.harness.config.flags import for_hydra, read_flags, version_text
 from gradwire.harness.config.help_pages import help_page
 from gradwire.harness.config.overrides import choices_of, keep_for_sweep, parse, said
-from gradwire.harness.config.own_files import use_folder
-from gradwire.harness.config.own_form import FLAG
+from gradwire.harness.config.own_files import FLAG, use_folder
 from gradwire.harness.config.rules import GIVEN, check
 from gradwire.harness.config.run_name import run_directory
 from gradwire.harness.config.typed import settings_of, task_of
@@ -88,15 +87,11 @@ def arranged(arguments: Sequence[str]) -> list[str]:
     ConfigError."""
     flags = read_flags(arguments)
     flags.overrides = meant(flags.overrides)
-    if PLAN in flags.overrides and _is_of_sweep(flags) and not flags.help:
+    of_sweep = flags.multirun or any(text.startswith("sweeps=") for text in flags.overrides)
+    if PLAN in flags.overrides and of_sweep and not flags.help:  # a sweep's file chooses the task
         flags.overrides = ["sweep.plan=true" if text == PLAN else text for text in flags.overrides]
     own = [] if flags.config_dir is None else [f"{FLAG}={flags.config_dir}"]
     return [*own, *(["--version"] if flags.version else []), *for_hydra(flags)]
-
-
-def _is_of_sweep(flags: argparse.Namespace) -> bool:
-    """Whether `task=plan` asks for the plan of a sweep, whose file then chooses the task."""
-    return bool(flags.multirun) or any(text.startswith("sweeps=") for text in flags.overrides)
 
 
 def can_be_completed(line: str) -> bool:
@@ -106,7 +101,7 @@ def can_be_completed(line: str) -> bool:
     typed = words[starts[0] + 1 if starts else 1 :]
     try:
         flags = read_flags(typed if line.endswith(" ") else typed[:-1])
-        use_folder(flags.config_dir, conf_directory())
+        use_folder(flags.config_dir)
         overrides = parse(flags.overrides)
         single = [str(each.input_line) for each in overrides if not each.is_sweep_override()]
         compose(single, named_by_user=False)  # nothing is imported before Enter
@@ -122,7 +117,7 @@ def asked_page(arguments: Sequence[str]) -> str | None:
         return version_text()
     if not flags.help:
         return None
-    use_folder(flags.config_dir, conf_directory())
+    use_folder(flags.config_dir)
     return help_page(conf_directory(), flags.overrides)
 
 
@@ -133,7 +128,7 @@ def check_command_line(arguments: Sequence[str]) -> Configuration | None:
     The sweeper checks the cells of a sweep, all of them before the first one starts.
     """
     flags = read_flags(arguments)
-    use_folder(flags.config_dir, conf_directory())
+    use_folder(flags.config_dir)
     if flags.help or flags.hydra_help or flags.shell_completion or flags.version:
         return None
     overrides = parse(flags.overrides)
@@ -159,7 +154,7 @@ def check_command_line(arguments: Sequence[str]) -> Configuration | None:
         return None
     _check_not_of_sweep(overrides)
     _check_alone(config)
-    from gradwire.harness.config.disk import check_disk
+    from gradwire.harness.config.resources import check_disk
     from gradwire.harness.config.validate import check_read, validate_any
 
     if not task_of(config).trains:

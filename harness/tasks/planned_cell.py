@@ -15,10 +15,9 @@ from gradwire.harness.config.cells import (
     override_text,
 )
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.needs import Source
 from gradwire.harness.config.overrides import parse
+from gradwire.harness.config.root_keys import SweepConfig
 from gradwire.harness.config.run_name import run_directory, run_name
-from gradwire.harness.config.sweep_settings import SweepConfig
 from gradwire.harness.config.sweep_text import benchmarks_of, text_of
 from gradwire.harness.config.typed import task_of, typed
 from gradwire.harness.config.validate import validate_any
@@ -81,10 +80,6 @@ class PlannedCell:
         return [*self.cell.overrides, *group, f"hydra.sweep.dir={parent}", f"hydra.sweep.subdir={name}"]
 
 
-def _is_there(source: Source) -> bool:
-    return source.directory is not None and is_done(source.directory)
-
-
 def planned_cell(cell: Cell, asked: Path | None, settings: SweepConfig, given: Sequence[str]) -> PlannedCell:
     """A cell composed and checked, with its directory below the one `asked` for; the command line has set the
     keys `given`. Raises ConfigError."""
@@ -92,7 +87,7 @@ def planned_cell(cell: Cell, asked: Path | None, settings: SweepConfig, given: S
         cell, composed, text = chosen_text(cell, settings, given)
         config = typed_cell(composed)
         about = cell_text(cell, config)
-        if not all(map(_is_there, cell.sources)):
+        if any(source.directory is None or not is_done(source.directory) for source in cell.sources):
             return PlannedCell(cell, config, None, about, text)
         checked = validate_any(composed)
         assert isinstance(checked, RecordedConfig)

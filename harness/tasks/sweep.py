@@ -7,29 +7,34 @@ is skipped, so that the same command resumes an interrupted sweep; a failed cell
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stderr
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hydra.core.utils import JobReturn, JobStatus
+from hydra.core.utils import JobReturn
 
-from gradwire.harness.config.disk import check_disk_of_sweep
+from gradwire.harness.checkpoint.folder import checkpoints
+from gradwire.harness.config.resources import check_disk_of_sweep
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.launch.cell_process import CellProcess
+from gradwire.harness.network.settings import SHARED, ShapedConfig
+from gradwire.harness.record.profile_files import FOLDER
+from gradwire.harness.record.profiles import CodecWork, Computation, offer, own_profile
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.output import run_goes_on
 from gradwire.harness.runtime.progress import EVERY_S, in_words
 from gradwire.harness.tasks.main import is_expected, one_line, run_cell
-from gradwire.harness.tasks.plan_minutes import Predictions
+from gradwire.harness.tasks.plan import Predictions
 from gradwire.harness.tasks.planned_cell import PlannedCell
 from gradwire.harness.tasks.sweep_plan import Plan, settled
-from gradwire.harness.tasks.sweep_profiles import share_profiles
 from gradwire.harness.tasks.tracked_tables import show_finished
+from gradwire.harness.trainer.calibration import request_profile
 from gradwire.harness.trainer.settings import RunConfig
 
 Launch = Callable[[list[list[str]], int], Sequence[JobReturn]]
@@ -287,11 +292,41 @@ def _needs_no_workers(config: RecordedConfig) -> bool:
 
 
 def _succeeded(result: JobReturn) -> bool:
-    outcome = result._return_value  # an exit code or an error; `return_value` would print all overrides, too
-    if result.status is JobStatus.COMPLETED:
-        return not outcome
-    if is_expected(outcome):
-        print(f"error: {one_line(outcome)}")
-    else:
-        traceback.print_exception(outcome)
-    return False
+    try:
+        with redirect_stderr(io.StringIO()):  # Hydra would print all overrides, too
+            return not result.return_value
+    except Exception as error:
+        if is_expected(error):
+            print(f"error: {one_line(error)}")
+        else:
+            traceback.print_exception(error)
+        return False
+
+
+def share_profiles(plan: Plan) -> None:
+    """Lets the sweep's unfinished runs take its profiles, or calibrate them for all; those of runs that have
+    one already are the sweep's.
+
+    A run by itself shares nothing, and one that has begun by counting what each step takes goes on so. Raises
+    ValueError where a run's directory cannot be used.
+    """
+    cells = [cell for cell in plan.cells if cell.directory is not None and shares(cell.config)]
+    if len(cells) < 2:
+        return
+    folder = plan.output / FOLDER
+    for cell in sorted(cells, key=lambda cell: not cell.finished):
+        assert cell.directory is not None
+        kept = own_profile(cell.directory)
+        parts: list[Computation | CodecWork] = [] if kept is None else [*kept.computations, *kept.codecs]
+        for part in parts:
+            offer(folder, part)
+        measures = kept is None and bool(checkpoints(cell.directory)) and cell.config.resume != "never"
+        if not cell.done and not measures:
+            request_profile(cell.directory, folder)
+
+
+def shares(config: RecordedConfig) -> bool:
+    """Whether a run takes a profile that it shares with others."""
+    if not isinstance(config, RunConfig) or config.cluster.name != "virtual":
+        return False
+    return not isinstance(config.network, ShapedConfig) and config.network.compute == SHARED

@@ -15,20 +15,12 @@ from typing import Any, cast
 from hydra.conf import HydraConf
 from omegaconf import OmegaConf
 
-from gradwire.harness.config.cells import (
-    Declared,
-    declared_in,
-    expand,
-    swept_keys,
-    tasks_of,
-)
+from gradwire.harness.config.cells import expand, swept_keys, tasks_of
 from gradwire.harness.config.compose import choices_of_groups, compose, composed_hydra
-from gradwire.harness.config.needs import SEED, Source
+from gradwire.harness.config.declared import SEED, Declared, Source, declared_in
 from gradwire.harness.config.overrides import parse
-from gradwire.harness.config.own_files import own_folder
 from gradwire.harness.config.plugins import allow_plugins
-from gradwire.harness.config.root_keys import root_rules
-from gradwire.harness.config.sweep_settings import SweepConfig
+from gradwire.harness.config.root_keys import SweepConfig, root_rules
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.record.identity import FOLLOWS
 from gradwire.harness.report.configs import covered, flatten
@@ -179,7 +171,8 @@ def _planned_sweep(
         raise ConfigError(f"{above[-1]} needs {name}: {error}" if above else str(error)) from None
     fixed = given if name is not None or settings.data is not None else [*given, "dataset"]
     composing = tracked(expanded, f"{name or 'sweep'}: composing", "cell", lambda cell: cell.label)
-    cells = _once([planned_cell(cell, asked, settings, fixed) for cell in composing])
+    planned = [planned_cell(cell, asked, settings, fixed) for cell in composing]
+    cells = list({cell.directory or cell.cell.overrides: cell for cell in planned}.values())  # each run once
     changes = overridden(arguments, settings.data)
     directories, labels = [cell.directory for cell in cells], [cell.cell.label for cell in cells]
     found_name = runs_digest(directories, labels)
@@ -231,7 +224,7 @@ def _needed(
 ) -> Plan:
     """The plan of a needed sweep: at the same size, with what the command line says as far as it is about
     it."""
-    known = choices_of_groups(own_folder())["sweeps"]
+    known = choices_of_groups()["sweeps"]
     if sweep not in known:
         raise ConfigError(
             f"sweeps={above[-1]}: needs {alias}: {sweep}, which is no sweep; choose one of "
@@ -283,8 +276,3 @@ def _sources(plan: Plan) -> list[Source]:
         flat = flatten(cell.config.mapping())
         sources.append(Source(cell.cell.label, axes, flat, cell.directory))
     return sources
-
-
-def _once(cells: Sequence[PlannedCell]) -> list[PlannedCell]:
-    """Each run once, the first of those that are the same."""
-    return list({cell.directory or cell.cell.overrides: cell for cell in cells}.values())

@@ -15,8 +15,9 @@ from unittest import mock
 from pages import ROOT, SHELL, blocks, prose, spans
 
 from gradwire.harness.config import validate
-from gradwire.harness.config.cells import declared_in, expand
+from gradwire.harness.config.cells import expand
 from gradwire.harness.config.compose import compose, prepare
+from gradwire.harness.config.declared import declared_in
 from gradwire.harness.config.flags import read_flags
 from gradwire.harness.models import folder
 from gradwire.harness.network.shaped import check as shaped

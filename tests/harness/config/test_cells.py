@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gradwire.harness.config.cells import Cell, Declared, expand, override_text, swept_keys
+from gradwire.harness.config.cells import Cell, expand, override_text, swept_keys
 from gradwire.harness.config.compose import parse
+from gradwire.harness.config.declared import Declared, declared
 from gradwire.harness.runtime.errors import ConfigError
 
 CASES = Declared(
@@ -134,8 +135,8 @@ def test_a_size_without_cases_names_the_others() -> None:
 
 @pytest.mark.parametrize("malformed", [{"codec": "bf16"}, [], ["codec=bf16"], None])
 def test_malformed_cases_are_refused(malformed: object) -> None:
-    with pytest.raises(ConfigError, match=r"hydra.sweeper.cases.tiny must be a list"):
-        expand(Declared({"tiny": malformed}), "tiny", [])
+    with pytest.raises(ConfigError, match=r"hydra.sweeper.cases.tiny=.*: choose a list of mappings"):
+        declared({"cases": {"tiny": malformed}})
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from omegaconf import OmegaConf
 from gradwire.codecs.options.common import NoOptions
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.field_help import help_of
 from gradwire.harness.config.flags import hydras_parser
 from gradwire.harness.config.help_pages import FIRST
+from gradwire.harness.config.manual import help_of
 from gradwire.harness.config.root_keys import own_defaults, own_keys, usual_defaults
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import TASKS
@@ -81,11 +81,10 @@ REFUSED = [
     ("dataset.configuration=x", "has no effect with the embedded text"),
     ("dataset.train_split=x", "has no effect with the embedded text"),
     ("dataset.text_field=x", "has no effect with the embedded text"),
-    ("seed=" + "9" * 5000, "an override has at most 4096 characters"),
+    ("seed=" + "9" * 5000, "it is a number of thousands of digits; choose a smaller one"),
     ("train.lr=" + "9" * 4000, "<a number of 400"),
-    ("k" * 5000 + "=1", "characters"),
+    ("k" * 5000 + "=1", "unknown key kkk"),
     ("train.steps=" + "[" * 1500 + "]" * 1500, "brackets within brackets"),
-    ("measure.save_gradients_at=[" + "1," * 1000 + "1]", "500 values"),
     ("train={steps:3}", "train={steps: 3} is unknown; choose one of default"),
     ("train.learning_rate=1", "did you mean train.lr?"),
     ("batch_size=8", "did you mean train.micro_batch?"),
@@ -213,7 +212,7 @@ def test_every_flag_of_hydras_is_in_a_table() -> None:
             for action in parser._actions
             if "--version" not in action.option_strings  # Hydra's own prints and exits
         }
-        for parser in (hydras_parser(), get_args_parser())
+        for parser in (hydras_parser()[0], get_args_parser())
     )
     assert ours == hydras
     flags = {name for action in get_args_parser()._actions for name in action.option_strings}

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.disk import check_disk, check_disk_of_sweep, items
-from gradwire.harness.config.memory import num_parameters
+from gradwire.harness.config.resources import check_disk, check_disk_of_sweep, items, num_parameters
 from gradwire.harness.config.validate import validate
 from gradwire.harness.data.prepare import prepared_folder
 from gradwire.harness.data.settings import DatasetConfig

@@ -139,7 +139,7 @@ def test_the_cells_of_a_sweep_have_clusters_of_their_own(run_py: Callable[..., i
         ),
         ("network.fabric=tree", ["network.fabric=tree", "star, two_level"]),
         ("network.intra_rate_mbit=100", ["network.intra_rate_mbit=100", "no effect", "two_level"]),
-        ("network.intra_latency_s=1", ["network.intra_latency_s=1", "no effect on network.fabric=star"]),
+        ("network.intra_latency_s=1", ["network.intra_latency_s=1", "no effect with network.fabric=star"]),
         ("network.oversubscription=2", ["network.oversubscription=2", "no effect"]),
         ("network.ranks_per_node=2", ["network.ranks_per_node=2", "no effect"]),
         ("network.rate_changes=[[5,0.5],7]", ["rate_changes=[[5, 0.5], 7]: choose a list, each a list"]),
@@ -147,7 +147,7 @@ def test_the_cells_of_a_sweep_have_clusters_of_their_own(run_py: Callable[..., i
         ("network.rate_changes=[[5,1e-320]]", ["factors at least 0.001"]),
         ("network.rate_changes=[[5,fast]]", ["has [5, 'fast']", "not [second, factor]"]),
         ("network.rate_changes=[[5,2],[5,3]]", ["rate_changes=[[5,2],[5,3]]", "ascending order"]),
-        ("network.nics=2", ["network.nics=2", "no effect on network.fabric=star"]),
+        ("network.nics=2", ["network.nics=2", "no effect with network.fabric=star"]),
         (
             "network.fabric=two_level network.intra_rate_mbit=9 network.ranks_per_node=4 network.nics=3",
             ["network.nics=3", "network.ranks_per_node=4", "a divisor of it"],
@@ -170,10 +170,10 @@ def test_the_cells_of_a_sweep_have_clusters_of_their_own(run_py: Callable[..., i
             ["network.straggler_range=[1,2,3] is not [low, high]"],
         ),
         ("network.straggler_range=[0,2]", ["straggler_range=[0.0, 2.0]", "from 0.001 to 1000000"]),
-        ("network.straggler_range=[1,2]", ["has no effect while network.straggler_share=0"]),
+        ("network.straggler_range=[1,2]", ["has no effect with network.straggler_share=0"]),
         (
             "network.straggler_range=[1,2] network.straggler_share=0.1 network.straggler_factor=3",
-            ["network.straggler_factor=3 has no effect beside network.straggler_range=[1,2]"],
+            ["network.straggler_factor=3 has no effect with network.straggler_range=[1,2]"],
         ),
         ("network.forward_share=1", ["network.forward_share=1", "above 0 and below 1"]),
         ("network.blocks=[[9,1,1],7]", ["network.blocks=[[9, 1, 1], 7]: choose a list, each a list"]),
@@ -411,7 +411,7 @@ def test_real_workers_have_their_own_time() -> None:
     for network in ("none", "paced"):
         with pytest.raises(ConfigError, match=r"network.compute=measured has no effect on cluster=local"):
             settled(f"network={network}", "network.compute=measured")
-    with pytest.raises(ConfigError, match=r"network.compute=measured has no effect on task=allreduce"):
+    with pytest.raises(ConfigError, match=r"network.compute=measured has no effect with task=allreduce"):
         validate_any(compose(["size=tiny", "task=allreduce", "network=paced", "network.compute=measured"]))
 
 

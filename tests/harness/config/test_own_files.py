@@ -13,16 +13,15 @@ import pytest
 from omegaconf import OmegaConf
 
 from gradwire.codecs.plugins import ALLOWED
-from gradwire.harness.config.cells import Declared, expand
+from gradwire.harness.config.cells import expand
 from gradwire.harness.config.compose import compose
+from gradwire.harness.config.declared import Declared
 from gradwire.harness.config.overrides import parse
-from gradwire.harness.config.own_files import MOST_FILES, own_folder, use_folder
-from gradwire.harness.config.own_values import check_own_file
+from gradwire.harness.config.own_files import own_folder, use_folder
 from gradwire.harness.config.plugins import allow_plugins
 from gradwire.harness.config.validate import validate
 from gradwire.harness.files.structured import MOST_YAML
 from gradwire.harness.record.identity import run_id
-from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks.front import arranged, asked_page, can_be_completed, check_command_line
 from gradwire.harness.tasks.sweep_plan import plan_sweep
@@ -47,7 +46,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setenv(ALLOWED, "")
     yield tmp_path
-    use_folder(None, conf_directory())
+    use_folder(None)
 
 
 def write(files: dict[str, str | bytes]) -> None:
@@ -85,7 +84,7 @@ def test_own_files_are_choices_like_others() -> None:
 
 def test_keys_that_a_swept_choice_lacks_are_dropped() -> None:
     write(OWN)
-    use_folder("own", conf_directory())
+    use_folder("own")
     cells = expand(Declared(), "tiny", ["codec=mine,bf16", "codec.bits=3,4"])
     assert [cell.label for cell in cells] == [
         "codec=mine codec.bits=3",
@@ -161,17 +160,18 @@ ENTRIES = [  # of an experiment's defaults list
         "mine@hydra.callbacks",
         "/codec@hydra.sweeper: thc",
         "/schema/codec/thc@hydra.launcher",
-        "/schema/codec/thc@_here_",
         "override /codec@hydra.sweeper: thc",
-        "override /codec@_global_.model: thc",
         "override /codec: thc@hydra.sweeper",
-        "override /experiment: mine",
         "override hydra/launcher: basic",
         "override /codec: [thc, bf16]",
         "/codec: [thc, bf16]",
-        "/codec: thc",
     )
-] + [("override /hydra: x", "there is no such group; use override /<group>")]
+] + [
+    ("/schema/codec/thc@_here_", "sets keys of one group in the whole configuration; leave @_here_"),
+    ("override /codec@_global_.model: thc", "Did you mean to override codec?"),
+    ("/codec: thc", "Multiple values for codec. To override a value use 'override codec: thc'"),
+    ("override /hydra: x", "is no choice; write <choice of experiment>"),
+]
 
 SWEEP = "hydra: {{mode: MULTIRUN, sweeper: {{cases: {}}}}}\n"
 
@@ -220,11 +220,10 @@ BROKEN = [
         "defaults: [/hydra/launcher: basic]\n",
         "is no choice; write <choice of codec>, override",
     ),
-    ("codec/x.yaml", "defaults: [../../x]\n", "is no choice; write <choice of codec>"),
-    ("codec/x.yaml", "defaults: [/schema/codec/thc]\n", "is no choice; write <choice of codec>"),
-    ("codec/x.yaml", "defaults: [/schema/model/gpt2@_here_]\n", "is no choice; write <choice of codec>"),
+    ("codec/x.yaml", "defaults: [../../x]\n", "codec/../..=x is unknown; choose one of cluster, codec"),
+    ("codec/x.yaml", "defaults: [/schema/codec/thc]\n", "does not say which codec it changes"),
     ("codec/x.yaml", "defaults: [/codec/thc@_global_]\n", "is no choice; write <choice of codec>"),
-    ("codec/x.yaml", "defaults: [{override /model: gpt2}]\n", "override /<group>@_global_.<group>: <choice>"),
+    ("codec/x.yaml", "defaults: [{override /model: gpt2}]\n", "Did you mean to override model?"),
     ("codec/x.yaml", "# @package train\ndefaults: [bf16]\n", "a file of codec sets keys of codec"),
     ("model/x.yaml", "defaults: [gpt2]\nname: ../x\n", "model.name=../x: choose a name of letters"),
     ("model/x.yaml", "defaults: [gpt2]\nrecipe: 3\n", "model.recipe has keys of its own"),
@@ -238,9 +237,13 @@ BROKEN = [
         "hydra.callbacks.x._target_=os.getcwd has no effect here",
     ),
     ("experiment/x.yaml", "# @package _global_\nhydra: {searchpath: [x]}\n", "other places are not searched"),
-    ("task/x.yaml", "# @package _global_\ndefaults: [train]\n", "task=train sets keys of task alone; leave"),
+    (
+        "task/x.yaml",
+        "# @package _global_\ndefaults: [train]\n",
+        "sets keys of one group in the whole configuration; leave",
+    ),
     ("codec/x.yaml", "defaults: [thc, _self_, _self_]\n", "Duplicate _self_ defined in codec/"),
-    ("codec/x.yaml", "defaults: [thc, bf16]\n", "bf16 comes second; build on one choice of codec"),
+    ("codec/x.yaml", "defaults: [thc, bf16]\n", "its defaults list builds on two choices"),
     (
         "experiment/x.yaml",
         "# @package _global_\ntrain.steps: 3\n",
@@ -252,9 +255,14 @@ BROKEN = [
 ]
 
 
+def test_a_choice_of_another_group_is_no_codec() -> None:
+    write({"codec/model.yaml": "defaults: [/schema/model/gpt2@_here_]\n"})
+    assert "codec=gpt2" in refusal("codec=model")
+
+
 def test_a_task_of_ones_own_is_built_on_one() -> None:
     write({"task/bare.yaml": "# @package _global_\ntask: {name: replay}\n"})
-    assert "task: unknown key task" in refusal("task=bare")
+    assert "does not say which task it changes; begin it with defaults" in refusal("task=bare")
 
 
 def test_a_broken_file_is_refused_where_it_is_chosen() -> None:
@@ -264,14 +272,9 @@ def test_a_broken_file_is_refused_where_it_is_chosen() -> None:
         write({place: content.replace("$]", f"x{number}]") if isinstance(content, str) else content})
     write({"codec/sound.yaml": "defaults: [bf16]\n"})
     check("codec=sound")
-    folder, defaults = own_folder(), compose()
-    assert folder is not None
     for number, (place, (_, _, said)) in enumerate(zip(places, BROKEN, strict=True)):
-        group = place.partition("/")[0]
         with pytest.raises(ConfigError) as refused:
-            file = folder.read(group, f"x{number}")  # what Hydra calls while it composes
-            check_own_file(file, defaults)  # what is called next, with what the file is built on
-            compose([f"{group}=x{number}"])
+            compose([f"{place.partition('/')[0]}=x{number}"])
         message = str(refused.value)
         assert said.replace("x.yaml", f"x{number}.yaml") in message and f"x{number}.yaml: " in message, place
         assert message.isprintable() and len(message) <= 300, message
@@ -285,35 +288,22 @@ CALL = "{_target_: pathlib.Path.mkdir, _args_: [{_target_: pathlib.Path, _args_:
 def test_hydra_calls_nothing_that_a_file_names(
     run_py: Callable[..., int], task: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """Hydra calls each `_target_` in its callbacks, and in its sweeper unless told otherwise. Two rules
-    prevent each of these; here the first one, that of `BROKEN`, is switched off."""
+    """Hydra calls each `_target_` in its callbacks, and in its sweeper unless told otherwise."""
     write(
         {
             "sweeps/calls.yaml": "# @package _global_\n" + SWEEP.format(CALL),
             "experiment/hides.yaml": "# @package _global_\n" + SWEEP.format(f"{{any: [{{seed: {CALL}}}]}}"),
             "experiment/moves.yaml": "# @package _global_\ndefaults: [/sweeps/calls@hydra.callbacks]\n",
+            "experiment/sets.yaml": f"# @package _global_\nhydra: {{callbacks: {{x: {CALL}}}}}\n",
         }
     )
-    monkeypatch.setattr("gradwire.harness.config.own_values._check_cases", lambda *_: None)
-    monkeypatch.setattr("gradwire.harness.config.own_files.parts", lambda file: iter(()))
-    for choice in ("sweeps=calls", "experiment=hides", "experiment=moves"):
+    for choice in ("sweeps=calls", "experiment=hides", "experiment=moves", "experiment=sets"):
         assert run_py("--config-dir", "own", "size=tiny", "hydra.sweep.dir=here", choice) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert "hydra.callbacks: files cannot change it" in said[-1] and len(said) == 3
+    assert len(capsys.readouterr().err.splitlines()) == 4
     assert not Path("called").exists() and not task.ran
-
-
-def deep(levels: int) -> dict[str, str | bytes]:
-    """Files each of which is built on the next one twice."""
-    return {
-        f"experiment/x{n}.yaml": f"# @package _global_\ndefaults: [x{n + 1}, x{n + 1}]\n"
-        for n in range(levels)
-    } | {f"experiment/x{levels}.yaml": "# @package _global_\nseed: 1\n"}
-
-
-def test_files_that_unfold_without_end_are_refused() -> None:
-    write(deep(40))
-    assert "is built on more than 200 choices" in refusal("experiment=x0")
+    monkeypatch.setattr("gradwire.harness.config.compose.check_own_file", lambda *_: None)
+    assert run_py("--config-dir", "own", "size=tiny", "hydra.sweep.dir=here", "sweeps=calls") == 2
+    assert not Path("called").exists(), "the sweeper's own rule prevents it, too"
 
 
 FOLDERS: list[tuple[dict[str, str | bytes], str]] = [
@@ -324,7 +314,6 @@ FOLDERS: list[tuple[dict[str, str | bytes], str]] = [
     ({"codec/x.yml": ""}, "codec/x.yml: cannot be chosen; rename it to"),
     ({"codec/a b.yaml": ""}, "codec/a b.yaml: cannot be chosen"),
     ({"codec/a\nb.yaml": ""}, "codec/a b.yaml: cannot be chosen"),
-    ({f"codec/x{n}": "" for n in range(MOST_FILES + 1)}, "holds more than 1000 files"),
 ]
 
 
@@ -337,7 +326,7 @@ def test_a_folder_that_cannot_be_used_is_refused(files: dict[str, str | bytes], 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        *[("nowhere", "there is no such folder"), ("file", "is a file"), ("file/below", "Not a directory")],
+        *[("nowhere", "there is no such folder"), ("file", "is no folder"), ("file/below", "is no folder")],
         *[
             (" ", "no such folder"),
             ("", "<value>"),

@@ -12,7 +12,7 @@ from gradwire.harness.record.provenance import machine
 from gradwire.harness.report.configs import flatten
 from gradwire.harness.report.sweep_record import SweepRecord, read_sweep_record
 from gradwire.harness.runtime.conf import conf_directory
-from gradwire.harness.tasks.plan_minutes import HERE, Predictions, likeness
+from gradwire.harness.tasks.plan import HERE, Predictions, likeness
 from gradwire.harness.tasks.planned_cell import PlannedCell
 from gradwire.harness.tasks.sweep_plan import Plan
 
@@ -69,11 +69,11 @@ def test_what_governs_the_time_must_be_alike(record: SweepRecord, changed: dict[
 
 def test_another_machine_is_said(record: SweepRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = record.cells[0].machine
-    monkeypatch.setattr("gradwire.harness.tasks.plan_minutes.machine", lambda: recorded)
+    monkeypatch.setattr("gradwire.harness.tasks.plan.machine", lambda: recorded)
     found = predictions().predicted(planned(record, 0))
     assert found is not None
     assert "another machine" not in found.source
-    monkeypatch.setattr("gradwire.harness.tasks.plan_minutes.machine", lambda: {**machine(), "cores": 96})
+    monkeypatch.setattr("gradwire.harness.tasks.plan.machine", lambda: {**machine(), "cores": 96})
     found = predictions().predicted(planned(record, 0))
     assert found is not None
     assert "on another machine (AMD EPYC, 2 cores)" in found.source

@@ -68,10 +68,13 @@ REFUSED_VALIDATING = [
     ("train.schedule=steps", ["train.schedule=steps", "set train.decay_epochs="]),
     (
         "train.schedule=steps train.decay_steps=3 train.end_factor=0.5",
-        ["train.end_factor=0.5", "leave them out"],
+        ["train.end_factor=0.5", "leave it out, and set train.decay_epochs"],
     ),
     ("train.decay_factor=0.5", ["train.decay_factor=0.5", "train.schedule=steps"]),
-    ("train.decay_steps=5 train.decay_epochs=1", ["train.decay_epochs=1", "train.decay_steps=null"]),
+    (
+        "train.schedule=steps train.decay_steps=5 train.decay_epochs=1",
+        ["train.decay_epochs=1", "train.decay_steps=null"],
+    ),
     ("overlap.buckets=0", ["overlap.buckets=0", "from 1 to 64"]),
     ("overlap.segments=0", ["overlap.segments=0", "from 1 to 1024"]),
     ("overlap.segments=2 codec=backend", ["overlap.segments=2", "codec=backend", "codec=fp32"]),

@@ -12,10 +12,9 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 from tiny import TINY_MODEL
 
-from gradwire.harness.config.compose import _composed, choices_of_groups, compose
+from gradwire.harness.config.compose import _composed, compose
 from gradwire.harness.config.own_files import use_folder
 from gradwire.harness.report.sweep_record import read_sweep_record
-from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks import sweep
 from gradwire.harness.tasks.sweep_plan import Plan, plan_sweep, sweep_axes
@@ -75,7 +74,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     repo: Any = ConfigStore.instance().repo
     monkeypatch.setitem(repo, "sweeps", {})
     monkeypatch.setattr(
-        "gradwire.harness.config.explain.plugin_choices",
+        "gradwire.harness.config.compose.plugin_choices",
         lambda: {"sweeps": [file.removesuffix(".yaml") for file in repo["sweeps"]]},
     )
     _composed.cache_clear()
@@ -84,10 +83,8 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         for name, text in files.items():
             node = OmegaConf.create(text)
             ConfigStore.instance().store(name, node, group="sweeps", package="_global_", provider="tests")
-        choices_of_groups.cache_clear()
 
     yield add
-    choices_of_groups.cache_clear()
     _composed.cache_clear()
 
 
@@ -100,10 +97,10 @@ def own(tmp_path: Path) -> Iterator[Callable[..., None]]:
         (folder / "sweeps").mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             (folder / "sweeps" / f"{name}.yaml").write_text(text)
-        use_folder(str(folder), conf_directory())
+        use_folder(str(folder))
 
     yield write
-    use_folder(None, conf_directory())
+    use_folder(None)
 
 
 def planned(*arguments: str) -> Plan:

@@ -15,7 +15,6 @@ READS = re.compile(
 
 REASONS = {
     "config/manual.py": "our own sources",
-    "config/own_files.py": "our own configuration",
     "data/cache.py": "our own sources",
     "data/embedded.py": "the sources of Python's library",
     "data/formats.py": "lines of text whose length and expansion `files.streams` bounds",

@@ -13,7 +13,7 @@ import matplotlib
 import pytest
 from sweep_records import cell, record
 
-from gradwire.harness.config.cells import Declared
+from gradwire.harness.config.declared import Declared
 from gradwire.harness.config.known_sweeps import known_sweep, known_sweeps
 from gradwire.harness.record.settings import TaskConfig
 from gradwire.harness.report.claims.claims import read_claims

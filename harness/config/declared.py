@@ -1,4 +1,6 @@
-"""What the cells of a sweep take from those of another.
+"""A sweep as a file declares it: `cases`, `common` and `needs` of `hydra.sweeper`, checked.
+
+Cells take values from those of other sweeps:
 
     needs: {warm: dynamiq_gradients}   # a name, and the sweep that it stands for
     cases:
@@ -15,8 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from omegaconf import OmegaConf
+
+from gradwire.codecs.fields import is_plain_name
 from gradwire.harness.record.saved_steps import saved_path
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
 
@@ -33,6 +38,62 @@ NOT_THERE_YET = "not-there-yet"
 """Stands for the directory of a needed cell that itself waits for another one."""
 
 SEED = "seed"
+
+CASES, COMMON, NEEDS = "hydra.sweeper.cases", "hydra.sweeper.common", "hydra.sweeper.needs"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A sweep as its file declares it, sizes by name; `needs` maps names to sweeps."""
+
+    cases: Mapping[str, Any] = field(default_factory=dict)
+    common: Mapping[str, Any] = field(default_factory=dict)
+    needs: Mapping[str, str] = field(default_factory=dict)
+
+
+def declared_in(hydra: Any) -> Declared:
+    """The sweep that Hydra's own node declares. Raises ConfigError."""
+    return declared(cast(dict[str, Any], OmegaConf.to_container(hydra.sweeper)))
+
+
+def declared(sweeper: Mapping[str, Any]) -> Declared:
+    """The sweep in a mapping of `hydra.sweeper`. Raises ConfigError for what is no data of a sweep."""
+    cases, common = sweeper.get("cases", {}), sweeper.get("common", {})
+    needs = check_needs(sweeper.get("needs", {}))
+    if not isinstance(common, Mapping) or not all(isinstance(each, Mapping) for each in common.values()):
+        raise ConfigError(
+            f"{COMMON}={shortened(common)}: choose a mapping, e.g. {{tiny: {{train.steps: 3}}}}"
+        )
+    for size, values in common.items():
+        for name, value in values.items():
+            _check_swept(f"{COMMON}.{shortened(size)}", str(name), value)
+    if not isinstance(cases, Mapping):
+        raise ConfigError(f"{CASES}={shortened(cases)}: choose a mapping, e.g. {{any: [{{seed: [0, 1]}}]}}")
+    for size, found in cases.items():
+        key = f"{CASES}.{shortened(size)}"
+        if not is_plain_name(size) or size.startswith("_"):
+            raise ConfigError(f"{key}: is no size; choose one, e.g. tiny, or any")
+        if not isinstance(found, list) or not found or not all(isinstance(case, Mapping) for case in found):
+            raise ConfigError(
+                f"{key}={shortened(found)}: choose a list of mappings, e.g. [{{codec: bf16, seed: [0, 1]}}]"
+            )
+        for name, value in (pair for case in found for pair in case.items()):
+            takes = isinstance(value, Mapping) and "from" in value
+            if takes:
+                taking(f"{key}: {name}", value, needs)
+            _check_swept(key, str(name), None if takes else value)
+    return Declared(cases, common, needs)
+
+
+def _check_swept(key: str, name: str, value: Any) -> None:
+    if name.lstrip("+~").startswith(("_", "hydra")):
+        raise ConfigError(f"{key}: {shortened(name)} cannot be swept; choose a key of --help")
+    if _holds_mapping(value):
+        raise ConfigError(f"{key}: {name}={shortened(value)}: choose a value or a list of values")
+
+
+def _holds_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping) or (isinstance(value, list) and any(map(_holds_mapping, value)))
 
 
 @dataclass(frozen=True)
@@ -118,14 +179,14 @@ def taking(key: str, value: Mapping[Any, Any], needs: Mapping[str, str]) -> Taki
     return Taking(str(need), str(what), steps, {str(name): _listed(each) for name, each in where.items()})
 
 
-def check_needs(needs: Any, key: str) -> dict[str, str]:
+def check_needs(needs: Any) -> dict[str, str]:
     """`needs` as it stands in a file, checked. Raises ConfigError."""
     words = isinstance(needs, Mapping) and all(
         isinstance(word, str) for pair in needs.items() for word in pair
     )
     if not words or not all(name.isidentifier() for name in needs):
         raise ConfigError(
-            f"{key}={shortened(needs)}: choose a mapping of names to sweeps, e.g. {{warm: demo}}"
+            f"{NEEDS}={shortened(needs)}: choose a mapping of names to sweeps, e.g. {{warm: demo}}"
         )
     return {str(name): str(sweep) for name, sweep in needs.items()}
 

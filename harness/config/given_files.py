@@ -1,4 +1,4 @@
-"""Whether a folder's weights, tokenizer and labels fit together, looked at before a run starts."""
+"""Refusals about files that a run is given: a checkpoint to begin with, decisions, a model's folder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from gradwire.codecs.decision_file import read_decisions
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.checkpoint.folder import CheckpointReader, verified
 from gradwire.harness.data.prepare import labels_of
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.data.tokenizer import own_tokenizer
@@ -15,7 +18,65 @@ from gradwire.harness.models.described import kind_of
 from gradwire.harness.models.folder import described
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 from gradwire.harness.models.weights import FOLDER_WAYS_OUT, WAYS_OUT
-from gradwire.harness.trainer.settings import RunConfig
+from gradwire.harness.parallel.state import CODEC_PART
+from gradwire.harness.record.identity import decided_about
+from gradwire.harness.record.seal import check_sealed_decisions
+from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
+from gradwire.harness.trainer.settings import RunConfig, WorldConfig
+
+
+def check_start(run: RunConfig) -> None:
+    """Raises ConfigError unless `train.start_from` is null or a checkpoint that this run can begin with."""
+    given = run.train.start_from
+    if given is None:
+        return
+    said = f"train.start_from={given}"
+    if run.parallel.name != "sharded":
+        raise ConfigError(
+            f"{said} needs parallel=sharded, whose checkpoints any number of workers can load; leave it out: "
+            "the same command resumes a run by itself"
+        )
+    path = Path(given).expanduser()
+    if not path.is_dir():
+        raise ConfigError(f"{said}: no such folder; use outputs/<run>/checkpoints/step-<number>")
+    state = refused_as_config_error(lambda: verified(path, CheckpointReader(path).state.run_id))
+    workers = len(state.train_time_s)
+    if workers != run.cluster.size and any(name.startswith(CODEC_PART) for name in state.files):
+        raise ConfigError(
+            f"{said} is of {workers} workers, whose codecs remember something that cluster.workers="
+            f"{run.cluster.size} cannot share; use cluster.workers={workers}"
+        )
+    if run.train.steps is not None and state.step >= run.train.steps:
+        raise ConfigError(
+            f"{said} is of step {state.step}, and train.steps={run.train.steps} ends no later; choose more"
+        )
+
+
+def check_decisions(run: RunConfig) -> None:
+    """Refuses what a training run cannot replay, and what it cannot decide by."""
+    given = run.codec.get("decisions")
+    if given is None:
+        check_clock(run, ", or add codec.decisions=<file of another run>")
+        return
+    replayed = refused_as_config_error(read_decisions, given)
+    refused_as_config_error(check_sealed_decisions, replayed)
+    refused_as_config_error(replayed.check_settings, decided_about(run.mapping()))
+    refused_as_config_error(make_codec, **run.codec)
+
+
+def check_clock(config: WorldConfig, otherwise: str = "") -> None:
+    """Refuses a codec that follows the clock where real workers do not write down when they send what.
+    `otherwise` says what else would do."""
+    measure = config.measure
+    if config.cluster.name == "virtual" or (measure.trace and measure.spans):
+        return
+    if make_codec(**config.codec).traits.clock_driven:
+        raise ConfigError(
+            f"measure.{'trace' if measure.spans else 'spans'}=false cannot be used with "
+            f"codec={config.codec['name']}, whose decisions follow from the times of messages; leave it out"
+            f"{otherwise}"
+        )
+
 
 _loaded: set[tuple[object, ...]] = set()
 """The models that this process has found to load, with the state of their folders."""

@@ -1,0 +1,148 @@
+"""One table of the settings that are read only with other settings: `READ_WITH`.
+
+Where nothing reads it, a setting that is not as usual is refused: no key is ignored silently.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gradwire.codecs.fields import default_of
+from gradwire.harness.config.tasks import TASKS
+from gradwire.harness.record.settings import Configuration
+from gradwire.harness.runtime.errors import ConfigError, shortened
+
+
+@dataclass(frozen=True)
+class ReadWith:
+    """Keys that are read only if the setting `reader` has a value that `reads` accepts."""
+
+    keys: tuple[str, ...]
+    reader: str
+    reads: Callable[[Any], bool]
+    otherwise: str = "leave it out"
+    """What to do where nothing reads them."""
+
+
+def _of_group(group: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{group}.{name}" for name in names)
+
+
+READ_WITH = (
+    ReadWith(
+        _of_group("train", "end_factor", "schedule_steps", "schedule_epochs"),
+        "train.schedule",
+        lambda schedule: schedule != "steps",
+        "leave it out, and set train.decay_epochs and train.decay_factor",
+    ),
+    ReadWith(
+        _of_group("train", "decay_epochs", "decay_steps", "decay_factor"),
+        "train.schedule",
+        lambda schedule: schedule == "steps",
+        "leave it out, or use train.schedule=steps",
+    ),
+    ReadWith(
+        ("train.momentum",),
+        "train.optimizer",
+        lambda optimizer: optimizer == "sgd",
+        "leave it out, set train.beta1, or use train.optimizer=sgd",
+    ),
+    ReadWith(
+        _of_group("train", "beta1", "beta2", "adam_epsilon"),
+        "train.optimizer",
+        lambda optimizer: optimizer != "sgd",
+        "leave it out, and set train.momentum",
+    ),
+    ReadWith(
+        ("cluster.restarts",),
+        "task",
+        lambda task: task == "train",
+        "it starts again from checkpoints, which only task=train keeps; leave it out",
+    ),
+    ReadWith(
+        ("cluster.gradients",),
+        "cluster",
+        lambda cluster: cluster != "local",
+        "workers of their own keep their own; leave it out or use cluster=virtual",
+    ),
+    ReadWith(("kernels.graphs",), "task", lambda task: task == "bench" or TASKS[task].trains),
+    ReadWith(
+        ("codec.decisions",),
+        "task",
+        lambda task: TASKS[task].trains,
+        "a training run replays decisions; leave it out",
+    ),
+    ReadWith(
+        ("network.compute",),
+        "task",
+        lambda task: TASKS[task].trains or "run" in TASKS[task].reads,
+        "nothing computes there; leave it out",
+    ),
+    ReadWith(
+        _of_group(
+            "network",
+            *("ranks_per_node", "nics", "intra_rate_mbit", "intra_latency_s", "oversubscription"),
+        ),
+        "network.fabric",
+        lambda fabric: fabric != "star",
+        "add network.fabric=two_level, or leave it out",
+    ),
+    ReadWith(
+        ("network.straggler_factor",),
+        "network.straggler_range",
+        lambda given: not given,
+        "leave one of them out",
+    ),
+    ReadWith(
+        ("network.straggler_range",),
+        "network.straggler_share",
+        lambda share: share > 0,
+        "add e.g. network.straggler_share=0.2, or leave it out",
+    ),
+)
+"""The keys with what reads them; a key that is not here is always read by the tasks that have its group."""
+
+
+def check_read_settings(config: Configuration) -> None:
+    """Raises ConfigError for the first setting that is not as usual and that nothing reads."""
+    for row in READ_WITH:
+        now = _value(config, row.reader)
+        if now is _ABSENT or row.reads(now):
+            continue
+        for key in row.keys:
+            value = _value(config, key)
+            if value is not _ABSENT and value not in (None, _usual(config, key)):
+                given, reader = f"{key}={_written(value)}", f"{row.reader}={_written(now)}"
+                raise ConfigError(f"{given} has no effect with {reader}; {row.otherwise}")
+
+
+_ABSENT = object()
+
+
+def _value(config: Configuration, key: str) -> Any:
+    """A setting; that of a group is its name."""
+    group, _, field = key.partition(".")
+    settings, field = getattr(config, group, None), field or "name"
+    if isinstance(settings, Mapping):
+        return settings.get(field, _ABSENT)
+    return getattr(settings, field, _ABSENT)
+
+
+def _usual(config: Configuration, key: str) -> Any:
+    """The value of a setting that nobody has set: the recipe's of the model, else its default."""
+    group, _, name = key.partition(".")
+    settings = getattr(config, group)
+    if isinstance(settings, Mapping):
+        return None
+    recipe = getattr(getattr(config, "model", None), "recipe", None) if group == "train" else None
+    default = next(default_of(each) for each in dataclasses.fields(settings) if each.name == name)
+    return getattr(recipe, name, default)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(map(_written, value))}]"
+    return f"{value:g}" if isinstance(value, float) else shortened(value)
