@@ -15,7 +15,7 @@ from gradwire.harness.files.tensors import count_parameters
 from gradwire.harness.models.described import ENDINGS, OF_KIND, Described, describe
 from gradwire.harness.models.families import AUTO, FAMILIES, FOLDER
 from gradwire.harness.models.foreign import CONFIG, INDEX, MOST_INDEX
-from gradwire.harness.models.settings import ModelConfig, RecipeConfig
+from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.models.vision import OBJECTIVE, VISION
 from gradwire.harness.models.weights import FOLDER_WAYS_OUT, WAYS_OUT, WEIGHTS_FILE, weights_available
 
@@ -27,20 +27,6 @@ UNBOUNDED = 1 << 24
 
 _NO_NAMES = re.compile(r"checkpoint|[0-9a-f]{40}")
 """Folders that are named by what made them: a run's weights, the hub's cache."""
-
-
-def folder_model() -> ModelConfig:
-    """`model=folder` before its folder is known. The recipe is one for fine-tuning: a small rate that falls
-    linearly, by Hugging Face's Trainer."""
-    return ModelConfig(
-        name=FOLDER,
-        family=FOLDER,
-        objective=AUTO,
-        dropout=None,
-        weights="pretrained",
-        pretrained=None,
-        recipe=RecipeConfig(lr=5e-5, end_factor=0.1, schedule_epochs=None),
-    )
 
 
 def described(model: ModelConfig, *, fetch: bool = True) -> Described | None:

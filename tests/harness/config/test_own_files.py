@@ -222,7 +222,7 @@ BROKEN = [
     ),
     ("codec/x.yaml", "defaults: [../../x]\n", "is no choice; write <choice of codec>"),
     ("codec/x.yaml", "defaults: [/schema/codec/thc]\n", "is no choice; write <choice of codec>"),
-    ("codec/x.yaml", "defaults: [/schema/model/gpt2@_here_]\n", "is no choice; write <choice of codec>"),
+    ("codec/x.yaml", "defaults: [/schema/model/base@_here_]\n", "is no choice; write <choice of codec>"),
     ("codec/x.yaml", "defaults: [/codec/thc@_global_]\n", "is no choice; write <choice of codec>"),
     ("codec/x.yaml", "defaults: [{override /model: gpt2}]\n", "override /<group>@_global_.<group>: <choice>"),
     ("codec/x.yaml", "# @package train\ndefaults: [bf16]\n", "a file of codec sets keys of codec"),

@@ -3,16 +3,16 @@
 from dataclasses import replace
 
 import pytest
+from presets import preset
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.data.settings import DatasetConfig, resolve_dataset
-from gradwire.harness.models.papers import PRESETS
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 
 CONF = conf_directory() / "dataset"
-MODELS = {"questions": PRESETS["llama1b_mmlu"](), "sentences": PRESETS["tinybert_glue"]()}
+MODELS = {"questions": preset("llama1b_mmlu"), "sentences": preset("tinybert_glue")}
 
 
 def resolved(kind, size="paper", **asked):

@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 import torch
 from PIL import Image
+from presets import preset
 
 from gradwire.harness.data import images as image_module
 from gradwire.harness.data.available import dataset_available
@@ -23,12 +24,11 @@ from gradwire.harness.data.prepare import image_source, prepared_folder, read_pr
 from gradwire.harness.data.published import published_settings
 from gradwire.harness.data.settings import DatasetConfig, resolve_dataset
 from gradwire.harness.files import archives
-from gradwire.harness.models.papers import PRESETS
 from gradwire.harness.objectives.images import ImageClassification, moved
 from gradwire.harness.runtime.conf import conf_directory
 
 CONF = conf_directory() / "dataset"
-MODEL = PRESETS["resnet_small"]()
+MODEL = preset("resnet_small")
 LABELS = ("cat", "dog")
 
 
@@ -164,7 +164,7 @@ def test_images_without_a_size_are_refused() -> None:
     with pytest.raises(ValueError, match=r"dataset.image_size=null: .*dataset.image_size=32"):
         settings(image_size=None)
     with pytest.raises(ValueError, match="dataset.image_size=32 has no effect on text; .*dataset=cifar10"):
-        resolve_dataset(DatasetConfig(image_size=32), PRESETS["gpt2"](), "tiny", CONF)
+        resolve_dataset(DatasetConfig(image_size=32), preset("gpt2"), "tiny", CONF)
     with pytest.raises(ValueError, match="dataset.loss_on=assistant has no effect on images"):
         settings(loss_on="assistant")
 

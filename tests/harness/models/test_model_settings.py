@@ -69,10 +69,11 @@ def test_the_families_are_listed_by_name():
 def test_settings_and_availability_do_not_import_transformers():
     code = (
         "import sys\n"
-        "from gradwire.harness.models import papers, settings, weights\n"
-        "for preset in papers.PRESETS.values():\n"
-        "    settings.check(preset())\n"
-        "    weights.weights_available(preset()), weights.tokenizer_available(preset())\n"
+        "from gradwire.harness.models import settings, weights\n"
+        "from presets import PRESETS, preset\n"
+        "for model in map(preset, PRESETS):\n"
+        "    settings.check(model)\n"
+        "    weights.weights_available(model), weights.tokenizer_available(model)\n"
         "assert 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
