@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 from gradwire.harness.data.prepare import is_prepared
-from gradwire.harness.data.published import WAYS_OUT
-from gradwire.harness.data.settings import DatasetConfig
+from gradwire.harness.data.settings import WAYS_OUT, DatasetConfig
 from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.models.weights import TIMEOUT_S, is_offline
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Generic
 
 from gradwire.harness.data import glue, mmlu
-from gradwire.harness.data.examples import Example, Examples, LabelledText, Passes
+from gradwire.harness.data.corpus import Passes
+from gradwire.harness.data.examples import Example, Examples, LabelledText
 from gradwire.harness.data.formats import formats_in_words
 from gradwire.harness.data.hub import HubCorpus
-from gradwire.harness.data.records import UnreadableFileError
-from gradwire.harness.data.text import describe_files, unsearchable
-from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.data.records import located
+from gradwire.harness.data.text import describe_files, searching
 
 
 @dataclass(frozen=True)
@@ -100,18 +100,13 @@ class FileExamples(Generic[Example]):
     def _found(self, split: str) -> list[Path]:
         if not self.path.is_dir():
             raise ValueError(f"dataset.path={self.path}: no such folder; correct the path")
-        try:
+        with searching(f"dataset.path={self.path}"):
             return self.shape.split_files(self.path, split)
-        except (OSError, UnusableFileError) as error:
-            raise ValueError(f"dataset.path={self.path}: {unsearchable(error)}") from None
 
     def _read(self, files: list[Path]) -> Iterator[Example]:
         for file in files:
-            try:
+            with located(f"dataset.path={self.path}: {os.path.relpath(file, self.path)}"):
                 yield from self.shape.read(file)
-            except UnreadableFileError as error:
-                where = os.path.relpath(file, self.path)
-                raise ValueError(f"dataset.path={self.path}: {where}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -138,8 +133,5 @@ class HubExamples(Generic[Example]):
         )
 
     def _read(self, records: Callable[[str], Iterator[Mapping[str, Any]]], split: str) -> Iterator[Example]:
-        try:
+        with located(f"{self.repository.where}, split {split}"):
             yield from map(self.shape.of_record, records(split))
-        except UnreadableFileError as error:
-            where = f"dataset={self.repository.name} ({self.repository.hub})"
-            raise ValueError(f"{where}, split {split}: {error}") from error

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, TypeVar
 
 Kind = Literal["documents", "questions", "sentences", "images"]
 """What a data set holds: running text, multiple-choice questions, sentences or images with a label."""
@@ -33,7 +33,6 @@ class LabelledText:
 
 
 Example = TypeVar("Example", Question, LabelledText)
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -49,28 +48,6 @@ class Examples(Generic[Example]):
     """The metric that the data set is judged by: a key of METRICS."""
     labels: tuple[str, ...] = field(default=())
     """The names of the labels of sentences; questions have none."""
-
-
-class ExampleSource(Protocol):
-    """Where examples come from. It is asked for them only when no prepared data is cached."""
-
-    def fingerprint(self) -> str:
-        """A value that changes when the examples may have changed; quick to compute."""
-        ...
-
-    def load(self) -> Examples[Question] | Examples[LabelledText]:
-        """Finds the examples. Raises ValueError, in one line, if they cannot be used."""
-        ...
-
-
-@dataclass(frozen=True)
-class Passes(Generic[Item]):
-    """Examples that are read again on every pass, so that nobody keeps them in memory."""
-
-    read: Callable[[], Iterable[Item]]
-
-    def __iter__(self) -> Iterator[Item]:
-        return iter(self.read())
 
 
 def prompt_of(question: Question) -> str:

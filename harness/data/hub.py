@@ -11,19 +11,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gradwire.harness.data.chat import ChatFormat, plain_chat
-from gradwire.harness.data.compression import decompress_zstd
-from gradwire.harness.data.corpus import Corpus, Documents, split_documents
-from gradwire.harness.data.plain_text import join_rows
-from gradwire.harness.data.published import WAYS_OUT
+from gradwire.harness.data.corpus import Corpus, Passes, join_rows, split_documents
+from gradwire.harness.data.formats import decompress_zstd
 from gradwire.harness.data.records import (
-    UnreadableFileError,
     encodable,
     field_of_text,
+    located,
     no_text_field,
     record_texts,
 )
-from gradwire.harness.data.text import describe_files, files_below, unsearchable
-from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.data.settings import WAYS_OUT
+from gradwire.harness.data.text import describe_files, files_below, searching
 
 Result = TypeVar("Result")
 
@@ -51,12 +49,15 @@ class HubCorpus:
     held_out_fraction: float = 0.05
     chat: ChatFormat = field(default=plain_chat, compare=False)
 
+    @property
+    def where(self) -> str:
+        """The repository, as errors call it."""
+        return f"dataset={self.name} ({self.hub})"
+
     def fingerprint(self) -> str:
         settings = [getattr(self, known.name) for known in fields(self) if known.compare]
-        try:
+        with searching(f"dataset.hub={self.hub}"):
             local = describe_files(files_below(Path(self.hub)) if Path(self.hub).is_dir() else [])
-        except (OSError, UnusableFileError) as error:
-            raise ValueError(f"dataset.hub={self.hub}: {unsearchable(error)}") from None
         return hashlib.sha256(repr((settings, local)).encode()).hexdigest()
 
     def records(self) -> tuple[str, Callable[[str], Iterator[Mapping[str, Any]]]]:
@@ -77,10 +78,10 @@ class HubCorpus:
 
     def load(self) -> Corpus:
         builder = self._builder()
-        documents = Documents(partial(self._documents, builder, self.train_split))
+        documents = Passes(partial(self._documents, builder, self.train_split))
         train: Iterable[str] = documents
         if self.held_out_split is not None:
-            held_out = Documents(partial(self._documents, builder, self.held_out_split))
+            held_out = Passes(partial(self._documents, builder, self.held_out_split))
             split = f"split {self.held_out_split}"
         else:
             train, held_out, split = split_documents(
@@ -108,12 +109,10 @@ class HubCorpus:
         return builder
 
     def _documents(self, builder: Any, split: str) -> Iterator[str]:
-        try:
+        with located(f"{self.where}, split {split}"):
             for document in join_rows(self._rows(builder, split)):
                 if text := encodable(document).strip():
                     yield text
-        except UnreadableFileError as error:
-            raise ValueError(f"{self._where()}, split {split}: {error}") from error
 
     def _records(self, builder: Any, split: str, undecoded: str | None = None) -> Iterator[Mapping[str, Any]]:
         """Every row of a split."""
@@ -164,10 +163,7 @@ class HubCorpus:
             raise self._refusal(f"cannot be read ({lines[0]})") from error
 
     def _refusal(self, reason: str) -> ValueError:
-        return ValueError(f"{self._where()}: {reason}; {WAYS_OUT}")
-
-    def _where(self) -> str:
-        return f"dataset={self.name} ({self.hub})"
+        return ValueError(f"{self.where}: {reason}; {WAYS_OUT}")
 
 
 def _prepare_library() -> None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwire.harness.data.chat import counted_tokens, spans_of
 from gradwire.harness.data.corpus import Corpus, Tally, digest_of, hash_value
-from gradwire.harness.data.marks import counted_tokens, spans_of
 from gradwire.harness.data.row_writer import CountedRowWriter, RowWriter
 from gradwire.harness.data.token_data import Split, column_file
 from gradwire.harness.data.tokenizer import separator_id

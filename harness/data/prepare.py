@@ -8,20 +8,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.data.cache import cache_folder, cache_key, cached_folder
-from gradwire.harness.data.chat import ChatFormat, chosen_template, make_chat_format, plain_chat
-from gradwire.harness.data.corpus import CorpusSource
-from gradwire.harness.data.embedded import EmbeddedCorpus
-from gradwire.harness.data.embedded_examples import STRIDES, EmbeddedQuestions, EmbeddedSentences
-from gradwire.harness.data.embedded_images import EmbeddedImages
+from gradwire.harness.data.chat import (
+    ChatFormat,
+    chosen_template,
+    make_chat_format,
+    plain_chat,
+    without_marks,
+)
+from gradwire.harness.data.corpus import Corpus, DataSource
+from gradwire.harness.data.embedded import (
+    STRIDES,
+    EmbeddedCorpus,
+    EmbeddedImages,
+    EmbeddedQuestions,
+    EmbeddedSentences,
+)
 from gradwire.harness.data.example_rows import write_examples
 from gradwire.harness.data.example_sources import MMLU, FileExamples, HubExamples, Shape, glue_shape
-from gradwire.harness.data.examples import ExampleSource, as_text
+from gradwire.harness.data.examples import Examples, as_text
 from gradwire.harness.data.formats import format_of
 from gradwire.harness.data.hub import HubCorpus
 from gradwire.harness.data.image_files import FileImages, HubImages
-from gradwire.harness.data.image_rows import read_images, write_images
-from gradwire.harness.data.images import ImageSource
-from gradwire.harness.data.marks import without_marks
+from gradwire.harness.data.images import Images, read_images, write_images
 from gradwire.harness.data.packing import write_packed
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.data.text import TextCorpus
@@ -34,7 +42,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 
-def corpus_source(dataset: DatasetConfig, chat: ChatFormat = plain_chat) -> CorpusSource:
+def corpus_source(dataset: DatasetConfig, chat: ChatFormat = plain_chat) -> DataSource[Corpus]:
     """Where the text of a resolved `dataset` comes from."""
     if dataset.name == "embedded":
         return EmbeddedCorpus(dataset.held_out_fraction)
@@ -51,7 +59,7 @@ def corpus_source(dataset: DatasetConfig, chat: ChatFormat = plain_chat) -> Corp
     return _repository(dataset, chat)
 
 
-def example_source(dataset: DatasetConfig) -> ExampleSource:
+def example_source(dataset: DatasetConfig) -> DataSource[Examples[Any]]:
     """Where the examples of a resolved `dataset`, which holds no documents, come from."""
     if dataset.name == "embedded":
         text = EmbeddedCorpus(dataset.held_out_fraction)
@@ -67,7 +75,7 @@ def example_source(dataset: DatasetConfig) -> ExampleSource:
     return HubExamples(_repository(dataset), shape)
 
 
-def image_source(dataset: DatasetConfig) -> ImageSource:
+def image_source(dataset: DatasetConfig) -> DataSource[Images]:
     """Where the images of a resolved `dataset` come from."""
     if dataset.name == "embedded":
         return EmbeddedImages()
@@ -77,7 +85,7 @@ def image_source(dataset: DatasetConfig) -> ImageSource:
     return HubImages(_repository(dataset), dataset.image_field)
 
 
-def data_source(dataset: DatasetConfig) -> CorpusSource | ExampleSource | ImageSource:
+def data_source(dataset: DatasetConfig) -> DataSource[Corpus | Examples[Any] | Images]:
     """Where the data of a resolved `dataset` comes from, whatever it holds."""
     if dataset.kind == "images":
         return image_source(dataset)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from gradwire.harness.data.chat import ChatFormat
 
 
 class UnreadableFileError(ValueError):
     """Data without usable text; the message says why and what to do."""
+
+
+@contextmanager
+def located(where: str) -> Iterator[None]:
+    """Turns UnreadableFileError into the ValueError for users, which begins with the place of the data."""
+    try:
+        yield
+    except UnreadableFileError as error:
+        raise ValueError(f"{where}: {error}") from error
 
 
 def record_texts(records: Iterable[object], text_field: str, chat: ChatFormat) -> Iterator[str]:

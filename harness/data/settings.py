@@ -1,4 +1,4 @@
-"""The settings that say which text a run trains on."""
+"""The settings that say which data a run trains on."""
 
 from __future__ import annotations
 
@@ -8,12 +8,33 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from gradwire.codecs.fields import at_least, between, check_fields, one_of, plain_name
 from gradwire.codecs.wording import shortened
 from gradwire.harness.data.examples import Kind
 from gradwire.harness.data.glue import TASKS
-from gradwire.harness.data.published import published_settings
 from gradwire.harness.models.settings import ModelConfig, check_length
+
+WAYS_OUT = "use dataset.path=<its files, or your own text> or dataset=embedded"
+
+
+def published_settings(name: str, folder: Path, model_name: str) -> dict[str, Any]:
+    """Returns the values of `<folder>/<name>.yaml`, as `dataset=<name>` composes them.
+
+    Raises ValueError, in one line, if there is no such file for the data set that the paper trains
+    `model_name` on.
+    """
+    file = folder / f"{name}.yaml"
+    if not file.is_file():
+        raise ValueError(
+            f"dataset=auto: model={model_name} trains on {name}, which has no conf/dataset/{name}.yaml; "
+            f"{WAYS_OUT}"
+        )
+    settings = OmegaConf.to_container(OmegaConf.load(file))
+    assert isinstance(settings, dict)
+    return {str(key): value for key, value in settings.items() if key != "defaults"}
+
 
 EMBEDDED_SIZE = 16
 """Pixels of a side of the embedded images."""

@@ -19,12 +19,11 @@ from presets import preset
 
 from gradwire.harness.data import images as image_module
 from gradwire.harness.data.available import dataset_available
-from gradwire.harness.data.image_rows import ImageData, read_images
+from gradwire.harness.data.images import ImageData, read_images
 from gradwire.harness.data.prepare import image_source, prepared_folder, read_prepared
-from gradwire.harness.data.published import published_settings
-from gradwire.harness.data.settings import DatasetConfig, resolve_dataset
+from gradwire.harness.data.settings import DatasetConfig, published_settings, resolve_dataset
 from gradwire.harness.files import archives
-from gradwire.harness.objectives.images import ImageClassification, moved
+from gradwire.harness.objectives.examples import ImageClassification, moved
 from gradwire.harness.runtime.conf import conf_directory
 
 CONF = conf_directory() / "dataset"

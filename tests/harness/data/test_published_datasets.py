@@ -15,8 +15,7 @@ from gradwire.harness.config.validate import validate
 from gradwire.harness.data import hub, packing, tokenizer
 from gradwire.harness.data.available import dataset_available
 from gradwire.harness.data.prepare import corpus_source, prepare_data
-from gradwire.harness.data.published import published_settings
-from gradwire.harness.data.settings import DatasetConfig, resolve_dataset
+from gradwire.harness.data.settings import DatasetConfig, published_settings, resolve_dataset
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.runtime.conf import conf_directory

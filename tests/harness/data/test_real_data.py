@@ -7,8 +7,7 @@ import pytest
 
 from gradwire.harness.data import tokenizer
 from gradwire.harness.data.prepare import corpus_source, prepare_data
-from gradwire.harness.data.published import published_settings
-from gradwire.harness.data.settings import DatasetConfig, resolve_dataset
+from gradwire.harness.data.settings import DatasetConfig, published_settings, resolve_dataset
 from gradwire.harness.data.text import TextCorpus
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 from gradwire.harness.runtime.conf import conf_directory

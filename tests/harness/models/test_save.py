@@ -14,9 +14,8 @@ from transformers import AutoConfig
 from gradwire.harness.data.corpus import Corpus
 from gradwire.harness.data.tokenizer import pretrained_tokenizer, trained_tokenizer
 from gradwire.harness.files.writing import as_new_files, save_tensors
-from gradwire.harness.models.build import build_model
+from gradwire.harness.models.build import build_model, save_model
 from gradwire.harness.models.folder import settled
-from gradwire.harness.models.save import save_model
 from gradwire.harness.models.settings import ModelConfig
 
 TEXT = "def step(loss): the gradient of the loss is sent to all workers — naïvely"

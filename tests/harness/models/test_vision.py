@@ -10,8 +10,7 @@ import torch
 from presets import preset
 
 from gradwire.harness.models import vision
-from gradwire.harness.models.build import build_model
-from gradwire.harness.models.save import save_model
+from gradwire.harness.models.build import build_model, save_model
 from gradwire.harness.models.settings import ModelConfig, check
 from gradwire.harness.models.vision import num_parameters, stage_widths
 from gradwire.harness.models.weights import weights_available
