@@ -103,7 +103,7 @@ def _part_digest(file: Path, part: int) -> bytes:
 
 
 def cache_folder() -> Path:
-    """Where prepared data is kept: GRADWIRE_CACHE, else ~/.cache/gradwire."""
+    """The folder of prepared data: GRADWIRE_CACHE, else ~/.cache/gradwire."""
     return Path(os.environ.get("GRADWIRE_CACHE") or Path.home() / ".cache" / "gradwire").expanduser()
 
 
@@ -125,7 +125,7 @@ def cached_folder(target: Path, fill: Callable[[Path], None], *, verified: bool 
     """Returns `target`, after `fill(folder)` has written its contents if they were missing or damaged.
 
     The contents are written beside `target` and then renamed, so `target` is never seen half written. Other
-    processes wait for the one that fills it. `verified` says that somebody has just compared the digests, so
+    processes wait for the one that fills it. `verified`: the digests have just been compared, so
     existence is enough. Raises ValueError if `target` cannot be written, or is damaged and cannot be made
     again. Other errors of `fill` pass through.
     """

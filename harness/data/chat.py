@@ -55,7 +55,7 @@ def spans_of(text: str) -> tuple[str, Spans]:
 
 
 def counted_tokens(offsets: Sequence[tuple[int, int]], spans: Spans) -> list[bool]:
-    """Which tokens have a character inside a span; `offsets` are the tokens' first and last characters."""
+    """True for each token with a character inside a span; `offsets` are their first and last characters."""
     found, index = [], 0
     for start, stop in offsets:
         while index < len(spans) and spans[index][1] <= start:

@@ -28,7 +28,7 @@ class Passes(Generic[Item]):
 
 
 class DataSource(Protocol[Held]):
-    """Where data comes from: files, the hub or Python itself. Loaded only when nothing prepared is cached."""
+    """A source of data: files, the hub or Python itself. Loaded only when nothing prepared is cached."""
 
     def fingerprint(self) -> str:
         """A value that changes when the data may have changed; computed from names, sizes, times."""
@@ -47,9 +47,9 @@ class Corpus:
     train: Iterable[str]
     held_out: Iterable[str]
     split: str
-    """How the held-out documents were chosen, for the record."""
+    """The choice of the held-out documents, for the record."""
     streaming: bool = False
-    """Whether reading can stop after the held-out documents that evaluation needs."""
+    """Reading can stop after the held-out documents that evaluation needs."""
 
 
 def hash_value(document: str) -> int:

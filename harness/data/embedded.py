@@ -99,11 +99,11 @@ def _docstrings(source: bytes) -> list[str]:
 
 _OWNERS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
-"""Where nodes keep statements, which alone hold definitions: expressions are most of a tree."""
+"""Fields in which nodes keep statements, which alone hold definitions: expressions are most of a tree."""
 
 
 def _owners(tree: ast.Module) -> Iterator[ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
-    """What may have a docstring."""
+    """The nodes that may have a docstring."""
     found: list[ast.AST] = [tree]
     for node in found:
         if isinstance(node, _OWNERS):
@@ -123,7 +123,7 @@ STRIDES = {"reference": 16, "docstrings": 48}
 
 @dataclass(frozen=True)
 class EmbeddedQuestions:
-    """Which of four passages follows."""
+    """Questions: which of four passages follows."""
 
     text: EmbeddedCorpus
 
@@ -143,7 +143,7 @@ class EmbeddedQuestions:
 
 @dataclass(frozen=True)
 class EmbeddedSentences:
-    """Which of two books a passage comes from."""
+    """Passages, labelled by the book that they come from."""
 
     text: EmbeddedCorpus
 
@@ -211,7 +211,7 @@ NOISE = 48
 
 @dataclass(frozen=True)
 class EmbeddedImages:
-    """Which way stripes run."""
+    """Images of stripes, labelled by their direction."""
 
     def fingerprint(self) -> str:
         return f"stripes {LABELS} {SIZE} {NUM_TRAIN} {NUM_HELD_OUT} {WIDTHS} {NOISE}"

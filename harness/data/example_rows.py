@@ -49,7 +49,7 @@ PROBE = "Answer:"
 
 @dataclass(frozen=True)
 class AnswerTokens:
-    """How answers end: the text between a prompt and the last token, and that token for each letter."""
+    """The end of answers: the text between a prompt and the last token, and that token for each letter."""
 
     between: str
     letters: list[int]
@@ -273,7 +273,7 @@ class SplitWriter:
         self.tally.add(as_text(example))
 
     def described(self) -> dict[str, int]:
-        """How many examples and tokens there are, and how many examples were too long for a row."""
+        """The number of examples, of tokens, and of examples that were too long for a row."""
         return {
             f"{self.split}_examples": self.tally.num_documents,
             f"{self.split}_tokens": self._num_tokens,

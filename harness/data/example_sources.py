@@ -1,4 +1,4 @@
-"""Where examples come from: MMLU's and GLUE's files, the same data on the hub, or the embedded text."""
+"""Sources of examples: MMLU's and GLUE's files, the same data on the hub, or the embedded text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gradwire.harness.data.text import describe_files, searching
 
 @dataclass(frozen=True)
 class Shape(Generic[Example]):
-    """How the files and records of a benchmark become examples."""
+    """The conversion of the files and records of a benchmark to examples."""
 
     name: str
     split_files: Callable[[Path, str], list[Path]]
@@ -30,6 +30,12 @@ class Shape(Generic[Example]):
     labels: tuple[str, ...] = ()
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     """The split that is trained on where files have none of the hub's training split."""
+
+    def examples(
+        self, name: str, train: Passes[Example], held_out: Passes[Example], split: str
+    ) -> Examples[Example]:
+        """The examples of both splits; `split` says for the record which these are."""
+        return Examples(name, train, held_out, split, self.metric, self.labels)
 
 
 MMLU = Shape(
@@ -71,13 +77,11 @@ class FileExamples(Generic[Example]):
 
     def load(self) -> Examples[Example]:
         (split, train), held_out = self._train(), self._files(self.held_out_split)
-        return Examples(
-            name=f"{self.shape.name} of {self.path.resolve().name}",
-            train=Passes(lambda: self._read(train)),
-            held_out=Passes(lambda: self._read(held_out)),
-            split=f"trained on {split}, evaluated on {self.held_out_split}",
-            metric=self.shape.metric,
-            labels=self.shape.labels,
+        return self.shape.examples(
+            f"{self.shape.name} of {self.path.resolve().name}",
+            Passes(lambda: self._read(train)),
+            Passes(lambda: self._read(held_out)),
+            f"trained on {split}, evaluated on {self.held_out_split}",
         )
 
     def _train(self) -> tuple[str, list[Path]]:
@@ -123,13 +127,11 @@ class HubExamples(Generic[Example]):
         train, held_out = self.repository.train_split, self.repository.held_out_split
         assert held_out is not None, "resolve_dataset comes first"
         name, records = self.repository.records()
-        return Examples(
-            name=name,
-            train=Passes(lambda: self._read(records, train)),
-            held_out=Passes(lambda: self._read(records, held_out)),
-            split=f"trained on {train}, evaluated on {held_out}",
-            metric=self.shape.metric,
-            labels=self.shape.labels,
+        return self.shape.examples(
+            name,
+            Passes(lambda: self._read(records, train)),
+            Passes(lambda: self._read(records, held_out)),
+            f"trained on {train}, evaluated on {held_out}",
         )
 
     def _read(self, records: Callable[[str], Iterator[Mapping[str, Any]]], split: str) -> Iterator[Example]:

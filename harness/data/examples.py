@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
 Kind = Literal["documents", "questions", "sentences", "images"]
-"""What a data set holds: running text, multiple-choice questions, sentences or images with a label."""
+"""The kinds of data: running text, multiple-choice questions, sentences or images with a label."""
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """The names of choices, in their order."""
@@ -43,7 +43,7 @@ class Examples(Generic[Example]):
     train: Iterable[Example]
     held_out: Iterable[Example]
     split: str
-    """Which files or splits these are, for the record."""
+    """The files or splits that these are, for the record."""
     metric: str
     """The metric that the data set is judged by: a key of METRICS."""
     labels: tuple[str, ...] = field(default=())
@@ -57,7 +57,7 @@ def prompt_of(question: Question) -> str:
 
 
 def answer_of(index: int) -> str:
-    """What follows a prompt when the choice at `index` is right."""
+    """The text after a prompt when the choice at `index` is right."""
     return f" {LETTERS[index]}"
 
 

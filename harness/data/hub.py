@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -22,6 +23,7 @@ from gradwire.harness.data.records import (
 )
 from gradwire.harness.data.settings import WAYS_OUT
 from gradwire.harness.data.text import describe_files, files_below, searching
+from gradwire.harness.models.weights import absence
 
 Result = TypeVar("Result")
 
@@ -138,20 +140,16 @@ class HubCorpus:
         yield from record_texts(wanted_column(), self.text_field, self.chat)
 
     def _dataset(self, builder: Any, split: str, undecoded: str | None = None) -> Any:
-        found = self._whole(builder, split)
-        if undecoded is None:
-            return found
         from datasets import Image
 
-        return found.cast_column(undecoded, Image(decode=False))
-
-    def _whole(self, builder: Any, split: str) -> Any:
         if self.streaming:
-            return builder.as_streaming_dataset(split)
-        if not Path(builder.cache_dir).is_dir():
-            print(f"fetching {self.hub} for dataset={self.name}", flush=True)
-        builder.download_and_prepare()
-        return builder.as_dataset(split)
+            found = builder.as_streaming_dataset(split)
+        else:
+            if not Path(builder.cache_dir).is_dir():
+                print(f"fetching {self.hub} for dataset={self.name}", flush=True)
+            builder.download_and_prepare()
+            found = builder.as_dataset(split)
+        return found if undecoded is None else found.cast_column(undecoded, Image(decode=False))
 
     def _tried(self, act: Callable[[], Result]) -> Result:
         """Returns the result of `act`, which calls `datasets`; turns its errors, the network's and the files'
@@ -164,6 +162,22 @@ class HubCorpus:
 
     def _refusal(self, reason: str) -> ValueError:
         return ValueError(f"{self.where}: {reason}; {WAYS_OUT}")
+
+
+def repository_available(hub: str, configuration: str = "*", revision: str | None = None) -> str | None:
+    """Returns None, or the reason why a repository's data can be had neither from the cache nor from the hub.
+
+    In the cache, `datasets` has prepared it before, in <cache>/<owner>___<name>/<configuration>/<version>/
+    <commit>: `configuration` is a pattern of such names. A revision identifies a folder only if it is a full
+    commit hash.
+    """
+    from huggingface_hub.constants import HF_HOME
+
+    cache = Path(os.environ.get("HF_DATASETS_CACHE") or Path(HF_HOME, "datasets")).expanduser()
+    prepared = (cache / hub.replace("/", "___")).glob(
+        f"{configuration}/*/{revision or '*'}/dataset_info.json"
+    )
+    return absence(any(prepared), hub, "README.md", "dataset", revision)
 
 
 def _prepare_library() -> None:

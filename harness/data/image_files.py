@@ -22,10 +22,10 @@ from gradwire.harness.files.reading import UnusableFileError, printable, read_by
 REMEDY = "give class folders of PNG or JPEG files, or a zip of them"
 
 PICKLES = re.compile(r"(data_batch_\d|test_batch|batches\.meta|.*\.(pkl|pickle)|cifar-.*-python\.tar\.gz)$")
-"""Files that hold Python objects, CIFAR's own among them. Unpickling runs code, so nobody does."""
+"""Files that hold Python objects, CIFAR's own among them. Unpickling runs code, so none is read."""
 
 SPELLINGS = {"test": ("test", "val", "validation"), "train": ("train", "training")}
-"""What folders and archives of a split may be called; the first one that is there counts."""
+"""Names of folders and archives of a split; the first one that is there counts."""
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ class ImageData(PreparedData):
     """The images a run is trained and evaluated on.
 
     `train` and `held_out` have shape (num_images, 3 * size * size) and dtype uint8, channel by channel. They
-    are mapped from disk, and nobody writes to them. Both have the column `label`. `augment`: whether training
+    are mapped from disk and never written to. Both have the column `label`. `augment`: whether training
     crops and flips them.
     """
 

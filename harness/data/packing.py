@@ -154,7 +154,7 @@ def _writer(
 
 
 def _described(split: Split, rows: RowWriter | CountedRowWriter) -> dict[str, int]:
-    """How many tokens the loss is on, and how many rows had none."""
+    """The number of tokens that the loss is on, and of rows that had none."""
     if isinstance(rows, RowWriter):
         return {}
     return {f"{split}_counted_tokens": rows.num_counted, f"{split}_rows_left_out": rows.num_left_out}

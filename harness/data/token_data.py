@@ -58,7 +58,7 @@ class PreparedData:
         return self.train if split == "train" else self.held_out
 
     def column(self, split: Split, name: str) -> Tensor | None:
-        """What is known of each row of a split, or None if this data does not have it."""
+        """A value for each row of a split, or None if this data does not have it."""
         return self.columns.get(split, {}).get(name)
 
 
@@ -66,7 +66,7 @@ class PreparedData:
 class TokenData(PreparedData):
     """The tokens a run is trained and evaluated on.
 
-    `train` and `held_out` have shape (num_rows, sequence_length) and dtype int32; nobody writes to them. Rows
+    `train` and `held_out` have shape (num_rows, sequence_length) and dtype int32, never written to. Rows
     of text are full; those of examples end in padding. `columns` has `counted` (which tokens the loss is on,
     bool), or of examples `length` (tokens without padding), `label`, `second` (where the second sentence
     begins), `choices` (how many there are), all int32.
@@ -77,7 +77,7 @@ class TokenData(PreparedData):
 
 
 def column_file(folder: Path, split: Split, name: str) -> Path:
-    """Where a column of the data in `folder` is kept."""
+    """The file of a column of the data in `folder`."""
     return folder / f"{split}.{name}.npy"
 
 

@@ -74,7 +74,7 @@ def without_values(config: ModelConfig, labels: Sequence[str] = ()) -> PreTraine
 
 
 def num_segments(model: PreTrainedModel) -> int:
-    """How many sentences of a row the model can tell apart by `token_type_ids`; 0 if it knows none."""
+    """The number of sentences of a row that the model tells apart by `token_type_ids`; 0 if none."""
     return int(getattr(model.config, "type_vocab_size", None) or 0)
 
 
@@ -91,7 +91,7 @@ def _for_images(config: ModelConfig, labels: Sequence[str]) -> PreTrainedModel:
 
 
 def _named(labels: Sequence[str]) -> dict[str, Any]:
-    """How transformers wants to be told the labels; without any it has two of its own."""
+    """The labels as transformers takes them; without any it has two of its own."""
     by_index = dict(enumerate(labels or ("LABEL_0", "LABEL_1")))
     return {"id2label": by_index, "label2id": {name: index for index, name in by_index.items()}}
 

@@ -30,7 +30,7 @@ _NO_NAMES = re.compile(r"checkpoint|[0-9a-f]{40}")
 
 
 def described(model: ModelConfig, *, fetch: bool = True) -> Described | None:
-    """What the config.json of a model's weights says; None where there are no weights to ask, or they are not
+    """Reads the config.json of a model's weights; None where there are no weights to ask, or they are not
     here and may not be fetched.
 
     Raises ValueError in one line where it cannot be had, or says what cannot be.
@@ -89,7 +89,7 @@ def settled(model: ModelConfig) -> ModelConfig:
 
 
 def model_in_words(model: ModelConfig) -> str:
-    """What a settled model is: `gpt_neox of 2 layers and 64 channels, 4 heads, ...`."""
+    """Describes a settled model: `gpt_neox of 2 layers and 64 channels, 4 heads, ...`."""
     counted = "" if model.parameters is None else f", {model.parameters / 1e6:.3g}M parameters"
     positions = "" if model.context == UNBOUNDED else f", {model.context} positions"
     return (
@@ -130,7 +130,7 @@ def _family(found: Described) -> str:
 
 
 def _name(model: ModelConfig, found: Described) -> str:
-    """What runs of a folder are called: as the folder, unless the user has named them."""
+    """The name of a folder's runs: that of the folder, unless the user has named them."""
     if model.name != FOLDER:
         return model.name
     called = re.sub(r"[^A-Za-z0-9._+-]+", "-", Path(str(model.path)).expanduser().resolve().name)

@@ -41,8 +41,8 @@ class Choice(Objective):
     """Fine-tuning on the letter of the answer, and accuracy.
 
     A row is a question in the form of `prompt_of` (data/examples.py) and the letter of its answer. The loss
-    is on the letter alone. Right is the choice whose letter has the highest log-likelihood after the question;
-    of several, the first one counts.
+    is on the letter alone. Right is the choice whose letter has the highest log-likelihood after the
+    question; of several, the first one counts.
 
     Sums: of the negative log-likelihoods of the right letters (nats), of questions, of right answers.
     """

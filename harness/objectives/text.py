@@ -81,12 +81,12 @@ def mask_tokens(tokens: Tensor, data: TokenData, generator: torch.Generator) -> 
 
 
 def _may_be_chosen(tokens: Tensor, data: TokenData) -> Tensor:
-    """Whether each token is no special one."""
+    """True for each token that is no special one."""
     return ~torch.isin(tokens, torch.tensor(data.tokenizer.all_special_ids))
 
 
 def _num_chosen(candidates: int, probability: float) -> int:
-    """How many tokens of a row are chosen."""
+    """The number of tokens of a row that are chosen."""
     return min(candidates, max(1, round(probability * candidates)))
 
 

@@ -18,9 +18,8 @@ from PIL import Image
 from presets import preset
 
 from gradwire.harness.data import images as image_module
-from gradwire.harness.data.available import dataset_available
 from gradwire.harness.data.images import ImageData, read_images
-from gradwire.harness.data.prepare import image_source, prepared_folder, read_prepared
+from gradwire.harness.data.prepare import data_source, dataset_available, prepared_folder, read_prepared
 from gradwire.harness.data.settings import DatasetConfig, published_settings, resolve_dataset
 from gradwire.harness.files import archives
 from gradwire.harness.objectives.examples import ImageClassification, moved
@@ -211,11 +210,11 @@ def test_limits_of_files_entries_and_archives(tmp_path: Path, monkeypatch: pytes
     with zipfile.ZipFile(tmp_path / "train.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("cat/0.png", bytes(40 << 20))
     with pytest.raises(ValueError, match=r"train.zip: expands to 40 MiB from"):
-        image_source(dataset).load()
+        data_source(dataset).load()
     with zipfile.ZipFile(tmp_path / "train.zip", "w") as archive:
         archive.writestr("0.png", png(0))
     with pytest.raises(ValueError, match="0.png is in no folder of a label"):
-        image_source(dataset).load()
+        data_source(dataset).load()
 
 
 def test_a_record_without_an_image_is_refused(home: Path) -> None:
