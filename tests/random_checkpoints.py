@@ -8,7 +8,7 @@ from typing import Any
 from benchmark_files import WORDS
 
 from gradwire.harness.data.tokenizer import train_bpe
-from gradwire.harness.models.save import save_model
+from gradwire.harness.models.build import save_model
 from gradwire.harness.models.settings import END, MASK, PAD
 
 

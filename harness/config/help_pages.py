@@ -148,7 +148,7 @@ def _shared_keys(group: str) -> Iterator[str]:
     schemas = group_schemas().get(group, {})
     if group == EXPLAINED:
         yield from key_lines(CommonOptions, f"{group}.")
-    elif "base" in schemas and group not in ("task", "size"):
+    elif "base" in schemas and group not in ("task", "size", "model"):
         yield from key_lines(schemas["base"], f"{group}.", {"name"})
 
 

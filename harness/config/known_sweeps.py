@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from gradwire.codecs.fields import default_of
-from gradwire.harness.config.compose import choices_of_groups, composed_hydra
+from gradwire.harness.config.compose import choices_of_groups, compose, composed_hydra
 from gradwire.harness.config.declared import Declared, declared_in
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.report.claims.check import KnownSweep
@@ -59,10 +61,10 @@ def _defaults(key: str, case: Mapping[str, Any]) -> Iterator[Any]:
     """The values that a case leaves a field of the groups' choices that it makes: `codec.group`."""
     group, _, name = key.partition(".")
     for choice in _listed(case.get(group, [])):
-        schema = group_schemas().get(group, {}).get(choice)
-        if schema is not None and not isinstance(schema, type):
-            yield getattr(schema, name, None)  # a preset
+        if group == "model" and choice in choices_of_groups()[group]:
+            yield OmegaConf.select(compose([f"model={choice}"], named_by_user=False), key)
             continue
+        schema = group_schemas().get(group, {}).get(choice)
         for field in dataclasses.fields(schema) if schema is not None else ():
             if field.name == name:
                 yield default_of(field)

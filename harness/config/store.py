@@ -26,9 +26,7 @@ from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig, Topolog
 from gradwire.harness.config.own_files import own_folder
 from gradwire.harness.config.plugins import plugin_schemas, register_plugin
 from gradwire.harness.data.settings import DatasetConfig
-from gradwire.harness.models.families import FOLDER
-from gradwire.harness.models.folder import folder_model
-from gradwire.harness.models.papers import PRESETS
+from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.network.settings import NETWORKS
 from gradwire.harness.parallel.settings import PARALLEL_SETTINGS
 from gradwire.harness.record.settings import TaskConfig
@@ -46,14 +44,14 @@ Names = list[str]
 
 @cache
 def group_schemas() -> dict[str, dict[str, Any]]:
-    """Group to schema name to dataclass (or an instance of one: then its values are the preset).
+    """Group to schema name to dataclass.
 
     A group whose choices differ in their fields has one schema per choice, under the choice's name;
     the others have one, called `base`.
     """
     return {
         "task": {"base": TaskConfig},
-        "model": {**{name: preset() for name, preset in PRESETS.items()}, FOLDER: folder_model()},
+        "model": {"base": ModelConfig},
         "dataset": {"base": DatasetConfig},
         "codec": {name: _with_common_options(codec_options(name)) for name in codec_names()},
         "topology": {"base": TopologyConfig},

@@ -34,8 +34,7 @@ from gradwire.harness.config.rules import GIVEN, TOGETHER, check
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import Task
 from gradwire.harness.config.typed import task_of, typed
-from gradwire.harness.data.available import dataset_available
-from gradwire.harness.data.prepare import data_source
+from gradwire.harness.data.prepare import data_source, dataset_available
 from gradwire.harness.data.settings import at_most_evaluated, resolve_dataset
 from gradwire.harness.models.settings import check as check_model
 from gradwire.harness.models.weights import tokenizer_available, weights_available

@@ -1,25 +1,42 @@
-"""A corpus: documents, split into those for training and those held out for evaluation."""
+"""Corpora: lines and rows become documents, documents a training and a held-out split."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import chain, groupby, islice
+from typing import Generic, Protocol, TypeVar
 
-from gradwire.harness.data.marks import without_marks
+from gradwire.harness.data.chat import without_marks
+
+Item = TypeVar("Item")
+Held = TypeVar("Held", covariant=True)
 
 
 @dataclass(frozen=True)
-class Documents:
-    """Documents that are read again on every pass, so that nobody keeps them in memory."""
+class Passes(Generic[Item]):
+    """Items that are read again on every pass instead of being kept in memory."""
 
-    read: Callable[[], Iterable[str]]
+    read: Callable[[], Iterable[Item]]
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Item]:
         return iter(self.read())
+
+
+class DataSource(Protocol[Held]):
+    """A source of data: files, the hub or Python itself. Loaded only when nothing prepared is cached."""
+
+    def fingerprint(self) -> str:
+        """A value that changes when the data may have changed; computed from names, sizes, times."""
+        ...
+
+    def load(self) -> Held:
+        """Finds the data. Raises ValueError, in one line, if it cannot be used."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -30,22 +47,9 @@ class Corpus:
     train: Iterable[str]
     held_out: Iterable[str]
     split: str
-    """How the held-out documents were chosen, for the record."""
+    """The choice of the held-out documents, for the record."""
     streaming: bool = False
-    """Whether reading can stop after the held-out documents that evaluation needs."""
-
-
-class CorpusSource(Protocol):
-    """Where a corpus comes from. It is asked for documents only when no prepared data is cached."""
-
-    def fingerprint(self) -> str:
-        """A value that changes when the documents may have changed; quick to compute (file names, sizes,
-        times)."""
-        ...
-
-    def load(self) -> Corpus:
-        """Finds the documents. Raises ValueError, in one line, if there is nothing to train on."""
-        ...
+    """Reading can stop after the held-out documents that evaluation needs."""
 
 
 def hash_value(document: str) -> int:
@@ -80,14 +84,14 @@ def digest_of(train: Tally, held_out: Tally) -> str:
 
 def split_documents(
     documents: Iterable[str], fraction: float, *, one_by_one: bool
-) -> tuple[Documents, Documents, str]:
+) -> tuple[Passes[str], Passes[str], str]:
     """Splits documents that are not split already by hash; returns (train, held out, how)."""
     if one_by_one:
         return *split_one_by_one(documents, fraction), f"sha256 in the last {fraction:.0%} of its range"
     return *split_by_hash(documents, fraction), f"last {fraction:.0%} by sha256"
 
 
-def split_by_hash(documents: Iterable[str], fraction: float) -> tuple[Documents, Documents]:
+def split_by_hash(documents: Iterable[str], fraction: float) -> tuple[Passes[str], Passes[str]]:
     """Returns (train, held out): the documents with the last `fraction` of hash values are held out.
 
     A document's split depends on its text and hardly on the other documents; copies of a document share a
@@ -101,7 +105,7 @@ def split_by_hash(documents: Iterable[str], fraction: float) -> tuple[Documents,
     return _split_at(documents, first_held_out)
 
 
-def split_one_by_one(documents: Iterable[str], fraction: float) -> tuple[Documents, Documents]:
+def split_one_by_one(documents: Iterable[str], fraction: float) -> tuple[Passes[str], Passes[str]]:
     """Returns (train, held out) without reading everything first: the last `fraction` of the hash range is
     held out.
 
@@ -110,7 +114,7 @@ def split_one_by_one(documents: Iterable[str], fraction: float) -> tuple[Documen
     """
     first_held_out = round((1 - fraction) * 2**64)
     train, _ = _split_at(documents, first_held_out)
-    return train, Documents(lambda: _in_range_or_last(documents, first_held_out))
+    return train, Passes(lambda: _in_range_or_last(documents, first_held_out))
 
 
 def _in_range_or_last(documents: Iterable[str], first_held_out: int) -> Iterator[str]:
@@ -125,8 +129,63 @@ def _in_range_or_last(documents: Iterable[str], first_held_out: int) -> Iterator
         yield last[1]
 
 
-def _split_at(documents: Iterable[str], first_held_out: int) -> tuple[Documents, Documents]:
+def _split_at(documents: Iterable[str], first_held_out: int) -> tuple[Passes[str], Passes[str]]:
     return (
-        Documents(lambda: (text for text in documents if hash_value(text) < first_held_out)),
-        Documents(lambda: (text for text in documents if hash_value(text) >= first_held_out)),
+        Passes(lambda: (text for text in documents if hash_value(text) < first_held_out)),
+        Passes(lambda: (text for text in documents if hash_value(text) >= first_held_out)),
     )
+
+
+HEADING = re.compile(r" ?= (?!=).*(?<!=) = ?")
+"""WikiText's first line of an article, ` = Title = ` between blank lines; a section's title has more
+signs."""
+
+
+def split_text(lines: Iterable[str]) -> Iterator[str]:
+    """Splits into articles if the lines begin with a WikiText heading, else at blank lines, else into lines.
+
+    `lines` have no line feed at their end.
+    """
+    return _articles_or(lines, _paragraphs)
+
+
+def join_rows(rows: Iterable[str]) -> Iterator[str]:
+    """Returns the rows unchanged, or joined if they are the lines of WikiText articles.
+
+    WikiText is published as records with one row per line, "" for a blank one.
+    """
+    return _articles_or((row.removesuffix("\n") for row in rows), iter)
+
+
+def _articles_or(lines: Iterable[str], otherwise: Callable[[Iterator[str]], Iterator[str]]) -> Iterator[str]:
+    rest = iter(lines)
+    head = list(islice((line for line in rest if line.strip()), 1))
+    head += islice(rest, 1)
+    is_wikitext = len(head) == 2 and HEADING.fullmatch(head[0]) and not head[1].strip()
+    return (_articles if is_wikitext else otherwise)(chain(head, rest))
+
+
+def _articles(lines: Iterator[str]) -> Iterator[str]:
+    """Yields every article with its heading; lines of white space become empty, since some editions have
+    them."""
+    article: list[str] = []
+    before, line = "", next(lines)
+    for after in chain(lines, ["end"]):
+        if HEADING.fullmatch(line) and not before.strip() and not after.strip() and article:
+            yield "\n".join(article)
+            article = []
+        article.append(line if line.strip() else "")
+        before, line = line, after
+    yield "\n".join(article)
+
+
+def _paragraphs(lines: Iterator[str]) -> Iterator[str]:
+    found = ("\n".join(group) for blank, group in groupby(lines, key=_is_blank) if not blank)
+    head = list(islice(found, 2))
+    if len(head) == 1:
+        head = head[0].split("\n")
+    return chain(head, found)
+
+
+def _is_blank(line: str) -> bool:
+    return not line.strip(" \t")

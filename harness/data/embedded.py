@@ -1,21 +1,29 @@
-"""The text that comes with every Python: its language reference and its library's docstrings.
+"""Data that needs no files of its own: text that comes with Python, examples made of it, small images.
 
-This is enough English (and code) to train a tiny model without fetching anything. It differs between Python
-versions, so its sha256 is part of every record.
+The text is Python's language reference and the docstrings of its library, enough English (and code) to train
+a tiny model without fetching anything. It differs between Python versions, so its sha256 is part of every
+record.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import random
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradwire.harness.data.corpus import Corpus, split_documents
+import numpy as np
+
+from gradwire.harness.data.corpus import Corpus, Passes, split_documents
+from gradwire.harness.data.examples import Examples, LabelledText, Question
+from gradwire.harness.data.images import Images, LabelledImage
+from gradwire.harness.data.settings import EMBEDDED_SIZE as SIZE
 from gradwire.harness.runtime.memory import collector_paused
+from gradwire.harness.runtime.seeding import derive_seed
 
 LEAST_BYTES = 1_000_000
 
@@ -91,14 +99,141 @@ def _docstrings(source: bytes) -> list[str]:
 
 _OWNERS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
-"""Where nodes keep statements, which alone hold definitions: expressions are most of a tree."""
+"""Fields in which nodes keep statements, which alone hold definitions: expressions are most of a tree."""
 
 
 def _owners(tree: ast.Module) -> Iterator[ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
-    """What may have a docstring."""
+    """The nodes that may have a docstring."""
     found: list[ast.AST] = [tree]
     for node in found:
         if isinstance(node, _OWNERS):
             yield node
         for block in _BLOCKS:
             found += getattr(node, block, ())
+
+
+PASSAGE, ENDING, NUM_CHOICES = 16, 6, 4
+"""Words of a passage and of what follows it; how many endings a question offers."""
+STRIDE = 64
+"""One question is made of so many words: there are more than a tiny model needs."""
+
+STRIDES = {"reference": 16, "docstrings": 48}
+"""One labelled passage is taken of so many words of a book, so that both have about as many."""
+
+
+@dataclass(frozen=True)
+class EmbeddedQuestions:
+    """Questions: which of four passages follows."""
+
+    text: EmbeddedCorpus
+
+    def fingerprint(self) -> str:
+        return _fingerprint(self.text, PASSAGE, ENDING, NUM_CHOICES, STRIDE)
+
+    def load(self) -> Examples[Question]:
+        corpus = self.text.load()
+        return Examples(
+            name="embedded: which of four passages of Python's documentation follows",
+            train=_questions(corpus.train),
+            held_out=_questions(corpus.held_out),
+            split=f"documents, {corpus.split}",
+            metric="accuracy",
+        )
+
+
+@dataclass(frozen=True)
+class EmbeddedSentences:
+    """Passages, labelled by the book that they come from."""
+
+    text: EmbeddedCorpus
+
+    def fingerprint(self) -> str:
+        return _fingerprint(self.text, PASSAGE, STRIDES)
+
+    def load(self) -> Examples[LabelledText]:
+        corpus, reference = self.text.load(), frozenset(topics())
+        passages = dict[str, int]()
+        for document in (*corpus.train, *corpus.held_out):
+            label = 0 if document in reference else 1
+            for words in _passages(document, PASSAGE, [*STRIDES.values()][label]):
+                passages.setdefault(" ".join(words), label)
+        train, held_out, split = split_documents(passages, self.text.held_out_fraction, one_by_one=False)
+        return Examples(
+            name="embedded: whether a passage is of Python's language reference or of docstrings",
+            train=[LabelledText(passage, None, passages[passage]) for passage in train],
+            held_out=[LabelledText(passage, None, passages[passage]) for passage in held_out],
+            split=f"passages, {split}",
+            metric="accuracy",
+            labels=tuple(STRIDES),
+        )
+
+
+def _fingerprint(text: EmbeddedCorpus, *settings: object) -> str:
+    return hashlib.sha256(repr((text.fingerprint(), settings)).encode()).hexdigest()
+
+
+def _questions(documents: Iterable[str]) -> Sequence[Question]:
+    passages = [words for text in documents for words in _passages(text, PASSAGE + ENDING, STRIDE)]
+    endings = [" ".join(words[PASSAGE:]) for words in passages]
+    return [
+        _question(" ".join(words[:PASSAGE]), ending, endings)
+        for words, ending in zip(passages, endings, strict=True)
+    ]
+
+
+def _question(passage: str, ending: str, endings: Sequence[str]) -> Question:
+    draw = random.Random(derive_seed("embedded question", passage, ending))
+    others = list[str]()
+    while len(others) < NUM_CHOICES - 1:
+        other = draw.choice(endings)
+        if other != ending and other not in others:
+            others.append(other)
+    answer = draw.randrange(NUM_CHOICES)
+    return Question(f"What follows? {passage}", (*others[:answer], ending, *others[answer:]), answer)
+
+
+def _passages(document: str, length: int, stride: int) -> Iterator[list[str]]:
+    words = document.split()
+    for start in range(0, len(words) - length + 1, stride):
+        yield words[start : start + length]
+
+
+LABELS = ("level", "upright", "rising", "falling")
+DIRECTIONS = ((0, 1), (1, 0), (1, 1), (1, -1))
+"""Across the stripes: how far a step right and a step down lead."""
+
+NUM_TRAIN, NUM_HELD_OUT = 1600, 400
+WIDTHS = (2, 5)
+"""Pixels of a stripe: at least, and below."""
+NOISE = 48
+"""Most that noise adds to a value or takes from it, of 255."""
+
+
+@dataclass(frozen=True)
+class EmbeddedImages:
+    """Images of stripes, labelled by their direction."""
+
+    def fingerprint(self) -> str:
+        return f"stripes {LABELS} {SIZE} {NUM_TRAIN} {NUM_HELD_OUT} {WIDTHS} {NOISE}"
+
+    def load(self) -> Images:
+        return Images(
+            name="embedded: which way stripes run",
+            train=Passes(lambda: _images("train", NUM_TRAIN)),
+            held_out=Passes(lambda: _images("held out", NUM_HELD_OUT)),
+            split=f"{NUM_TRAIN} and {NUM_HELD_OUT} images",
+            labels=LABELS,
+        )
+
+
+def _images(split: str, count: int) -> Iterator[LabelledImage]:
+    draw = np.random.Generator(np.random.PCG64(derive_seed("embedded images", split)))
+    down, right = np.mgrid[:SIZE, :SIZE]
+    for number in range(count):
+        label = number % len(LABELS)
+        along_right, along_down = DIRECTIONS[label]
+        width, start = draw.integers(*WIDTHS), draw.integers(100)
+        stripe = (along_right * right + along_down * down + start + 100 * SIZE) // width % 2
+        colors = draw.integers(0, 256, (2, 3))
+        values = colors[stripe] + draw.integers(-NOISE, NOISE + 1, (SIZE, SIZE, 3))
+        yield LabelledImage(values.clip(0, 255).astype(np.uint8), label)

@@ -1,4 +1,4 @@
-"""Where examples come from: MMLU's and GLUE's files, the same data on the hub, or the embedded text."""
+"""Sources of examples: MMLU's and GLUE's files, the same data on the hub, or the embedded text."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any, Generic
 
 from gradwire.harness.data import glue, mmlu
-from gradwire.harness.data.examples import Example, Examples, LabelledText, Passes
+from gradwire.harness.data.corpus import Passes
+from gradwire.harness.data.examples import Example, Examples, LabelledText
 from gradwire.harness.data.formats import formats_in_words
 from gradwire.harness.data.hub import HubCorpus
-from gradwire.harness.data.records import UnreadableFileError
-from gradwire.harness.data.text import describe_files, unsearchable
-from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.data.records import located
+from gradwire.harness.data.text import describe_files, searching
 
 
 @dataclass(frozen=True)
 class Shape(Generic[Example]):
-    """How the files and records of a benchmark become examples."""
+    """The conversion of the files and records of a benchmark to examples."""
 
     name: str
     split_files: Callable[[Path, str], list[Path]]
@@ -30,6 +30,12 @@ class Shape(Generic[Example]):
     labels: tuple[str, ...] = ()
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     """The split that is trained on where files have none of the hub's training split."""
+
+    def examples(
+        self, name: str, train: Passes[Example], held_out: Passes[Example], split: str
+    ) -> Examples[Example]:
+        """The examples of both splits; `split` says for the record which these are."""
+        return Examples(name, train, held_out, split, self.metric, self.labels)
 
 
 MMLU = Shape(
@@ -71,13 +77,11 @@ class FileExamples(Generic[Example]):
 
     def load(self) -> Examples[Example]:
         (split, train), held_out = self._train(), self._files(self.held_out_split)
-        return Examples(
-            name=f"{self.shape.name} of {self.path.resolve().name}",
-            train=Passes(lambda: self._read(train)),
-            held_out=Passes(lambda: self._read(held_out)),
-            split=f"trained on {split}, evaluated on {self.held_out_split}",
-            metric=self.shape.metric,
-            labels=self.shape.labels,
+        return self.shape.examples(
+            f"{self.shape.name} of {self.path.resolve().name}",
+            Passes(lambda: self._read(train)),
+            Passes(lambda: self._read(held_out)),
+            f"trained on {split}, evaluated on {self.held_out_split}",
         )
 
     def _train(self) -> tuple[str, list[Path]]:
@@ -100,18 +104,13 @@ class FileExamples(Generic[Example]):
     def _found(self, split: str) -> list[Path]:
         if not self.path.is_dir():
             raise ValueError(f"dataset.path={self.path}: no such folder; correct the path")
-        try:
+        with searching(f"dataset.path={self.path}"):
             return self.shape.split_files(self.path, split)
-        except (OSError, UnusableFileError) as error:
-            raise ValueError(f"dataset.path={self.path}: {unsearchable(error)}") from None
 
     def _read(self, files: list[Path]) -> Iterator[Example]:
         for file in files:
-            try:
+            with located(f"dataset.path={self.path}: {os.path.relpath(file, self.path)}"):
                 yield from self.shape.read(file)
-            except UnreadableFileError as error:
-                where = os.path.relpath(file, self.path)
-                raise ValueError(f"dataset.path={self.path}: {where}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -128,18 +127,13 @@ class HubExamples(Generic[Example]):
         train, held_out = self.repository.train_split, self.repository.held_out_split
         assert held_out is not None, "resolve_dataset comes first"
         name, records = self.repository.records()
-        return Examples(
-            name=name,
-            train=Passes(lambda: self._read(records, train)),
-            held_out=Passes(lambda: self._read(records, held_out)),
-            split=f"trained on {train}, evaluated on {held_out}",
-            metric=self.shape.metric,
-            labels=self.shape.labels,
+        return self.shape.examples(
+            name,
+            Passes(lambda: self._read(records, train)),
+            Passes(lambda: self._read(records, held_out)),
+            f"trained on {train}, evaluated on {held_out}",
         )
 
     def _read(self, records: Callable[[str], Iterator[Mapping[str, Any]]], split: str) -> Iterator[Example]:
-        try:
+        with located(f"{self.repository.where}, split {split}"):
             yield from map(self.shape.of_record, records(split))
-        except UnreadableFileError as error:
-            where = f"dataset={self.repository.name} ({self.repository.hub})"
-            raise ValueError(f"{where}, split {split}: {error}") from error

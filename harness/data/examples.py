@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, TypeVar
 
 Kind = Literal["documents", "questions", "sentences", "images"]
-"""What a data set holds: running text, multiple-choice questions, sentences or images with a label."""
+"""The kinds of data: running text, multiple-choice questions, sentences or images with a label."""
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """The names of choices, in their order."""
@@ -33,7 +33,6 @@ class LabelledText:
 
 
 Example = TypeVar("Example", Question, LabelledText)
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -44,33 +43,11 @@ class Examples(Generic[Example]):
     train: Iterable[Example]
     held_out: Iterable[Example]
     split: str
-    """Which files or splits these are, for the record."""
+    """The files or splits that these are, for the record."""
     metric: str
     """The metric that the data set is judged by: a key of METRICS."""
     labels: tuple[str, ...] = field(default=())
     """The names of the labels of sentences; questions have none."""
-
-
-class ExampleSource(Protocol):
-    """Where examples come from. It is asked for them only when no prepared data is cached."""
-
-    def fingerprint(self) -> str:
-        """A value that changes when the examples may have changed; quick to compute."""
-        ...
-
-    def load(self) -> Examples[Question] | Examples[LabelledText]:
-        """Finds the examples. Raises ValueError, in one line, if they cannot be used."""
-        ...
-
-
-@dataclass(frozen=True)
-class Passes(Generic[Item]):
-    """Examples that are read again on every pass, so that nobody keeps them in memory."""
-
-    read: Callable[[], Iterable[Item]]
-
-    def __iter__(self) -> Iterator[Item]:
-        return iter(self.read())
 
 
 def prompt_of(question: Question) -> str:
@@ -80,7 +57,7 @@ def prompt_of(question: Question) -> str:
 
 
 def answer_of(index: int) -> str:
-    """What follows a prompt when the choice at `index` is right."""
+    """The text after a prompt when the choice at `index` is right."""
     return f" {LETTERS[index]}"
 
 

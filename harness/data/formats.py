@@ -1,31 +1,75 @@
-"""Reads the contents of one file in any format: documents of text, or the rows of a table."""
+"""Contents of one file in any format, compressed or not: documents of text, rows of a table, or records.
+
+Read by the standard library and pyarrow, one piece at a time. The loaders of `datasets` would change what is
+in the files: they turn strings such as 2020-01-01, 1.50 and NA into dates, numbers and nulls, and take the
+first fields of a csv file whose rows have too many for an index. They also decompress whole files to disk.
+"""
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
 import io
 import json
+import lzma
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO, cast
 
 from gradwire.harness.data.chat import ChatFormat
-from gradwire.harness.data.compression import CORRUPT, OPENERS, open_text
-from gradwire.harness.data.plain_text import split_text
+from gradwire.harness.data.corpus import split_text
 from gradwire.harness.data.records import UnreadableFileError, field_of_text, no_text_field, record_texts
 from gradwire.harness.files.reading import UnusableFileError, amount
-from gradwire.harness.files.streams import TEXT_RATIO, most_unfolded
+from gradwire.harness.files.streams import TEXT_RATIO, BoundedStream, most_unfolded
+
+TEXTS, TABLES, RECORDS = (".txt", ".tokens", ".raw"), (".csv", ".tsv"), (".json", ".jsonl", ".parquet")
+FORMATS = (*TEXTS, ".jsonl", ".json", *TABLES, ".parquet")
 
 ROWS_AT_ONCE = 1000
 
 END_OF_TABLE = "\ufdd2end"
 """A line that no table has: a noncharacter of Unicode begins it."""
 
+REMEDY = "if it is what it should be, decompress it and give that file"
+
 _field_limit = threading.Lock()
+
+
+def decompress_zstd(file: Any, mode: str = "rb", **options: Any) -> BinaryIO:
+    """Decompresses a file with pyarrow, because Python's library has no zstd before 3.14."""
+    import pyarrow
+
+    assert mode.startswith("r"), mode
+    return cast(BinaryIO, pyarrow.CompressedInputStream(file, "zstd"))
+
+
+OPENERS: Mapping[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    ".zst": decompress_zstd,
+}
+
+CORRUPT = (OSError, EOFError, lzma.LZMAError, zlib.error)
+"""The errors that reading a damaged file raises."""
+
+
+def open_text(path: Path) -> TextIO:
+    """Opens the file's text, decompressed according to its suffix; line ends become line feeds.
+
+    Reading raises UnusableFileError when a compressed file expands far more than text does.
+    """
+    opener = OPENERS.get(path.suffix.lower())
+    if opener is None:
+        return path.open("rt", encoding="utf-8-sig", newline=None)
+    stream = BoundedStream(path, path.open("rb"), opener, remedy=REMEDY)
+    return io.TextIOWrapper(io.BufferedReader(stream), encoding="utf-8-sig", newline=None)
 
 
 def format_of(path: Path) -> str | None:
@@ -33,12 +77,17 @@ def format_of(path: Path) -> str | None:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in OPENERS:
         suffixes.pop()
-    return suffixes[-1] if suffixes and suffixes[-1] in READERS else None
+    return suffixes[-1] if suffixes and suffixes[-1] in FORMATS else None
+
+
+def formats_in_words() -> str:
+    """The suffixes that can be read, for messages."""
+    return f"{', '.join(FORMATS)}, plain or as {', '.join(OPENERS)}"
 
 
 def holds_rows(path: Path) -> bool:
-    """Whether the file holds rows, which may be parts of a document, rather than documents."""
-    return READERS.get(format_of(path) or "") is not _read_text
+    """True for a file of rows, which may be parts of a document, rather than of documents."""
+    return format_of(path) not in TEXTS
 
 
 def read_pieces(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
@@ -46,12 +95,25 @@ def read_pieces(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
 
     Raises UnreadableFileError, also midway if the file is damaged further down.
     """
+
+    def choose(names: Sequence[str]) -> list[str]:
+        wanted = field_of_text(names, text_field)
+        if wanted is None:
+            raise no_text_field(names, text_field)
+        return [wanted]
+
     kind = format_of(path)
     if kind is None:
         raise UnreadableFileError(f"unknown format; use one of {formats_in_words()}")
+    if kind in TEXTS:
+        pieces = _documents(path)
+    elif kind in TABLES:
+        pieces = _column(path, text_field)
+    else:
+        pieces = record_texts(_records(path, choose), text_field, chat)
     is_empty = True
-    with _one_error():
-        for piece in READERS[kind](path, text_field, chat):
+    with _damage_in_a_line():
+        for piece in pieces:
             if "\0" in piece:
                 raise UnreadableFileError("is binary (has zero bytes); use a text file")
             is_empty = is_empty and not piece.strip()
@@ -62,11 +124,8 @@ def read_pieces(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
 
 def read_rows(path: Path) -> Iterator[list[str]]:
     """Yields the rows of a .csv or .tsv file, a header included. Raises UnreadableFileError."""
-    with _one_error(), open_text(path) as handle:
-        try:
-            yield from _csv_rows(_csv_reader(path, handle))
-        except csv.Error as error:
-            raise _no_table(error) from error
+    with _damage_in_a_line(), open_text(path) as handle:
+        yield from _rows(path, handle)
 
 
 def read_records(path: Path, fields: Sequence[str]) -> Iterator[Mapping[str, Any]]:
@@ -74,26 +133,18 @@ def read_records(path: Path, fields: Sequence[str]) -> Iterator[Mapping[str, Any
 
     Raises UnreadableFileError.
     """
-    kind = format_of(path)
-    with _one_error():
-        if kind == ".parquet":
-            yield from _parquet_records(path, lambda names: [name for name in fields if name in names])
-        elif kind in (".json", ".jsonl"):
-            with open_text(path) as handle:
-                for record in _json_lines(handle) if kind == ".jsonl" else _json_records(handle):
-                    if not isinstance(record, Mapping):
-                        raise UnreadableFileError("has a line that is no record; repair it")
-                    yield record
-        else:
-            raise UnreadableFileError(f"has no records; use one of {', '.join(RECORD_FORMATS)}")
-
-
-RECORD_FORMATS = (".json", ".jsonl", ".parquet")
+    if format_of(path) not in RECORDS:
+        raise UnreadableFileError(f"has no records; use one of {', '.join(RECORDS)}")
+    with _damage_in_a_line():
+        for record in _records(path, lambda names: [name for name in fields if name in names]):
+            if not isinstance(record, Mapping):
+                raise UnreadableFileError("has a line that is no record; repair it")
+            yield record
 
 
 @contextmanager
-def _one_error() -> Iterator[None]:
-    """Turns what reading a damaged file raises into UnreadableFileError."""
+def _damage_in_a_line() -> Iterator[None]:
+    """Turns errors of reading a damaged file into UnreadableFileError."""
     try:
         yield
     except UnusableFileError as error:
@@ -101,38 +152,66 @@ def _one_error() -> Iterator[None]:
     except UnicodeDecodeError as error:
         where = f"{error.reason} at byte {error.start}"
         raise UnreadableFileError(f"not UTF-8 text ({where}); convert it first") from error
+    except csv.Error as error:
+        raise UnreadableFileError(f"is not a table ({error}); check the file and its suffix") from error
     except CORRUPT as error:
         raise UnreadableFileError(f"cannot be read ({error}); check the file and its suffix") from error
 
 
-def formats_in_words() -> str:
-    """The suffixes that can be read, for messages."""
-    return f"{', '.join(READERS)}, plain or as {', '.join(OPENERS)}"
-
-
-def _read_text(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
+def _documents(path: Path) -> Iterator[str]:
     with open_text(path) as handle:
         first = handle.readline()
         if first.startswith('"'):
-            yield from split_text(_strip_csv_quotes(first + handle.read()).split("\n"))
+            yield from split_text(_without_csv_quotes(first + handle.read()).split("\n"))
         else:
             yield from split_text(line.removesuffix("\n") for line in chain([first], handle))
 
 
-def _strip_csv_quotes(text: str) -> str:
+def _without_csv_quotes(text: str) -> str:
     """Undoes an export of lines of text to a csv file of one column; returns other text unchanged."""
     try:
-        rows = list(_csv_rows(csv.reader(io.StringIO(text, newline=""), strict=True)))
+        rows = list(_with_long_fields(csv.reader(io.StringIO(text, newline=""), strict=True)))
     except csv.Error:
         return text
     if any(len(row) > 1 for row in rows):
         return text
-    lines = (row[0] if row else "" for row in rows)
-    return "\n".join(line.removesuffix("\n") for line in lines)
+    return "\n".join(row[0].removesuffix("\n") if row else "" for row in rows)
 
 
-def _csv_rows(reader: Iterator[list[str]]) -> Iterator[list[str]]:
-    """The rows of a csv file, with fields of any length (the csv module has only one global limit)."""
+def _column(path: Path, text_field: str) -> Iterator[str]:
+    """The fields below one name of a table's header."""
+    with open_text(path) as handle:
+        rows = _rows(path, handle)
+        header = next(rows, [])
+        if text_field not in header:
+            raise no_text_field(header, text_field)
+        column = header.index(text_field)
+        for number, row in enumerate(rows, start=2):
+            if any(row[len(header) :]):
+                raise UnreadableFileError(
+                    f"row {number} has {len(row)} fields, the header {len(header)}; put quotes around "
+                    "text with commas, or save it as .jsonl"
+                )
+            if len(row) > column:
+                yield row[column]
+
+
+def _rows(path: Path, handle: TextIO) -> Iterator[list[str]]:
+    """The rows of a csv file, or of a tsv file, where tabs separate without any quoting."""
+    if format_of(path) == ".tsv":
+        yield from _with_long_fields(csv.reader(handle, delimiter="\t", quoting=csv.QUOTE_NONE))
+        return
+    for row in _with_long_fields(csv.reader(chain(handle, [END_OF_TABLE]))):
+        if row == [END_OF_TABLE]:
+            return
+        if row and row[-1].endswith(END_OF_TABLE):  # the csv module takes all that follows for one field
+            begins = " ".join(row[-1].removesuffix(END_OF_TABLE).split())[:40]
+            raise csv.Error(f"a quote is never closed, before {begins!r}")
+        yield row
+
+
+def _with_long_fields(reader: Iterator[list[str]]) -> Iterator[list[str]]:
+    """The rows of a csv reader, with fields of any length (the csv module has only one global limit)."""
     while True:
         with _field_limit:
             before = csv.field_size_limit(sys.maxsize)
@@ -145,70 +224,23 @@ def _csv_rows(reader: Iterator[list[str]]) -> Iterator[list[str]]:
         yield from rows
 
 
-def _read_table(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
-    """csv or tsv with a header line; tabs separate without any quoting."""
+def _records(path: Path, choose: Callable[[Sequence[str]], list[str]]) -> Iterator[Any]:
+    """The records of a file; of a parquet file with the columns that `choose` takes of all its columns."""
+    if format_of(path) == ".parquet":
+        yield from _parquet_records(path, choose)
+        return
     with open_text(path) as handle:
-        rows = _csv_rows(_csv_reader(path, handle))
-        try:
-            header = next(rows, [])
-            if text_field not in header:
-                raise no_text_field(header, text_field)
-            column = header.index(text_field)
-            for number, row in enumerate(rows, start=2):
-                if any(row[len(header) :]):
-                    raise UnreadableFileError(
-                        f"row {number} has {len(row)} fields, the header {len(header)}; put quotes around "
-                        "text with commas, or save it as .jsonl"
-                    )
-                if len(row) > column:
-                    yield row[column]
-        except csv.Error as error:
-            raise _no_table(error) from error
+        yield from _json_lines(handle) if format_of(path) == ".jsonl" else _json_records(handle)
 
 
-def _csv_reader(path: Path, handle: TextIO) -> Iterator[list[str]]:
-    tabs = format_of(path) == ".tsv"
-    if tabs:
-        return csv.reader(handle, delimiter="\t", quoting=csv.QUOTE_NONE)
-    return _closed(csv.reader(chain(handle, [END_OF_TABLE])))
-
-
-def _closed(rows: Iterable[list[str]]) -> Iterator[list[str]]:
-    """The rows before END_OF_TABLE, a line of its own unless a quote has never been closed: the csv module
-    then takes all that follows for one field."""
-    for row in rows:
-        if row == [END_OF_TABLE]:
-            return
-        if row and row[-1].endswith(END_OF_TABLE):
-            begins = " ".join(row[-1].removesuffix(END_OF_TABLE).split())[:40]
-            raise csv.Error(f"a quote is never closed, before {begins!r}")
-        yield row
-
-
-def _no_table(error: csv.Error) -> UnreadableFileError:
-    return UnreadableFileError(f"is not a table ({error}); check the file and its suffix")
-
-
-def _read_parquet(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
-    def chosen(names: Sequence[str]) -> list[str]:
-        wanted = field_of_text(names, text_field)
-        if wanted is None:
-            raise no_text_field(names, text_field)
-        return [wanted]
-
-    yield from record_texts(_parquet_records(path, chosen), text_field, chat)
-
-
-def _parquet_records(path: Path, chosen: Callable[[Sequence[str]], list[str]]) -> Iterator[Mapping[str, Any]]:
-    """The records of a file with the columns that `chosen` takes of all its columns."""
+def _parquet_records(path: Path, choose: Callable[[Sequence[str]], list[str]]) -> Iterator[Mapping[str, Any]]:
     import pyarrow
     import pyarrow.parquet
 
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            columns = chosen(file.schema_arrow.names)
-            for column in columns:
-                _check_unfolding(file.metadata, column)
+            columns = choose(file.schema_arrow.names)
+            _check_unfolding(file.metadata, columns)
             for batch in file.iter_batches(ROWS_AT_ONCE, columns=columns):
                 yield from batch.to_pylist()
     except pyarrow.ArrowException as error:
@@ -217,23 +249,16 @@ def _parquet_records(path: Path, chosen: Callable[[Sequence[str]], list[str]]) -
         ) from error
 
 
-def _check_unfolding(metadata: Any, wanted: str) -> None:
+def _check_unfolding(metadata: Any, names: Sequence[str]) -> None:
     """Raises UnreadableFileError if a column declares that it expands far more than text does."""
-    for group in range(metadata.num_row_groups):
-        columns = [metadata.row_group(group).column(index) for index in range(metadata.num_columns)]
-        for column in columns:
-            if column.path_in_schema.split(".")[0] == wanted:
-                most = most_unfolded(column.total_compressed_size, TEXT_RATIO)
-                if column.total_uncompressed_size > most:
-                    raise UnreadableFileError(
-                        f"column {wanted} expands to {amount(column.total_uncompressed_size)} from "
-                        f"{amount(column.total_compressed_size)}, as no text does; use another file"
-                    )
-
-
-def _read_lines_of_json(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
-    with open_text(path) as handle:
-        yield from record_texts(_json_lines(handle), text_field, chat)
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(metadata.num_columns)):
+            name, packed = column.path_in_schema.split(".")[0], column.total_compressed_size
+            if name in names and column.total_uncompressed_size > most_unfolded(packed, TEXT_RATIO):
+                raise UnreadableFileError(
+                    f"column {name} expands to {amount(column.total_uncompressed_size)} from "
+                    f"{amount(packed)}, as no text does; use another file"
+                )
 
 
 def _json_lines(lines: Iterable[str]) -> Iterator[Any]:
@@ -247,13 +272,8 @@ def _json_lines(lines: Iterable[str]) -> Iterator[Any]:
                 raise UnreadableFileError(f"line {number} is no record ({error}); repair it") from error
 
 
-def _read_json(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
-    """Reads one JSON list of records, or one record per line although the name says .json."""
-    with open_text(path) as handle:
-        yield from record_texts(_json_records(handle), text_field, chat)
-
-
 def _json_records(handle: TextIO) -> Iterator[Any]:
+    """One JSON list of records, or one record per line although the name says .json."""
     first = handle.readline()
     try:
         json.loads(first)
@@ -269,15 +289,3 @@ def _json_records(handle: TextIO) -> Iterator[Any]:
     except (ValueError, RecursionError):
         return _json_lines(text.split("\n"))
     return iter(whole if isinstance(whole, list) else [whole])
-
-
-READERS: Mapping[str, Callable[[Path, str, ChatFormat], Iterator[str]]] = {
-    ".txt": _read_text,
-    ".tokens": _read_text,
-    ".raw": _read_text,
-    ".jsonl": _read_lines_of_json,
-    ".json": _read_json,
-    ".csv": _read_table,
-    ".tsv": _read_table,
-    ".parquet": _read_parquet,
-}

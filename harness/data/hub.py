@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -11,19 +12,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gradwire.harness.data.chat import ChatFormat, plain_chat
-from gradwire.harness.data.compression import decompress_zstd
-from gradwire.harness.data.corpus import Corpus, Documents, split_documents
-from gradwire.harness.data.plain_text import join_rows
-from gradwire.harness.data.published import WAYS_OUT
+from gradwire.harness.data.corpus import Corpus, Passes, join_rows, split_documents
+from gradwire.harness.data.formats import decompress_zstd
 from gradwire.harness.data.records import (
-    UnreadableFileError,
     encodable,
     field_of_text,
+    located,
     no_text_field,
     record_texts,
 )
-from gradwire.harness.data.text import describe_files, files_below, unsearchable
-from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.data.settings import WAYS_OUT
+from gradwire.harness.data.text import describe_files, files_below, searching
+from gradwire.harness.models.weights import absence
 
 Result = TypeVar("Result")
 
@@ -51,12 +51,15 @@ class HubCorpus:
     held_out_fraction: float = 0.05
     chat: ChatFormat = field(default=plain_chat, compare=False)
 
+    @property
+    def where(self) -> str:
+        """The repository, as errors call it."""
+        return f"dataset={self.name} ({self.hub})"
+
     def fingerprint(self) -> str:
         settings = [getattr(self, known.name) for known in fields(self) if known.compare]
-        try:
+        with searching(f"dataset.hub={self.hub}"):
             local = describe_files(files_below(Path(self.hub)) if Path(self.hub).is_dir() else [])
-        except (OSError, UnusableFileError) as error:
-            raise ValueError(f"dataset.hub={self.hub}: {unsearchable(error)}") from None
         return hashlib.sha256(repr((settings, local)).encode()).hexdigest()
 
     def records(self) -> tuple[str, Callable[[str], Iterator[Mapping[str, Any]]]]:
@@ -77,10 +80,10 @@ class HubCorpus:
 
     def load(self) -> Corpus:
         builder = self._builder()
-        documents = Documents(partial(self._documents, builder, self.train_split))
+        documents = Passes(partial(self._documents, builder, self.train_split))
         train: Iterable[str] = documents
         if self.held_out_split is not None:
-            held_out = Documents(partial(self._documents, builder, self.held_out_split))
+            held_out = Passes(partial(self._documents, builder, self.held_out_split))
             split = f"split {self.held_out_split}"
         else:
             train, held_out, split = split_documents(
@@ -108,12 +111,10 @@ class HubCorpus:
         return builder
 
     def _documents(self, builder: Any, split: str) -> Iterator[str]:
-        try:
+        with located(f"{self.where}, split {split}"):
             for document in join_rows(self._rows(builder, split)):
                 if text := encodable(document).strip():
                     yield text
-        except UnreadableFileError as error:
-            raise ValueError(f"{self._where()}, split {split}: {error}") from error
 
     def _records(self, builder: Any, split: str, undecoded: str | None = None) -> Iterator[Mapping[str, Any]]:
         """Every row of a split."""
@@ -139,20 +140,16 @@ class HubCorpus:
         yield from record_texts(wanted_column(), self.text_field, self.chat)
 
     def _dataset(self, builder: Any, split: str, undecoded: str | None = None) -> Any:
-        found = self._whole(builder, split)
-        if undecoded is None:
-            return found
         from datasets import Image
 
-        return found.cast_column(undecoded, Image(decode=False))
-
-    def _whole(self, builder: Any, split: str) -> Any:
         if self.streaming:
-            return builder.as_streaming_dataset(split)
-        if not Path(builder.cache_dir).is_dir():
-            print(f"fetching {self.hub} for dataset={self.name}", flush=True)
-        builder.download_and_prepare()
-        return builder.as_dataset(split)
+            found = builder.as_streaming_dataset(split)
+        else:
+            if not Path(builder.cache_dir).is_dir():
+                print(f"fetching {self.hub} for dataset={self.name}", flush=True)
+            builder.download_and_prepare()
+            found = builder.as_dataset(split)
+        return found if undecoded is None else found.cast_column(undecoded, Image(decode=False))
 
     def _tried(self, act: Callable[[], Result]) -> Result:
         """Returns the result of `act`, which calls `datasets`; turns its errors, the network's and the files'
@@ -164,10 +161,23 @@ class HubCorpus:
             raise self._refusal(f"cannot be read ({lines[0]})") from error
 
     def _refusal(self, reason: str) -> ValueError:
-        return ValueError(f"{self._where()}: {reason}; {WAYS_OUT}")
+        return ValueError(f"{self.where}: {reason}; {WAYS_OUT}")
 
-    def _where(self) -> str:
-        return f"dataset={self.name} ({self.hub})"
+
+def repository_available(hub: str, configuration: str = "*", revision: str | None = None) -> str | None:
+    """Returns None, or the reason why a repository's data can be had neither from the cache nor from the hub.
+
+    In the cache, `datasets` has prepared it before, in <cache>/<owner>___<name>/<configuration>/<version>/
+    <commit>: `configuration` is a pattern of such names. A revision identifies a folder only if it is a full
+    commit hash.
+    """
+    from huggingface_hub.constants import HF_HOME
+
+    cache = Path(os.environ.get("HF_DATASETS_CACHE") or Path(HF_HOME, "datasets")).expanduser()
+    prepared = (cache / hub.replace("/", "___")).glob(
+        f"{configuration}/*/{revision or '*'}/dataset_info.json"
+    )
+    return absence(any(prepared), hub, "README.md", "dataset", revision)
 
 
 def _prepare_library() -> None:

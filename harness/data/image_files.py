@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gradwire.harness.data.examples import Passes
+from gradwire.harness.data.corpus import Passes
 from gradwire.harness.data.hub import HubCorpus
 from gradwire.harness.data.images import MOST_BYTES, MOST_LABELS, SUFFIXES, Images, LabelledImage, pixels_of
-from gradwire.harness.data.records import UnreadableFileError
-from gradwire.harness.data.text import describe_files, unsearchable
+from gradwire.harness.data.records import UnreadableFileError, located
+from gradwire.harness.data.text import describe_files, searching
 from gradwire.harness.files.archives import Archive
 from gradwire.harness.files.folders import leads_to_file, root_of
 from gradwire.harness.files.reading import UnusableFileError, printable, read_bytes
@@ -22,10 +22,10 @@ from gradwire.harness.files.reading import UnusableFileError, printable, read_by
 REMEDY = "give class folders of PNG or JPEG files, or a zip of them"
 
 PICKLES = re.compile(r"(data_batch_\d|test_batch|batches\.meta|.*\.(pkl|pickle)|cifar-.*-python\.tar\.gz)$")
-"""Files that hold Python objects, CIFAR's own among them. Unpickling runs code, so nobody does."""
+"""Files that hold Python objects, CIFAR's own among them. Unpickling runs code, so none is read."""
 
 SPELLINGS = {"test": ("test", "val", "validation"), "train": ("train", "training")}
-"""What folders and archives of a split may be called; the first one that is there counts."""
+"""Names of folders and archives of a split; the first one that is there counts."""
 
 
 @dataclass(frozen=True)
@@ -73,35 +73,32 @@ class FileImages:
     def _read(self, found: Found, labels: tuple[str, ...]) -> Iterator[LabelledImage]:
         for index, label in enumerate(labels):
             for name in found.files.get(label, ()):
-                try:
-                    yield LabelledImage(pixels_of(found.read(name)), index)
-                except UnreadableFileError as error:
-                    where = printable(f"{found.where.name}: {name}", 200)
-                    raise ValueError(f"dataset.path={self.path}: {where}: {error}") from error
+                where = printable(f"{found.where.name}: {name}", 200)
+                with located(f"dataset.path={self.path}: {where}"):
+                    try:
+                        pixels = pixels_of(found.read(name))
+                    except UnusableFileError as error:
+                        raise UnreadableFileError(f"{error.problem}; {error.remedy}") from None
+                yield LabelledImage(pixels, index)
 
     def _source(self, split: str) -> Path:
         """The folder or the archive of a split."""
-        try:
+        with searching(f"dataset.path={self.path}"):
             if not self.path.is_dir():
                 raise self._refusal("no such folder")
             pickled = sorted(file.name for file in self.path.iterdir() if PICKLES.match(file.name))
-        except OSError as error:
-            raise ValueError(f"dataset.path={self.path}: {unsearchable(error)}") from None
         if pickled:
             raise self._refusal(f"{printable(pickled[0], 80)} is a Python pickle, never read")
         names = SPELLINGS.get(split, (split,))
         for name in names:
-            for place in (self.path / name, self.path / f"{name}.zip"):
-                if place.is_dir() if place.suffix != ".zip" else self._is_archive(place):
-                    return place
+            if (folder := self.path / name).is_dir():
+                return folder
+            archive = self.path / f"{name}.zip"
+            with searching(f"dataset.path={self.path}"):
+                if leads_to_file(archive, root_of(self.path), remedy=REMEDY):
+                    return archive
         tried = " or ".join(f"{name}/, {name}.zip" for name in names)
         raise self._refusal(f"has no images of the split {split} ({tried})")
-
-    def _is_archive(self, place: Path) -> bool:
-        try:
-            return leads_to_file(place, root_of(self.path), remedy=REMEDY)
-        except UnusableFileError as error:
-            raise ValueError(f"dataset.path={self.path}: {error}") from None
 
     def _found(self, split: str) -> Found:
         source = self._source(split)
@@ -136,7 +133,7 @@ def _in_folder(folder: Path, root: Path) -> Found:
             problem = f"is a link out of {home}, and none is followed there"
             raise UnusableFileError(path, problem, REMEDY)
 
-    try:
+    with searching(f"dataset.path={folder}"):
         check(folder)
         for label in sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] != "."):
             check(label)
@@ -147,16 +144,8 @@ def _in_folder(folder: Path, root: Path) -> Found:
             names = sorted(file.name for file in entries)
             if names:
                 files[label.name] = tuple(f"{label.name}/{name}" for name in names)
-    except (OSError, UnusableFileError) as error:
-        raise ValueError(f"dataset.path={folder}: {unsearchable(error)}") from None
 
-    def read(name: str) -> bytes:
-        try:
-            return read_bytes(folder / name, remedy=REMEDY, most=MOST_BYTES)
-        except UnusableFileError as error:
-            raise UnreadableFileError(f"{error.problem}; {error.remedy}") from None
-
-    return Found(folder, files, read)
+    return Found(folder, files, lambda name: read_bytes(folder / name, remedy=REMEDY, most=MOST_BYTES))
 
 
 def _in_archive(path: Path) -> Found:
@@ -172,13 +161,8 @@ def _in_archive(path: Path) -> Found:
             raise ValueError(f"dataset.path={path}: {shown} is in no folder of a label; {REMEDY}")
         files.setdefault(parts[-2], []).append(name)
 
-    def read(name: str) -> bytes:
-        try:
-            return archive.read(name, MOST_BYTES)
-        except UnusableFileError as error:
-            raise UnreadableFileError(f"{error.problem}; {error.remedy}") from None
-
-    return Found(path, {label: tuple(names) for label, names in files.items()}, read)
+    by_label = {label: tuple(names) for label, names in files.items()}
+    return Found(path, by_label, lambda name: archive.read(name, MOST_BYTES))
 
 
 @dataclass(frozen=True)
@@ -196,7 +180,8 @@ class HubImages:
         assert held_out is not None, "resolve_dataset comes first"
         name, labels, records = self.repository.images(self.image_field)
         if not 2 <= len(labels) <= MOST_LABELS:
-            raise ValueError(f"{self._where(train)}: {len(labels)} labels, not 2 to {MOST_LABELS}")
+            where = f"{self.repository.where}, split {train}"
+            raise ValueError(f"{where}: {len(labels)} labels, not 2 to {MOST_LABELS}")
         return Images(
             name=name,
             train=Passes(lambda: self._read(records(train), train, len(labels))),
@@ -216,8 +201,7 @@ class HubImages:
                     raise UnreadableFileError("has no label (test splits may be without); use another split")
                 pixels = pixels_of(content)
             except UnreadableFileError as error:
-                raise ValueError(f"{self._where(split)}: record {number} {error}") from error
+                raise ValueError(
+                    f"{self.repository.where}, split {split}: record {number} {error}"
+                ) from error
             yield LabelledImage(pixels, label)
-
-    def _where(self, split: str) -> str:
-        return f"dataset={self.repository.name} ({self.repository.hub}), split {split}"

@@ -1,18 +1,28 @@
-"""Images with labels: what a source of them gives, and how the bytes of a file become pixels."""
+"""Images with labels: decoded, written as rows of pixels, and read as training wants them."""
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import warnings
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from gradwire.harness.data.cache import REMEDY
 from gradwire.harness.data.records import UnreadableFileError
-from gradwire.harness.files.reading import printable
+from gradwire.harness.data.row_writer import RowWriter
+from gradwire.harness.data.token_data import PreparedData, Split, column_file, columns_of, mapped
+from gradwire.harness.files.reading import UnusableFileError, printable
+from gradwire.harness.files.structured import read_json
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 FORMATS = ("PNG", "JPEG")
@@ -49,18 +59,6 @@ class Images:
     labels: tuple[str, ...]
 
 
-class ImageSource(Protocol):
-    """Where images come from. It is asked for them only when no prepared data is cached."""
-
-    def fingerprint(self) -> str:
-        """A value that changes when the images may have changed; quick to compute."""
-        ...
-
-    def load(self) -> Images:
-        """Finds the images. Raises ValueError, in one line, if they cannot be used."""
-        ...
-
-
 def pixels_of(content: bytes) -> Pixels:
     """Decodes a PNG or JPEG file. Raises UnreadableFileError."""
     from PIL import Image
@@ -88,3 +86,146 @@ def scaled(pixels: Pixels, size: int) -> Pixels:
 
     resized: Any = Image.fromarray(pixels).resize((size, size), Image.Resampling.BILINEAR)
     return np.asarray(resized)
+
+
+CHANNELS = 3
+
+
+@dataclass(frozen=True)
+class ImageData(PreparedData):
+    """The images a run is trained and evaluated on.
+
+    `train` and `held_out` have shape (num_images, 3 * size * size) and dtype uint8, channel by channel. They
+    are mapped from disk and never written to. Both have the column `label`. `augment`: whether training
+    crops and flips them.
+    """
+
+    augment: bool = False
+
+    @property
+    def size(self) -> int:
+        """Pixels of a side."""
+        return int(self.description["image_size"])
+
+    def pixels(self, split: Split, indices: Tensor) -> Tensor:
+        """The images at `indices`, (rows, 3, size, size) float32, normalized by the training split's mean and
+        standard deviation of each channel."""
+        rows = self.rows(split)[indices].view(-1, CHANNELS, self.size, self.size).float()
+        mean, deviation = (
+            torch.tensor(self.description[name]).view(-1, 1, 1) for name in ("mean", "deviation")
+        )
+        return (rows - mean) / deviation
+
+
+def write_images(folder: Path, images: Images, size: int, max_held_out: int | None) -> None:
+    """Writes to `folder` what `read_images` reads, each image at `size` x `size` pixels.
+
+    `max_held_out` takes images from all over the held-out split, whose files are sorted by label. Images of
+    the held-out split are never trained on, copies included. Raises ValueError, in one line, if a split is
+    empty.
+    """
+    never = [_digest(_planes(image.pixels, size)) for image in images.held_out]
+    held_out, train = _SplitWriter(folder, "held_out", size), _SplitWriter(folder, "train", size)
+    held_out.write(_spread(images.held_out, len(never), max_held_out))
+    train.write(images.train, never=frozenset(never))
+    for split in (train, held_out):
+        if not split.labels:
+            raise ValueError(
+                f"dataset: {images.name} has no images for the {split.split} split; use more data"
+            )
+    mean, deviation = train.moments()
+    identity = f"train {train.digest} held_out {held_out.digest}"
+    description = {
+        "corpus": images.name,
+        "sha256": hashlib.sha256(identity.encode()).hexdigest(),
+        "bytes": (len(train.labels) + len(held_out.labels)) * CHANNELS * size * size,
+        "split": images.split,
+        "train_examples": len(train.labels),
+        "held_out_examples": len(held_out.labels),
+        "left_out_of_train": train.left_out,
+        "majority_accuracy": max(Counter(held_out.labels).values()) / len(held_out.labels),
+        "metric": "accuracy",
+        "labels": list(images.labels),
+        "image_size": size,
+        "mean": mean,
+        "deviation": deviation,
+    }
+    (folder / "description.json").write_text(json.dumps(description, indent=1), encoding="utf-8")
+
+
+def read_images(folder: Path, *, augment: bool) -> ImageData:
+    """Returns the contents of `folder`; the pixels are mapped, not read.
+
+    The caller must already have checked the digests. Raises UnusableFileError if the files have been damaged
+    since.
+    """
+    description = read_json(folder / "description.json", inside=folder, remedy=REMEDY)
+    width = CHANNELS * int(description.get("image_size", 0)) ** 2
+    train, held_out = (_rows(folder / f"{split}.npy", width) for split in ("train", "held_out"))
+    columns: dict[Split, dict[str, Tensor]] = {
+        "train": columns_of(folder, "train", len(train)),
+        "held_out": columns_of(folder, "held_out", len(held_out)),
+    }
+    return ImageData(train, held_out, description, columns, augment=augment)
+
+
+def _rows(file: Path, width: int) -> Tensor:
+    rows = mapped(file)
+    if rows.ndim != 2 or rows.dtype != np.uint8 or rows.shape[1] != width or not rows.size:
+        raise UnusableFileError(file, f"holds {rows.dtype} of shape {rows.shape}, not images", REMEDY)
+    return torch.from_numpy(rows)
+
+
+class _SplitWriter:
+    """Writes one split, and sums up its pixels exactly."""
+
+    def __init__(self, folder: Path, split: Split, size: int) -> None:
+        self.split, self._folder, self._size = split, folder, size
+        self.labels, self.left_out = list[int](), 0
+        self._digest = hashlib.sha256()
+        self._sum, self._squares = (np.zeros(CHANNELS, np.int64) for _ in range(2))
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+    def write(self, images: Iterable[LabelledImage], never: Container[bytes] = ()) -> None:
+        """Writes all images but those whose digest is in `never`."""
+        file, width = self._folder / f"{self.split}.npy", CHANNELS * self._size**2
+        with RowWriter(file, width, dtype=np.uint8) as rows:
+            for image in images:
+                planes = _planes(image.pixels, self._size)
+                digest = _digest(planes)
+                if digest in never:
+                    self.left_out += 1
+                    continue
+                rows.append(planes.ravel())
+                self.labels.append(image.label)
+                self._digest.update(digest + image.label.to_bytes(4, "little"))
+                wide = planes.astype(np.int64)
+                self._sum += wide.sum((1, 2))
+                self._squares += (wide * wide).sum((1, 2))
+        np.save(column_file(self._folder, self.split, "label"), np.array(self.labels, dtype=np.int32))
+
+    def moments(self) -> tuple[list[float], list[float]]:
+        """Mean and standard deviation of each channel; a channel of one value has deviation 1."""
+        count = len(self.labels) * self._size**2
+        mean = self._sum / count
+        deviation = np.sqrt(np.maximum(self._squares / count - mean * mean, 0.0))
+        return mean.tolist(), np.where(deviation > 0, deviation, 1.0).tolist()
+
+
+def _planes(pixels: Pixels, size: int) -> NDArray[np.uint8]:
+    """(3, size, size)."""
+    return np.ascontiguousarray(scaled(pixels, size).transpose(2, 0, 1))
+
+
+def _digest(planes: NDArray[np.uint8]) -> bytes:
+    return hashlib.sha256(planes.tobytes()).digest()
+
+
+def _spread(images: Iterable[LabelledImage], count: int, most: int | None) -> Iterator[LabelledImage]:
+    """At most so many of `count` images, at equal distances."""
+    kept = count if most is None else min(most, count)
+    chosen = {index * count // kept for index in range(kept)}
+    yield from (image for index, image in enumerate(images) if index in chosen)

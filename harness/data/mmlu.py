@@ -26,7 +26,7 @@ CALLED: Mapping[str, str] = {
     "val": "validation",
     "test": "test",
 }
-"""What folders and files of a split are called, and the hub's name of the split."""
+"""Names of folders and files of a split, and the hub's name of it."""
 
 
 def split_files(path: Path, split: str) -> list[Path]:

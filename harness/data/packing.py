@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gradwire.harness.data.chat import counted_tokens, spans_of
 from gradwire.harness.data.corpus import Corpus, Tally, digest_of, hash_value
-from gradwire.harness.data.marks import counted_tokens, spans_of
 from gradwire.harness.data.row_writer import CountedRowWriter, RowWriter
 from gradwire.harness.data.token_data import Split, column_file
 from gradwire.harness.data.tokenizer import separator_id
@@ -154,7 +154,7 @@ def _writer(
 
 
 def _described(split: Split, rows: RowWriter | CountedRowWriter) -> dict[str, int]:
-    """How many tokens the loss is on, and how many rows had none."""
+    """The number of tokens that the loss is on, and of rows that had none."""
     if isinstance(rows, RowWriter):
         return {}
     return {f"{split}_counted_tokens": rows.num_counted, f"{split}_rows_left_out": rows.num_left_out}

@@ -8,22 +8,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.data.cache import cache_folder, cache_key, cached_folder
-from gradwire.harness.data.chat import ChatFormat, chosen_template, make_chat_format, plain_chat
-from gradwire.harness.data.corpus import CorpusSource
-from gradwire.harness.data.embedded import EmbeddedCorpus
-from gradwire.harness.data.embedded_examples import STRIDES, EmbeddedQuestions, EmbeddedSentences
-from gradwire.harness.data.embedded_images import EmbeddedImages
+from gradwire.harness.data.chat import (
+    ChatFormat,
+    chosen_template,
+    make_chat_format,
+    plain_chat,
+    without_marks,
+)
+from gradwire.harness.data.corpus import DataSource
+from gradwire.harness.data.embedded import (
+    STRIDES,
+    EmbeddedCorpus,
+    EmbeddedImages,
+    EmbeddedQuestions,
+    EmbeddedSentences,
+)
 from gradwire.harness.data.example_rows import write_examples
 from gradwire.harness.data.example_sources import MMLU, FileExamples, HubExamples, Shape, glue_shape
-from gradwire.harness.data.examples import ExampleSource, as_text
+from gradwire.harness.data.examples import as_text
 from gradwire.harness.data.formats import format_of
-from gradwire.harness.data.hub import HubCorpus
+from gradwire.harness.data.hub import HubCorpus, repository_available
 from gradwire.harness.data.image_files import FileImages, HubImages
-from gradwire.harness.data.image_rows import read_images, write_images
-from gradwire.harness.data.images import ImageSource
-from gradwire.harness.data.marks import without_marks
+from gradwire.harness.data.images import read_images, write_images
 from gradwire.harness.data.packing import write_packed
-from gradwire.harness.data.settings import DatasetConfig
+from gradwire.harness.data.settings import WAYS_OUT, DatasetConfig
 from gradwire.harness.data.text import TextCorpus
 from gradwire.harness.data.token_data import PreparedData, TokenData, read_data
 from gradwire.harness.data.tokenizer import own_tokenizer, trained_tokenizer
@@ -34,54 +42,43 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 
-def corpus_source(dataset: DatasetConfig, chat: ChatFormat = plain_chat) -> CorpusSource:
-    """Where the text of a resolved `dataset` comes from."""
+def data_source(dataset: DatasetConfig, chat: ChatFormat = plain_chat) -> DataSource[Any]:
+    """The source of a resolved `dataset`: of a corpus, of examples or of images."""
+    path = None if dataset.path is None else Path(dataset.path).expanduser()
+    train, held_out = dataset.train_split, dataset.held_out_split
     if dataset.name == "embedded":
-        return EmbeddedCorpus(dataset.held_out_fraction)
-    if dataset.path is not None:
-        splits = (dataset.train_split, dataset.held_out_split) if dataset.held_out_split else None
+        text = EmbeddedCorpus(dataset.held_out_fraction)
+        return {
+            "documents": text,
+            "questions": EmbeddedQuestions(text),
+            "sentences": EmbeddedSentences(text),
+            "images": EmbeddedImages(),
+        }[dataset.kind]
+    if dataset.kind == "documents":
+        if path is None:
+            return _repository(dataset, chat)
         return TextCorpus(
-            path=Path(dataset.path).expanduser(),
+            path=path,
             held_out_fraction=dataset.held_out_fraction,
             text_field=dataset.text_field,
             chat=chat,
             streaming=dataset.streaming,
-            published_splits=splits,
+            published_splits=None if held_out is None else (train, held_out),
         )
-    return _repository(dataset, chat)
-
-
-def example_source(dataset: DatasetConfig) -> ExampleSource:
-    """Where the examples of a resolved `dataset`, which holds no documents, come from."""
-    if dataset.name == "embedded":
-        text = EmbeddedCorpus(dataset.held_out_fraction)
-        return EmbeddedQuestions(text) if dataset.kind == "questions" else EmbeddedSentences(text)
+    assert held_out is not None, "resolve_dataset comes first"
+    if dataset.kind == "images":
+        if path is None:
+            return HubImages(_repository(dataset), dataset.image_field)
+        return FileImages(path, train, held_out)
     shape: Shape[Any] = MMLU
     if dataset.kind == "sentences":
         assert dataset.configuration is not None, "resolve_dataset comes first"
         shape = glue_shape(dataset.configuration)
-    if dataset.path is not None:
-        assert dataset.held_out_split is not None, "resolve_dataset comes first"
-        path = Path(dataset.path).expanduser()
-        return FileExamples(path, shape, dataset.train_split, dataset.held_out_split)
-    return HubExamples(_repository(dataset), shape)
-
-
-def image_source(dataset: DatasetConfig) -> ImageSource:
-    """Where the images of a resolved `dataset` come from."""
-    if dataset.name == "embedded":
-        return EmbeddedImages()
-    if dataset.path is not None:
-        assert dataset.held_out_split is not None, "resolve_dataset comes first"
-        return FileImages(Path(dataset.path).expanduser(), dataset.train_split, dataset.held_out_split)
-    return HubImages(_repository(dataset), dataset.image_field)
-
-
-def data_source(dataset: DatasetConfig) -> CorpusSource | ExampleSource | ImageSource:
-    """Where the data of a resolved `dataset` comes from, whatever it holds."""
-    if dataset.kind == "images":
-        return image_source(dataset)
-    return corpus_source(dataset) if dataset.kind == "documents" else example_source(dataset)
+    return (
+        HubExamples(_repository(dataset), shape)
+        if path is None
+        else FileExamples(path, shape, train, held_out)
+    )
 
 
 def labels_of(dataset: DatasetConfig) -> tuple[str, ...]:
@@ -144,13 +141,13 @@ def prepared_folder(
         _check_room(dataset, folder)
         if dataset.kind == "documents":
             chat = make_chat_format(dataset.chat_format, own, loss_on=dataset.loss_on)
-            corpus = corpus_source(dataset, chat).load()
+            corpus = data_source(dataset, chat).load()
             texts = map(without_marks, corpus.train)
             tokenizer = own or trained_tokenizer(texts, model.vocab_size, cache)
             most_tokens, marked = dataset.max_train_tokens, dataset.loss_on != "all"
             write_packed(folder, corpus, tokenizer, length, most, most_tokens, marked=marked)
         else:
-            examples = example_source(dataset).load()
+            examples = data_source(dataset).load()
             tokenizer = own or trained_tokenizer(map(as_text, examples.train), model.vocab_size, cache)
             write_examples(folder, examples, tokenizer, length, most, dataset.max_train_tokens)
 
@@ -185,19 +182,19 @@ def _prepared_images(dataset: DatasetConfig, cache: Path, verified: bool) -> Pat
     assert size is not None, "resolve_dataset comes first"
 
     def fill(folder: Path) -> None:
-        write_images(folder, image_source(dataset).load(), size, most)
+        write_images(folder, data_source(dataset).load(), size, most)
 
     return cached_folder(_images_folder(dataset, cache), fill, verified=verified)
 
 
 def _images_folder(dataset: DatasetConfig, cache: Path) -> Path:
     """The name follows from everything that decides the pixels, Pillow's decoders among them."""
-    source, limits = image_source(dataset), (dataset.image_size, dataset.max_held_out_sequences)
+    source, limits = data_source(dataset), (dataset.image_size, dataset.max_held_out_sequences)
     return cache / "images" / cache_key("images", source.fingerprint(), limits, metadata.version("pillow"))
 
 
 def is_prepared(dataset: DatasetConfig, model: ModelConfig) -> bool:
-    """Whether `cache_folder()` holds everything that `prepare_data` needs."""
+    """True if `cache_folder()` holds everything that `prepare_data` needs."""
     cache = cache_folder()
     if dataset.kind == "images":
         return _images_folder(dataset, cache).is_dir()
@@ -207,6 +204,20 @@ def is_prepared(dataset: DatasetConfig, model: ModelConfig) -> bool:
         return _packed_folder(dataset, model, cache, own_tokenizer(model, on_disk=True)).is_dir()
     except ValueError:  # there is no tokenizer to do it with
         return False
+
+
+def dataset_available(dataset: DatasetConfig, model: ModelConfig) -> str | None:
+    """Returns None, or one line that says why a resolved `dataset` cannot be had and what to do.
+
+    Looks at prepared data and the Hugging Face cache first. Asks the hub (one request of at most five
+    seconds) only if neither has the data set, and never when told to stay offline.
+    """
+    if dataset.hub is None or Path(dataset.hub).is_dir() or is_prepared(dataset, model):
+        return None
+    # Files chosen by a pattern add a hash to the configuration's name.
+    pattern = f"{dataset.configuration or 'default'}{'-*' if dataset.files else ''}"
+    reason = repository_available(dataset.hub, pattern, dataset.revision)
+    return reason and f"dataset={dataset.name} ({dataset.hub}): {reason}; {WAYS_OUT}"
 
 
 def _packed_folder(
@@ -228,6 +239,6 @@ def _packed_folder(
 
 
 def _tokenizer_key(own: PreTrainedTokenizerFast | None, model: ModelConfig) -> tuple[object, ...]:
-    """What decides which tokenizer is used."""
+    """Everything that decides the tokenizer."""
     decides = own.backend_tokenizer.to_str() if own else (model.vocab_size, SPECIAL_TOKENS)
     return decides, *map(metadata.version, ("tokenizers", "transformers"))  # importing them takes long

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from gradwire.harness.data.chat import ChatFormat
 
 
 class UnreadableFileError(ValueError):
     """Data without usable text; the message says why and what to do."""
+
+
+@contextmanager
+def located(where: str) -> Iterator[None]:
+    """Turns UnreadableFileError into the ValueError for users, which begins with the place of the data."""
+    try:
+        yield
+    except UnreadableFileError as error:
+        raise ValueError(f"{where}: {error}") from error
 
 
 def record_texts(records: Iterable[object], text_field: str, chat: ChatFormat) -> Iterator[str]:
@@ -54,7 +64,7 @@ def _text(record: object, number: int, text_field: str, chat: ChatFormat) -> str
 
 
 def _kind(value: object) -> str:
-    """What a value of JSON or of a parquet file is, in words."""
+    """Names the kind of a value of JSON or of a parquet file."""
     if value is None:
         return "null"
     for kind, name in ((bool, "true or false"), ((int, float), "a number"), (str, "text"), (list, "a list")):
@@ -64,7 +74,7 @@ def _kind(value: object) -> str:
 
 
 def field_of_text(names: Iterable[str], text_field: str) -> str | None:
-    """Which field of a record holds its text: `text_field`, else `messages`, else None."""
+    """The field of a record that holds its text: `text_field`, else `messages`, else None."""
     return next((name for name in (text_field, "messages") if name in names), None)
 
 

@@ -1,19 +1,40 @@
-"""The settings that say which text a run trains on."""
+"""The settings that say which data a run trains on."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from omegaconf import OmegaConf
 
 from gradwire.codecs.fields import at_least, between, check_fields, one_of, plain_name
 from gradwire.codecs.wording import shortened
 from gradwire.harness.data.examples import Kind
 from gradwire.harness.data.glue import TASKS
-from gradwire.harness.data.published import published_settings
 from gradwire.harness.models.settings import ModelConfig, check_length
+
+WAYS_OUT = "use dataset.path=<its files, or your own text> or dataset=embedded"
+
+
+def published_settings(name: str, folder: Path, model_name: str) -> dict[str, Any]:
+    """Returns the values of `<folder>/<name>.yaml`, as `dataset=<name>` composes them.
+
+    Raises ValueError, in one line, if there is no such file for the data set that the paper trains
+    `model_name` on.
+    """
+    file = folder / f"{name}.yaml"
+    if not file.is_file():
+        raise ValueError(
+            f"dataset=auto: model={model_name} trains on {name}, which has no conf/dataset/{name}.yaml; "
+            f"{WAYS_OUT}"
+        )
+    settings = OmegaConf.to_container(OmegaConf.load(file))
+    assert isinstance(settings, dict)
+    return {str(key): value for key, value in settings.items() if key != "defaults"}
+
 
 EMBEDDED_SIZE = 16
 """Pixels of a side of the embedded images."""
@@ -30,16 +51,17 @@ UNUSED_BY_EMBEDDED = (
 )
 """Fields that say where the text lies in a repository or in files. The embedded text has none of them."""
 
-UNUSED_BY_IMAGES = (
-    *("streaming", "text_field", "chat_format", "loss_on", "mask_probability"),
-    *("sequence_length", "held_out_fraction"),
-)
-"""Fields about text, and about data that is not split already."""
+_OF_DOCUMENTS = ("streaming", "text_field", "chat_format", "loss_on", "mask_probability")
+_OF_TEXT = (*_OF_DOCUMENTS, "sequence_length", "held_out_fraction")
+_OF_IMAGES = ("image_size", "image_field", "augment")
 
-UNUSED_BY_TEXT = ("image_size", "image_field", "augment")
-
-UNUSED_BY_EXAMPLES = ("streaming", "text_field", "chat_format", "loss_on", "mask_probability")
-"""Fields about documents."""
+UNUSED: Mapping[Kind, Sequence[tuple[Sequence[str], str]]] = {
+    "images": [(_OF_TEXT, "dataset=text")],
+    "documents": [(_OF_IMAGES, "dataset=cifar10")],
+    "questions": [(_OF_IMAGES, "dataset=cifar10"), (_OF_DOCUMENTS, "dataset=text")],
+    "sentences": [(_OF_IMAGES, "dataset=cifar10"), (_OF_DOCUMENTS, "dataset=text")],
+}
+"""Fields that each kind of data does not have, and a data set that has them."""
 
 FITS = {
     "images": ("images", "model.objective=image_classification", "dataset=cifar10"),
@@ -47,12 +69,12 @@ FITS = {
     "questions": ("questions", "model.objective=choice", "dataset=mmlu"),
     "sentences": ("labelled sentences", "model.objective=classification", "dataset=glue"),
 }
-"""What each kind of data is called, the objective for it, and a data set of it."""
+"""The name of each kind of data, the objective for it, and a data set of it."""
 
 
 @dataclass(frozen=True)
 class DatasetConfig:
-    """Where the text comes from and how it is cut."""
+    """The source of the data, and the form in which it is trained on."""
 
     name: str = plain_name("auto")
     """A published data set (one with `hub`), `embedded` (text that comes with Python), `text` (your
@@ -164,78 +186,59 @@ def _with_defaults(dataset: DatasetConfig, settings: dict[str, Any]) -> DatasetC
 
 
 def _check_source(dataset: DatasetConfig) -> None:
-    """Refuses settings that take the text from two places."""
-    if dataset.name in ("embedded", "text") and dataset.hub is not None:
+    """Refuses settings that take the data from two places, or from none."""
+    name, path = dataset.name, dataset.path
+    if name in ("embedded", "text") and dataset.hub is not None:
         raise ValueError(
-            f"dataset.hub={dataset.hub} has no effect with dataset={dataset.name}; use "
+            f"dataset.hub={dataset.hub} has no effect with dataset={name}; use "
             "dataset=<a published data set> dataset.hub="
         )
-    _check_embedded(dataset)
-    if dataset.name == "embedded" and dataset.path is not None:
-        raise ValueError(f"dataset.path={dataset.path} has no effect with dataset=embedded; use dataset=text")
-    if dataset.name == "text" and dataset.path is None:
+    if name == "embedded":
+        way_out = "choose other text by dataset.path= or dataset=<a published data set>"
+        _check_unused(dataset, UNUSED_BY_EMBEDDED, "with the embedded text", way_out)
+    if name == "embedded" and path is not None:
+        raise ValueError(f"dataset.path={path} has no effect with dataset=embedded; use dataset=text")
+    if name == "text" and path is None:
         raise ValueError("dataset.path: dataset=text needs a file or folder of text; set dataset.path=")
-    if dataset.name not in ("embedded", "text") and dataset.path is None and dataset.hub is None:
+    if name not in ("embedded", "text") and path is None and dataset.hub is None:
+        raise ValueError(f"dataset.name={name}: must be one of auto, embedded, text, or have dataset.hub=")
+    if path is not None and dataset.revision is not None:
         raise ValueError(
-            f"dataset.name={dataset.name}: must be one of auto, embedded, text, or have dataset.hub="
+            f"dataset.revision={dataset.revision} has no effect with dataset.path={path}; leave one of them "
+            "out"
         )
-    if dataset.path is not None and dataset.revision is not None:
-        raise ValueError(
-            f"dataset.revision={dataset.revision} has no effect with dataset.path={dataset.path}; leave "
-            "one of them out"
-        )
-
-
-def _check_embedded(dataset: DatasetConfig) -> None:
-    """Refuses settings that the embedded text does not have."""
-    for name in UNUSED_BY_EMBEDDED if dataset.name == "embedded" else ():
-        value, usual = getattr(dataset, name), _defaults()[name]
-        if value != usual:
-            raise ValueError(
-                f"dataset.{name}={shortened(value)} has no effect with the embedded text; leave it out, or "
-                "choose other text by dataset.path= or dataset=<a published data set>"
-            )
 
 
 def _check_kind(dataset: DatasetConfig, model: ModelConfig, kind: Kind) -> None:
     """Refuses data that the objective cannot train on, and settings that such data does not have."""
+    wanted, _, other = FITS[kind]
     if dataset.kind != kind:
         held, objective, _ = FITS[dataset.kind]
-        wanted, _, other = FITS[kind]
         raise ValueError(
             f"dataset={dataset.name} holds {held}, and model.objective={model.objective} trains on {wanted}; "
             f"use {objective}, or data such as {other}"
         )
-    if kind != "images":
-        _check_unused(dataset, UNUSED_BY_TEXT, FITS[kind][0], "dataset=cifar10")
+    for names, fitting in UNUSED[kind]:
+        _check_unused(dataset, names, f"on {wanted}", f"use data such as {fitting}")
     if kind == "documents":
         _check_chats(dataset, model)
-        return
-    _check_unused(
-        dataset,
-        UNUSED_BY_IMAGES if kind == "images" else UNUSED_BY_EXAMPLES,
-        FITS[kind][0],
-        "dataset=text",
-    )
-    if dataset.name != "embedded" and dataset.held_out_split is None:
+    elif dataset.name != "embedded" and dataset.held_out_split is None:
         raise ValueError(
-            f"dataset.held_out_split=null: {FITS[kind][0]} are split already; set it to the split to "
-            "evaluate on"
+            f"dataset.held_out_split=null: {wanted} are split already; set it to the split to evaluate on"
         )
-    if kind == "sentences" and dataset.name != "embedded" and dataset.configuration not in TASKS:
+    elif kind == "sentences" and dataset.name != "embedded" and dataset.configuration not in TASKS:
         raise ValueError(
             f"dataset.configuration={dataset.configuration}: must be one of GLUE's tasks {', '.join(TASKS)}"
         )
 
 
-def _check_unused(dataset: DatasetConfig, names: Sequence[str], held: str, other: str) -> None:
-    """Refuses a value given to a field that data such as `held` does not have."""
+def _check_unused(dataset: DatasetConfig, names: Sequence[str], where: str, way_out: str) -> None:
+    """Refuses a value given to a field that is not read."""
     for name in names:
-        value, usual = getattr(dataset, name), _defaults()[name]
-        if value != usual:
+        value = getattr(dataset, name)
+        if value != _defaults()[name]:
             raise ValueError(
-                f"dataset.{name}={shortened(value)} has no effect on {held}; leave it out, or use data "
-                f"such as {other}"
+                f"dataset.{name}={shortened(value)} has no effect {where}; leave it out, or {way_out}"
             )
 
 

@@ -7,14 +7,14 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 from gradwire.harness.data.chat import ChatFormat, plain_chat
-from gradwire.harness.data.corpus import Corpus, Documents, split_documents
+from gradwire.harness.data.corpus import Corpus, Passes, join_rows, split_documents
 from gradwire.harness.data.formats import format_of, formats_in_words, holds_rows, read_pieces
-from gradwire.harness.data.plain_text import join_rows
 from gradwire.harness.data.records import UnreadableFileError, encodable
 from gradwire.harness.files.folders import files_in
 from gradwire.harness.files.reading import UnusableFileError
@@ -53,10 +53,10 @@ class TextCorpus:
 
     def load(self) -> Corpus:
         train_files, held_out_files = self._splits()
-        documents = Documents(lambda: self._read(train_files))
+        documents = Passes(lambda: self._read(train_files))
         train: Iterable[str] = documents
         if held_out_files:
-            held_out = Documents(lambda: self._read(held_out_files))
+            held_out = Passes(lambda: self._read(held_out_files))
             split = f"files {', '.join(file.name for file in held_out_files)}"
         else:
             train, held_out, split = split_documents(
@@ -68,14 +68,12 @@ class TextCorpus:
 
     def _files(self) -> list[Path]:
         """All files with a known suffix, sorted; the path itself if it is a file."""
-        try:
+        with searching(f"dataset.path={self.path}"):
             if self.path.is_file():
                 return [self.path]
             if not self.path.is_dir():
                 raise self._refusal("no such file or folder; correct the path")
             found = files_below(self.path, wanted=format_of)
-        except (OSError, UnusableFileError) as error:
-            raise self._refusal(unsearchable(error)) from None
         if not found:
             raise self._refusal(f"has no file in a known format ({formats_in_words()}); add one")
         return found
@@ -149,11 +147,18 @@ def files_below(
     return sorted(files_in(folder, remedy=REMEDY, hidden=False, root=root, wanted=wanted))
 
 
-def unsearchable(error: OSError | UnusableFileError) -> str:
-    """The error for a folder whose files cannot be listed: why, and what to do."""
-    if isinstance(error, UnusableFileError):
-        return str(error)
-    return f"cannot be searched ({error.strerror}: {error.filename}); choose a folder that holds text alone"
+@contextmanager
+def searching(where: str) -> Iterator[None]:
+    """Turns errors of listing a folder's files into one line that begins with the place of the data."""
+    try:
+        yield
+    except UnusableFileError as error:
+        raise ValueError(f"{where}: {error}") from None
+    except OSError as error:
+        raise ValueError(
+            f"{where}: cannot be searched ({error.strerror}: {error.filename}); choose a folder that holds "
+            "text alone"
+        ) from None
 
 
 def describe_files(files: list[Path]) -> list[tuple[str, int, int]]:

@@ -1,9 +1,13 @@
-"""Prepared data as training reads it: rows of tokens or pixels, and what is known of each row."""
+"""Prepared data as training reads it: rows, what is known of each row, and the order of training.
+
+The samples of a step follow by arithmetic alone, so that a resumed run needs no loader state.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,10 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gradwire.harness.data.digests import REMEDY
+from gradwire.harness.data.cache import REMEDY
 from gradwire.harness.data.tokenizer import load_tokenizer
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import read_json
+from gradwire.harness.runtime.seeding import derive_seed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -53,7 +58,7 @@ class PreparedData:
         return self.train if split == "train" else self.held_out
 
     def column(self, split: Split, name: str) -> Tensor | None:
-        """What is known of each row of a split, or None if this data does not have it."""
+        """A value for each row of a split, or None if this data does not have it."""
         return self.columns.get(split, {}).get(name)
 
 
@@ -61,7 +66,7 @@ class PreparedData:
 class TokenData(PreparedData):
     """The tokens a run is trained and evaluated on.
 
-    `train` and `held_out` have shape (num_rows, sequence_length) and dtype int32; nobody writes to them. Rows
+    `train` and `held_out` have shape (num_rows, sequence_length) and dtype int32, never written to. Rows
     of text are full; those of examples end in padding. `columns` has `counted` (which tokens the loss is on,
     bool), or of examples `length` (tokens without padding), `label`, `second` (where the second sentence
     begins), `choices` (how many there are), all int32.
@@ -72,7 +77,7 @@ class TokenData(PreparedData):
 
 
 def column_file(folder: Path, split: Split, name: str) -> Path:
-    """Where a column of the data in `folder` is kept."""
+    """The file of a column of the data in `folder`."""
     return folder / f"{split}.{name}.npy"
 
 
@@ -121,3 +126,34 @@ def mapped(file: Path) -> Any:
         return np.load(file, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise UnusableFileError(file, f"cannot be mapped ({error})", REMEDY) from None
+
+
+def sample_indices(
+    num_samples: int,
+    seed: int,
+    step: int,
+    micro_step: int,
+    rank: int,
+    *,
+    world_size: int,
+    micro_batch: int,
+    accumulation: int,
+) -> Tensor:
+    """Returns the indices of one micro-batch, shape (micro_batch,), dtype int64.
+
+    A run walks through one endless sequence, with a fresh permutation of all samples per epoch. Steps take
+    samples from it in order; within a step, micro-steps; within a micro-step, ranks. So each epoch uses every
+    sample exactly once, a batch may span epochs, and a step's samples depend only on the product of world
+    size, micro-batch and accumulation.
+    """
+    assert num_samples > 0 and 0 <= micro_step < accumulation and 0 <= rank < world_size
+    start = ((step * accumulation + micro_step) * world_size + rank) * micro_batch
+    taken = [divmod(position, num_samples) for position in range(start, start + micro_batch)]
+    return torch.stack([_permutation(num_samples, seed, epoch)[place] for epoch, place in taken])
+
+
+# The virtual cluster asks for every rank in turn; a batch spans few epochs.
+@lru_cache(maxsize=4)
+def _permutation(num_samples: int, seed: int, epoch: int) -> Tensor:
+    generator = torch.Generator().manual_seed(derive_seed(seed, "order", epoch))
+    return torch.randperm(num_samples, generator=generator)

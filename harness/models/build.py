@@ -1,16 +1,19 @@
-"""Builds a model from its weights or from a seed."""
+"""Builds a model from its weights or from a seed, and saves it."""
 
 from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.files.writing import as_new_files, writing
 from gradwire.harness.models.described import kind_of
 from gradwire.harness.models.families import FAMILIES, HEADS
 from gradwire.harness.models.foreign import in_a_line
@@ -20,7 +23,7 @@ from gradwire.harness.models.weights import FOLDER_WAYS_OUT, WAYS_OUT, is_offlin
 from gradwire.harness.runtime.seeding import derive_seed
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedModel
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 ATTENTION = "sdpa"
 """PyTorch's fused attention. It gives the same bits every time: on CPUs for a given number of threads, on
@@ -71,7 +74,7 @@ def without_values(config: ModelConfig, labels: Sequence[str] = ()) -> PreTraine
 
 
 def num_segments(model: PreTrainedModel) -> int:
-    """How many sentences of a row the model can tell apart by `token_type_ids`; 0 if it knows none."""
+    """The number of sentences of a row that the model tells apart by `token_type_ids`; 0 if none."""
     return int(getattr(model.config, "type_vocab_size", None) or 0)
 
 
@@ -88,7 +91,7 @@ def _for_images(config: ModelConfig, labels: Sequence[str]) -> PreTrainedModel:
 
 
 def _named(labels: Sequence[str]) -> dict[str, Any]:
-    """How transformers wants to be told the labels; without any it has two of its own."""
+    """The labels as transformers takes them; without any it has two of its own."""
     by_index = dict(enumerate(labels or ("LABEL_0", "LABEL_1")))
     return {"id2label": by_index, "label2id": {name: index for index, name in by_index.items()}}
 
@@ -224,3 +227,41 @@ def _needed(config: ModelConfig, model: PreTrainedModel, missing: Iterable[str])
         return sorted(missing)
     body = f"{model.base_model_prefix}."
     return sorted(name for name in missing if name.startswith(body) and ".pooler." not in name)
+
+
+def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, folder: Path | str) -> None:
+    """Writes weights (safetensors), config and tokenizer, if there is one, to `folder`, replacing what was
+    there.
+
+    The config takes the tokenizer's special tokens, so that generated text ends where it should. All files
+    are written beside `folder` first and renamed at the end: a reader, or a restart after a crash, finds the
+    complete new folder, the complete old one, or none, but never a part. Only one process may call this.
+    Raises UnwritableFileError.
+    """
+    if tokenizer is not None:
+        _adopt_special_tokens(model, tokenizer)
+    folder = Path(folder)
+    with writing(folder), _beside(folder) as temporary:
+        fresh, old = Path(temporary, "new"), Path(temporary, "old")
+        model.save_pretrained(fresh)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(fresh)
+        as_new_files(*(path for path in fresh.iterdir() if path.is_file()))
+        if folder.exists():
+            os.rename(folder, old)
+        os.rename(fresh, folder)
+
+
+def _beside(folder: Path) -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder for the new files. The old ones are moved there as well and removed with it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent)
+
+
+def _adopt_special_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Leaves a config alone that has several end-of-sequence tokens: published chat models know better."""
+    for config in (model.config, getattr(model, "generation_config", None)):
+        for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+            theirs = getattr(tokenizer, name)
+            if config is not None and theirs is not None and not isinstance(getattr(config, name), list):
+                setattr(config, name, theirs)

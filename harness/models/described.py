@@ -1,4 +1,4 @@
-"""What a Hugging Face folder's config.json says of its model, read as plain JSON: neither torch nor
+"""The model that a Hugging Face folder's config.json describes, read as plain JSON: neither torch nor
 transformers is imported."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ENDINGS: Mapping[str, Kind] = {
     "ForPreTraining": "masked",
     "ForSequenceClassification": "classification",
 }
-"""What the head of a model is for, by how the name of its architecture ends."""
+"""The purpose of a model's head, by the ending of its architecture's name."""
 
 OF_KIND: Mapping[Kind, tuple[str, ...]] = {
     "causal": ("causal", "choice"),
@@ -32,7 +32,7 @@ OF_KIND: Mapping[Kind, tuple[str, ...]] = {
 head where it becomes a classifier."""
 
 LENGTHS = ("n_positions", "max_position_embeddings", "n_ctx", "max_seq_len", "seq_length", "context_length")
-"""What the settings of models call their context."""
+"""Names of the context in the settings of models."""
 
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "num_layers": (
@@ -96,7 +96,7 @@ class Described:
 
 
 def kind_of(architecture: str | None) -> Kind | None:
-    """What the head of an architecture of transformers is for."""
+    """The purpose of the head of an architecture of transformers."""
     ends = (kind for ending, kind in ENDINGS.items() if (architecture or "").endswith(ending))
     return next(ends, None)
 
@@ -118,7 +118,7 @@ def context_of(settings: Mapping[str, Any]) -> int | None:
 
 
 def describe(path: Path, *, remedy: str) -> Described:
-    """What the config.json at `path` says; raises UnusableFileError for what is missing or cannot be."""
+    """Reads the config.json at `path`; raises UnusableFileError for what is missing or cannot be."""
     settings = read_json(path, remedy=remedy)
     check_settings(settings, path, remedy=remedy)
     found = _with_text(settings)

@@ -30,22 +30,22 @@ FOLDER = "folder"
 
 @dataclass(frozen=True)
 class Family:
-    """How a `ModelConfig` becomes the config of one family of transformers."""
+    """The mapping from a `ModelConfig` to the config of one family of transformers."""
 
     config_class: str
     """Name of the config class in transformers. It is not imported here: importing transformers takes
     seconds."""
     model_type: str
-    """What a folder's config.json calls the family."""
+    """The family's name in a folder's config.json."""
     objectives: tuple[str, ...]
     """Entries of `HEADS`."""
     fields: Mapping[str, str]
     """Our field to theirs, for every field that shapes the weights."""
     dropout_fields: tuple[str, ...]
     grouped_heads: bool = False
-    """Whether `num_kv_heads` may differ from `num_heads`."""
+    """True if `num_kv_heads` may differ from `num_heads`."""
     own_head_dim: bool = False
-    """Whether `head_dim` may differ from `hidden_size / num_heads`."""
+    """True if `head_dim` may differ from `hidden_size / num_heads`."""
     extras: Callable[[ModelConfig], dict[str, Any]] = lambda config: {}
     """Settings that follow from the config as a whole, not from one field."""
 
@@ -65,7 +65,7 @@ LLAMA_CONTEXT = 8192
 
 GEMMA_GLOBAL_ROPE_THETA, GEMMA_LOCAL_ROPE_THETA = 1_000_000.0, 10_000.0
 GEMMA_WINDOW = 512
-"""How many tokens a local layer looks back. In a smaller context local layers see everything."""
+"""Tokens that a local layer looks back. In a smaller context local layers see everything."""
 GEMMA_PATTERN = 6
 """Every sixth layer is global and the five before it are local, so a model of fewer layers has local ones
 only."""

@@ -15,7 +15,7 @@ from gradwire.harness.files.tensors import count_parameters
 from gradwire.harness.models.described import ENDINGS, OF_KIND, Described, describe
 from gradwire.harness.models.families import AUTO, FAMILIES, FOLDER
 from gradwire.harness.models.foreign import CONFIG, INDEX, MOST_INDEX
-from gradwire.harness.models.settings import ModelConfig, RecipeConfig
+from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.models.vision import OBJECTIVE, VISION
 from gradwire.harness.models.weights import FOLDER_WAYS_OUT, WAYS_OUT, WEIGHTS_FILE, weights_available
 
@@ -29,22 +29,8 @@ _NO_NAMES = re.compile(r"checkpoint|[0-9a-f]{40}")
 """Folders that are named by what made them: a run's weights, the hub's cache."""
 
 
-def folder_model() -> ModelConfig:
-    """`model=folder` before its folder is known. The recipe is one for fine-tuning: a small rate that falls
-    linearly, by Hugging Face's Trainer."""
-    return ModelConfig(
-        name=FOLDER,
-        family=FOLDER,
-        objective=AUTO,
-        dropout=None,
-        weights="pretrained",
-        pretrained=None,
-        recipe=RecipeConfig(lr=5e-5, end_factor=0.1, schedule_epochs=None),
-    )
-
-
 def described(model: ModelConfig, *, fetch: bool = True) -> Described | None:
-    """What the config.json of a model's weights says; None where there are no weights to ask, or they are not
+    """Reads the config.json of a model's weights; None where there are no weights to ask, or they are not
     here and may not be fetched.
 
     Raises ValueError in one line where it cannot be had, or says what cannot be.
@@ -103,7 +89,7 @@ def settled(model: ModelConfig) -> ModelConfig:
 
 
 def model_in_words(model: ModelConfig) -> str:
-    """What a settled model is: `gpt_neox of 2 layers and 64 channels, 4 heads, ...`."""
+    """Describes a settled model: `gpt_neox of 2 layers and 64 channels, 4 heads, ...`."""
     counted = "" if model.parameters is None else f", {model.parameters / 1e6:.3g}M parameters"
     positions = "" if model.context == UNBOUNDED else f", {model.context} positions"
     return (
@@ -144,7 +130,7 @@ def _family(found: Described) -> str:
 
 
 def _name(model: ModelConfig, found: Described) -> str:
-    """What runs of a folder are called: as the folder, unless the user has named them."""
+    """The name of a folder's runs: that of the folder, unless the user has named them."""
     if model.name != FOLDER:
         return model.name
     called = re.sub(r"[^A-Za-z0-9._+-]+", "-", Path(str(model.path)).expanduser().resolve().name)

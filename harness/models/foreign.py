@@ -65,7 +65,7 @@ def check_settings(settings: Mapping[str, Any], path: Path, *, remedy: str) -> N
 
 
 def in_a_line(error: Exception) -> str:
-    """What a library says of a folder that it cannot load."""
+    """The error of a library that cannot load a folder, on one line."""
     first = str(error).strip().partition("\n")[0] or type(error).__name__
     usual = isinstance(error, OSError | ValueError | RuntimeError)
     return first if usual else f"{type(error).__name__}: {first}"
@@ -90,7 +90,7 @@ def _refused(key: str, value: Any) -> str | None:
 
 
 def _all_between(value: Any, least: int, most: int) -> bool:
-    """Whether a size, or each in a list of one per layer, is in its bounds; null is the family's own."""
+    """True if a size, or each in a list of one per layer, is in its bounds; null is the family's own."""
     sizes = value if isinstance(value, list) else [value]
     return all(size is None or (type(size) is int and least <= size <= most) for size in sizes)
 

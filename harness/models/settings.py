@@ -27,12 +27,12 @@ LONGEST_RUN = 10**9
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
 SCHEDULES = ("linear", "cosine", "steps")
-"""How a learning rate can fall."""
+"""Forms in which a learning rate falls."""
 
 
 @dataclass(frozen=True)
 class RecipeConfig:
-    """How a paper fine-tunes or pre-trains a model, in steps or epochs. The defaults are GPT-2 125M's."""
+    """A paper's fine-tuning or pre-training, in steps or epochs. The defaults are GPT-2 125M's."""
 
     sequence_length: int = at_least(2, 1024, 1 << 24)
     """Tokens per packed sequence; at most the model's context."""
@@ -123,12 +123,12 @@ class ModelConfig:
 
     @property
     def is_folder(self) -> bool:
-        """Whether its folder alone says what the model is: `model=folder`."""
+        """True if its folder alone says what the model is: `model=folder`."""
         return self.pretrained is None
 
 
 SET_BY_WEIGHTS = ("architecture", "parameters")
-"""Fields that the files of pretrained weights set, and nobody else."""
+"""Fields that the files of pretrained weights alone set."""
 
 
 def check(config: ModelConfig) -> None:
@@ -148,7 +148,7 @@ def check(config: ModelConfig) -> None:
     if config.family in VISION:
         check_vision(config)
     else:
-        if config.architecture is None:  # else they are those of weights that somebody has trained
+        if config.architecture is None:  # else they are those of trained weights
             _check_heads(config)
         _check_text(config)
     if config.path is not None and config.weights == "random":

@@ -42,7 +42,7 @@ class _NoPositions(nn.Module):
 
 @dataclass(frozen=True)
 class StageParts:
-    """Where the modules of a family are: its `layers`, what the first stage alone has, with what is in its
+    """The places of a family's modules: its `layers`, what the first stage alone has, with what is in its
     place in the others, and what the last one alone has; those that a model lacks are left out."""
 
     layers: str

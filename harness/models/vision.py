@@ -14,7 +14,7 @@ OBJECTIVE = "image_classification"
 """The one objective of these families."""
 
 EXPANSION = 4
-"""How many times wider a bottleneck's output is than its 3×3 convolution (He et al. 2016, §4.1)."""
+"""The width of a bottleneck's output, as a multiple of that of its 3×3 convolution (He et al. 2016, §4.1)."""
 
 RESNEXT_WIDTH = 128
 """Channels of all groups of a ResNeXt's first stage, per 64 of a ResNet's (Xie et al. 2017, Table 1)."""
@@ -22,9 +22,9 @@ RESNEXT_WIDTH = 128
 
 @dataclass(frozen=True)
 class VisionFamily:
-    """How a `ModelConfig` becomes the config of one family, by the name of its class in transformers.
+    """The mapping from a `ModelConfig` to the config of one family, by the name of its class in transformers.
 
-    `package` is what the family needs beside the harness's own packages; `extra` installs it.
+    `package` is what the family needs besides the harness's own packages; `extra` installs it.
     """
 
     config_class: str
@@ -63,7 +63,7 @@ VISION: Mapping[str, VisionFamily] = {
     # Those whose 3×3 convolutions are divided into groups (Xie et al. 2017).
     "resnext": VisionFamily("TimmWrapperConfig", _resnext, package="timm", extra="images"),
 }
-"""Families by name, beside those of `families.py`."""
+"""Families by name, besides those of `families.py`."""
 
 
 def check_vision(config: ModelConfig) -> None:

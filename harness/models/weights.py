@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 from gradwire.harness.files.folders import files_in
 from gradwire.harness.files.reading import UnusableFileError
@@ -37,7 +38,7 @@ TIMEOUT_S = 5.0
 
 
 def is_offline() -> bool:
-    """Whether asking the Hugging Face hub is forbidden (HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE)."""
+    """True if asking the Hugging Face hub is forbidden (HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE)."""
     truthy = {"1", "on", "yes", "true"}
     names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     return any(os.environ.get(name, "").lower() in truthy for name in names)
@@ -95,24 +96,38 @@ def tokenizer_available(config: ModelConfig) -> str | None:
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Whether a folder with a model has its tokenizer, too."""
+    """True if a folder with a model has its tokenizer, too."""
     return any((folder / name).is_file() for name in TOKENIZER_FILES)
 
 
 def folder_named(name: str) -> bool:
-    """Whether a name means a folder: names on the hub have at most one slash, and not at an end."""
+    """True if a name means a folder: names on the hub have at most one slash, and not at an end."""
     return name.startswith((".", "/", "~")) or name.count("/") > 1 or Path(name).is_dir()
 
 
 def not_to_be_had(name: str, filename: str, one_of: tuple[str, ...] = ()) -> str | None:
     """Returns None if `filename` (and one of `one_of`) is in the cache or the hub would hand it out, else the
     reason."""
-    if _in_cache(name, filename, one_of):
+    return absence(_in_cache(name, filename, one_of), name, filename)
+
+
+def absence(
+    in_cache: bool,
+    name: str,
+    filename: str,
+    kind: Literal["model", "dataset"] = "model",
+    revision: str | None = None,
+) -> str | None:
+    """Returns None if a repository is `in_cache` or the hub would hand out `filename`, else the reason.
+
+    The hub is asked once, for at most five seconds, and never offline. A data set may lack the file.
+    """
+    if in_cache:
         return None
     where = "not in the Hugging Face cache"
     if is_offline():
         return f"{where} and HF_HUB_OFFLINE is set"
-    refused = _refused_by_hub(name, filename)
+    refused = _refused_by_hub(name, filename, kind, revision)
     return refused and f"{where} and {refused}"
 
 
@@ -152,7 +167,9 @@ def _in_cache(name: str, filename: str, one_of: tuple[str, ...]) -> bool:
         return False
 
 
-def _refused_by_hub(name: str, filename: str) -> str | None:
+def _refused_by_hub(
+    name: str, filename: str, kind: Literal["model", "dataset"], revision: str | None
+) -> str | None:
     """Returns None if the hub would hand out the file, else the reason why not."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import (
@@ -160,16 +177,21 @@ def _refused_by_hub(name: str, filename: str) -> str | None:
         GatedRepoError,
         HFValidationError,
         RepositoryNotFoundError,
+        RevisionNotFoundError,
     )
 
+    called, rules = ("model", "licence") if kind == "model" else ("data set", "terms")
     try:
-        get_hf_file_metadata(hf_hub_url(name, filename), timeout=TIMEOUT_S)
+        url = hf_hub_url(name, filename, repo_type=kind, revision=revision)
+        get_hf_file_metadata(url, timeout=TIMEOUT_S)
     except GatedRepoError:
-        return "the hub wants its licence accepted and a token (hf auth login)"
+        return f"the hub wants its {rules} accepted and a token (hf auth login)"
+    except RevisionNotFoundError:
+        return f"the hub knows no revision {revision} of it ({kind}.revision=)"
     except (RepositoryNotFoundError, HFValidationError):
-        return "the hub knows no such model, or shows it only to its owner (hf auth login)"
+        return f"the hub knows no such {called}, or shows it only to its owner (hf auth login)"
     except EntryNotFoundError:
-        return f"on the hub it has no {filename}"
+        return f"on the hub it has no {filename}" if kind == "model" else None
     except Exception as error:  # the HTTP client's own errors: no route, proxy, timeout, 5xx
         return f"the hub did not answer ({type(error).__name__})"
     return None

@@ -1,4 +1,4 @@
-"""What the trainer needs from an objective."""
+"""The interface between the trainer and an objective."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Key = tuple[int | str, ...]
 
 
 class Objective(ABC):
-    """What a model is trained and judged by, on the rows of `data`.
+    """The loss and the metrics that a model is trained and judged by, on the rows of `data`.
 
     The head that the model gets is an entry of `HEADS` in `models/families.py`.
     """
 
     kind: ClassVar[Kind]
-    """What the data set must hold."""
+    """The kind of data that the data set must hold."""
 
     def __init__(self, data: PreparedData, num_segments: int = 2) -> None:
         """`num_segments`: sentences of a row that the model can tell apart by `token_type_ids`."""
@@ -43,7 +43,7 @@ class Objective(ABC):
     @property
     @abstractmethod
     def num_sums(self) -> int:
-        """How many numbers `sums` returns."""
+        """The number of values that `sums` returns."""
 
     @abstractmethod
     def batch(self, indices: Tensor, *, split: Split = "train", key: Key = ()) -> Batch:
@@ -55,18 +55,18 @@ class Objective(ABC):
 
     @property
     def tokens_per_row(self) -> int | None:
-        """How many tokens each training row has; None where rows are of no tokens, or of different
+        """The number of tokens of each training row; None where rows are of no tokens, or of different
         numbers."""
         return None
 
     def counted(self, indices: Tensor) -> Tensor | None:
-        """How many labels the loss is on in each training row at `indices`, (rows,), whatever the key of
+        """The number of labels that the loss is on in each training row at `indices`, (rows,), for any key of
         their batch; None if all rows have as many, as those with one label each do."""
         return None
 
     @abstractmethod
     def sums(self, output: Any, batch: Batch, indices: Tensor) -> tuple[float, ...]:
-        """What the held-out rows at `indices` add to the evaluation, from the model's `output` for `batch`.
+        """The part of the held-out rows at `indices` in the evaluation, from the `output` for `batch`.
 
         The sums of all batches, in float64 and in their order, decide the metrics.
         """
@@ -110,7 +110,7 @@ class TextObjective(Objective):
 
 
 def loss_sums(loss: Tensor, count: int) -> tuple[float, float]:
-    """What a batch whose loss is a mean over `count` labels adds to the sum of the losses and their number:
+    """The part of a batch, whose loss is a mean over `count` labels, in the sum of losses and their number:
     nothing if there are none, whose mean is NaN."""
     return (float(loss.double()) * count if count else 0.0), float(count)
 

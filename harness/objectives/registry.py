@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gradwire.harness.data.token_data import PreparedData
-from gradwire.harness.objectives.causal import Causal
-from gradwire.harness.objectives.choice import Choice
-from gradwire.harness.objectives.classification import Classification
-from gradwire.harness.objectives.images import ImageClassification
+from gradwire.harness.objectives.examples import Choice, Classification, ImageClassification
 from gradwire.harness.objectives.interface import Objective
-from gradwire.harness.objectives.masked import Masked
+from gradwire.harness.objectives.text import Causal, Masked
 
 OBJECTIVES: Mapping[str, type[Objective]] = {
     "causal": Causal,

@@ -167,7 +167,7 @@ class RunWriter:
 
     def save_weights(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase | None) -> None:
         """The weights as a Hugging Face folder, `checkpoint/`."""
-        from gradwire.harness.models.save import save_model
+        from gradwire.harness.models.build import save_model
 
         save_model(model, tokenizer, self.directory / WEIGHTS)  # type: ignore[arg-type]
 

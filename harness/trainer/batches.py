@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from gradwire.harness.comm.world.interface import World
-from gradwire.harness.data.order import sample_indices
+from gradwire.harness.data.token_data import sample_indices
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.interface import Batch, MicroBatches, Parallelism, WeightedBatch
 from gradwire.harness.trainer.settings import TrainConfig

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from gradwire.harness.data.compression import OPENERS
+from gradwire.harness.data.formats import OPENERS
 from gradwire.harness.files.folders import leads_to_file, root_of
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.studies.score import records

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from gradwire.codecs.wording import did_you_mean
-from gradwire.harness.data.available import repository_available
 from gradwire.harness.data.glue import TASKS as GLUE
+from gradwire.harness.data.hub import repository_available
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.record.identity import data_fingerprint
 from gradwire.harness.studies.score.benchmarks import BENCHMARKS, Benchmark

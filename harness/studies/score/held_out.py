@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gradwire.harness.data.available import dataset_available
 from gradwire.harness.data.glue import TASKS as GLUE
-from gradwire.harness.data.prepare import data_source, prepare_data
+from gradwire.harness.data.prepare import data_source, dataset_available, prepare_data
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.models.build import num_segments
 from gradwire.harness.models.described import Kind

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from gradwire.harness.data.compression import CORRUPT, open_text
+from gradwire.harness.data.formats import CORRUPT, open_text
 from gradwire.harness.data.mmlu import read_questions
 from gradwire.harness.data.records import UnreadableFileError
 from gradwire.harness.files.reading import UnusableFileError

@@ -187,11 +187,8 @@ def all_keys() -> list[Key]:
             if group == "task" or (group == "codec" and not _ours(choice)):
                 continue
             chosen = ("size=tiny",) if choice == "base" else ("size=tiny", f"{group}={choice}")
-            if group == "model":  # all have the same fields
-                chosen = ("size=tiny",)
-                if choice != "gpt2":
-                    continue
-            keys += _keys_of(schema, f"{group}.", chosen)
+            made = schema() if group == "model" else schema
+            keys += _keys_of(made, f"{group}.", chosen)
     for task in TASKS:
         own = own_keys(task)
         required = [f"{name}=x" for name in own if name in ("run", "gradients")]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.harness.data import compression
+from gradwire.harness.data import formats
 from gradwire.harness.data.chat import plain_chat
 from gradwire.harness.data.formats import read_pieces
 from gradwire.harness.data.text import TextCorpus
@@ -51,7 +51,7 @@ def test_what_repeats_itself_like_a_log_is_read(tmp_path: Path) -> None:
     text = "\n".join(f"step {n}, loss {n % 7}.{n % 13}" for n in range(60_000))
     path.write_bytes(gzip.compress(text.encode()))
     assert len(text) > 4 * streams.FLOOR
-    with compression.open_text(path) as handle:
+    with formats.open_text(path) as handle:
         assert handle.read() == text
 
 

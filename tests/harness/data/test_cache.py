@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from gradwire.harness.data.cache import cache_folder, cached_folder
-from gradwire.harness.data.digests import FILE
+from gradwire.harness.data.cache import FILE, cache_folder, cached_folder
 
 
 def test_many_at_once_fill_a_folder_once(tmp_path):

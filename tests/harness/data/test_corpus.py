@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from gradwire.harness.data.corpus import Documents, Tally, digest_of, split_by_hash, split_documents
+from gradwire.harness.data.corpus import Passes, Tally, digest_of, split_by_hash, split_documents
 
 DOCUMENTS = [f"document {number}" for number in range(200)]
 
@@ -47,7 +47,7 @@ def test_one_by_one_nothing_is_read_ahead():
             yield f"document {number}"
             number += 1
 
-    train, held_out, _ = split_documents(Documents(endless), 0.05, one_by_one=True)
+    train, held_out, _ = split_documents(Passes(endless), 0.05, one_by_one=True)
     assert len(list(islice(train, 100))) == len(set(islice(held_out, 100))) == 100
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from damages import DAMAGES, one_line
 
-from gradwire.harness.data import digests
+from gradwire.harness.data import cache as kept
 from gradwire.harness.data.cache import cached_folder
 from gradwire.harness.data.token_data import read_data
 
@@ -71,11 +71,11 @@ IN_FOLDERS: dict[Callable[[Path], object], str] = {
         lambda folder: (folder / "description.json").write_text("{")
     ): "description.json has another length, 1 bytes",
     (lambda folder: (folder / "tokenizer" / "more.json").touch()): "tokenizer/more.json is not of it",
-    (lambda folder: (folder / digests.FILE).write_text("[" * 100_000)): "digests.json has more than 32",
-    (lambda folder: (folder / digests.FILE).write_text("[1]")): "digests.json is a list",
-    (lambda folder: (folder / digests.FILE).write_text('{"name": "key", "blake2b": 5}')): "has no digests",
-    (lambda folder: (folder / digests.FILE).write_bytes(b"\xff")): "digests.json is not UTF-8",
-    (lambda folder: (folder / digests.FILE).unlink()): "digests.json is not there",
+    (lambda folder: (folder / kept.FILE).write_text("[" * 100_000)): "digests.json has more than 32",
+    (lambda folder: (folder / kept.FILE).write_text("[1]")): "digests.json is a list",
+    (lambda folder: (folder / kept.FILE).write_text('{"name": "key", "blake2b": 5}')): "has no digests",
+    (lambda folder: (folder / kept.FILE).write_bytes(b"\xff")): "digests.json is not UTF-8",
+    (lambda folder: (folder / kept.FILE).unlink()): "digests.json is not there",
     swap_with_another_key: "it holds other",
     link_out: "train.npy is a link",
     replace_by_a_file: "",
@@ -97,7 +97,7 @@ def test_it_is_named_and_made_again(
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("name", ["train.npy", "description.json", "tokenizer/tokenizer.json", digests.FILE])
+@pytest.mark.parametrize("name", ["train.npy", "description.json", "tokenizer/tokenizer.json", kept.FILE])
 def test_every_file_damaged_in_every_way_is_made_again(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,7 +111,7 @@ def test_every_file_damaged_in_every_way_is_made_again(
         (line,) = capsys.readouterr().out.splitlines()
         one_line(line)
         assert line.startswith(f"{folder} is damaged (") and line.endswith("): it is prepared again"), damage
-        assert name in line or damage == "another's" or name == digests.FILE, line
+        assert name in line or damage == "another's" or name == kept.FILE, line
         assert (folder / name).read_bytes() == whole, damage
 
 
@@ -140,21 +140,21 @@ def test_who_is_told_that_it_was_verified_reads_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = cached_folder(tmp_path / "key", fill)
-    monkeypatch.setattr(digests, "file_digest", None)
+    monkeypatch.setattr(kept, "file_digest", None)
     assert cached_folder(tmp_path / "key", fill, verified=True) == folder
 
 
 def test_a_file_of_many_parts_has_one_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is read once as long as it does not change."""
-    monkeypatch.setattr(digests, "PART_BYTES", 1000)
+    monkeypatch.setattr(kept, "PART_BYTES", 1000)
     path, parts = tmp_path / "file", list[int]()
-    read = digests._part_digest
-    monkeypatch.setattr(digests, "_part_digest", lambda file, part: (parts.append(part), read(file, part))[1])
+    read = kept._part_digest
+    monkeypatch.setattr(kept, "_part_digest", lambda file, part: (parts.append(part), read(file, part))[1])
     path.write_bytes(bytes(range(256)) * 20)
-    first = digests.file_digest(path)
-    assert digests.file_digest(path) == first and sorted(parts) == list(range(6))
+    first = kept.file_digest(path)
+    assert kept.file_digest(path) == first and sorted(parts) == list(range(6))
     path.write_bytes(bytes(range(256)) * 19 + bytes(range(255)) + b"\0")
-    assert digests.file_digest(path) != first
+    assert kept.file_digest(path) != first
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Whether a data set is available (prepared, in the cache, or on the hub) is known before anything starts."""
+"""The availability of a data set (prepared, cached or on the hub) is known before anything starts."""
 
 import httpx
 import huggingface_hub
@@ -6,8 +6,7 @@ import pytest
 from huggingface_hub import errors
 
 from gradwire.harness.data import prepare
-from gradwire.harness.data.available import dataset_available
-from gradwire.harness.data.prepare import prepare_data
+from gradwire.harness.data.prepare import dataset_available, prepare_data
 from gradwire.harness.data.settings import DatasetConfig, resolve_dataset
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 

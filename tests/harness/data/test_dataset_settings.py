@@ -1,4 +1,4 @@
-"""Which data set a run gets, and which settings are refused."""
+"""The data set that a run gets, and settings that are refused."""
 
 from dataclasses import replace
 

@@ -1,18 +1,18 @@
-"""Which data an objective gets, and which combinations are refused before anything is read."""
+"""The data that an objective gets, and combinations that are refused before anything is read."""
 
 from dataclasses import replace
 
 import pytest
+from presets import preset
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.data.settings import DatasetConfig, resolve_dataset
-from gradwire.harness.models.papers import PRESETS
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 
 CONF = conf_directory() / "dataset"
-MODELS = {"questions": PRESETS["llama1b_mmlu"](), "sentences": PRESETS["tinybert_glue"]()}
+MODELS = {"questions": preset("llama1b_mmlu"), "sentences": preset("tinybert_glue")}
 
 
 def resolved(kind, size="paper", **asked):
@@ -127,19 +127,16 @@ def test_a_broken_file_is_named(tmp_path):
 
 
 def test_mmlus_own_training_split_comes_before_its_stand_in(tmp_path):
-    from gradwire.harness.data.prepare import example_source
+    from gradwire.harness.data.prepare import data_source
 
     for folder in ("test", "val"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a.csv").write_text(f"{folder}?,1,2,3,4,A\n")
     asked = resolved("questions", path=str(tmp_path))
-    found = example_source(asked).load()
+    found = data_source(asked).load()
     assert found.split == "trained on test, evaluated on validation"
     assert [question.question for question in found.train] == ["test?"]
     (tmp_path / "auxiliary_train").mkdir()
     (tmp_path / "auxiliary_train" / "race.csv").write_text("race?,1,2,3,4,A\n")
-    assert [question.question for question in example_source(asked).load().train] == ["race?"]
-    assert (
-        example_source(asked).fingerprint()
-        != example_source(replace(asked, train_split="test")).fingerprint()
-    )
+    assert [question.question for question in data_source(asked).load().train] == ["race?"]
+    assert data_source(asked).fingerprint() != data_source(replace(asked, train_split="test")).fingerprint()

@@ -11,8 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from gradwire.harness.data.chat import plain_chat
-from gradwire.harness.data.compression import decompress_zstd
-from gradwire.harness.data.formats import read_pieces
+from gradwire.harness.data.formats import decompress_zstd, read_pieces
 from gradwire.harness.data.records import UnreadableFileError
 
 DOCUMENTS = ['First "quoted", with a comma.\nSecond line — naïve.', "Another\tdocument.", "x" * 200_000]

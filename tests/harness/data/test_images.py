@@ -15,20 +15,18 @@ import pyarrow.parquet
 import pytest
 import torch
 from PIL import Image
+from presets import preset
 
 from gradwire.harness.data import images as image_module
-from gradwire.harness.data.available import dataset_available
-from gradwire.harness.data.image_rows import ImageData, read_images
-from gradwire.harness.data.prepare import image_source, prepared_folder, read_prepared
-from gradwire.harness.data.published import published_settings
-from gradwire.harness.data.settings import DatasetConfig, resolve_dataset
+from gradwire.harness.data.images import ImageData, read_images
+from gradwire.harness.data.prepare import data_source, dataset_available, prepared_folder, read_prepared
+from gradwire.harness.data.settings import DatasetConfig, published_settings, resolve_dataset
 from gradwire.harness.files import archives
-from gradwire.harness.models.papers import PRESETS
-from gradwire.harness.objectives.images import ImageClassification, moved
+from gradwire.harness.objectives.examples import ImageClassification, moved
 from gradwire.harness.runtime.conf import conf_directory
 
 CONF = conf_directory() / "dataset"
-MODEL = PRESETS["resnet_small"]()
+MODEL = preset("resnet_small")
 LABELS = ("cat", "dog")
 
 
@@ -164,7 +162,7 @@ def test_images_without_a_size_are_refused() -> None:
     with pytest.raises(ValueError, match=r"dataset.image_size=null: .*dataset.image_size=32"):
         settings(image_size=None)
     with pytest.raises(ValueError, match="dataset.image_size=32 has no effect on text; .*dataset=cifar10"):
-        resolve_dataset(DatasetConfig(image_size=32), PRESETS["gpt2"](), "tiny", CONF)
+        resolve_dataset(DatasetConfig(image_size=32), preset("gpt2"), "tiny", CONF)
     with pytest.raises(ValueError, match="dataset.loss_on=assistant has no effect on images"):
         settings(loss_on="assistant")
 
@@ -212,11 +210,11 @@ def test_limits_of_files_entries_and_archives(tmp_path: Path, monkeypatch: pytes
     with zipfile.ZipFile(tmp_path / "train.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("cat/0.png", bytes(40 << 20))
     with pytest.raises(ValueError, match=r"train.zip: expands to 40 MiB from"):
-        image_source(dataset).load()
+        data_source(dataset).load()
     with zipfile.ZipFile(tmp_path / "train.zip", "w") as archive:
         archive.writestr("0.png", png(0))
     with pytest.raises(ValueError, match="0.png is in no folder of a label"):
-        image_source(dataset).load()
+        data_source(dataset).load()
 
 
 def test_a_record_without_an_image_is_refused(home: Path) -> None:

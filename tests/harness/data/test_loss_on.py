@@ -6,9 +6,16 @@ import math
 import pytest
 import torch
 
-from gradwire.harness.data.chat import make_chat_format, plain_chat
+from gradwire.harness.data.chat import (
+    counted_tokens,
+    make_chat_format,
+    marked,
+    marked_at,
+    plain_chat,
+    spans_of,
+    without_marks,
+)
 from gradwire.harness.data.corpus import hash_value
-from gradwire.harness.data.marks import counted_tokens, marked, marked_at, spans_of, without_marks
 from gradwire.harness.data.prepare import prepare_data
 from gradwire.harness.data.row_writer import CountedRowWriter
 from gradwire.harness.data.settings import DatasetConfig, resolve_dataset

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from gradwire.harness.data.order import sample_indices
+from gradwire.harness.data.token_data import sample_indices
 
 
 def _walk(num_samples, seed, steps, world_size, micro_batch, accumulation):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradwire.harness.data.corpus import Corpus, Documents, Tally, digest_of
+from gradwire.harness.data.corpus import Corpus, Passes, Tally, digest_of
 from gradwire.harness.data.packing import (
     PreparationProgress,
     pack,
@@ -99,7 +99,7 @@ def test_a_stream_is_read_no_further_than_needed(data, tmp_path):
             read[split] += 1
             yield f"the {split} document number {read[split]}"
 
-    splits = [Documents(lambda split=split: endless(split)) for split in read]
+    splits = [Passes(lambda split=split: endless(split)) for split in read]
     write_packed(tmp_path, Corpus("endless", *splits, "", streaming=True), data.tokenizer, 32, 40, 10_000)
     packed = read_data(tmp_path, 0.15)
     assert len(packed.held_out) == 40 and len(packed.train) == 10_000 // 32

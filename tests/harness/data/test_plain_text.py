@@ -8,7 +8,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from gradwire.harness.data.plain_text import join_rows, split_text
+from gradwire.harness.data.corpus import join_rows, split_text
 from gradwire.harness.data.text import TextCorpus
 
 LINES = [

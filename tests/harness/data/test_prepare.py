@@ -13,8 +13,7 @@ import torch
 from gradwire.harness.data import prepare, tokenizer
 from gradwire.harness.data.prepare import prepare_data
 from gradwire.harness.data.settings import DatasetConfig, resolve_dataset
-from gradwire.harness.models.build import build_model
-from gradwire.harness.models.save import save_model
+from gradwire.harness.models.build import build_model, save_model
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 
 MODEL = ModelConfig(

@@ -13,10 +13,8 @@ from repositories import REPOSITORIES, make_repository, sentences
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.data import hub, packing, tokenizer
-from gradwire.harness.data.available import dataset_available
-from gradwire.harness.data.prepare import corpus_source, prepare_data
-from gradwire.harness.data.published import published_settings
-from gradwire.harness.data.settings import DatasetConfig, resolve_dataset
+from gradwire.harness.data.prepare import data_source, dataset_available, prepare_data
+from gradwire.harness.data.settings import DatasetConfig, published_settings, resolve_dataset
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.runtime.conf import conf_directory
@@ -61,13 +59,13 @@ def test_files_and_repository_give_the_same_tokens(name, home, capfd):
 
 def test_wikitext_rows_become_articles_and_conversations_documents(home):
     make_repository("wikitext2", home)
-    corpus = corpus_source(settings("wikitext2")).load()
+    corpus = data_source(settings("wikitext2")).load()
     articles = list(corpus.held_out)
     assert [article.split(" \n")[0] for article in articles] == [f"= validation {n} =" for n in range(8)]
     text = sentences("wikitext-2-raw-v1 validation", 8)[5]
     assert articles[5] == f"= validation 5 = \n\n {text} \n\n = = Part = = \n\n {text[::-1]}"
     make_repository("ultrachat", home)
-    corpus = corpus_source(settings("ultrachat")).load()
+    corpus = data_source(settings("ultrachat")).load()
     assert (corpus.split, len(list(corpus.train)), len(list(corpus.held_out))) == ("split test_sft", 60, 10)
     first = sentences("test_sft", 1)[0]
     assert next(iter(corpus.held_out)) == f"user: {first}\n\nassistant: {first[::-1]}"
@@ -175,7 +173,7 @@ def test_a_repository_that_changes_is_prepared_anew(home):
 )
 def test_whatever_changes_the_documents_changes_the_fingerprint(changes):
     before, after = settings("openwebtext"), settings("openwebtext", **changes)
-    assert corpus_source(before).fingerprint() != corpus_source(after).fingerprint()
+    assert data_source(before).fingerprint() != data_source(after).fingerprint()
 
 
 @pytest.mark.parametrize("name", REPOSITORIES)

@@ -8,7 +8,7 @@ from repositories import make_repository, sentences
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
-from gradwire.harness.data.prepare import example_source, prepare_data
+from gradwire.harness.data.prepare import data_source, prepare_data
 from gradwire.harness.record.identity import run_id
 
 CASES = [
@@ -52,8 +52,8 @@ def test_a_split_without_labels_is_named(home):
 def test_the_hubs_splits_are_those_asked_for(home):
     make_repository("mmlu", home)
     run = asked("mmlu", "llama1b_mmlu", None, "dataset.train_split=dev")
-    found = example_source(run.dataset).load()
+    found = data_source(run.dataset).load()
     assert [question.question for question in found.train] == sentences("dev", 30)
     assert [question.question for question in found.held_out] == sentences("validation", 30)
     other = replace(run.dataset, train_split="auxiliary_train")
-    assert example_source(run.dataset).fingerprint() != example_source(other).fingerprint()
+    assert data_source(run.dataset).fingerprint() != data_source(other).fingerprint()

@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from gradwire.harness.data import tokenizer
-from gradwire.harness.data.prepare import corpus_source, prepare_data
-from gradwire.harness.data.published import published_settings
-from gradwire.harness.data.settings import DatasetConfig, resolve_dataset
+from gradwire.harness.data.prepare import data_source, prepare_data
+from gradwire.harness.data.settings import DatasetConfig, published_settings, resolve_dataset
 from gradwire.harness.data.text import TextCorpus
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 from gradwire.harness.runtime.conf import conf_directory
@@ -58,7 +57,7 @@ def test_samples_load_under_the_name_of_their_data_set(
     published = DatasetConfig(**published_settings(name, CONF, "any"))
     asked = replace(published, path=str(real_data / path), max_train_tokens=10_000)
     asked = resolve_dataset(asked, MODEL, "paper", CONF)
-    corpus = corpus_source(asked).load()
+    corpus = data_source(asked).load()
     numbers = [len(list(split)) for split in (corpus.train, corpus.held_out)]
     if asked.streaming:  # the share is one of hash values
         assert 0.02 < numbers[1] / sum(numbers) < 0.12

@@ -20,7 +20,7 @@ REASONS = {
     "data/formats.py": "lines of text whose length and expansion `files.streams` bounds",
     "data/packing.py": "arrays that were just written",
     "data/token_data.py": "arrays that the cache has verified by their digests; mapped, never unpickled",
-    "data/published.py": "our own configuration",
+    "data/settings.py": "our own configuration",
     "doctor/devices.py": "what the kernel says",
     "launch/stacks.py": "what the kernel says, and stacks that a rank of this run has written",
     "network/shaped/commands.py": "what `ip` prints",

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from omegaconf import OmegaConf
+from presets import PRESETS, preset
 
 from gradwire.harness.config.store import let_write
 from gradwire.harness.models.build import transformers_config
@@ -67,12 +68,14 @@ def test_the_families_are_listed_by_name():
 
 
 def test_settings_and_availability_do_not_import_transformers():
+    models = [preset(name) for name in PRESETS]
     code = (
         "import sys\n"
-        "from gradwire.harness.models import papers, settings, weights\n"
-        "for preset in papers.PRESETS.values():\n"
-        "    settings.check(preset())\n"
-        "    weights.weights_available(preset()), weights.tokenizer_available(preset())\n"
+        "from gradwire.harness.models.settings import ModelConfig, RecipeConfig, check\n"
+        "from gradwire.harness.models import weights\n"
+        f"for model in {models!r}:\n"
+        "    check(model)\n"
+        "    weights.weights_available(model), weights.tokenizer_available(model)\n"
         "assert 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from presets import PRESETS, preset
 
 import gradwire.harness.models
 from gradwire.harness.models.build import build_model, transformers_config
 from gradwire.harness.models.families import HEADS
-from gradwire.harness.models.papers import PRESETS
 from gradwire.harness.models.vision import VISION, missing_package
 
 PUBLISHED = {
@@ -62,7 +62,7 @@ COPIED_EMBEDDING = ("gpt_2_5b", "gpt_12_1b")
 
 
 def num_parameters(name: str) -> int:
-    config = PRESETS[name]()
+    config = preset(name)
     auto = getattr(transformers, HEADS[config.objective])
     if config.family in VISION:
         if (reason := missing_package(config.family)) is not None:
@@ -92,7 +92,7 @@ def test_published_models_have_the_published_number_of_parameters(name: str) -> 
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_other_models_have_the_papers_size(name: str) -> None:
-    config, count, printed = PRESETS[name](), num_parameters(name), PRINTED[name]
+    config, count, printed = preset(name), num_parameters(name), PRINTED[name]
     if name in COPIED_EMBEDDING:
         assert rounded(count, printed) != printed
         count += config.vocab_size * config.hidden_size
@@ -111,7 +111,7 @@ def test_the_readme_lists_every_model() -> None:
     told = {re.sub("`", "", name): tuple(rest) for name, *rest in rows if name.startswith("`")}
     assert set(told) == set(PRESETS)
     for name, (_paper, parameters, objective, dataset) in told.items():
-        config = PRESETS[name]()
+        config = preset(name)
         if missing_package(config.family) is not None:
             continue
         assert (objective, dataset) == (config.objective, config.paper_dataset)
@@ -122,7 +122,7 @@ def test_gemma_is_the_published_one() -> None:
     """google/gemma-3-1b-pt's config.json, in the words of transformers."""
     from transformers import Gemma3TextConfig
 
-    described = transformers_config(PRESETS["gemma1b"](), 262144).to_dict()
+    described = transformers_config(preset("gemma1b"), 262144).to_dict()
     published = Gemma3TextConfig(
         hidden_size=1152,
         intermediate_size=6912,
@@ -146,7 +146,7 @@ def test_gemma_is_the_published_one() -> None:
 
 
 def test_llama_has_the_published_rotary_constants() -> None:
-    described = transformers_config(PRESETS["llama1b"](), 128256)
+    described = transformers_config(preset("llama1b"), 128256)
     assert described.rope_parameters == {
         "rope_type": "llama3",
         "rope_theta": 500000.0,
@@ -169,7 +169,7 @@ def test_dynamiqs_recipes(
     name: str, tokens: int, lr: float, end_factor: float, falling: float, epochs: float
 ) -> None:
     """DynamiQ Table 1."""
-    recipe = PRESETS[name]().recipe
+    recipe = preset(name).recipe
     assert recipe.micro_batch * recipe.sequence_length == tokens
     assert (recipe.lr, recipe.end_factor, recipe.schedule_epochs, recipe.epochs) == (
         lr,
@@ -194,7 +194,7 @@ def test_dynamiqs_recipes(
 )
 def test_sdp4bits_models(name: str, layers: int | None, hidden: int | None, lr: float | None) -> None:
     """SDP4Bit Tables 7 and 9, §5.1: more than 40 billion tokens; None where the tables have no entry."""
-    config = PRESETS[name]()
+    config = preset(name)
     recipe = config.recipe
     assert (config.num_layers, config.hidden_size) == (
         layers or config.num_layers,
@@ -215,7 +215,7 @@ def test_sdp4bits_models(name: str, layers: int | None, hidden: int | None, lr: 
 )
 def test_edgcs_models(name: str, layers: int, hidden: int, batch: int) -> None:
     """EDGC Table II."""
-    config = PRESETS[name]()
+    config = preset(name)
     recipe = config.recipe
     assert (config.num_layers, config.hidden_size) == (layers, hidden)
     assert (recipe.micro_batch, recipe.batch, recipe.steps) == (4, batch, 230_000)

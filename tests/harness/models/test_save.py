@@ -14,9 +14,8 @@ from transformers import AutoConfig
 from gradwire.harness.data.corpus import Corpus
 from gradwire.harness.data.tokenizer import pretrained_tokenizer, trained_tokenizer
 from gradwire.harness.files.writing import as_new_files, save_tensors
-from gradwire.harness.models.build import build_model
+from gradwire.harness.models.build import build_model, save_model
 from gradwire.harness.models.folder import settled
-from gradwire.harness.models.save import save_model
 from gradwire.harness.models.settings import ModelConfig
 
 TEXT = "def step(loss): the gradient of the loss is sent to all workers — naïvely"
@@ -108,7 +107,7 @@ def test_a_failed_save_leaves_the_old_folder(make_model_config, tokenizer, tmp_p
 
 
 class Runs:
-    """What a pickle could do if it were loaded."""
+    """Stands for what a pickle could do if it were loaded."""
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return os.mkdir, ("harm",)

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from presets import preset
 
 from gradwire.harness.models import vision
-from gradwire.harness.models.build import build_model
-from gradwire.harness.models.papers import PRESETS
-from gradwire.harness.models.save import save_model
+from gradwire.harness.models.build import build_model, save_model
 from gradwire.harness.models.settings import ModelConfig, check
 from gradwire.harness.models.vision import num_parameters, stage_widths
 from gradwire.harness.models.weights import weights_available
 
-SMALL, LARGE, GROUPED = (PRESETS[name]() for name in ("resnet_small", "resnet50", "resnext101"))
+SMALL, LARGE, GROUPED = (preset(name) for name in ("resnet_small", "resnet50", "resnext101"))
 
 
 def test_a_stage_has_twice_the_channels_of_the_one_before() -> None:
@@ -53,8 +52,8 @@ REFUSED = [
     (replace(SMALL, dropout=0.1), "model.dropout=0.1 have no effect on family resnet"),
     (replace(SMALL, weights="pretrained"), "use model.weights=random"),
     (replace(SMALL, objective="causal"), "resnet supports only image_classification"),
-    (replace(PRESETS["gpt2"](), depths=[2]), "have no effect on family gpt2"),
-    (replace(PRESETS["gpt2"](), objective="image_classification"), "gpt2 supports only causal, choice"),
+    (replace(preset("gpt2"), depths=[2]), "have no effect on family gpt2"),
+    (replace(preset("gpt2"), objective="image_classification"), "gpt2 supports only causal, choice"),
 ]
 
 

@@ -9,8 +9,8 @@ import pytest
 from objective_data import WORDS, as_examples, questions, sentences, written
 
 from gradwire.harness.data.corpus import Corpus
-from gradwire.harness.data.embedded_images import EmbeddedImages
-from gradwire.harness.data.image_rows import ImageData, read_images, write_images
+from gradwire.harness.data.embedded import EmbeddedImages
+from gradwire.harness.data.images import ImageData, read_images, write_images
 from gradwire.harness.data.packing import write_packed
 from gradwire.harness.data.token_data import TokenData, read_data
 from gradwire.harness.data.tokenizer import trained_tokenizer

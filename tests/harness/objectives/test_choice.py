@@ -10,7 +10,7 @@ import torch
 from objective_data import as_examples, model_for, questions, written
 from torch import Tensor
 
-from gradwire.harness.data.encoding import answer_tokens
+from gradwire.harness.data.example_rows import answer_tokens
 from gradwire.harness.data.examples import Question, as_text, prompt_of
 from gradwire.harness.data.token_data import TokenData
 from gradwire.harness.data.tokenizer import trained_tokenizer

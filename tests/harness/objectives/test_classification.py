@@ -11,7 +11,7 @@ import torch
 from objective_data import as_examples, model_for, sentences, written
 
 from gradwire.harness.data.token_data import TokenData
-from gradwire.harness.objectives.classification import matthews_correlation
+from gradwire.harness.objectives.examples import matthews_correlation
 from gradwire.harness.objectives.registry import make_objective
 
 

@@ -10,7 +10,7 @@ import torch
 from objective_data import model_for
 from torch import Tensor
 
-from gradwire.harness.data.image_rows import ImageData
+from gradwire.harness.data.images import ImageData
 from gradwire.harness.data.token_data import PreparedData, TokenData
 from gradwire.harness.models.families import FAMILIES, HEADS
 from gradwire.harness.models.vision import OBJECTIVE

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 from model_folders import write_config
+from presets import preset
 from tiny import TINY_MODEL
 from training_jobs import tiny_run, train_all_virtually
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
-from gradwire.harness.models.papers import sdp4bit
-from gradwire.harness.models.papers.dynamiq import llama1b
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.report.frame import frame
@@ -145,7 +144,7 @@ def test_groups_share_what_they_use() -> None:
 
 def test_a_workers_part_and_its_arithmetic() -> None:
     """Megatron-LM's formula for GPT models, with and without computing activations again."""
-    model = replace(sdp4bit.gpt_18b(), num_layers=4)
+    model = replace(preset("gpt_18b"), num_layers=4)
     layers, hidden, length, vocabulary = 4, model.hidden_size, 2048, model.vocab_size
     whole, again = part_of(model, PredictConfig()), part_of(model, PredictConfig(recompute=True))
     of_layers = 24 * length * layers * hidden**2 * (1 + length / (6 * hidden))
@@ -164,7 +163,7 @@ def test_a_workers_part_and_its_arithmetic() -> None:
 
 def test_an_output_matrix_of_its_own_is_the_last_stages() -> None:
     """Tied, it is the first stage's embedding."""
-    own = replace(llama1b(), num_layers=2, tie_embeddings=False)
+    own = replace(preset("llama1b"), num_layers=2, tie_embeddings=False)
     matrix = own.vocab_size * own.hidden_size
     tied = part_of(replace(own, tie_embeddings=True), PredictConfig(pipeline_parallel=2))
     parts = [part_of(own, PredictConfig(pipeline_parallel=stages)) for stages in (1, 2)]

@@ -1,4 +1,4 @@
-"""BERT's masked language modelling on packed text."""
+"""Objectives on packed text: the next token, and BERT's masked language modelling."""
 
 from __future__ import annotations
 
@@ -10,6 +10,30 @@ from torch import Tensor
 from gradwire.harness.data.token_data import Split, TokenData
 from gradwire.harness.objectives.interface import IGNORED, Batch, Key, TextObjective, loss_sums
 from gradwire.harness.runtime.seeding import derive_seed
+
+
+class Causal(TextObjective):
+    """The labels are the inputs, which the model shifts.
+
+    Where the data says which tokens count (`dataset.loss_on=assistant`), the others' labels are ignored.
+    """
+
+    def batch(self, indices: Tensor, *, split: Split = "train", key: Key = ()) -> Batch:
+        input_ids = self.data.rows(split)[indices].long()
+        labels = input_ids.clone()
+        counted = self.data.column(split, "counted")
+        if counted is not None:
+            labels[~counted[indices]] = IGNORED
+        return {"input_ids": input_ids, "labels": labels}
+
+    def counted(self, indices: Tensor) -> Tensor | None:
+        """The tokens that count, without a row's first, which nothing predicts."""
+        counted = self.data.column("train", "counted")
+        return None if counted is None else counted[indices][:, 1:].sum(1)
+
+    def sums(self, output: Any, batch: Batch, indices: Tensor) -> tuple[float, ...]:
+        count = int((batch["labels"][:, 1:] != IGNORED).sum())
+        return loss_sums(output.loss, count)
 
 
 class Masked(TextObjective):
@@ -57,12 +81,12 @@ def mask_tokens(tokens: Tensor, data: TokenData, generator: torch.Generator) -> 
 
 
 def _may_be_chosen(tokens: Tensor, data: TokenData) -> Tensor:
-    """Whether each token is no special one."""
+    """True for each token that is no special one."""
     return ~torch.isin(tokens, torch.tensor(data.tokenizer.all_special_ids))
 
 
 def _num_chosen(candidates: int, probability: float) -> int:
-    """How many tokens of a row are chosen."""
+    """The number of tokens of a row that are chosen."""
     return min(candidates, max(1, round(probability * candidates)))
 
 
