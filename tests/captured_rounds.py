@@ -18,7 +18,7 @@ from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
 from gradwire.harness.comm.transport.replay import Graph, ReplayedRound
-from gradwire.harness.parallel.memory_order import MemoryOrder
+from gradwire.harness.parallel.buckets import MemoryOrder
 from gradwire.harness.parallel.synchronize import synchronization
 
 SEED = 11

@@ -23,7 +23,7 @@ from gradwire.codecs.wrappers.decisions import decision_of
 from gradwire.harness.comm.world.interface import Place, RankStep, Started, World
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.buckets import BucketLayouts
-from gradwire.harness.parallel.codec_steps import end_codecs
+from gradwire.harness.parallel.buffers import RankTensors
 from gradwire.harness.parallel.evaluate import evaluate
 from gradwire.harness.parallel.gradient_error import GradientError, MeasuredBucket, gather_raw, gradient_error
 from gradwire.harness.parallel.interface import (
@@ -34,10 +34,9 @@ from gradwire.harness.parallel.interface import (
     StepOutcome,
 )
 from gradwire.harness.parallel.passes import forward_backward
-from gradwire.harness.parallel.rank_tensors import RankTensors
 from gradwire.harness.parallel.registry import ParallelKind
 from gradwire.harness.parallel.state import Snapshot
-from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.parallel.synchronize import end_codecs, synchronization
 from gradwire.harness.parallel.update import Updater
 
 

@@ -16,9 +16,8 @@ from gradwire.harness.library.failures import SynchronizationError, in_words
 from gradwire.harness.library.modes import in_no_mode
 from gradwire.harness.library.parameters import Process
 from gradwire.harness.parallel.buckets import BucketLayouts
-from gradwire.harness.parallel.codec_steps import end_codecs
 from gradwire.harness.parallel.gradient_error import MeasuredBucket
-from gradwire.harness.parallel.synchronize import mean_over_active, synchronization
+from gradwire.harness.parallel.synchronize import end_codecs, mean_over_active, synchronization
 
 BACKWARD = "backward"
 """The label of what is computed from a pass's first bucket to its last."""

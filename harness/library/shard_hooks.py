@@ -47,8 +47,8 @@ from gradwire.harness.library.shard_step import ShardStep, part_key
 from gradwire.harness.library.shard_synchronizer import ShardSynchronizer
 from gradwire.harness.network.links import bytes_per_second
 from gradwire.harness.parallel.buckets import BucketLayouts
+from gradwire.harness.parallel.requirements import codecs_with_scatter
 from gradwire.harness.parallel.settings import ShardedConfig
-from gradwire.harness.parallel.sharded.requirements import codecs_with_scatter
 from gradwire.harness.parallel.sharded.weights import weight_messages
 
 RING = partial(make_schedule, "ring")

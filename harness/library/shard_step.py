@@ -20,7 +20,6 @@ from gradwire.harness.library.parameters import Process
 from gradwire.harness.library.shard_modules import ShardedModule, check_complete, share_of_sum
 from gradwire.harness.library.shard_replicas import Replicas
 from gradwire.harness.library.shard_slices import GradientSlices, contiguous
-from gradwire.harness.parallel.codec_steps import end_codecs
 from gradwire.harness.parallel.sharded.buckets import FlatBucket
 from gradwire.harness.parallel.sharded.weights import (
     Exact,
@@ -29,7 +28,7 @@ from gradwire.harness.parallel.sharded.weights import (
     gathered_by_level,
     gathering,
 )
-from gradwire.harness.parallel.synchronize import compare_hashes, scattering
+from gradwire.harness.parallel.synchronize import compare_hashes, end_codecs, scattering
 from gradwire.harness.timing.trace.step import CONTROL, WEIGHTS
 
 PartKey = tuple[int, ...]

@@ -23,7 +23,7 @@ Receive = Callable[[str, Tensor], Tensor | None]
 add that of the next one to, None if it is to make a new tensor."""
 
 MakeCollective = Callable[[Any, int, Tensor], Collective[Tensor]]
-"""What a bucket, the step's so-many-eth, starts, given its gradient."""
+"""(bucket, its index in the step, its gradient) -> the collective to start."""
 
 MIB = 1 << 20
 

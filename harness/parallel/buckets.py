@@ -1,18 +1,24 @@
-"""DistributedDataParallel's buckets as layouts."""
+"""DistributedDataParallel's buckets as layouts, and the order in which it lays gradients out in them.
+
+DDP gives a gradient the strides of its parameter if they leave no gaps: the transposed view of a contiguous
+matrix lies column after column, a convolution in `torch.channels_last` channel after channel. Codecs that see
+matrices, and what any codec remembers of a coordinate, need an order that does not depend on that.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket
 
 from gradwire.codecs.interface import Layout
-from gradwire.harness.parallel.memory_order import MemoryOrder, permuted_strides
+from gradwire.harness.parallel.gradient_error import MeasuredBucket
 
 WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
 """What torch.compile and activation checkpointing add to the names of the parameters they wrap."""
@@ -29,6 +35,65 @@ def plain_name(name: str) -> str:
     for wrapper in WRAPPERS:
         name = name.replace(wrapper, "")
     return name
+
+
+Strides = tuple[int, ...]
+
+
+def permuted_strides(parameter: Tensor) -> Strides | None:
+    """The strides of a parameter whose gradient lies in another order than that of its shape; None for all
+    others, those with gaps or overlaps too, whose gradients DDP makes contiguous."""
+    if parameter.is_contiguous():
+        return None
+    expected = 1
+    for stride, size in sorted(zip(parameter.stride(), parameter.shape, strict=True)):
+        if size != 1 and stride != expected:
+            return None
+        expected *= size
+    return tuple(parameter.stride())
+
+
+@dataclass(frozen=True)
+class MemoryOrder:
+    """The bucket of `layout` as it lies in memory: the parameters one after another, those in `permuted` by
+    the strides given there."""
+
+    layout: Layout
+    permuted: Mapping[str, Strides]
+
+    def logical(self, flat: Tensor) -> Tensor:
+        """A bucket, (numel,), with each parameter in the order of its shape; the same tensor if it is so."""
+        if not self.permuted:
+            return flat
+        found = torch.empty_like(flat)
+        for (_, source), (_, target) in zip(self.views(flat), self._in_order(found), strict=True):
+            target.copy_(source)
+        return found
+
+    def in_memory(self, flat: Tensor) -> Tensor:
+        """The reverse of `logical`."""
+        if not self.permuted:
+            return flat
+        found = torch.empty_like(flat)
+        for (_, source), (_, target) in zip(self._in_order(flat), self.views(found), strict=True):
+            target.copy_(source)
+        return found
+
+    def views(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """The parameters' places in a bucket as it lies in memory, by name, in their shapes."""
+        for name, part in self._in_order(flat):
+            strides = self.permuted.get(name)
+            yield name, part if strides is None else part.as_strided(part.shape, strides)
+
+    def measured(self, read_raw: Callable[[], Tensor], mean: Tensor) -> MeasuredBucket:
+        """What is kept of a measured step in the order of the layout, of a bucket and its mean as they lie in
+        memory."""
+        return MeasuredBucket(lambda: self.logical(read_raw()), self.logical(mean))
+
+    def _in_order(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
+        layout = self.layout
+        for name, shape, offset in zip(layout.names, layout.shapes, layout.offsets, strict=True):
+            yield name, flat[offset : offset + math.prod(shape)].view(shape)
 
 
 class BucketLayouts:
@@ -63,7 +128,7 @@ class BucketLayouts:
 
     def of(self, bucket: GradBucket) -> Layout:
         """The bucket's layout: parameters lie one after another, in the order in which gradients get
-        ready. `in_memory` tells how each of them lies."""
+        ready. `in_memory` gives their order there."""
         names = tuple(self._names[id(parameter)] for parameter in bucket.parameters())
         layout = self.named(names, bucket.buffer().dtype, bucket.buffer().device)
         assert layout.numel == bucket.buffer().numel(), "a bucket has padding that its layout does not know"

@@ -6,7 +6,7 @@ computes in training mode does not depend on them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
@@ -14,8 +14,37 @@ from torch import Tensor, nn
 
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import World
-from gradwire.harness.parallel.rank_tensors import RankTensors
 from gradwire.harness.timing.trace.step import CONTROL
+
+
+class RankTensors:
+    """Values of each rank for `tensors`, parts of a model or its optimizer that ranks of one process share:
+    the tensors hold those of one of `ranks` at a time. At first all ranks have the values that are there."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], ranks: Sequence[int]) -> None:
+        self._tensors, self._ranks = dict(tensors), ranks
+        self._kept: dict[int, dict[str, Tensor]] = {}
+        self._loaded: int | None = ranks[0]
+        self._common = self._current() if len(ranks) > 1 else {}
+
+    def load(self, rank: int) -> None:
+        """Puts the values of `rank` in their places."""
+        if rank == self._loaded:
+            return
+        self.park()
+        with torch.no_grad():
+            for name, value in self._kept.get(rank, self._common).items():
+                self._tensors[name].copy_(value)
+        self._loaded = rank
+
+    def park(self) -> None:
+        """Keeps the values that are in place; what is written there from now on belongs to no rank."""
+        if self._loaded is not None:
+            self._kept[self._loaded] = self._current()
+            self._loaded = None
+
+    def _current(self) -> dict[str, Tensor]:
+        return {name: tensor.detach().clone() for name, tensor in self._tensors.items()}
 
 
 class RankBuffers:
@@ -37,7 +66,7 @@ class RankBuffers:
         self._changing = tuple(name for name, own in zip(self._buffers, changed, strict=True) if own)
 
     def begin(self) -> None:
-        """Starts anew: all ranks have the buffers that the model has now."""
+        """Gives all ranks the buffers that the model has now."""
         self._own = RankTensors({name: self._buffers[name] for name in self._changing}, self._world.ranks)
 
     def load(self, rank: int) -> None:
@@ -68,7 +97,7 @@ class RankBuffers:
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors have the same bytes."""
+    """True if two tensors have the same bytes."""
     return torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
 
 

@@ -5,8 +5,7 @@ are ready, and the world the ranks: one in this process, or all of them.
 """
 
 import dataclasses
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,25 +13,14 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants it annotated
+from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.interface import Layout, Round
-from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.world.interface import Computing, RankStep, Started, World
+from gradwire.harness.parallel.base import RankOutcome, Replicas
 from gradwire.harness.parallel.buckets import BucketLayouts
-from gradwire.harness.parallel.codec_steps import end_codecs
-from gradwire.harness.parallel.gradient_error import GradientError, MeasuredBucket, gather_raw, gradient_error
-from gradwire.harness.parallel.interface import (
-    Batch,
-    MicroBatches,
-    Parallelism,
-    ParallelSetup,
-    ReadPart,
-    StepOutcome,
-)
+from gradwire.harness.parallel.interface import Batch, MicroBatches, Parallelism, ParallelSetup, StepOutcome
 from gradwire.harness.parallel.passes import forward_backward, settling_passes, wrap
-from gradwire.harness.parallel.replicas import Replicas
-from gradwire.harness.parallel.settings import DataParallelConfig
-from gradwire.harness.parallel.state import Snapshot, codec_state, load_state, replicated_state
 from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.parallel.update import Updater
 from gradwire.harness.timing.trace.step import UPDATE, passes_until
@@ -79,26 +67,23 @@ class Pass:
         self._computing.label = passes_until(len(self.buckets))
 
 
-class RankOutcome(NamedTuple):
-    """What a rank says of its step."""
-
-    loss: Tensor
-    grad_norm: Tensor
-    copies: list[MeasuredBucket]
-
-
 class DataParallel(Replicas):
     """One optimizer and set of buckets for all of the world's ranks here."""
 
+    _updater: Updater
+
     def __init__(
-        self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
+        self,
+        setup: ParallelSetup,
+        model: nn.Module,
+        accelerator: Accelerator,
+        world: World,
+        ddp: DistributedDataParallel,
     ) -> None:
-        options = dataclasses.asdict(setup.parallel)
-        del options["name"]
-        self._ddp = wrap(model, accelerator, **options)
         super().__init__(setup, model, accelerator, world)
-        self._ddp.register_comm_hook(None, self._bucket_ready)
-        self.settling_passes = settling_passes(self._ddp)
+        self._ddp = ddp
+        ddp.register_comm_hook(None, self._bucket_ready)
+        self.settling_passes = settling_passes(ddp)
         self._updater = Updater(model, setup.optimizer)
         self._parameters = dict(model.named_parameters())
         self._used: set[str] = set()
@@ -107,41 +92,31 @@ class DataParallel(Replicas):
         self._layouts = BucketLayouts(model, partial(supports, setup.topology, world.size))
         self._frozen: tuple[Layout, ...] | None = None
         self._pass: Pass | None = None
-        self._copies: dict[int, list[MeasuredBucket]] = {}
 
     def _bucket_ready(self, state: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
-        """DistributedDataParallel calls this for each bucket. It is told that the bucket is synchronized, and
-        goes on; the means take the places of the gradients once they are there."""
+        """Starts a bucket's synchronization. DistributedDataParallel calls it; its future is complete,
+        so that the pass runs on: the means replace the gradients later."""
         if self._pass is not None:
             self._pass.add(bucket)
         future: torch.futures.Future[Tensor] = torch.futures.Future()
         future.set_result(bucket.buffer())
         return future
 
-    def warm_up(self, batches: MicroBatches, passes: int) -> None:
-        snapshot = Snapshot(self._model, self._codecs)
+    def _warm_up_passes(self, batches: MicroBatches, passes: int) -> None:
         for index in range(passes):
             programs = {rank: partial(self._settle, -1 - index, batches[rank]) for rank in self._codecs}
             self._world.run_step(-1 - index, programs)
-        found = self._world.run_step(
-            -1, {rank: partial(self._warm_up_rank, batches[rank]) for rank in self._codecs}
-        )
-        self._frozen = next(iter(found.results.values()))
-        end_codecs(self._world, self._codecs, -1)
+        self._frozen = None
+        self._world.run_step(-1, {rank: partial(self._warm_up_rank, batches[rank]) for rank in self._codecs})
         self._updater.warm_up()
-        self._buffers.watch(snapshot.buffers)
-        snapshot.restore(self._model, self._codecs)
-        self._buffers.begin()
-        self._world.forget()
 
     async def _settle(self, step: int, batches: Sequence[Batch], rank_step: RankStep) -> None:
-        """A pass whose gradients nobody uses: it settles the buckets, whoever makes it."""
+        """A pass whose gradients are not used: it settles the buckets, on whichever rank it is made."""
         rank_step.replicated(partial(self._forward_backward, step, batches, rank_step.rank))
 
-    async def _warm_up_rank(self, batches: Sequence[Batch], rank_step: RankStep) -> tuple[Layout, ...]:
+    async def _warm_up_rank(self, batches: Sequence[Batch], rank_step: RankStep) -> None:
         passed, _ = self._run_pass(-1, batches, rank_step, measured=False)
         await self._take_means(passed, rank_step)
-        return tuple(bucket.layout for bucket in passed.buckets)
 
     def _forward_backward(self, step: int, batches: Sequence[Batch], rank: int) -> Tensor:
         self._ddp.zero_grad(set_to_none=True)
@@ -174,6 +149,11 @@ class DataParallel(Replicas):
             finally:
                 self._pass = None
         self._used |= {name for name, each in self._parameters.items() if each.grad is not None}
+        layouts = tuple(bucket.layout for bucket in passed.buckets)
+        if self._frozen is None:
+            self._frozen = layouts
+        elif layouts != self._frozen:
+            raise RuntimeError(f"the buckets of step {step} differ from those after warm-up")
         return passed, loss
 
     async def _take_means(self, passed: Pass, rank_step: RankStep) -> list[Tensor]:
@@ -199,88 +179,28 @@ class DataParallel(Replicas):
 
     def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
         self._used.clear()
-        self._copies.clear()
-        update = partial(self._updater.apply, learning_rate)
-        ended = self._world.run_step(
-            step,
-            {rank: partial(self._step_of_rank, step, batches[rank], update, measured) for rank in batches},
-        )
-        ranks = ended.results
-        first = next(iter(ranks.values()))
-        self._copies = {rank: own.copies for rank, own in ranks.items()}
-        norm, *values = read_together([first.grad_norm, *(own.loss for own in ranks.values())])
-        losses, skipped = dict(zip(ranks, values, strict=True)), not math.isfinite(norm)
-        unused = self._parameters.keys() - self._used
-        logged, decision = end_codecs(self._world, self._codecs, step, skipped=skipped, unused=unused)
-        return StepOutcome(losses, norm, skipped, ended.simulated_s, logged, decision)
+        return super().step(step, batches, learning_rate, measured)
+
+    def _unused(self) -> Collection[str]:
+        return self._parameters.keys() - self._used
 
     async def _step_of_rank(
-        self,
-        step: int,
-        batches: Sequence[Batch],
-        update: Callable[[], Tensor],
-        measured: bool,
-        rank_step: RankStep,
+        self, step: int, batches: Sequence[Batch], rate: float, measured: bool, rank_step: RankStep
     ) -> RankOutcome:
         passed, loss = self._run_pass(step, batches, rank_step, measured=measured)
-        if tuple(bucket.layout for bucket in passed.buckets) != self._frozen:
-            raise RuntimeError(f"the buckets of step {step} differ from those after warm-up")
         means = await self._take_means(passed, rank_step)
         await rank_step.barrier()
         with rank_step.compute(UPDATE):
-            norm = rank_step.replicated(update)
+            norm = rank_step.replicated(partial(self._updater.apply, rate))
         pairs = zip(passed.buckets, means, strict=True) if measured else ()
         copies = [
             self._layouts.in_memory(bucket.layout).measured(bucket.mean.input, mean) for bucket, mean in pairs
         ]
         return RankOutcome(loss, norm, copies)
 
-    def gradient_error(self) -> GradientError:
-        return gradient_error(self._world, self._copies)
-
-    def raw_gradients(self) -> Tensor:
-        return gather_raw(self._world, self._copies)
-
-    def raw_buckets(self, rank: int) -> list[Tensor]:
-        return [copy.read_raw() for copy in self._copies[rank]]
-
-    def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        own = codec_state(self._codecs)
-        return own if 0 not in self._codecs else own | replicated_state(self._model, self._updater)
-
-    def load_state_dict(self, read: ReadPart) -> None:
-        load_state(read, self._model, self._updater, self._codecs)
-        self._buffers.begin()
-
-
-def read_together(values: Sequence[Tensor]) -> list[float]:
-    """Scalars, read from the device in one copy: the host waits once a step."""
-    found: list[float] = torch.stack([value.detach().double() for value in values]).tolist()
-    return found
-
-
-def supports(setup: ParallelSetup) -> str | None:
-    """Returns None, or the reason why such a run is impossible, in one line with the fix."""
-    assert isinstance(setup.parallel, DataParallelConfig)
-    if setup.parallel.static_graph and setup.accumulation > 1:
-        return (
-            "parallel.static_graph=true cannot be combined with train.accumulation="
-            f"{setup.accumulation}: DistributedDataParallel loses gradients; use static_graph=false"
-        )
-    made = make_codec(**setup.codec)
-    reason = made.supports_stages(1)
-    if reason is not None:
-        return reason
-    # The buckets are not known yet; they are asked about again after warm-up.
-    bucket = Layout.flat(1 << 20, device=setup.device)
-    reason = made.supports(setup.topology, setup.workers, bucket)
-    if reason is None:
-        return None
-    codec = f"codec={setup.codec['name']}"
-    said = reason if reason.startswith(codec) else f"{codec}: {reason}"
-    return f"{said}; given are cluster.workers={setup.workers} and topology={setup.topology}"
-
 
 def build(setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World) -> Parallelism:
     """Builds data parallelism in `world`."""
-    return DataParallel(setup, model, accelerator, world)
+    options = dataclasses.asdict(setup.parallel)
+    del options["name"]
+    return DataParallel(setup, model, accelerator, world, wrap(model, accelerator, **options))

@@ -14,13 +14,14 @@ from gradwire.harness.parallel import ddp
 from gradwire.harness.parallel.blocks import parallelism as blocks
 from gradwire.harness.parallel.interface import Parallelism, ParallelSetup
 from gradwire.harness.parallel.pipeline import parallelism as pipeline
-from gradwire.harness.parallel.pipeline.requirements import supports as supports_pipeline
+from gradwire.harness.parallel.requirements import (
+    blocks_refusal,
+    ddp_refusal,
+    pipeline_refusal,
+    sharded_refusal,
+)
 from gradwire.harness.parallel.settings import ParallelConfig, PipelineConfig
 from gradwire.harness.parallel.sharded import parallelism as sharded
-
-
-def _one(settings: ParallelConfig) -> int:
-    return 1
 
 
 def _stages(settings: ParallelConfig) -> int:
@@ -35,14 +36,14 @@ class ParallelKind:
 
     build: Callable[[ParallelSetup, nn.Module, Accelerator, World], Parallelism]
     supports: Callable[[ParallelSetup], str | None]
-    stages: Callable[[ParallelConfig], int] = _one
+    stages: Callable[[ParallelConfig], int] = lambda settings: 1
 
 
 PARALLELISMS = {
-    "blocks": ParallelKind(blocks.build, blocks.supports),
-    "ddp": ParallelKind(ddp.build, ddp.supports),
-    "pipeline": ParallelKind(pipeline.build, supports_pipeline, _stages),
-    "sharded": ParallelKind(sharded.build, sharded.supports),
+    "blocks": ParallelKind(blocks.build, blocks_refusal),
+    "ddp": ParallelKind(ddp.build, ddp_refusal),
+    "pipeline": ParallelKind(pipeline.build, pipeline_refusal, _stages),
+    "sharded": ParallelKind(sharded.build, sharded_refusal),
 }
 
 

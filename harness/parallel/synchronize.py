@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import Key
-from gradwire.codecs.interface import Capture, Codec, Elapsed, Layout, Round
+from gradwire.codecs.interface import Capture, Codec, Decision, Elapsed, Layout, Round
 from gradwire.codecs.shards import Shard
+from gradwire.codecs.wrappers.decisions import decision_of
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.transport.replay import Capturable, Identity
-from gradwire.harness.comm.world.interface import Collective, RankProgram, RankStep
-from gradwire.harness.parallel.memory_order import MemoryOrder
+from gradwire.harness.comm.world.interface import Collective, RankProgram, RankStep, World
+from gradwire.harness.parallel.buckets import MemoryOrder
 from gradwire.harness.timing.trace.step import MEASURE
 
 
@@ -178,6 +179,29 @@ def synchronize_buckets(
         return [await mean for mean in started]
 
     return run
+
+
+def end_codecs(
+    world: World,
+    codecs: Mapping[int, Codec],
+    step: int,
+    *,
+    skipped: bool = False,
+    unused: Collection[str] = (),
+) -> tuple[Mapping[str, float], Decision]:
+    """Ends a step for the codecs of the ranks in this process; those that follow the clock get its
+    observations. The step was `skipped` if the means are not used; those of the `unused` parameters are not
+    applied.
+
+    Returns the codecs' logged values and their decision for the next step, both the same on all ranks.
+    """
+    if any(codec.traits.clock_driven for codec in codecs.values()):
+        for rank, observations in world.observations().items():
+            codecs[rank].observe(observations)
+    for codec in codecs.values():
+        codec.take_back(unused)
+    logged = [codec.skip_step(step) if skipped else codec.end_step(step) for codec in codecs.values()]
+    return logged[0], decision_of(next(iter(codecs.values())))
 
 
 async def compare_hashes(x: Tensor, when: str, what: str, comm: ScheduledCollectives) -> None:

@@ -13,7 +13,7 @@ STATE_FIELDS: Mapping[str, tuple[str, ...]] = {
     "adam": ("step", "exp_avg", "exp_avg_sq"),
     "sgd": ("momentum_buffer",),
 }
-"""What each optimizer keeps of a parameter, by `OptimizerSettings.name`."""
+"""The fields that each optimizer keeps of a parameter, by `OptimizerSettings.name`."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,25 @@ class OptimizerSettings:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """What the optimizer keeps of each parameter."""
+        """The fields that the optimizer keeps of each parameter."""
         return () if self.name == "sgd" and not self.momentum else STATE_FIELDS[self.name]
 
 
+class NoUpdate(torch.optim.SGD):
+    """The optimizer of parameters on the device `meta`, which have no values: those of a step that is only
+    traced."""
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        """Does nothing."""
+
+
+def with_value(x: Tensor) -> Tensor:
+    """`x`, or ones on the CPU in the place of a tensor on the device `meta`, whose values cannot be read."""
+    return torch.ones(x.shape, dtype=x.dtype, device="cpu") if x.is_meta else x
+
+
 def decays(weight: Tensor) -> bool:
-    """Whether a parameter's weights decay: matrices do, vectors do not."""
+    """True if a parameter's weights decay: matrices do, vectors do not."""
     return weight.dim() >= 2
 
 
@@ -50,6 +63,8 @@ def make_optimizer(
         {"params": list(others), "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
+    if any(parameter.is_meta for parameter in (*decaying, *others)):
+        return NoUpdate(groups, lr=0.0)
     if settings.name == "sgd":
         return torch.optim.SGD(groups, lr=0.0, momentum=settings.momentum, fused=True)
     kind = torch.optim.AdamW if settings.name == "adamw" else torch.optim.Adam

@@ -30,7 +30,7 @@ from gradwire.harness.files.structured import read_json
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.network.configured import network_text
 from gradwire.harness.network.settings import background_jobs
-from gradwire.harness.parallel.sharded.requirements import refusal
+from gradwire.harness.parallel.requirements import scatter_refusal
 from gradwire.harness.record.networks import read_networks
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.studies.allreduce.compare import FILE
@@ -80,7 +80,7 @@ def resolve(config: AllReduceTask) -> AllReduceTask:
     check_parallel(config.parallel)
     settings = sharded(config)
     if settings is not None:
-        reason = refusal(settings, codec, config.topology.name, workers, bucket)
+        reason = scatter_refusal(settings, codec, config.topology.name, workers, bucket)
         if reason is not None:
             raise ValueError(reason)
     reason = codec.supports_stages(1) or codec.supports(config.topology.name, workers, bucket)

@@ -161,11 +161,11 @@ def _check_layers(model: ModelConfig, parallel: ParallelConfig, stages: int) -> 
 
 def _check_programs(config: PredictTask, group: Group) -> None:
     """Refuses parallelisms and codecs whose steps cannot run without values."""
-    from gradwire.harness.studies.predict.programs import STEPS
+    from gradwire.harness.studies.predict.programs import TRACED
     from gradwire.harness.studies.predict.step import looks_at_values, parallel_setup
     from gradwire.harness.studies.predict.work_out import uncompressed
 
-    if type(config.parallel) not in STEPS:
+    if type(config.parallel) not in TRACED:
         raise ValueError(
             f"parallel={config.parallel.name} cannot be predicted; use parallel=ddp, pipeline or sharded"
         )

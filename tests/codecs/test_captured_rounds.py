@@ -17,7 +17,7 @@ from gradwire.codecs.native.call import Call
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.harness.comm.transport.replay import ReplayedRound
-from gradwire.harness.parallel.memory_order import MemoryOrder
+from gradwire.harness.parallel.buckets import MemoryOrder
 from gradwire.harness.studies.bench.host import _Operations
 
 CPU, NUMEL = torch.device("cpu"), 3000

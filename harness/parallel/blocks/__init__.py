@@ -2,5 +2,5 @@
 updated just before the next forward pass uses it.
 
 In reading order: `groups` for what a block is, `parallelism` for a step, `updates` for what it leaves to the
-next one, `requirements` for what it cannot do.
+next one.
 """

@@ -4,50 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
 from gradwire.codecs.interface import Elapsed, Layout, Round
-from gradwire.harness.comm.world.interface import Collective, Computing, Place, RankStep, Started, World
+from gradwire.harness.comm.world.interface import (
+    Collective,
+    Computing,
+    Place,
+    RankStep,
+    Started,
+    World,
+)
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.accumulation import Accumulation, GradientBucket, Hooks
+from gradwire.harness.parallel.base import RankOutcome, Replicas
 from gradwire.harness.parallel.blocks.groups import make_blocks
-from gradwire.harness.parallel.blocks.requirements import supports
 from gradwire.harness.parallel.blocks.updates import BlockUpdaters, Pending
 from gradwire.harness.parallel.buckets import BucketLayouts
-from gradwire.harness.parallel.codec_steps import end_codecs
-from gradwire.harness.parallel.gradient_error import GradientError, MeasuredBucket, gather_raw, gradient_error
-from gradwire.harness.parallel.interface import (
-    Batch,
-    MicroBatches,
-    Parallelism,
-    ParallelSetup,
-    ReadPart,
-    StepOutcome,
-)
+from gradwire.harness.parallel.gradient_error import GradientError, MeasuredBucket, gradient_error
+from gradwire.harness.parallel.interface import Batch, MicroBatches, Parallelism, ParallelSetup, ReadPart
 from gradwire.harness.parallel.passes import forward_backward
-from gradwire.harness.parallel.replicas import Replicas
 from gradwire.harness.parallel.settings import BlocksConfig
-from gradwire.harness.parallel.state import Snapshot, codec_state, load_state, replicated_state
 from gradwire.harness.parallel.synchronize import refinement, synchronization
 from gradwire.harness.timing.trace.step import Urgency, backward_of, forward_of
 
-__all__ = ["build", "supports"]
-
 NORM = "norm"
 """The label of the computation of the gradient's norm."""
-
-
-class RankOutcome(NamedTuple):
-    """What a rank says of its step. `raw` reads its own gradients, block after block as they were made."""
-
-    loss: Tensor
-    grad_norm: float
-    raw: list[Callable[[], Tensor]]
 
 
 class Pass:
@@ -95,7 +83,7 @@ class Blocks(Replicas):
     """One optimizer for each block, for all of the world's ranks here. Buckets are blocks in the order in
     which a backward pass makes them, the last block first."""
 
-    settling_passes = 1
+    _updater: BlockUpdaters
 
     def __init__(
         self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
@@ -112,23 +100,15 @@ class Blocks(Replicas):
         model.register_forward_hook(self._after_forward)
         supported = partial(next(iter(self._codecs.values())).supports, setup.topology, world.size)
         layouts = BucketLayouts(model, supported)
-        self._buckets = [
-            self._bucket(layouts.named(tuple(block.parameters), torch.float32, world.device))
+        made = [
+            layouts.named(tuple(block.parameters), torch.float32, world.device)
             for block in reversed(self._blocks)
         ]
-        self._updaters = BlockUpdaters(model, self._blocks, setup.optimizer)
+        self._buckets = [GradientBucket(each, torch.zeros(each.numel, device=world.device)) for each in made]
+        self._updater = BlockUpdaters(model, self._blocks, self._buckets, setup.optimizer)
         self._pass: Pass | None = None
         self._pending: dict[int, Pending] = {}
         self._to_apply: set[int] = set()  # blocks whose pending updates have not been carried out
-        self._raw: dict[int, list[Callable[[], Tensor]]] = {}
-
-    @staticmethod
-    def _bucket(layout: Layout) -> GradientBucket:
-        return GradientBucket(layout, torch.zeros(layout.numel, device=layout.device))
-
-    def _bucket_of(self, number: int) -> GradientBucket:
-        """The bucket of the `number`-th block."""
-        return self._buckets[len(self._buckets) - 1 - number]
 
     def _before_forward(self, number: int, module: nn.Module, arguments: object) -> None:
         if self._pass is not None:
@@ -138,43 +118,15 @@ class Blocks(Replicas):
         if self._pass is not None:
             self._pass.end_forward()
 
-    def warm_up(self, batches: MicroBatches, passes: int) -> None:
-        snapshot = Snapshot(self._model, self._codecs)
+    def _warm_up_passes(self, batches: MicroBatches, passes: int) -> None:
         for index in range(passes):
-            programs = {
-                rank: partial(self._step_of_rank, -1 - index, own, 0.0, False)
-                for rank, own in batches.items()
-            }
-            self._world.run_step(-1 - index, programs)
-            self._forget_pending()
-        end_codecs(self._world, self._codecs, -1)
-        self._updaters.warm_up(self._buckets)
-        self._buffers.watch(snapshot.buffers)
-        snapshot.restore(self._model, self._codecs)
-        self._buffers.begin()
-        self._world.forget()
-
-    def _forget_pending(self) -> None:
-        for own in self._pending.values():
-            for started in own.started.values():
-                started.result()
-        self._pending.clear()
-        self._to_apply.clear()
-
-    def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
-        self._raw.clear()
-        programs = {
-            rank: partial(self._step_of_rank, step, own, learning_rate, measured)
-            for rank, own in batches.items()
-        }
-        ended = self._world.run_step(step, programs)
-        ranks = ended.results
-        self._raw = {rank: own.raw for rank, own in ranks.items()}
-        norm = next(iter(ranks.values())).grad_norm
-        skipped = not math.isfinite(norm)
-        losses = {rank: float(own.loss) for rank, own in ranks.items()}
-        logged, decision = end_codecs(self._world, self._codecs, step, skipped=skipped)
-        return StepOutcome(losses, norm, skipped, ended.simulated_s, logged, decision)
+            self._world.run_step(-1 - index, self.programs(-1 - index, batches, 0.0))
+            for own in self._pending.values():
+                for started in own.started.values():
+                    started.result()
+            self._pending.clear()
+            self._to_apply.clear()
+        self._updater.warm_up()
 
     async def _step_of_rank(
         self, step: int, batches: Sequence[Batch], rate: float, measured: bool, rank_step: RankStep
@@ -183,7 +135,7 @@ class Blocks(Replicas):
         started, loss, elapsed = self._run_pass(step, batches, rank_step, measured=measured)
         means = [await mean for mean in started]
         with rank_step.compute(NORM):
-            norm = rank_step.replicated(partial(self._updaters.norm, means))
+            norm = rank_step.replicated(partial(self._updater.norm, means))
         if math.isfinite(norm):
             by_number, refined = dict(enumerate(reversed(means))), dict[int, Started[Tensor]]()
             if self._codecs[rank].refines:
@@ -192,7 +144,8 @@ class Blocks(Replicas):
             self._to_apply = set(range(len(self._blocks)))
         else:
             self._pending.pop(rank, None)
-        return RankOutcome(loss, norm, [own.input for own in started] if measured else [])
+        pairs = zip(started, means, strict=True) if measured else ()
+        return RankOutcome(loss, norm, [MeasuredBucket(own.input, mean) for own, mean in pairs])
 
     def _run_pass(
         self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
@@ -280,7 +233,7 @@ class Blocks(Replicas):
     def _apply(self, number: int, mean: Tensor, pending: Pending) -> None:
         if number in self._to_apply:
             self._to_apply.remove(number)
-            self._updaters.apply(number, self._bucket_of(number), mean, pending.norm, pending.rate)
+            self._updater.apply(number, mean, pending.norm, pending.rate)
 
     def finish(self) -> None:
         """Carries out all pending updates. The next step waits for their collectives all the same: on a
@@ -299,35 +252,25 @@ class Blocks(Replicas):
         return tuple(bucket.layout for bucket in self._buckets)
 
     def gradient_error(self) -> GradientError:
-        return gradient_error(self._world, self._copies())
-
-    def raw_gradients(self) -> Tensor:
-        own = {rank: [MeasuredBucket(read, read()) for read in raw] for rank, raw in self._raw.items()}
-        return gather_raw(self._world, own)
-
-    def raw_buckets(self, rank: int) -> list[Tensor]:
-        return [read() for read in self._raw[rank]]
-
-    def _copies(self) -> dict[int, list[MeasuredBucket]]:
-        """Each hosted rank's own gradients, and what is applied in their place."""
         last = len(self._blocks) - 1
-        return {
+        applied = {
             rank: [
-                MeasuredBucket(read, self._pending[rank].mean(last - bucket))
-                for bucket, read in enumerate(raw)
+                replace(copy, synchronized=self._pending[rank].mean(last - bucket))
+                for bucket, copy in enumerate(copies)
                 if rank in self._pending
             ]
-            for rank, raw in self._raw.items()
+            for rank, copies in self._copies.items()
         }
+        return gradient_error(self._world, applied)
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        own = codec_state(self._codecs)
+        own = super().state_dict()
         for rank, pending in self._pending.items():
             own[_pending_part(rank)] = {"places": pending.places(len(self._blocks))}
-        return own if 0 not in self._codecs else own | replicated_state(self._model, self._updaters)
+        return own
 
     def load_state_dict(self, read: ReadPart) -> None:
-        load_state(read, self._model, self._updaters, self._codecs)
+        super().load_state_dict(read)
         self._pending.clear()
         self._to_apply.clear()
         for rank in self._codecs:
@@ -339,7 +282,6 @@ class Blocks(Replicas):
             }
             if started:
                 self._pending[rank] = Pending(0.0, 0.0, {}, started)
-        self._buffers.begin()
 
 
 def _pending_part(rank: int) -> str:

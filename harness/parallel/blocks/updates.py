@@ -17,8 +17,15 @@ from gradwire.harness.parallel.update import OptimizerSettings, Updater
 class BlockUpdaters:
     """One optimizer for each block; clipping is by the norm of all blocks' gradients."""
 
-    def __init__(self, model: nn.Module, blocks: Sequence[Block], settings: OptimizerSettings) -> None:
-        self._blocks = blocks
+    def __init__(
+        self,
+        model: nn.Module,
+        blocks: Sequence[Block],
+        buckets: Sequence[GradientBucket],
+        settings: OptimizerSettings,
+    ) -> None:
+        """`buckets` are those of the blocks, the last block's first."""
+        self._blocks, self._buckets = blocks, list(reversed(buckets))
         self._updaters = [Updater(model, settings, block.parameters.keys()) for block in blocks]
 
     @staticmethod
@@ -26,19 +33,20 @@ class BlockUpdaters:
         """The norm of all blocks' gradients as one vector."""
         return float(torch.nn.utils.get_total_norm(means))
 
-    def apply(self, number: int, bucket: GradientBucket, mean: Tensor, norm: float, rate: float) -> None:
+    def apply(self, number: int, mean: Tensor, norm: float, rate: float) -> None:
         """Clips and updates a block; `mean`, (numel,) in its bucket's layout, is written to."""
-        parameters = self._blocks[number].parameters
-        for name, view in bucket.views(mean):
-            parameters[name].grad = view
+        self._set_gradients(number, mean)
         self._updaters[number].apply(rate, norm)
 
-    def warm_up(self, buckets: Sequence[GradientBucket]) -> None:
+    def warm_up(self) -> None:
         """A step of each block that changes nothing and is forgotten, so that the state's memory exists."""
-        for number, (bucket, updater) in enumerate(zip(reversed(buckets), self._updaters, strict=True)):
-            for name, view in bucket.views(torch.zeros_like(bucket.gradient)):
-                self._blocks[number].parameters[name].grad = view
+        for number, updater in enumerate(self._updaters):
+            self._set_gradients(number, torch.zeros_like(self._buckets[number].gradient))
             updater.warm_up()
+
+    def _set_gradients(self, number: int, mean: Tensor) -> None:
+        for name, view in self._buckets[number].views(mean):
+            self._blocks[number].parameters[name].grad = view
 
     def state_dict(self) -> dict[str, Tensor]:
         """All optimizers' moments and step counts: `<field>/<parameter name>` to tensor."""

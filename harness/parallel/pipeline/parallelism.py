@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from gradwire.codecs.interface import Codec, Layout, Round
-from gradwire.codecs.registry import make_codec
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.wrappers.decisions import hear_stages, stage_report
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective, RankStep, World
 from gradwire.harness.models.stages import make_stage, tied_parameter
 from gradwire.harness.objectives.interface import Objective
-from gradwire.harness.parallel.accumulation import (
-    Accumulation,
-    GradientBucket,
-)
+from gradwire.harness.parallel.accumulation import Accumulation, GradientBucket
+from gradwire.harness.parallel.base import BaseParallelism, RankOutcome
 from gradwire.harness.parallel.buckets import BucketLayouts
-from gradwire.harness.parallel.codec_steps import end_codecs
-from gradwire.harness.parallel.gradient_error import GradientError, MeasuredBucket, gradient_error
-from gradwire.harness.parallel.interface import (
-    Batch,
-    MicroBatches,
-    Parallelism,
-    ParallelSetup,
-    ReadPart,
-    StepOutcome,
-)
+from gradwire.harness.parallel.gradient_error import MeasuredBucket
+from gradwire.harness.parallel.interface import Batch, MicroBatches, Parallelism, ParallelSetup, ReadPart
 from gradwire.harness.parallel.pipeline.evaluate import evaluate_stages
-from gradwire.harness.parallel.pipeline.hosted import HostedStage
-from gradwire.harness.parallel.pipeline.links import Links
-from gradwire.harness.parallel.pipeline.passes import StagePasses
+from gradwire.harness.parallel.pipeline.passes import Links, StagePasses
 from gradwire.harness.parallel.pipeline.schedule import ORDERS, check, make_schedule
-from gradwire.harness.parallel.pipeline.state import assembled, load_pipeline, pipeline_state
+from gradwire.harness.parallel.pipeline.stages import HostedStage, assembled, load_pipeline, pipeline_state
 from gradwire.harness.parallel.pipeline.tied import agree, start_nothing, summing_ends
 from gradwire.harness.parallel.settings import PipelineConfig
 from gradwire.harness.parallel.state import Snapshot
-from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.parallel.synchronize import end_codecs, synchronization
 from gradwire.harness.timing.trace.step import UPDATE
 
 if TYPE_CHECKING:
@@ -52,29 +38,16 @@ NORM, TIED = "norm", "tied"
 """Labels of computation beside passes and updates."""
 
 
-class RankOutcome(NamedTuple):
-    """What a rank says of its step."""
-
-    loss: float
-    grad_norm: float
-    copies: list[MeasuredBucket]
-
-
-class Pipeline:
+class Pipeline(BaseParallelism):
     """One codec for each of the world's ranks here, and each stage that they hold once."""
-
-    settling_passes = 1
-    hosted_type = HostedStage
-    passes_type = StagePasses
 
     def __init__(
         self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
     ) -> None:
         assert isinstance(setup.parallel, PipelineConfig)
-        self._setup, self._accelerator, self._world = setup, accelerator, world
+        super().__init__(setup, model, accelerator, world)
         self._stages, self.replicas = setup.parallel.stages, world.size // setup.parallel.stages
         whole, family = cast("PreTrainedModel", model), setup.model.family
-        self._codecs: dict[int, Codec] = {rank: make_codec(**setup.codec) for rank in world.ranks}
         supports = partial(next(iter(self._codecs.values())).supports, setup.topology, self.replicas)
         self._tied = tied_parameter(whole, family) if self._stages > 1 else None
         self._hosted: dict[int, HostedStage] = {}
@@ -82,13 +55,12 @@ class Pipeline:
             stage = make_stage(whole, family, number, self._stages)
             layouts = BucketLayouts(stage.model, supports)
             ranks = [rank for rank in world.ranks if self.group(rank) == number]
-            self._hosted[number] = self.hosted_type(stage, accelerator, setup, layouts, ranks)
+            self._hosted[number] = HostedStage(stage, accelerator, setup, layouts, ranks)
         counts = {rank: [float(len(self._held(rank).layouts))] for rank in world.ranks}
         self._most_buckets = int(max(count for (count,) in world.gather(counts)))
         order = ORDERS[setup.parallel.schedule]
         self._schedule = make_schedule(order, self._stages, setup.accumulation)
         check(self._schedule, setup.accumulation)
-        self._copies: dict[int, list[MeasuredBucket]] = {}
 
     def _held(self, rank: int) -> HostedStage:
         """The stage of a rank of this process."""
@@ -107,17 +79,16 @@ class Pipeline:
         modules = nn.ModuleList(held.stage for held in self._hosted.values())
         snapshot = Snapshot(modules, self._codecs)
         for index in range(passes):
-            programs = {rank: partial(self._warm_up_rank, -1 - index, batches[rank]) for rank in self._codecs}
+            programs = {
+                rank: partial(self._gradients, -1 - index, batches[rank], measured=False)
+                for rank in self._codecs
+            }
             self._world.run_step(-1 - index, programs)
             end_codecs(self._world, self._codecs, -1 - index)
         for held in self._hosted.values():
             held.updater.warm_up()
         snapshot.restore(modules, self._codecs)
         self._world.forget()
-
-    async def _warm_up_rank(self, step: int, batches: Sequence[Batch], rank_step: RankStep) -> None:
-        """A step that changes nothing."""
-        await self._gradients(step, batches, rank_step, measured=False)
 
     async def _gradients(
         self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
@@ -141,7 +112,7 @@ class Pipeline:
             seed=self._setup.seed,
             replica=self.replica(rank),
         )
-        passes = self.passes_type(
+        passes = StagePasses(
             held.stage,
             held.forward,
             self._accelerator,
@@ -201,62 +172,34 @@ class Pipeline:
             held_parameter = held.parameters[name]
             rank_step.replicated(partial(setattr, held_parameter, "grad", total), self.group(rank_step.rank))
 
-    def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
-        self._copies.clear()
-        programs = {
-            rank: partial(self._step_of_rank, step, own, learning_rate, measured)
-            for rank, own in batches.items()
-        }
-        ended = self._world.run_step(step, programs)
-        ranks = ended.results
-        self._copies = {rank: own.copies for rank, own in ranks.items()}
-        norm = next(iter(ranks.values())).grad_norm
-        skipped = not math.isfinite(norm)
-        losses = {rank: own.loss for rank, own in ranks.items()}
-        logged, decision = end_codecs(self._world, self._codecs, step, skipped=skipped)
-        return StepOutcome(losses, norm, skipped, ended.simulated_s, logged, decision)
-
     async def _step_of_rank(
         self, step: int, batches: Sequence[Batch], rate: float, measured: bool, rank_step: RankStep
     ) -> RankOutcome:
         outcome = await self._gradients(step, batches, rank_step, measured=measured)
         await rank_step.barrier()
+        update = partial(self._held(rank_step.rank).updater.apply, rate, float(outcome.grad_norm))
         with rank_step.compute(UPDATE):
-            held = self._held(rank_step.rank)
-            rank_step.replicated(
-                partial(held.updater.apply, rate, outcome.grad_norm), self.group(rank_step.rank)
-            )
+            rank_step.replicated(update, self.group(rank_step.rank))
         return outcome
-
-    def gradient_error(self) -> GradientError:
-        return gradient_error(self._world, self._copies, self.group)
 
     def raw_gradients(self) -> Tensor:
         raise AssertionError("measure.save_gradients_at is refused with parallel=pipeline")
-
-    def raw_buckets(self, rank: int) -> list[Tensor]:
-        return [copy.read_raw() for copy in self._copies[rank]]
 
     def evaluate(self, objective: Objective, micro_batch: int) -> dict[str, float]:
         stages = {number: held.stage for number, held in self._hosted.items()}
         return evaluate_stages(stages, self._stages, objective, self._world, micro_batch)
 
     def whole_model(self) -> nn.Module | None:
-        stages = {number: held.stage for number, held in self._hosted.items()}
-        return assembled(self._world, stages, self._setup.model.family, self._stages)
+        return assembled(self._world, self._hosted, self._setup.model.family, self._stages)
 
     def finish(self) -> None:
         """Nothing is pending between steps, and no model here has buffers that training changes."""
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        stages = {number: held.stage for number, held in self._hosted.items()}
-        updaters = {number: held.updater for number, held in self._hosted.items()}
-        return pipeline_state(stages, updaters, self._codecs, self.replicas)
+        return pipeline_state(self._hosted, self._codecs, self.replicas)
 
     def load_state_dict(self, read: ReadPart) -> None:
-        stages = {number: held.stage for number, held in self._hosted.items()}
-        updaters = {number: held.updater for number, held in self._hosted.items()}
-        load_pipeline(read, stages, updaters, self._codecs)
+        load_pipeline(read, self._hosted, self._codecs)
 
 
 def build(setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World) -> Parallelism:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -16,17 +16,8 @@ from gradwire.harness.parallel.sharded.buckets import FlatBucket
 from gradwire.harness.parallel.sharded.optimizer import ShardOptimizer
 from gradwire.harness.timing.trace.step import MEASURE
 
-
-@dataclass(frozen=True)
-class MeasuredShard:
-    """What is kept of a bucket of a measured step: one rank's raw bucket, and its shard of the mean."""
-
-    read_raw: Callable[[], Tensor]
-    mean: Tensor
-
-
-Copies = Mapping[int, Sequence[MeasuredShard]]
-"""What the hosted ranks have kept, by rank and bucket."""
+Copies = Mapping[int, Sequence[MeasuredBucket]]
+"""The hosted ranks' buckets of a measured step, by rank; what is synchronized is each rank's shard alone."""
 
 
 def sharded_error(
@@ -47,7 +38,9 @@ def whole_buckets(
     """The buckets of the mean, put together from all ranks' shards, for each of the ranks here."""
     found: dict[int, list[MeasuredBucket]] = {rank: [] for rank in world.ranks}
     for number, bucket in enumerate(buckets):
-        means = world.run({rank: _gather(copies[rank][number].mean, bucket.sizes) for rank in world.ranks})
+        means = world.run(
+            {rank: _gather(copies[rank][number].synchronized, bucket.sizes) for rank in world.ranks}
+        )
         whole = torch.empty_like(bucket.gradient)
         for shard, mean in zip(bucket.shards, means[world.ranks[0]], strict=True):
             shard.put(mean, whole)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from gradwire.harness.parallel.sharded.buckets import FlatBucket
-from gradwire.harness.parallel.sharded.pieces import Piece, pieces
+from gradwire.harness.parallel.sharded.buckets import FlatBucket, Piece, pieces
 from gradwire.harness.parallel.update import OptimizerSettings, decays, forget_moments, make_optimizer
 
 MOMENTS = ("exp_avg", "exp_avg_sq")

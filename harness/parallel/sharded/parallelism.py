@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
 from gradwire.codecs.interface import Kept, Layout, Round
-from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective, RankStep, World
 from gradwire.harness.parallel.accumulation import Accumulation, Hooks, bucketed, squared_norm
+from gradwire.harness.parallel.base import RankOutcome, Replicas
 from gradwire.harness.parallel.buckets import BucketLayouts, parameter_names
-from gradwire.harness.parallel.codec_steps import end_codecs
-from gradwire.harness.parallel.gradient_error import GradientError, gather_raw
+from gradwire.harness.parallel.gradient_error import GradientError, MeasuredBucket, gather_raw
 from gradwire.harness.parallel.interface import (
     Batch,
     MicroBatches,
@@ -28,40 +27,23 @@ from gradwire.harness.parallel.interface import (
     StepOutcome,
 )
 from gradwire.harness.parallel.passes import forward_backward
-from gradwire.harness.parallel.replicas import Replicas
 from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.sharded.buckets import FlatBucket, flattened
-from gradwire.harness.parallel.sharded.errors import (
-    MeasuredShard,
-    sharded_error,
-    whole_buckets,
-    whole_main,
-)
+from gradwire.harness.parallel.sharded.errors import sharded_error, whole_buckets, whole_main
 from gradwire.harness.parallel.sharded.optimizer import ShardOptimizer
-from gradwire.harness.parallel.sharded.requirements import refusal
 from gradwire.harness.parallel.sharded.state import load_sharded, sharded_state
 from gradwire.harness.parallel.sharded.weights import gathering, weight_messages
-from gradwire.harness.parallel.state import Snapshot
 from gradwire.harness.parallel.synchronize import compare_hashes, scattering
+from gradwire.harness.parallel.update import with_value
 from gradwire.harness.timing.trace.step import CONTROL, GATHERED, UPDATE, passes_until
 
 NORM = "norm"
 """The label of computation beside those of data parallelism."""
 
 
-class RankOutcome(NamedTuple):
-    """What a rank says of its step."""
-
-    loss: Tensor
-    grad_norm: float
-    copies: list[MeasuredShard]
-
-
 class Sharded(Replicas):
     """One shard of main weights and moments for each of the world's ranks here; the buffer of gradients once
     for all of them."""
-
-    settling_passes = 1
 
     def __init__(
         self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
@@ -76,24 +58,17 @@ class Sharded(Replicas):
         self._has_main = self._config.main == "algorithm2"
         self._buckets: list[FlatBucket] = []
         self._optimizers: dict[int, ShardOptimizer] = {}
-        self._copies: dict[int, list[MeasuredShard]] = {}
 
-    def warm_up(self, batches: MicroBatches, passes: int) -> None:
-        snapshot, first = Snapshot(self._model, self._codecs), self._world.ranks[0]
-        ready = dict[str, None]()
+    def _warm_up_passes(self, batches: MicroBatches, passes: int) -> None:
+        ready, first = dict[str, None](), self._world.ranks[0]
         with self._hooks.handing(lambda name, gradient: ready.update({name: None})):
             for index in range(passes):
                 self._forward_backward(-1 - index, batches[first], first)
         if not self._buckets:
-            self._make_buckets(tuple(ready))
+            self.make_buckets(tuple(ready))
         self._world.run_step(-1, {rank: partial(self._warm_up_rank, batches[rank]) for rank in self._codecs})
-        end_codecs(self._world, self._codecs, -1)
-        self._buffers.watch(snapshot.buffers)
-        snapshot.restore(self._model, self._codecs)
-        self._buffers.begin()
-        self._world.forget()
 
-    def _make_buckets(self, ready: Sequence[str]) -> None:
+    def make_buckets(self, ready: Sequence[str]) -> None:
         """Moves parameters into buckets, in the order in which rank 0's gradients were `ready`; those without
         gradients come last."""
         numbers = {name: float(number) for number, name in enumerate(self._parameters)}
@@ -167,21 +142,12 @@ class Sharded(Replicas):
         return passed, loss
 
     def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
-        self._copies.clear()
-        programs = {
-            rank: partial(self._step_of_rank, step, own, learning_rate, measured)
-            for rank, own in batches.items()
-        }
-        ended = self._world.run_step(step, programs)
-        ranks = ended.results
-        self._copies = {rank: own.copies for rank, own in ranks.items()}
-        norm = next(iter(ranks.values())).grad_norm
-        skipped = not math.isfinite(norm)
+        outcome = super().step(step, batches, learning_rate, measured)
         if self._setup.check_hashes:
-            self._compare_models(step)
-        losses = {rank: float(own.loss) for rank, own in ranks.items()}
-        logged, decision = end_codecs(self._world, self._codecs, step, skipped=skipped)
-        return StepOutcome(losses, norm, skipped, ended.simulated_s, logged, decision)
+            for bucket in self._buckets:
+                compare = partial(compare_hashes, bucket.weights, f"step {step}", "weights")
+                self._world.run(dict.fromkeys(self._world.ranks, compare))
+        return outcome
 
     async def _step_of_rank(
         self, step: int, batches: Sequence[Batch], rate: float, measured: bool, rank_step: RankStep
@@ -190,10 +156,14 @@ class Sharded(Replicas):
         gradients = [await gradient for gradient in passed.started]
         norm = await self._norm(gradients, rank_step)
         found = zip(passed.started, gradients, strict=True) if measured else ()
-        copies = [MeasuredShard(started.input, gradient.clone()) for started, gradient in found]
+        copies = [MeasuredBucket(started.input, gradient.clone()) for started, gradient in found]
         if math.isfinite(norm):
+            own = self._optimizers[rank_step.rank]
             with rank_step.compute(UPDATE):
-                self._update(gradients, norm, rate, rank_step.rank)
+                if not self._has_main:
+                    own.hold()
+                    own.take([bucket.weights for bucket in self._buckets])
+                own.update(gradients, norm, rate)
             await self._gather_weights(rank_step)
         return RankOutcome(loss, norm, copies)
 
@@ -204,17 +174,7 @@ class Sharded(Replicas):
         squares = await rank_step.start(
             _gathering_squares, own, buffers=NORM, coordinates=1, is_own=True, has_one_result=True
         )
-        return self._norm_of(squares)
-
-    def _norm_of(self, squares: Sequence[Tensor]) -> float:
-        return math.sqrt(sum(float(square) for square in squares))
-
-    def _update(self, gradients: Sequence[Tensor], norm: float, rate: float, rank: int) -> None:
-        own = self._optimizers[rank]
-        if not self._has_main:
-            own.hold()
-            own.take([bucket.weights for bucket in self._buckets])
-        own.update(gradients, norm, rate)
+        return math.sqrt(sum(float(with_value(square)) for square in squares))
 
     async def _gather_weights(self, rank_step: RankStep) -> None:
         """Brings the model's weights up to date with all ranks' main weights."""
@@ -241,21 +201,12 @@ class Sharded(Replicas):
         for rank, message in enumerate(messages):
             self._messages.decode(message, bucket, rank)
 
-    def _compare_models(self, step: int) -> None:
-        """Raises RuntimeError unless all ranks hold the same model."""
-        for bucket in self._buckets:
-            compare = partial(compare_hashes, bucket.weights, f"step {step}", "weights")
-            self._world.run(dict.fromkeys(self._world.ranks, compare))
-
     def gradient_error(self) -> GradientError:
         optimizers = self._optimizers if self._has_main else {}
         return sharded_error(self._world, self._buckets, self._copies, optimizers)
 
     def raw_gradients(self) -> Tensor:
         return gather_raw(self._world, whole_buckets(self._world, self._buckets, self._copies))
-
-    def raw_buckets(self, rank: int) -> list[Tensor]:
-        return [copy.read_raw() for copy in self._copies[rank]]
 
     def model_weights(self) -> Tensor:
         return torch.cat([bucket.weights.float() for bucket in self._buckets]).cpu()
@@ -282,19 +233,6 @@ def _gathering_squares(own: Tensor) -> Collective[list[Tensor]]:
         return await comm.in_phase(CONTROL).all_gather(own)
 
     return run
-
-
-def supports(setup: ParallelSetup) -> str | None:
-    """Returns None, or the reason why such a run is impossible, in one line with the fix."""
-    assert isinstance(setup.parallel, ShardedConfig)
-    if setup.optimizer.name == "sgd":
-        return (
-            "train.optimizer=sgd: parallel=sharded shards the two moments of Adam; use "
-            "train.optimizer=adamw or adam, or parallel=ddp"
-        )
-    codec = make_codec(**setup.codec)
-    bucket = Layout.flat(1 << 20, device=setup.device)
-    return refusal(setup.parallel, codec, setup.topology, setup.workers, bucket)
 
 
 def build(setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World) -> Parallelism:

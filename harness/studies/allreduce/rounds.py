@@ -24,7 +24,7 @@ from gradwire.harness.launch.worker import joined_process_group
 from gradwire.harness.network.settings import ShapedConfig
 from gradwire.harness.network.shaped.namespace import Entrance
 from gradwire.harness.network.shaped.rate_changes import Tell, clock_teller, tell_nobody
-from gradwire.harness.parallel.codec_steps import end_codecs
+from gradwire.harness.parallel.synchronize import end_codecs
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.runtime.memory import keep_freed_memory
 from gradwire.harness.runtime.progress import tracked

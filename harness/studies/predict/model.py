@@ -16,6 +16,7 @@ from gradwire.harness.models.families import HEADS
 from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.models.stages import tied_parameter
 from gradwire.harness.parallel.buckets import parameter_names
+from gradwire.harness.parallel.interface import Batch
 from gradwire.harness.studies.predict.settings import PredictConfig
 
 TOKENS = 8
@@ -54,6 +55,35 @@ class Part:
                 place = place.get_submodule(step)
             place.register_parameter(leaf, nn.Parameter(torch.empty(shape, device=META)))
         return whole
+
+
+@dataclass(frozen=True)
+class StagesPart(Part):
+    """The part of a worker of a pipeline, one of a node that share a stage's matrices; `shapes` are the first
+    stage's. Each of a step's micro-batches has `rows` sequences of `length` tokens; `tensor_parallel` workers
+    share every matrix."""
+
+    model: ModelConfig
+    tensor_parallel: int
+    rows: int
+    length: int
+
+    def module(self) -> nn.Module:
+        """The whole model, with a worker's share of each matrix. No values."""
+        whole = without_values(self.model)
+        made: dict[nn.Parameter, nn.Parameter] = {}
+        for module in whole.modules():
+            for name, parameter in module._parameters.items():
+                if parameter is not None:
+                    if parameter not in made:
+                        shape = divided(parameter.shape, self.tensor_parallel, self.model.hidden_size)
+                        made[parameter] = nn.Parameter(torch.empty(shape, device=META))
+                    module._parameters[name] = made[parameter]
+        return whole
+
+    def micro_batch(self) -> Batch:
+        """The tokens of a micro-batch."""
+        return {"input_ids": torch.empty(self.rows, self.length, dtype=torch.int64, device=META)}
 
 
 def part_of(model: ModelConfig, predict: PredictConfig) -> Part:

@@ -1,27 +1,27 @@
 """The parallelisms' own programs of a step, on tensors without values: what is computed takes no time here.
 
-They differ from those of a training run in where gradients come from, and in values that nobody can read: the
-norm of the gradient is said to be finite, and no update is made.
+The parallelisms are those of a training run. In the place of Accelerate and DistributedDataParallel they get
+stand-ins, whose passes give every parameter a gradient of its shape, in the order given, and compute nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
-from torch._C._distributed_c10d import GradBucket
+from torch.nn.parallel import DistributedDataParallel
 
-from gradwire.codecs.interface import Layout
 from gradwire.harness.comm.world.interface import RankProgram, World
+from gradwire.harness.models.stages import Stage
 from gradwire.harness.parallel.accumulation import bucketed
-from gradwire.harness.parallel.buckets import BucketLayouts, parameter_names
+from gradwire.harness.parallel.buckets import parameter_names
 from gradwire.harness.parallel.ddp import DataParallel
-from gradwire.harness.parallel.interface import Batch, ParallelSetup
-from gradwire.harness.parallel.replicas import Replicas
+from gradwire.harness.parallel.interface import ParallelSetup
+from gradwire.harness.parallel.pipeline.parallelism import Pipeline
 from gradwire.harness.parallel.settings import (
     DataParallelConfig,
     ParallelConfig,
@@ -29,43 +29,101 @@ from gradwire.harness.parallel.settings import (
     ShardedConfig,
 )
 from gradwire.harness.parallel.sharded.parallelism import Sharded
-from gradwire.harness.studies.predict.model import Part
-from gradwire.harness.studies.predict.stages import PipelineStep
+from gradwire.harness.studies.predict.model import Part, StagesPart
+
+TRACED: tuple[type[ParallelConfig], ...] = (DataParallelConfig, PipelineConfig, ShardedConfig)
+"""The settings of the parallelisms whose steps can be traced; those from outside are none of them."""
 
 
-class _Unprepared:
-    """In Accelerate's place: leaves the model as it is."""
+class _Uses(torch.autograd.Function):
+    """Passes `x` on; in the backward pass the parameter's gradient is ready before that of `x`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, parameter: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.parameter = parameter
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        return gradient, torch.empty_like(ctx.parameter)
+
+
+class _Loss(torch.autograd.Function):
+    """A loss, the number 0 on the CPU."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.x = x
+        return x.new_zeros((), device="cpu")
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        return torch.empty_like(ctx.x)
+
+
+def _used(x: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
+    """`x` after all `parameters`: the last one's gradient gets ready first."""
+    for parameter in parameters:
+        x = cast(Tensor, _Uses.apply(x, parameter))  # type: ignore[no-untyped-call]
+    return x
+
+
+def _output(x: Tensor) -> SimpleNamespace:
+    return SimpleNamespace(loss=_Loss.apply(x))  # type: ignore[no-untyped-call]
+
+
+class _WholePass(nn.Module):
+    """A model's forward pass; gradients get ready in the order of its parameters."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self) -> SimpleNamespace:
+        parameters = list(self.model.parameters())
+        return _output(_used(parameters[0].new_empty(()), parameters[::-1]))
+
+
+class _StagePass(nn.Module):
+    """A stage's forward pass; gradients of the last layers get ready first."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__()
+        self.stage = stage
+
+    def forward(self, hidden: Tensor | None, input_ids: Tensor) -> Any:
+        stage = self.stage
+        if hidden is None:
+            hidden = torch.empty(*input_ids.shape, stage.hidden_size, device=input_ids.device)
+        x = _used(hidden, list(stage.named().values()))
+        return _output(x) if stage.is_last else x
+
+
+class _WithoutValues:
+    """In Accelerate's place: prepares passes that compute nothing. Losses are numbers of the CPU.
+
+    Each of the `tensor_parallel` workers that share a stage's matrices sends its share of the hidden states,
+    as Megatron-LM's scatter-gather does it (Narayanan et al. 2021, §4.1).
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(self, tensor_parallel: int = 1) -> None:
+        self._tensor_parallel = tensor_parallel
 
     def prepare_model(self, model: nn.Module, evaluation_mode: bool) -> nn.Module:
-        return model
+        if not isinstance(model, Stage):
+            return _WholePass(model)
+        model.hidden_size = -(-model.hidden_size // self._tensor_parallel)
+        return _StagePass(model)
 
-
-class ShardedStep(Sharded):
-    """A step of sharded data parallelism; gradients get ready in the order of the model's parameters."""
-
-    def __init__(self, setup: ParallelSetup, part: Part, world: World) -> None:
-        super().__init__(setup, part.module(), cast(Accelerator, _Unprepared()), world)
-        self._make_buckets(list(self._parameters))
-
-    def programs(self) -> dict[int, RankProgram[Any]]:
-        """What each rank does in the step."""
-        return {rank: partial(self._step_of_rank, 0, [{}], 0.0, False) for rank in self._codecs}
-
-    def _forward_backward(self, step: int, batches: Sequence[Batch], rank: int) -> Tensor:
-        assert self._hooks.receive is not None
-        for name, parameter in self._parameters.items():
-            self._hooks.receive(name, parameter.data)
-        return torch.zeros(())
-
-    def _norm_of(self, squares: Sequence[Tensor]) -> float:
-        return 1.0
-
-    def _update(self, gradients: Sequence[Tensor], norm: float, rate: float, rank: int) -> None:
-        pass
+    def backward(self, loss: Tensor) -> None:
+        if loss.requires_grad:
+            loss.backward()  # type: ignore[no-untyped-call]
 
 
 class _Bucket(NamedTuple):
-    """What DistributedDataParallel would hand its hook."""
+    """One bucket, as DistributedDataParallel hands it to its hook."""
 
     gradients: Tensor
     own: list[nn.Parameter]
@@ -81,41 +139,52 @@ class _Bucket(NamedTuple):
         return self.last
 
 
-class DataParallelStep(DataParallel):
-    """A step of data parallelism, with the buckets that DistributedDataParallel would make of gradients that
-    get ready in the order of the model's parameters."""
+class _BucketedPass(nn.Module):
+    """In DistributedDataParallel's place: hands its hook the buckets that gradients make which get ready in
+    the order of the model's parameters."""
 
-    def __init__(self, setup: ParallelSetup, part: Part, world: World) -> None:
-        model = part.module()
-        Replicas.__init__(self, setup, model, cast(Accelerator, _Unprepared()), world)
-        self._parameters, self._used = parameter_names(model), set()
-        supports = next(iter(self._codecs.values())).supports
-        self._layouts = BucketLayouts(model, partial(supports, setup.topology, world.size))
-        sizes = {name: parameter.numel() for name, parameter in self._parameters.items()}
-        names = bucketed(list(sizes), sizes, setup.parallel.bucket_cap_mb)
-        self._frozen = tuple(self._layouts.named(own, torch.float32, world.device) for own in names)
+    static_graph = False
 
-    def programs(self) -> dict[int, RankProgram[Any]]:
-        """What each rank does in the step."""
-        update = partial(torch.ones, ())
-        return {rank: partial(self._step_of_rank, 0, [{}], update, False) for rank in self._codecs}
+    def __init__(self, model: nn.Module, bucket_cap_mb: float) -> None:
+        super().__init__()
+        named = parameter_names(model)
+        sizes = {name: parameter.numel() for name, parameter in named.items()}
+        names = bucketed(list(sizes), sizes, bucket_cap_mb)
+        self._buckets = [[named[name] for name in own] for own in names]
+        self._hook: Callable[[object, Any], object] = lambda state, bucket: None
 
-    def _forward_backward(self, step: int, batches: Sequence[Batch], rank: int) -> Tensor:
-        assert self._pass is not None and self._frozen is not None
-        for layout in self._frozen:
-            self._pass.add(cast(GradBucket, self._bucket(layout, layout is self._frozen[-1])))
-        return torch.zeros(())
+    def register_comm_hook(self, state: object, hook: Callable[[object, Any], object]) -> None:
+        self._hook = hook
 
-    def _bucket(self, layout: Layout, last: bool) -> _Bucket:
-        gradients = torch.empty(layout.numel, device=layout.device)
-        return _Bucket(gradients, [self._parameters[name] for name in layout.names], last)
+    def _made(self) -> Iterator[_Bucket]:
+        for own in self._buckets:
+            gradients = own[0].new_empty(sum(each.numel() for each in own), dtype=torch.float32)
+            yield _Bucket(gradients, own, own is self._buckets[-1])
+
+    def forward(self) -> SimpleNamespace:
+        for bucket in self._made():
+            self._hook(None, bucket)
+        return SimpleNamespace(loss=torch.zeros(()))
 
 
-Step = ShardedStep | DataParallelStep | PipelineStep
-
-STEPS: dict[type[ParallelConfig], type[ShardedStep] | type[DataParallelStep] | type[PipelineStep]] = {
-    ShardedConfig: ShardedStep,
-    PipelineConfig: PipelineStep,
-    DataParallelConfig: DataParallelStep,
-}
-"""By the settings of the parallelism; those from outside have none."""
+def traced_programs(
+    setup: ParallelSetup, part: Part, world: World
+) -> tuple[dict[int, RankProgram[Any]], Callable[[], int]]:
+    """Each rank's program of a step of `setup.parallel`, and the number of buckets once they have run."""
+    module, config = part.module(), setup.parallel
+    made: Sharded | Pipeline | DataParallel
+    if isinstance(config, PipelineConfig):
+        assert isinstance(part, StagesPart)
+        accelerator = cast(Accelerator, _WithoutValues(part.tensor_parallel))
+        made = Pipeline(setup, module, accelerator, world)
+        batches = [part.micro_batch()] * setup.accumulation
+    else:
+        accelerator, batches = cast(Accelerator, _WithoutValues()), [{}]
+        if isinstance(config, ShardedConfig):
+            made = Sharded(setup, module, accelerator, world)
+            made.make_buckets(list(parameter_names(module)))
+        else:
+            ddp = cast(DistributedDataParallel, _BucketedPass(module, config.bucket_cap_mb))
+            made = DataParallel(setup, module, accelerator, world, ddp)
+    programs = made.programs(0, dict.fromkeys(world.ranks, batches), 0.0)
+    return dict(programs), lambda: len(made.layout(0))

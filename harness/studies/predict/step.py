@@ -18,10 +18,9 @@ from gradwire.harness.parallel.interface import ParallelSetup
 from gradwire.harness.parallel.settings import ParallelConfig, PipelineConfig
 from gradwire.harness.parallel.update import OptimizerSettings
 from gradwire.harness.studies.predict.group import Group
-from gradwire.harness.studies.predict.model import META, Part, shrunk
-from gradwire.harness.studies.predict.programs import STEPS
+from gradwire.harness.studies.predict.model import META, Part, StagesPart, shrunk
+from gradwire.harness.studies.predict.programs import traced_programs
 from gradwire.harness.studies.predict.settings import PredictTask
-from gradwire.harness.studies.predict.stages import StagesPart
 from gradwire.harness.timing.simulate.build import make_clock
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.window import StepWindow
@@ -98,9 +97,9 @@ def traced(
     )
     world = VirtualWorld(group.size, fabric, META, spans=False, inputs="memory")
     setup = parallel_setup(config, group, parallel, codec)
-    step = STEPS[type(parallel)](setup, part, world)
+    programs, count_buckets = traced_programs(setup, part, world)
     world.forget()
-    world.run_step(0, step.programs())
+    world.run_step(0, programs)
     clock = make_clock(
         group.network,
         group.size,
@@ -110,7 +109,7 @@ def traced(
         codec=codec,
     )
     sent = sum((own.by_phase for own in world.traffic.values()), Counter[str]())
-    return Traced(world.measured, clock, dict(sent), len(step.layout(0)))
+    return Traced(world.measured, clock, dict(sent), count_buckets())
 
 
 def calibrated(baseline: Traced, seconds: float, said: str) -> float:
@@ -158,7 +157,7 @@ def looks_at_values(config: PredictTask, parallel: ParallelConfig, codec: Mappin
         fabric = Fabric(partial(make_schedule, TRIED), stages=in_stages(parallel))
         world = VirtualWorld(group.size, fabric, META, spans=False, inputs="memory")
         setup = parallel_setup(parts, group, parallel, codec)
-        world.run_step(0, STEPS[type(parallel)](setup, part, world).programs())
+        world.run_step(0, traced_programs(setup, part, world)[0])
     except NotImplementedError:
         return True
     except (RuntimeError, TypeError) as error:

@@ -12,9 +12,8 @@ from gradwire.harness.parallel.settings import ParallelConfig, PipelineConfig, S
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.predict.group import group_of
-from gradwire.harness.studies.predict.model import Part, part_of
+from gradwire.harness.studies.predict.model import Part, StagesPart, part_of
 from gradwire.harness.studies.predict.settings import PredictTask
-from gradwire.harness.studies.predict.stages import StagesPart
 from gradwire.harness.studies.predict.step import Traced, calibrated, in_stages, traced
 from gradwire.harness.studies.predict.summary import PredictSummary
 from gradwire.harness.timing.measure.intervals import measure, union

@@ -12,8 +12,7 @@ from recorded import outcome
 from torch import Tensor, nn
 from training_jobs import tiny_run, train_all_virtually
 
-from gradwire.harness.parallel.buckets import BucketLayouts
-from gradwire.harness.parallel.memory_order import permuted_strides
+from gradwire.harness.parallel.buckets import BucketLayouts, permuted_strides
 from gradwire.harness.record.gradients import read_gradients
 
 IMAGE = torch.zeros(4, 3, 2, 2)

@@ -19,10 +19,10 @@ from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.report.frame import frame
 from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.studies.predict import step as predicted_step
 from gradwire.harness.studies.predict.compare import FILE
 from gradwire.harness.studies.predict.group import shared_network
 from gradwire.harness.studies.predict.model import divided, part_of
-from gradwire.harness.studies.predict.programs import STEPS
 from gradwire.harness.studies.predict.settings import PredictConfig, PredictTask
 from gradwire.harness.studies.predict.step import looks_at_values
 from gradwire.harness.studies.predict.summary import PredictSummary
@@ -176,7 +176,7 @@ def test_other_errors_are_not_taken_for_values(monkeypatch: pytest.MonkeyPatch) 
         raise RuntimeError("something else")
 
     config = config_of("cluster.workers=4", "codec=fp32", *GIVEN)
-    monkeypatch.setitem(STEPS, type(config.parallel), broken)
+    monkeypatch.setattr(predicted_step, "traced_programs", broken)
     with pytest.raises(RuntimeError, match="something else"):
         looks_at_values(config, config.parallel, config.codec)
 

@@ -1,0 +1,148 @@
+"""The step of every parallelism around its ranks' programs, and ranks that each hold a whole model."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from gradwire.codecs.interface import Codec
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.world.interface import RankProgram, RankStep, World
+from gradwire.harness.objectives.interface import Objective
+from gradwire.harness.parallel.buffers import RankBuffers
+from gradwire.harness.parallel.evaluate import evaluate
+from gradwire.harness.parallel.gradient_error import GradientError, MeasuredBucket, gather_raw, gradient_error
+from gradwire.harness.parallel.interface import Batch, MicroBatches, ParallelSetup, ReadPart, StepOutcome
+from gradwire.harness.parallel.state import KeepsMoments, Snapshot, codec_state, load_state, replicated_state
+from gradwire.harness.parallel.synchronize import end_codecs
+
+
+class RankOutcome(NamedTuple):
+    """One rank's step: its mean loss, the norm of the mean gradient, and the buckets kept of a measured
+    step. A scalar that is still on the device is read at the end of the step."""
+
+    loss: Tensor | float
+    grad_norm: Tensor | float
+    copies: Sequence[MeasuredBucket]
+
+
+class BaseParallelism(ABC):
+    """One codec for each of the world's ranks in this process, and a step of their programs."""
+
+    settling_passes = 1
+
+    def __init__(
+        self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
+    ) -> None:
+        self._setup, self._model, self._accelerator, self._world = setup, model, accelerator, world
+        self._codecs: dict[int, Codec] = {rank: make_codec(**setup.codec) for rank in world.ranks}
+        self._copies: Mapping[int, Sequence[MeasuredBucket]] = {}
+
+    @abstractmethod
+    async def _step_of_rank(
+        self, step: int, batches: Sequence[Batch], rate: float, measured: bool, rank_step: RankStep
+    ) -> RankOutcome:
+        """One rank's program of a step: passes, synchronization and update."""
+
+    @abstractmethod
+    def group(self, rank: int) -> int:
+        """The number of the group of ranks that synchronize the same parameters as `rank`."""
+
+    def programs(
+        self, step: int, batches: MicroBatches, learning_rate: float, measured: bool = False
+    ) -> dict[int, RankProgram[RankOutcome]]:
+        """The program of a step for each of the ranks that `batches` names."""
+        return {
+            rank: partial(self._step_of_rank, step, own, learning_rate, measured)
+            for rank, own in batches.items()
+        }
+
+    def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
+        self._copies = {}  # the memory of the step before is free during this one
+        ended = self._world.run_step(step, self.programs(step, batches, learning_rate, measured))
+        ranks = ended.results
+        self._copies = {rank: own.copies for rank, own in ranks.items()}
+        first = next(iter(ranks.values()))
+        norm, *losses = read_together([first.grad_norm, *(own.loss for own in ranks.values())])
+        skipped = not math.isfinite(norm)
+        unused = self._unused()
+        logged, decision = end_codecs(self._world, self._codecs, step, skipped=skipped, unused=unused)
+        by_rank = dict(zip(ranks, losses, strict=True))
+        return StepOutcome(by_rank, norm, skipped, ended.simulated_s, logged, decision)
+
+    def _unused(self) -> Collection[str]:
+        """The parameters whose means are not applied in this step."""
+        return ()
+
+    def gradient_error(self) -> GradientError:
+        return gradient_error(self._world, self._copies, self.group)
+
+    def raw_gradients(self) -> Tensor:
+        return gather_raw(self._world, self._copies)
+
+    def raw_buckets(self, rank: int) -> list[Tensor]:
+        return [copy.read_raw() for copy in self._copies[rank]]
+
+
+class Replicas(BaseParallelism):
+    """Ranks that each hold the whole model and train it on data of their own. Replicas are identical bit for
+    bit, so ranks that share a process share a model; `_updater` is its optimizer."""
+
+    _updater: KeepsMoments
+
+    def __init__(
+        self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
+    ) -> None:
+        super().__init__(setup, model, accelerator, world)
+        self._buffers = RankBuffers(model, world)
+        self.replicas = world.size
+
+    def replica(self, rank: int) -> int:
+        return rank
+
+    def group(self, rank: int) -> int:
+        return 0
+
+    def warm_up(self, batches: MicroBatches, passes: int) -> None:
+        snapshot = Snapshot(self._model, self._codecs)
+        self._warm_up_passes(batches, passes)
+        end_codecs(self._world, self._codecs, -1)
+        self._buffers.watch(snapshot.buffers)
+        snapshot.restore(self._model, self._codecs)
+        self._buffers.begin()
+        self._world.forget()
+
+    @abstractmethod
+    def _warm_up_passes(self, batches: MicroBatches, passes: int) -> None:
+        """Makes the discarded passes, and a discarded update."""
+
+    def evaluate(self, objective: Objective, micro_batch: int) -> dict[str, float]:
+        return evaluate(self._model, objective, self._world, micro_batch)
+
+    def whole_model(self) -> nn.Module:
+        return self._model
+
+    def finish(self) -> None:
+        self._buffers.take_first()
+
+    def state_dict(self) -> dict[str, dict[str, Tensor]]:
+        own = codec_state(self._codecs)
+        return own if 0 not in self._codecs else own | replicated_state(self._model, self._updater)
+
+    def load_state_dict(self, read: ReadPart) -> None:
+        load_state(read, self._model, self._updater, self._codecs)
+        self._buffers.begin()
+
+
+def read_together(values: Sequence[Tensor | float]) -> list[float]:
+    """Scalars as numbers. Those on the device are read in one copy, so that the host waits once a step."""
+    tensors = [value.detach().double() for value in values if isinstance(value, Tensor)]
+    read = iter(torch.stack(tensors).tolist() if tensors else ())
+    return [next(read) if isinstance(value, Tensor) else value for value in values]
