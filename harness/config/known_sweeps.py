@@ -11,7 +11,7 @@ from gradwire.harness.config.cells import Declared, declared_in
 from gradwire.harness.config.compose import choices_of_groups, composed_hydra
 from gradwire.harness.config.own_files import own_folder
 from gradwire.harness.config.store import group_schemas
-from gradwire.harness.report.claims.check import KnownSweep
+from gradwire.harness.report.claims.figures import KnownSweep
 
 SWEEPS = "sweeps"
 

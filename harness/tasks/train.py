@@ -16,7 +16,7 @@ from gradwire.harness.network.configured import network_text
 from gradwire.harness.record.busy import busy_run
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import Summary
-from gradwire.harness.report.computation import whose_computation
+from gradwire.harness.report.notes import whose_computation
 from gradwire.harness.timing.measure.metrics import METRICS, PARTS, in_words, kind_of
 from gradwire.harness.trainer.settings import RunConfig
 
