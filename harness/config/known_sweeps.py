@@ -12,7 +12,7 @@ from gradwire.codecs.fields import default_of
 from gradwire.harness.config.compose import choices_of_groups, compose, composed_hydra
 from gradwire.harness.config.declared import Declared, declared_in
 from gradwire.harness.config.store import group_schemas
-from gradwire.harness.report.claims.check import KnownSweep
+from gradwire.harness.report.claims.figures import KnownSweep
 
 SWEEPS = "sweeps"
 

@@ -16,6 +16,9 @@ from gradwire.harness.network.links import (
     uplinks,
 )
 from gradwire.harness.network.settings import (
+    FROM_FILE,
+    PAPERS_COMPUTATION,
+    SHARED,
     NetworkConfig,
     PacedConfig,
     ShapedConfig,
@@ -158,3 +161,21 @@ def _links(network: SimulatedConfig, latency: str) -> list[str]:
 
 def _background_text(count: int) -> str:
     return f"{count} background job{'s' * (count > 1)}" if count else ""
+
+
+def whose_computation(network: Mapping[str, Any], device: str | None, *, shared: bool = False) -> str:
+    """`this machine's CPU, measured`, or that it is given: of a virtual cluster on this network."""
+    given = network.get("compute_s")
+    papers = [
+        compute_s
+        for (preset, _), (compute_s, _) in PAPERS_COMPUTATION.items()
+        if preset == network.get("preset")
+    ]
+    if given in papers:
+        return f"the paper's, {given:g} s a step"
+    if given is not None:
+        return f"given, {given:g} s a step (network.compute_s)"
+    if str(network.get("compute", SHARED)).startswith(FROM_FILE):
+        return "a given profile (network.compute)"
+    how = "calibrated once for the sweep" if shared else "measured"
+    return f"this machine's {'GPU' if device == 'cuda' else 'CPU'}, {how}"

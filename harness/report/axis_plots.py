@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gradwire.harness.record.runs import Run
 from gradwire.harness.report.configs import Settings, covered, differing_keys, labels
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.groups import BASELINE, Group, title
+from gradwire.harness.report.series import Panel, Series, series_plot
 from gradwire.harness.report.style import Form, line_styles
-from gradwire.harness.report.views import log_axis, ticks_at
+from gradwire.harness.report.views import log_y, ticks_at
 from gradwire.harness.timing.measure.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ Figure = Callable[[Run, Run | None], float | None]
 """A run's figure; the second run is BF16's at the same place of the axis and of the same seed, if any."""
 
 
-@dataclass(frozen=True)
-class Panel:
+class Quantity(NamedTuple):
     """One figure against the axis."""
 
     label: str
@@ -44,7 +44,7 @@ class NumericAxis:
 
     key: str
     label: str
-    panels: tuple[Panel, ...]
+    panels: tuple[Quantity, ...]
     doubling: bool = False  # 2, 4, 8: equally far apart
 
     @property
@@ -52,7 +52,7 @@ class NumericAxis:
         return f"over-{self.key.rpartition('.')[2].replace('_', '-')}"
 
 
-def _metric(key: str, *, logarithmic: bool = False) -> Panel:
+def _metric(key: str, *, logarithmic: bool = False) -> Quantity:
     """A figure of the summary, in the unit that tables show."""
     metric = METRICS[key]
 
@@ -60,7 +60,7 @@ def _metric(key: str, *, logarithmic: bool = False) -> Panel:
         found = run.done.values().get(key)
         return None if found is None else metric.shown.factor * found
 
-    return Panel(metric.heading, figure, logarithmic)
+    return Quantity(metric.heading, figure, logarithmic)
 
 
 def _over_baseline(run: Run, baseline: Run | None) -> float | None:
@@ -70,7 +70,7 @@ def _over_baseline(run: Run, baseline: Run | None) -> float | None:
 
 
 ERROR = _metric("vnmse", logarithmic=True)
-TO_BASELINE = Panel("final metric over BF16's", _over_baseline)
+TO_BASELINE = Quantity("final metric over BF16's", _over_baseline)
 STEP, EXPOSED = _metric("step_time_s"), _metric("exposed_comm_s")
 
 AXES = (
@@ -93,30 +93,27 @@ def axis_plot(axis: NumericAxis, groups: Sequence[Group], suffix: str = "") -> P
     if not series:
         return None
     drawn = [group for own in series.values() for group in own.values()]
-    curves = {
-        panel: {name: _curve(own, groups, panel.figure) for name, own in series.items()}
-        for panel in axis.panels
-    }
     values = sorted({value for own in series.values() for value in own})
-    shown = [panel for panel in axis.panels if any(curves[panel].values())]
-    styles = dict(zip(series, line_styles([_first(own).codec for own in series.values()]), strict=True))
+    looks = line_styles([next(iter(own.values())).codec for own in series.values()])
 
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        for axes, panel in zip(panels, shown, strict=True):
-            for name, curve in curves[panel].items():
-                if curve:
-                    x, low, middle, high = zip(*curve, strict=True)
-                    if low != high:
-                        color = form.colors[styles[name].hue]
-                        axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
-                    axes.plot(x, middle, **styles[name].drawn(form), label=name)
-            if panel.logarithmic:
-                log_axis(axes)
-            axes.set_ylabel(panel.label)
-            ticks_at(axes, values, doubling=axis.doubling)
-        panels[-1].set_xlabel(axis.label)
+    def ticks(axes: Axes, form: Form) -> None:
+        ticks_at(axes, values, doubling=axis.doubling)
 
-    return Plot(f"{axis.name}{suffix}", title(drawn, "median and range"), draw, (1.9,) * len(shown))
+    panels = list[Panel]()
+    for label, figure, logarithmic in axis.panels:
+        lines = []
+        for (name, own), style in zip(series.items(), looks, strict=True):
+            curve = _curve(own, groups, figure)
+            if curve:
+                x, low, middle, high = zip(*curve, strict=True)
+                line = Series(x, middle, style, name)
+                lines.append(replace(line, low=low, high=high) if low != high else line)
+        if lines:
+            panels.append(Panel(lines, label, views=[*([log_y] if logarithmic else []), ticks]))
+    if panels:
+        panels[-1] = replace(panels[-1], x_label=axis.label)
+    heading = title(drawn, "median and range")
+    return series_plot(f"{axis.name}{suffix}", heading, panels, (1.9,) * len(panels))
 
 
 def _is_number(value: object) -> bool:
@@ -124,11 +121,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-Series = Mapping[float, Group]
+Line = Mapping[float, Group]
 """Groups by their value of the axis, in order."""
 
 
-def _series(groups: Sequence[Group], key: str) -> dict[str, Series]:
+def _series(groups: Sequence[Group], key: str) -> dict[str, Line]:
     """Groups that differ along the axis only, by a label that tells them from the others."""
     kept = _telling_keys([group.settings for group in groups], key)
     own = [{each: group.settings.get(each) for each in (*kept, "codec.name")} for group in groups]
@@ -152,7 +149,7 @@ def _telling_keys(settings: Sequence[Settings], key: str) -> list[str]:
     return kept
 
 
-def _curve(own: Series, groups: Sequence[Group], figure: Figure) -> list[tuple[float, float, float, float]]:
+def _curve(own: Line, groups: Sequence[Group], figure: Figure) -> list[tuple[float, float, float, float]]:
     """(value of the axis, lowest, median, highest) where the figure is known and finite."""
     curve = []
     for value, group in own.items():
@@ -174,7 +171,3 @@ def _baseline_runs(group: Group, groups: Sequence[Group]) -> dict[int | None, Ru
         if other.codec == BASELINE and elsewhere(other.settings) == elsewhere(group.settings):
             return {run.seed: run for run in other.runs}
     return {}
-
-
-def _first(own: Series) -> Group:
-    return next(iter(own.values()))

@@ -1,17 +1,19 @@
-"""Curves of a comparison: the metric against the training clock, and the error over steps."""
+"""Curves of a comparison: the metric, the error and the ratio of bits, over the clock or over steps."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradwire.harness.record.runs import Run
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.groups import Group, in_legend, title
+from gradwire.harness.report.series import STEPS, Panel, Series, View, series_plot
 from gradwire.harness.report.style import Form, LineStyle
-from gradwire.harness.report.views import highest_shown, limit_view, log_axis, step_axis, zoom_view
+from gradwire.harness.report.views import highest_shown, limit_view, log_y, zoom_view
 from gradwire.harness.timing.measure.metrics import METRICS, in_words
 
 if TYPE_CHECKING:
@@ -21,6 +23,11 @@ Styles = Mapping[str, LineStyle]
 """The style of each group, by its label: the same in every plot of a comparison."""
 
 MAX_MARKERS = 12
+
+CODEC_SERIES = "codec/"
+"""How the keys of what a codec logs begin."""
+RATIO = f"{CODEC_SERIES}ratio"
+"""The key under which codecs log a ratio that changes."""
 
 
 class Point(NamedTuple):
@@ -38,26 +45,30 @@ def metric_plots(groups: Sequence[Group], styles: Styles, suffix: str) -> list[P
     groups = [group for group in groups if group.median_curve(group.done_metric)]
     if not groups:
         return []
-    curves = [metric_curve(group, 2 * highest_shown(groups)) for group in groups]
-    by_step = [metric_curve(group, 2 * highest_shown(groups), by_step=True) for group in groups]
-
-    def draw_whole(panels: Sequence[Axes], form: Form) -> None:
-        _draw_metric(panels[0], groups, curves, styles, form)
-        limit_view(panels[0], groups)
-
-    def draw_end(panels: Sequence[Axes], form: Form) -> None:
-        _draw_metric(panels[0], groups, curves, styles, form)
-        zoom_view(panels[0], groups, form)
-
-    def draw_steps(panels: Sequence[Axes], form: Form) -> None:
-        _draw_metric(panels[0], groups, by_step, styles, form)
-        limit_view(panels[0], groups)
-        step_axis(panels[0])
-
-    once = all(len(curve) == 1 for curve in curves)
+    once = all(len(group.median_curve(group.done_metric)) == 1 for group in groups)
     heading = title(groups, "median, range and each seed" if once else "median and range")
-    named = {"metric": draw_whole, "metric-end": draw_end, "metric-steps": draw_steps}
-    return [Plot(f"{name}{suffix}", heading, draw) for name, draw in named.items()]
+
+    def whole(axes: Axes, form: Form) -> None:
+        limit_view(axes, groups)
+
+    def end(axes: Axes, form: Form) -> None:
+        zoom_view(axes, groups, form)
+
+    plots = []
+    for name, view in (("metric", whole), ("metric-end", end), ("metric-steps", whole)):
+        by_step = name == "metric-steps"
+        lines = [
+            (
+                styles[group.label],
+                in_legend(group, groups),
+                metric_curve(group, 2 * highest_shown(groups), by_step=by_step),
+            )
+            for group in groups
+        ]
+        x_label = STEPS if by_step else clock_label(groups[0].clock)
+        panel = _panel(lines, metric_label(groups[0].done_metric), x_label, view)
+        plots.append(series_plot(f"{name}{suffix}", heading, [panel]))
+    return plots
 
 
 def metric_curve(group: Group, far: float, *, by_step: bool = False) -> list[Point]:
@@ -83,19 +94,13 @@ def metric_curve(group: Group, far: float, *, by_step: bool = False) -> list[Poi
 
 def vnmse_plot(groups: Sequence[Group], styles: Styles, name: str = "vnmse") -> Plot:
     """The compression error over steps, logarithmic; groups without any error say so in the legend."""
-    curves = [vnmse_points(group) for group in groups]
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        axes = panels[0]
-        for group, curve in zip(groups, curves, strict=True):
-            known = any(vnmse_curve(run) for run in group.runs)
-            absent = "" if curve else ": exact" if known else ": not measured"
-            _draw(axes, curve, styles[group.label], form, in_legend(group, groups) + absent)
-        log_axis(axes)
-        step_axis(axes)
-        axes.set_ylabel("vNMSE")
-
-    return Plot(name, title(groups, "median and range"), draw)
+    lines = []
+    for group in groups:
+        curve, known = vnmse_points(group), any(vnmse_curve(run) for run in group.runs)
+        absent = "" if curve else ": exact" if known else ": not measured"
+        lines.append((styles[group.label], in_legend(group, groups) + absent, curve))
+    panel = _panel(lines, "vNMSE", STEPS, log_y)
+    return series_plot(name, title(groups, "median and range"), [panel])
 
 
 def vnmse_points(group: Group) -> list[Point]:
@@ -131,31 +136,72 @@ def every_few(points: Sequence[float]) -> int:
     return max(1, math.ceil(len(points) / MAX_MARKERS))
 
 
-def _draw_metric(
-    axes: Axes, groups: Sequence[Group], curves: Sequence[list[Point]], styles: Styles, form: Form
-) -> None:
-    for group, curve in zip(groups, curves, strict=True):
-        _draw(axes, curve, styles[group.label], form, in_legend(group, groups))
-    axes.set_xlabel(clock_label(groups[0].clock))
-    axes.set_ylabel(metric_label(groups[0].done_metric))
+def _panel(
+    lines: Sequence[tuple[LineStyle, str, list[Point]]], y_label: str, x_label: str, view: View
+) -> Panel:
+    """A line through the medians and a band for the seeds' range of each group, by its style and label; a
+    single point is shown with its seeds."""
+    series = []
+    for style, label, curve in lines:
+        x = [point.x for point in curve]
+        line = Series(x, [point.middle for point in curve], style, label, every_few(x))
+        if any(point.low < point.high for point in curve):
+            if len(curve) == 1:
+                line = replace(line, marks=_seeds(curve[0], style))
+            else:
+                line = replace(line, low=[p.low for p in curve], high=[p.high for p in curve])
+        series.append(line)
+    return Panel(series, y_label, x_label, views=[view])
 
 
-def _draw(axes: Axes, curve: Sequence[Point], style: LineStyle, form: Form, label: str) -> None:
-    """A line through the medians and a band for the seeds' range; a single point is shown with its seeds."""
-    color = form.colors[style.hue]
-    x = [point.x for point in curve]
-    if any(point.low < point.high for point in curve):
-        if len(curve) == 1:
-            _draw_seeds(axes, curve, color)
-        else:
-            low, high = [point.low for point in curve], [point.high for point in curve]
-            axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
-    look = style.drawn(form) | {"markevery": style.markers(every_few(x))}
-    axes.plot(x, [point.middle for point in curve], **look, label=label)
-
-
-def _draw_seeds(axes: Axes, curve: Sequence[Point], color: str) -> None:
+def _seeds(point: Point, style: LineStyle) -> View:
     """A line over the range at the median's place, and a small point for each seed at its own."""
-    axes.vlines([p.x for p in curve], [p.low for p in curve], [p.high for p in curve], colors=color, lw=0.8)
-    own = [seed for point in curve for seed in point.seeds]
-    axes.plot(*zip(*own, strict=True), color=color, ls="none", marker=".")
+
+    def draw(axes: Axes, form: Form) -> None:
+        color = form.colors[style.hue]
+        axes.vlines([point.x], [point.low], [point.high], colors=color, lw=0.8)
+        axes.plot(*zip(*point.seeds, strict=True), color=color, ls="none", marker=".")
+
+    return draw
+
+
+def finite(rows: Sequence[Mapping[str, Any]], x: str, y: str) -> tuple[list[float], list[float]]:
+    """Two keys of the rows that have both, the second one finite."""
+    known = [row for row in rows if row.get(y) is not None and math.isfinite(row[y])]
+    return [row[x] for row in known], [float(row[y]) for row in known]
+
+
+def ratio_plot(groups: Sequence[Group], styles: Styles, name: str) -> Plot | None:
+    """The share of the original bits in each round against the training clock (AQGB Fig. 9).
+
+    A line for each seed, and where links changed their rate; None without a codec that logs a ratio.
+    """
+    series, shown, seconds = [], [], set[float]()
+    for group in groups:
+        curves = [curve for run in group.runs if (curve := finite(run.steps, "train_time_s", RATIO))[0]]
+        if not curves:
+            continue
+        shown.append(group)
+        style = LineStyle(styles[group.label].hue, "-", "None")
+        for index, curve in enumerate(curves):
+            label = in_legend(group, groups) if index == 0 else None
+            series.append(Series(*curve, style, label, width=0.9))
+        for run in group.runs:
+            network: Any = run.config.get("network")
+            changes = network.get("rate_changes") if isinstance(network, dict) else None
+            seconds |= {float(change[0]) for change in changes or []}
+    if not shown:
+        return None
+
+    def changes_of_rate(axes: Axes, form: Form) -> None:
+        for at in sorted(seconds):
+            axes.axvline(at, color=form.colors["grey"], ls=":", lw=0.9)
+
+    def view(axes: Axes, form: Form) -> None:
+        axes.set_ylim(0, 1.05)
+        axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
+
+    series[0] = replace(series[0], marks=changes_of_rate)
+    panel = Panel(series, "quantization ratio", clock_label(shown[0].clock), views=[view])
+    note = "each seed; dotted: the links' rate changes" if seconds else "each seed"
+    return series_plot(name, title(shown, note), [panel])

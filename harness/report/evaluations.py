@@ -10,9 +10,15 @@ from pathlib import Path
 
 from gradwire.harness.files.folders import folders_in
 from gradwire.harness.files.reading import MOST_TEXT, UnusableFileError, open_file
-from gradwire.harness.report.claims.check import Known, KnownSweep
-from gradwire.harness.report.claims.claims import FILE as CLAIMS
-from gradwire.harness.report.claims.claims import Verdict, check_claims, judge, rank, read_claims
+from gradwire.harness.report.claims.aqgb import aqgb
+from gradwire.harness.report.claims.claim import Verdict, judge, rank
+from gradwire.harness.report.claims.dynamiq import dynamiq
+from gradwire.harness.report.claims.dynamiq_scaling import dynamiq_scaling
+from gradwire.harness.report.claims.edgc import edgc
+from gradwire.harness.report.claims.edgc_gradients import edgc_gradients
+from gradwire.harness.report.claims.figures import Known, KnownSweep
+from gradwire.harness.report.claims.sdp4bit import sdp4bit
+from gradwire.harness.report.claims.sdp4bit_throughput import sdp4bit_throughput
 from gradwire.harness.report.paper_tables import PaperTable, fill
 from gradwire.harness.report.papers import Item, Paper, check_papers, read_papers
 from gradwire.harness.report.reference import Reference
@@ -27,6 +33,10 @@ from gradwire.harness.runtime.progress import tracked
 REMEDY = "replace it by the plot itself, or remove it"
 
 REFERENCE = "reference"
+
+CLAIMS = (dynamiq, dynamiq_scaling, sdp4bit, sdp4bit_throughput, edgc, edgc_gradients, aqgb)
+"""The claims of the papers, in the order in which each paper's are shown."""
+
 USUAL_SIZE = "small"
 """The size whose records are kept here: minutes on two cores."""
 
@@ -130,21 +140,17 @@ class Evaluations:
 
 
 def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
-    """Reads the records, claims, papers and printed figures below `folder`; `sweeps` are those that can run.
+    """Reads the records, papers and printed figures below `folder` and judges the papers' claims.
 
-    Raises ValueError in one line for a claim or a paper's item that is malformed or speaks of what does not
-    exist. A damaged record, or one whose cells differ off the axes, is named and left out.
+    `sweeps` are those that can run. Raises ValueError in one line for a claim or a paper's item that is
+    malformed or speaks of what does not exist. A damaged record, or one whose cells differ off the axes, is
+    named and left out.
     """
     records, left_out = _records(folder)
     known = _known(sweeps, records)
     reference = Reference(folder / REFERENCE)
-    claims = read_claims(folder / CLAIMS) if os.path.lexists(folder / CLAIMS) else []
-    trees = check_claims(claims, known, reference)
     papers = read_papers(folder)
     check_papers(papers, known, reference)
-    strange = sorted({claim.paper for claim in claims} - {paper.name for paper in papers})
-    if strange:
-        raise ValueError(f"{folder / CLAIMS}: no file of {folder / 'papers'} is about {strange[0]}")
     by_sweep: dict[str, list[Recorded]] = {}
     for each in records:
         by_sweep.setdefault(each.record.name, []).append(each)
@@ -152,9 +158,10 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
     sections = []
     for paper in tracked(papers, "report: judging claims", "paper", lambda paper: paper.name):
         verdicts = [
-            judge(claim, trees.get(claim.id), plain, reference)
-            for claim in claims
-            if claim.paper == paper.name
+            judge(claim, plain, reference, known)
+            for each in CLAIMS
+            if each.paper == paper.name
+            for claim in each.found
         ]
         shown = [_shown(item, by_sweep, folder, reference, left_out) for item in paper.items]
         sections.append(Section(paper, verdicts, shown))

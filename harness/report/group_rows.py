@@ -9,15 +9,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gradwire.harness.record.summary import PERCENTILES, SPREAD, Clock
+from gradwire.harness.report.evaluation import spread, times_to
 from gradwire.harness.report.frame import over_runs
-from gradwire.harness.report.groups import Group, same_but_codec
+from gradwire.harness.report.groups import Group, baseline_of, same_but_codec
 from gradwire.harness.timing.measure.accuracy import (
-    Mode,
     TimeToAccuracy,
-    median_with_misses,
     paired_test_faster,
     relative_targets,
-    time_to_accuracy,
 )
 from gradwire.harness.timing.measure.metric import RUN_SECTIONS, Spread
 from gradwire.harness.timing.measure.metrics import keys
@@ -68,26 +66,41 @@ class Row:
         return len(self.seeds) + len(self.failed_seeds)
 
 
-def make_row(
-    group: Group,
-    baseline: Group | None,
-    targets: dict[float, float],
-    values: DataFrame,
-    common: Mapping[str, float] = NOTHING,
-) -> Row:
-    """The figures of `group`, from all runs' `values`; `targets` by factor, derived from `baseline`.
+@dataclass(frozen=True)
+class Fared:
+    """How a group fared with the targets that its baseline sets; `complaint` says why there are none."""
+
+    baseline: Group | None
+    targets: list[TargetRow] = field(default_factory=list)
+    complaint: str = ""
+
+
+def fared(group: Group, groups: Sequence[Group], common: Mapping[str, float] = NOTHING) -> Fared:
+    """A group against its baseline among `groups`.
 
     `common`: seconds of a step with the computation that the comparison's runs share, by run directory.
     """
+    baseline = baseline_of(group, groups)
+    if baseline is None:
+        return Fared(None)
+    try:
+        targets = group_targets(baseline)
+    except ValueError as error:
+        return Fared(baseline, complaint=f"No targets from {baseline.label}: {error}.")
+    return Fared(baseline, [target_row(group, baseline, *item, common) for item in targets.items()])
+
+
+def make_row(group: Group, compared: Fared, values: DataFrame, common: Mapping[str, float] = NOTHING) -> Row:
+    """The figures of `group`, from all runs' `values`; `common` as in `fared`."""
+    baseline = compared.baseline
     found = over_runs(values, [str(run.folder) for run in group.runs])
     alike = baseline if baseline is not None and same_but_codec(group, baseline) else None
     reference = over_runs(values, [str(run.folder) for run in alike.runs]) if alike else {}
     # Failed seeds count in the final metric alone, which is not among these.
-    compared = keys(lambda metric: metric.section in RUN_SECTIONS and metric.key != "final_metric")
-    figures = {key: found.get(key) for key in compared}
+    shown = keys(lambda metric: metric.section in RUN_SECTIONS and metric.key != "final_metric")
+    figures = {key: found.get(key) for key in shown}
     steps_s = [common[str(run.folder)] for run in group.runs if str(run.folder) in common]
     figures["common_step_s"] = Spread.of(steps_s) if steps_s else None
-    fared = [target_row(group, baseline, *item, common) for item in targets.items()] if baseline else []
     return Row(
         label=group.label,
         codec=group.codec,
@@ -99,7 +112,7 @@ def make_row(
         diverged_seeds=[run.seed for run in group.failed if run.diverged],
         baseline=baseline.label if baseline else None,
         final_metric=spread(final_metrics(group), group.mode),
-        targets=fared,
+        targets=compared.targets,
         figures=figures,
         bytes_ratio=_bytes_ratio(found, reference),
         spread=_spread_of_steps(group),
@@ -117,13 +130,6 @@ def _spread_of_steps(group: Group) -> dict[str, Spread]:
     return found
 
 
-def spread(values: Sequence[float], mode: Mode = "min") -> Spread:
-    """Median and range, NaN counting as the worst value."""
-    worst = math.inf if mode == "min" else -math.inf
-    known = [worst if math.isnan(value) else value for value in values]
-    return Spread(median_with_misses(known, mode), min(known), max(known))
-
-
 def final_metrics(group: Group) -> list[float]:
     """Every seed's final metric, NaN for a failed run."""
     return [run.done.final_metric for run in group.runs] + [math.nan] * len(group.failed)
@@ -137,7 +143,7 @@ def group_targets(baseline: Group) -> dict[float, float]:
 def target_row(
     group: Group, baseline: Group, factor: float, target: float, common: Mapping[str, float] = NOTHING
 ) -> TargetRow:
-    """One target for one group; `common` as in `make_row`."""
+    """One target for one group; `common` as in `fared`."""
     times, reference = times_by_seed(group, target, baseline), times_by_seed(baseline, target, baseline)
     got_there = [time for time in times.values() if time.step is not None]
     per_step = [time.train_time_s / time.step for time in got_there if time.step]
@@ -170,8 +176,7 @@ def _common(
 def times_by_seed(group: Group, target: float, baseline: Group) -> dict[int | None, TimeToAccuracy]:
     """Each seed's time to `target`; a failed run never reaches it."""
     curves = {run.seed: run.curve(baseline.done_metric) for run in group.runs}
-    done = {seed: time_to_accuracy(curve, target, baseline.mode) for seed, curve in curves.items()}
-    return done | {run.seed: TimeToAccuracy(target, math.inf, None, None) for run in group.failed}
+    return times_to(target, curves | {run.seed: [] for run in group.failed}, baseline.mode)
 
 
 def _p_faster(

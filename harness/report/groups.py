@@ -11,8 +11,7 @@ from statistics import median
 from gradwire.harness.network.configured import common_text
 from gradwire.harness.record.runs import Run
 from gradwire.harness.record.summary import Clock
-from gradwire.harness.report.configs import SEED, Settings, covered, labels, settings
-from gradwire.harness.report.strategies import EXACT, strategy
+from gradwire.harness.report.configs import EXACT, SEED, Settings, covered, labels, settings, strategy
 from gradwire.harness.timing.measure.accuracy import Evaluation, Mode, median_with_misses, metric_mode
 
 BASELINE = "bf16"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,15 +12,14 @@ from urllib.parse import quote
 from gradwire.harness.files.reading import read_bytes, read_text
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.network.configured import common_text
-from gradwire.harness.report.claims.claims import Verdict, counted
-from gradwire.harness.report.claims.evaluate import Used
-from gradwire.harness.report.claims.figures import Figure
+from gradwire.harness.report.claims.claim import Verdict, counted
+from gradwire.harness.report.claims.evidence import Used
+from gradwire.harness.report.evaluation import Figure, spread
 from gradwire.harness.report.evaluations import Evaluations, Recorded, Shown
 from gradwire.harness.report.paper_tables import CHANGED_SOURCES, OTHER_SOURCES
 from gradwire.harness.report.sweep_record import SweepRecord
 from gradwire.harness.report.tables import escaped, figure, plain
 from gradwire.harness.timing.measure.metric import Shown as Digits
-from gradwire.harness.timing.measure.metric import Spread
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -162,8 +160,7 @@ def used(each: Used) -> str:
     found = each.figure
     if not isinstance(found, Figure):
         return f"{each.text} = {found:g}"
-    values = [math.inf if math.isnan(value) else value for value in found.by_seed.values()]
-    return f"{each.text} = {figure(Spread.of(values), Digits(digits=DIGITS))}"
+    return f"{each.text} = {figure(spread(found.by_seed.values()), Digits(digits=DIGITS))}"
 
 
 def summary(verdict: Verdict) -> str:

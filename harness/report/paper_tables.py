@@ -7,19 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gradwire.harness.report.busy_times import busy_cells
-from gradwire.harness.report.claims.figures import (
-    Figure,
-    MissingError,
-    UnfinishedError,
-    last,
-    one_figure,
-    tta,
-)
+from gradwire.harness.report.claims.figures import last, one_figure, tta
+from gradwire.harness.report.evaluation import Figure, MissingError, UnfinishedError
 from gradwire.harness.report.papers import Layout, Line
 from gradwire.harness.report.reference import Reference, Row
-from gradwire.harness.report.sections import NOT_REACHED
 from gradwire.harness.report.sweep_record import SweepRecord
-from gradwire.harness.report.tables import figure
+from gradwire.harness.report.tables import NOT_REACHED, figure
 from gradwire.harness.timing.measure.metric import PLAIN, Kind, Shown, Spread
 from gradwire.harness.timing.measure.metrics import METRICS
 

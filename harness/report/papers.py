@@ -15,8 +15,7 @@ from typing import Any, Literal
 from gradwire.harness.files.reading import printable
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.files.typed import made
-from gradwire.harness.report.claims.check import Known
-from gradwire.harness.report.claims.figures import CASE, TASK
+from gradwire.harness.report.claims.figures import CASE, TASK, Known
 from gradwire.harness.report.reference import Reference, alike
 from gradwire.harness.timing.measure.metrics import METRICS
 
@@ -64,7 +63,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Paper:
-    """One paper; its claims are those in claims.yaml that name it."""
+    """One paper; its claims are in `claims/<paper>.py`."""
 
     name: str
     title: str
@@ -136,7 +135,7 @@ def _check_item(item: Item, known: Known, reference: Reference) -> None:
         for name, value in line.ours.items():
             if name in (CASE, TASK):
                 continue
-            sweep.check_value(item.sweep, sweep.key(name), value)
+            sweep.check_value(item.sweep, name, value)
         if layout.reference is not None:
             reference.find(layout.reference, **line.printed)  # not every row has a figure in every column
     lines = [*layout.rows.values(), *layout.columns.values()]

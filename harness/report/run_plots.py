@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -13,24 +14,31 @@ from gradwire.harness.record.busy import BUSY_TITLE, busy_run
 from gradwire.harness.record.runs import Run
 from gradwire.harness.report.bandwidth_plot import bandwidth_plot
 from gradwire.harness.report.bar_rows import AXIS_HEIGHT, BAR_HEIGHT, filled, rows_of
-from gradwire.harness.report.curve_plots import clock_label, every_few, metric_label, vnmse_curve
+from gradwire.harness.report.curve_plots import (
+    CODEC_SERIES,
+    clock_label,
+    every_few,
+    finite,
+    metric_label,
+    vnmse_curve,
+)
 from gradwire.harness.report.figures import Plot, noted, write_plots
 from gradwire.harness.report.groups import run_title
-from gradwire.harness.report.style import PARTS, Form, line_styles, phase_filling
+from gradwire.harness.report.series import STEPS, Panel, Series, series_plot
+from gradwire.harness.report.style import PARTS, Form, LineStyle, line_styles, phase_filling
 from gradwire.harness.report.tables import number
-from gradwire.harness.report.views import log_axis, plain_log_axis, step_axis
+from gradwire.harness.report.views import log_y, plain_log, step_axis
 from gradwire.harness.timing.measure.accuracy import metric_mode
 from gradwire.harness.timing.measure.metrics import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-CODEC_SERIES = "codec/"
-"""How the keys of what a codec logs begin."""
 MAX_CODEC_SERIES = 12
 MAX_BINS = 60
-Columns = tuple[list[float], list[float]]
-"""The values of two keys in the same rows."""
+THIN = 0.9
+TRAINED, EVALUATED = LineStyle("blue", "-", "None"), LineStyle("ink", "-", "o")
+"""The looks of what every step has, and of what is measured now and then."""
 
 
 def plot_run(run: Run, folder: str | Path) -> list[Path]:
@@ -62,21 +70,16 @@ def metric_plot(run: Run, heading: str) -> Plot | None:
     metric = run.done.metric
     if not run.evals:
         return None
-    by_clock, by_step = (finite(run.evals, x, metric) for x in ("train_time_s", "step"))
-    lost = len(run.evals) - len(by_step[0])
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        for axes, points in zip(panels, (by_clock, by_step), strict=True):
-            axes.plot(*points, color=form.colors["ink"], marker="o", markevery=every_few(points[0]))
-            if metric_mode(metric) == "min":
-                plain_log_axis(axes, points[1])
-            axes.set_ylabel(metric_label(metric))
-        panels[0].set_xlabel(clock_label(run.clock))
-        step_axis(panels[1])
-        if lost:
-            panels[0].set_title(f"not finite at {lost} of {len(run.evals)} evaluations")
-
-    return Plot("metric", heading, draw, (1.9, 1.9))
+    panels, title = list[Panel](), ""
+    for key, x_label in (("train_time_s", clock_label(run.clock)), ("step", STEPS)):
+        x, y = finite(run.evals, key, metric)
+        if not panels and len(x) < len(run.evals):
+            title = f"not finite at {len(run.evals) - len(x)} of {len(run.evals)} evaluations"
+        views = [plain_log(y)] if metric_mode(metric) == "min" else []
+        series = Series(x, y, EVALUATED, every=every_few(x))
+        panels.append(Panel([series], metric_label(metric), x_label, title, views))
+        title = ""
+    return series_plot("metric", heading, panels, (1.9, 1.9))
 
 
 def training_plot(run: Run, heading: str) -> Plot | None:
@@ -85,30 +88,21 @@ def training_plot(run: Run, heading: str) -> Plot | None:
         return None
     losses, evaluated = finite(run.steps, "step", "loss"), finite(run.evals, "step", "loss")
     lost = len(run.steps) - len(losses[0])
-    below = [metric for metric in METRICS.values() if metric.plot == "training"]
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        top, *others = panels
-        top.plot(*losses, color=form.colors["blue"], lw=0.9, label="training")
-        ink, every = form.colors["ink"], every_few(evaluated[0])
-        top.plot(*evaluated, color=ink, ls="--", marker="o", markevery=every, label="evaluation")
-        plain_log_axis(top, losses[1] + evaluated[1])
-        top.set_ylabel("loss [nats]")
-        if lost:
-            top.set_title(f"training loss not finite at {lost} of {len(run.steps)} steps")
-        for axes, metric in zip(others, below, strict=True):
-            steps, values = finite(run.steps, "step", metric.key)
-            axes.plot(
-                steps, [metric.shown.factor * value for value in values], color=form.colors["blue"], lw=0.9
-            )
-            plain_log_axis(axes, values, ratio=30.0)
-            axes.set_ylabel(metric.heading)
-            axes.sharex(top)
-        for axes in panels[:-1]:
-            axes.tick_params(labelbottom=False)
-        step_axis(panels[-1])
-
-    return Plot("training", heading, draw, (1.5, *(0.9 for _ in below[1:]), 1.2))
+    title = f"training loss not finite at {lost} of {len(run.steps)} steps" if lost else ""
+    dashed, every = replace(EVALUATED, line="--"), every_few(evaluated[0])
+    both = [
+        Series(*losses, TRAINED, "training", width=THIN),
+        Series(*evaluated, dashed, "evaluation", every),
+    ]
+    panels = [Panel(both, "loss [nats]", title=title, views=[plain_log(losses[1] + evaluated[1])])]
+    for metric in (metric for metric in METRICS.values() if metric.plot == "training"):
+        steps, values = finite(run.steps, "step", metric.key)
+        shown = [metric.shown.factor * value for value in values]
+        series = [Series(steps, shown, TRAINED, width=THIN)]
+        panels.append(Panel(series, metric.heading, views=[plain_log(values, ratio=30.0)]))
+    panels[-1] = replace(panels[-1], x_label=STEPS)
+    heights = (1.5, *(0.9 for _ in panels[2:]), 1.2)
+    return series_plot("training", heading, panels, heights, one_x=True)
 
 
 def vnmse_plot(run: Run, heading: str) -> Plot | None:
@@ -117,45 +111,28 @@ def vnmse_plot(run: Run, heading: str) -> Plot | None:
     if not points:
         return None
     steps, errors = [list(column) for column in zip(*points, strict=True)]
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        axes = panels[0]
-        axes.plot(steps, errors, color=form.colors["ink"], marker="o", markevery=every_few(steps))
-        log_axis(axes)
-        step_axis(axes)
-        axes.set_ylabel("vNMSE")
-
-    return Plot("vnmse", heading, draw)
+    series = Series(steps, errors, EVALUATED, every=every_few(steps))
+    return series_plot("vnmse", heading, [Panel([series], "vNMSE", STEPS, views=[log_y])])
 
 
 def codec_plot(run: Run, heading: str) -> Plot | None:
     """What the codec logged over steps; None where it logged nothing."""
     keys = dict.fromkeys(key for row in run.steps for key in row if key.startswith(CODEC_SERIES))
-    series = {key.removeprefix(CODEC_SERIES): finite(run.steps, "step", key) for key in keys}
-    series = {name: points for name, points in series.items() if points[0]}
-    if not series:
+    logged = {key.removeprefix(CODEC_SERIES): finite(run.steps, "step", key) for key in keys}
+    logged = {name: points for name, points in logged.items() if points[0]}
+    if not logged:
         return None
-    shown = list(series)[:MAX_CODEC_SERIES]
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        axes = panels[0]
-        for name, style in zip(shown, line_styles(shown), strict=True):
-            # Dashes would not survive a value that jumps from step to step.
-            look = style.drawn(form) | {"ls": "-", "lw": 0.9}
-            axes.plot(*series[name], **look, markevery=every_few(series[name][0]), label=name)
-        plain_log_axis(axes, [value for name in shown for value in series[name][1]])
-        step_axis(axes)
-        axes.set_ylabel(shown[0] if len(shown) == 1 else "logged by the codec")
-        if len(shown) < len(series):
-            axes.set_title(f"the first {len(shown)} of {len(series)} series")
-
-    return Plot("codec", heading, draw)
-
-
-def finite(rows: Sequence[Mapping[str, Any]], x: str, y: str) -> Columns:
-    """Two keys of the rows that have both, the second one finite."""
-    known = [row for row in rows if row.get(y) is not None and math.isfinite(row[y])]
-    return [row[x] for row in known], [float(row[y]) for row in known]
+    shown = list(logged)[:MAX_CODEC_SERIES]
+    # Dashes would not survive a value that jumps from step to step.
+    styles = [replace(style, line="-") for style in line_styles(shown)]
+    series = [
+        Series(*logged[name], style, name, every_few(logged[name][0]), THIN)
+        for name, style in zip(shown, styles, strict=True)
+    ]
+    label = shown[0] if len(shown) == 1 else "logged by the codec"
+    title = f"the first {len(shown)} of {len(logged)} series" if len(shown) < len(logged) else ""
+    scale = plain_log([value for name in shown for value in logged[name][1]])
+    return series_plot("codec", heading, [Panel(series, label, STEPS, title, [scale])])
 
 
 def step_plot(run: Run, heading: str) -> Plot | None:

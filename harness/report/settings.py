@@ -11,7 +11,7 @@ from gradwire.harness.record.settings import Configuration
 class ReportConfig:
     """Which records are shown, and where the pages go."""
 
-    folder: str = "results"  # records of sweeps at any depth, claims.yaml, papers/ and reference/
+    folder: str = "results"  # records of sweeps at any depth, papers/ and reference/
     output: str | None = None  # the folder of README.md and report.html; null: the one above
 
 

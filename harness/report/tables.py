@@ -22,6 +22,7 @@ from gradwire.harness.timing.measure.metrics import METRICS
 TEXT_WIDTH = 140
 _GAP = "  "
 _MISSING = "–"
+NOT_REACHED = "not reached"
 NAME_WIDTH = 26
 """Characters of a name's column after the first, where its words allow that."""
 

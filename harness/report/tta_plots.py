@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.report.bar_rows import AXIS_HEIGHT, BAR_HEIGHT, draw_range, group_rows
 from gradwire.harness.report.busy_times import NO_STEPS, CommonSteps
 from gradwire.harness.report.curve_plots import Styles, clock_label
 from gradwire.harness.report.figures import Plot
-from gradwire.harness.report.group_rows import TargetRow, group_targets, target_row
-from gradwire.harness.report.groups import Group, baseline_of, title
-from gradwire.harness.report.sections import NOT_REACHED
+from gradwire.harness.report.group_rows import TargetRow, fared
+from gradwire.harness.report.groups import Group, title
 from gradwire.harness.report.style import Form, LineStyle
-from gradwire.harness.report.tables import number
+from gradwire.harness.report.tables import NOT_REACHED, number
 from gradwire.harness.timing.measure.metric import Spread
 from gradwire.harness.timing.measure.metrics import in_words
 
@@ -29,22 +28,22 @@ def tta_plot(
 ) -> Plot | None:
     """Median and range of the times to each target, and the medians that they would have with `common`
     computation; None without a baseline that sets targets."""
-    by_group = {group.label: _targets(group, groups, common.seconds) for group in groups}
+    by_group = {group.label: fared(group, groups, common.seconds).targets for group in groups}
     groups = [group for group in groups if by_group[group.label]]
     if not groups:
         return None
     rows = group_rows(groups)
     # The loosest target first.
     by_target = list(zip(*(by_group[group.label] for group in groups), strict=True))
-    ends = [[_end(fared.train_time_s) for fared in target] for target in by_target]
+    ends = [[_end(row.train_time_s) for row in target] for target in by_target]
     figures = [list(map(_reached, target, groups)) for target in by_target]
     right = max(map(rows.room, ends, figures))
 
     def draw(panels: Sequence[Axes], form: Form) -> None:
         for index, axes in enumerate(panels):
-            for center, fared, group in zip(rows.centers, by_target[index], groups, strict=True):
-                _draw_time(axes, center, fared.train_time_s, form, styles[group.label])
-                if fared.common_s is not None and math.isfinite(fared.common_s.median):
+            for center, row, group in zip(rows.centers, by_target[index], groups, strict=True):
+                _draw_time(axes, center, row.train_time_s, form, styles[group.label])
+                if row.common_s is not None and math.isfinite(row.common_s.median):
                     look: dict[str, Any] = {
                         "marker": "D",
                         "ms": 4,
@@ -52,7 +51,7 @@ def tta_plot(
                         "mec": form.colors["ink"],
                         "mew": 0.8,
                     }
-                    axes.plot([fared.common_s.median], [center], ls="none", **look)
+                    axes.plot([row.common_s.median], [center], ls="none", **look)
             rows.finish(axes, ends[index], figures[index], right)
             axes.set_title(_heading(by_target[index], groups), loc="right")
             axes.tick_params(labelbottom=axes is panels[-1])
@@ -78,11 +77,11 @@ def _end(time: Spread) -> float:
     return max((value for value in (time.median, time.high) if math.isfinite(value)), default=0.0)
 
 
-def _reached(fared: TargetRow, group: Group) -> str:
+def _reached(row: TargetRow, group: Group) -> str:
     """The median time, or that there is none; how many seeds got there if not all."""
-    time = fared.train_time_s.median
+    time = row.train_time_s.median
     text = number(time, 3) if math.isfinite(time) else NOT_REACHED
-    return f"{text} ({fared.reached}/{group.num_seeds})" if 0 < fared.reached < group.num_seeds else text
+    return f"{text} ({row.reached}/{group.num_seeds})" if 0 < row.reached < group.num_seeds else text
 
 
 def _heading(rows: Sequence[TargetRow], groups: Sequence[Group]) -> str:
@@ -92,15 +91,3 @@ def _heading(rows: Sequence[TargetRow], groups: Sequence[Group]) -> str:
         return f"{factor} the baseline's {metric}"
     sign = "≤" if groups[0].mode == "min" else "≥"
     return f"{metric} {sign} {number(rows[0].target)} ({factor})"
-
-
-def _targets(group: Group, groups: Sequence[Group], common: Mapping[str, float]) -> list[TargetRow]:
-    """How a group fared with its baseline's targets; none without a baseline, or where it diverged."""
-    baseline = baseline_of(group, groups)
-    if baseline is None:
-        return []
-    try:
-        targets = group_targets(baseline)
-    except ValueError:
-        return []
-    return [target_row(group, baseline, *item, common) for item in targets.items()]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gradwire.harness.report.figures import MAX_TICKS
 from gradwire.harness.report.group_rows import group_targets
 from gradwire.harness.report.groups import Group
+from gradwire.harness.report.series import STEPS, View
 from gradwire.harness.report.style import Form
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _mark_targets(axes: Axes, targets: Mapping[float, float], form: Form) -> Non
 
 def step_axis(axes: Axes) -> None:
     """Steps across, whole ones only."""
-    axes.set_xlabel("training step")
+    axes.set_xlabel(STEPS)
     axes.locator_params(axis="x", integer=True)
 
 
@@ -103,6 +104,16 @@ def log_axis(axes: Axes) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scientific(value)))
     axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def plain_log(values: Sequence[float], ratio: float = 4.0) -> View:
+    """`plain_log_axis` as a view."""
+    return lambda axes, _: plain_log_axis(axes, values, ratio)
+
+
+def log_y(axes: Axes, form: Form) -> None:
+    """`log_axis` as a view."""
+    log_axis(axes)
 
 
 def log_x_axis(axes: Axes) -> None:

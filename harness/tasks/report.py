@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gradwire.harness.config.known_sweeps import known_sweeps
-from gradwire.harness.report.claims.claims import counted
+from gradwire.harness.report.claims.claim import counted
 from gradwire.harness.report.evaluations import collect
 from gradwire.harness.report.page import make_output, write_pages
 from gradwire.harness.report.settings import ReportTask

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.data.settings import FITS
 from gradwire.harness.models.folder import model_in_words
-from gradwire.harness.network.configured import network_text
+from gradwire.harness.network.configured import network_text, whose_computation
 from gradwire.harness.record.busy import busy_run
 from gradwire.harness.record.profile_files import FILE as PROFILE
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import Summary
-from gradwire.harness.report.computation import whose_computation
 from gradwire.harness.timing.measure.metrics import METRICS, PARTS, in_words, kind_of
 from gradwire.harness.trainer.settings import RunConfig
 

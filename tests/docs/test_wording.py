@@ -28,7 +28,9 @@ FORMER_NAMES = ("*yardstick*", "rivals and rival_mb")
 
 def test_docstrings_begin_as_sentences_do() -> None:
     folders = ("harness", "codecs", "gradwire", "tests", "examples")
-    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    claims = ROOT / "harness" / "report" / "claims"  # whose docstrings are the papers' claims
+    found = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    files = [path for path in found if not (path.parent == claims and "= Claims(" in path.read_text())]
     assert len(files) > 500
     inverted = [
         f"{path.relative_to(ROOT)}: {text}" for path in files for text in INVERTED.findall(path.read_text())

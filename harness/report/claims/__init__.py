@@ -1,1 +1,1 @@
-"""Claims of the papers as predicates over sweeps' records, and the verdicts on them."""
+"""The papers' claims as predicates over sweeps' records, a file or two for each paper, and the verdicts."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
-from gradwire.harness.report.claims.grammar import ClaimError
 from gradwire.harness.report.configs import SEED, covered
+from gradwire.harness.report.evaluation import (
+    ClaimError,
+    Figure,
+    MissingError,
+    UnfinishedError,
+    times_to,
+    worst,
+)
 from gradwire.harness.report.frame import Value
 from gradwire.harness.report.groups import BASELINE
 from gradwire.harness.report.sweep_record import CellRecord, SweepRecord
@@ -18,11 +24,9 @@ from gradwire.harness.timing.measure.accuracy import (
     Mode,
     TimeToAccuracy,
     metric_mode,
-    time_to_accuracy,
 )
 from gradwire.harness.timing.measure.metric import Kind
 from gradwire.harness.timing.measure.metrics import METRICS
-from gradwire.harness.timing.measure.paired import mean_and_margin
 
 Selection = Mapping[str, Any]
 """Axes, by any name that `axis_named` understands, to values."""
@@ -35,58 +39,6 @@ UNCOMPRESSED, EXACT_WEIGHTS = "fp32", {"parallel.weights": "exact"}
 
 KINDS: tuple[Kind, ...] = ("measured", "emulated", "modelled")
 """From what is real to what is calculated: a figure made of several kinds is of the last one."""
-
-
-class MissingError(Exception):
-    """What a predicate asks for is not in this record, but may be in one of another size."""
-
-
-class UnfinishedError(Exception):
-    """The sweep has the cell, but it has not run."""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One value for each seed; the median stands for all of them."""
-
-    by_seed: Mapping[int | None, float]
-    kind: Kind | None = None
-    cells: tuple[CellRecord, ...] = ()
-    timed: bool = False  # whether it was read off a clock
-
-    @property
-    def median(self) -> float:
-        return median(math.inf if math.isnan(value) else value for value in self.by_seed.values())
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The mean over the seeds, and half of its 95 % interval; MissingError for fewer than two seeds."""
-        try:
-            return mean_and_margin(list(self.by_seed.values()))
-        except ValueError as error:
-            raise MissingError(str(error)) from None
-
-    @property
-    def low(self) -> float:
-        return min(self.by_seed.values())
-
-    @property
-    def high(self) -> float:
-        return max(self.by_seed.values())
-
-    def combined(self, other: Figure | float, operation: Callable[[float, float], float]) -> Figure:
-        """The operation seed by seed: with the same seed's value, or with a number."""
-        if not isinstance(other, Figure):
-            return Figure({seed: operation(value, other) for seed, value in self.by_seed.items()})
-        pairs = self.paired(other)
-        return Figure({seed: operation(own, their) for seed, (own, their) in pairs.items()})
-
-    def paired(self, other: Figure) -> dict[int | None, tuple[float, float]]:
-        """Both values of each seed that both have."""
-        shared = [seed for seed in self.by_seed if seed in other.by_seed]
-        if not shared:
-            raise MissingError("the figures have no seed in common")
-        return {seed: (self.by_seed[seed], other.by_seed[seed]) for seed in shared}
 
 
 def axis_named(record: SweepRecord, name: str) -> str:
@@ -148,8 +100,8 @@ def one_figure(record: SweepRecord, metric: str, selection: Selection) -> Figure
         by_seed.setdefault(value.seed if len(cells) == 1 else seeds[value.run], []).append(value.value)
     figures = {seed: median(values) for seed, values in by_seed.items()}
     if metric == "final_metric":
-        worst = math.inf if _mode(record, cells) == "min" else -math.inf
-        figures |= {cell.seed: worst for cell in cells if cell.status == "failed"}
+        missed = worst(_mode(record, cells))
+        figures |= {cell.seed: missed for cell in cells if cell.status == "failed"}
     return _made(figures, whole, cells)
 
 
@@ -188,16 +140,16 @@ def _at_target(
 ) -> Figure:
     cells = _group(record, "final_metric", selection)
     target = factor * one_figure(record, "final_metric", _baseline(record, cells)).median
-    mode, figures, used = _mode(record, cells), dict[int | None, float](), list[Value]()
+    curves, used = dict[int | None, list[Evaluation]](), list[Value]()
     for cell in cells:
         values = [value for value in record.values if value.run == cell.label and value.step is not None]
         clock = {value.step: value.value for value in values if value.metric == "train_time_s"}
         own = [value for value in values if value.metric == cell.metric and value.step in clock]
-        curve = [Evaluation(value.step or 0, clock[value.step], value.value) for value in own]
-        curve.sort(key=lambda point: point.step)
-        figures[cell.seed] = figure(time_to_accuracy(curve, target, mode))
+        points = (Evaluation(value.step or 0, clock[value.step], value.value) for value in own)
+        curves[cell.seed] = sorted(points, key=lambda point: point.step)
         used += [value for value in values if value.metric == "train_time_s"]
-    return _made(figures, used, cells)
+    times = times_to(target, curves, _mode(record, cells))
+    return _made({seed: figure(found) for seed, found in times.items()}, used, cells)
 
 
 def _baseline(record: SweepRecord, cells: Sequence[CellRecord]) -> Selection:
@@ -313,3 +265,50 @@ def _model_and_data(record: SweepRecord, cells: Sequence[CellRecord]) -> Selecti
 
 def _words(selection: Selection) -> str:
     return ", ".join(f"{key}={value}" for key, value in selection.items()) or "any value"
+
+
+@dataclass
+class KnownSweep:
+    """What cells of a sweep can be asked for, at any size: axes and shared settings with their values,
+    metrics."""
+
+    axes: dict[str, list[Any]] = field(default_factory=dict)
+    shared: dict[str, list[Any]] = field(default_factory=dict)
+    metrics: set[str] = field(default_factory=set)
+
+    def add_axis(self, key: str, values: Sequence[Any]) -> None:
+        self.axes.setdefault(key, []).extend(values)
+
+    def add_record(self, record: SweepRecord) -> None:
+        """What a record has, the settings that all its cells share among it."""
+        for cell in record.cells:
+            for key, value in cell.axes.items():
+                self.add_axis(key, [value])
+        for settings in record.settings.values():
+            for key, value in settings.items():
+                self.shared.setdefault(key.removesuffix(".name"), []).append(value)
+        self.metrics |= {value.metric for value in record.values}
+
+    def copy(self) -> KnownSweep:
+        axes, shared = (
+            {key: [*values] for key, values in found.items()} for found in (self.axes, self.shared)
+        )
+        return KnownSweep(axes, shared, set(self.metrics))
+
+    def key(self, name: str) -> str:
+        """The dotted key that a short name means; raises ValueError if there is none."""
+        found = matching_key(name, self.axes, self.shared)
+        if found is None:
+            raise ValueError(f"{name} is no axis; there are {', '.join(self.axes) or 'none'}")
+        return found
+
+    def check_value(self, sweep: str, name: str, value: Any) -> None:
+        """Raises ValueError if no cell of the sweep has this value of an axis, whatever the size."""
+        key = self.key(name)
+        found = [*self.axes.get(key, ()), *self.shared.get(key, ())]
+        if not any(same(each, value) for each in found):
+            known = ", ".join(dict.fromkeys(str(each) for each in found))
+            raise ValueError(f"{sweep} has no {key}={value}; it has {known}")
+
+
+Known = Mapping[str, KnownSweep]

@@ -10,8 +10,7 @@ from typing import Any
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.record.directory import CONFIG
 from gradwire.harness.record.summary import REMEDY
-from gradwire.harness.report.configs import Settings, flatten
-from gradwire.harness.report.strategies import strategy
+from gradwire.harness.report.configs import Settings, flatten, strategy
 from gradwire.harness.report.tables import Column, Page, figures_table, finished
 from gradwire.harness.studies.predict.summary import PredictSummary
 

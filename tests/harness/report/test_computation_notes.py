@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.record.runs import load_run
-from gradwire.harness.report.computation import computation_notes
+from gradwire.harness.report.notes import computation_notes
 
 if TYPE_CHECKING:
     from conftest import SyntheticRuns

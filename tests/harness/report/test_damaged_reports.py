@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from damages import DAMAGES, EXCHANGES, exchange, one_line, restore
-from test_report_pages import CLAIMS, PAPER, made_up, write_results
+from test_report_pages import MADE_UP, PAPER, made_up, write_results
 
-from gradwire.harness.report.claims.check import KnownSweep
+from gradwire.harness.report import evaluations
+from gradwire.harness.report.claims.claim import Claims
+from gradwire.harness.report.claims.figures import KnownSweep
 from gradwire.harness.report.evaluations import collect
 from gradwire.harness.report.page import html, markdown, write_pages
 from gradwire.harness.report.sweep_record import save_sweep_record
@@ -23,7 +25,7 @@ MARKUP = "<img src=x onerror=alert(1)> [a](http://b) |"
 
 FILES = (
     *("made_up/small/sweep.json", "made_up/small/values.csv", "made_up/small/tta-print.svg"),
-    *("made_up/small/tta-dark.png", "claims.yaml", "papers/paper.yaml", "reference/paper/table1.csv"),
+    *("made_up/small/tta-dark.png", "papers/paper.yaml", "reference/paper/table1.csv"),
     "README.md",
 )
 SEALED = FILES[:2]
@@ -33,6 +35,11 @@ def known() -> dict[str, KnownSweep]:
     sweep = KnownSweep()
     sweep.add_record(made_up())
     return {"made_up": sweep}
+
+
+@pytest.fixture(autouse=True)
+def claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluations, "CLAIMS", (MADE_UP,))
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +104,7 @@ def test_a_plot_that_cannot_be_used_is_left_out_and_the_other_form_shown(tmp_pat
     assert picture.light.name == "tta-print.png"
 
 
-def test_no_text_of_a_record_is_markup(tmp_path: Path) -> None:
+def test_no_text_of_a_record_is_markup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_results(tmp_path / "results")
     place = folder / "made_up" / "small"
     own = made_up()
@@ -117,8 +124,9 @@ def test_no_text_of_a_record_is_markup(tmp_path: Path) -> None:
     save_sweep_record(place, marked)
     (place / "tta-print.svg").rename(place / "tta<img src=x onerror=alert(1)>-print.svg")
     quoted = json.dumps(MARKUP)
-    claims = CLAIMS.replace("10 ×", quoted).replace("Section 2", quoted).replace("no GPU here", quoted)
-    (folder / "claims.yaml").write_text(claims)
+    claims = Claims("A Paper")
+    claims.without_predicate("P3", MARKUP, MARKUP, MARKUP, MARKUP)
+    monkeypatch.setattr(evaluations, "CLAIMS", (claims,))
     paper = PAPER.replace("error and speed", quoted).replace("why: a diagram", f"why: {quoted}")
     (folder / "papers" / "paper.yaml").write_text(paper.replace("[tta,", "[tta*,"))
     (folder / "damaged<b>").mkdir()

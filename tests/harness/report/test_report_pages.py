@@ -16,9 +16,12 @@ from sweep_records import cell, record
 from gradwire.harness.config.declared import Declared
 from gradwire.harness.config.known_sweeps import known_sweep, known_sweeps
 from gradwire.harness.record.settings import TaskConfig
-from gradwire.harness.report.claims.claims import read_claims
-from gradwire.harness.report.claims.grammar import ClaimError
+from gradwire.harness.report import evaluations
+from gradwire.harness.report.claims.claim import Claims
+from gradwire.harness.report.claims.evidence import Evidence, falls
+from gradwire.harness.report.evaluation import ClaimError
 from gradwire.harness.report.frame import Value
+from gradwire.harness.report.papers import read_papers
 from gradwire.harness.report.reference import COLUMNS
 from gradwire.harness.report.settings import ReportConfig, ReportTask
 from gradwire.harness.report.sweep_record import VALUES, SweepRecord, save_sweep_record
@@ -26,34 +29,31 @@ from gradwire.harness.report.tables import escaped
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.tasks.report import run
 
-CLAIMS = """
-P1:
-  paper: A Paper
-  printed: Table 1
-  says: Fewer bits give a larger error.
-  value: 0.02 > 0.005
-  sweep: made_up
-  holds: falls(vnmse(codec="dynamiq", bits=b) for b in (4, 5))
-P2:
-  paper: A Paper
-  printed: Section 2
-  says: DynamiQ has a tenth of <MXFP8>'s error.
-  value: 10 ×
-  sweep: made_up
-  holds: vnmse(codec="dynamiq", bits=5) < vnmse(codec="mxfp8") / 10
-P3:
-  paper: A Paper
-  printed: Section 3
-  says: It needs a GPU.
-  sweep: []
-  why: no GPU here
-P4:
-  paper: A Paper
-  printed: Table 1
-  says: The printed error falls.
-  sweep: []
-  holds: paper("paper/table1", method="4b", metric="vNMSE") > paper("paper/table1", method="5b")
-"""
+MADE_UP = Claims("A Paper")
+made_up_sweep = MADE_UP.on("made_up")
+
+
+@made_up_sweep("P1", "Table 1", "0.02 > 0.005")
+def _(e: Evidence) -> bool:
+    """Fewer bits give a larger error."""
+    return falls(e.vnmse(codec="dynamiq", bits=b) for b in (4, 5))
+
+
+@made_up_sweep("P2", "Section 2", "10 ×")
+def _(e: Evidence) -> bool:
+    """DynamiQ has a tenth of <MXFP8>'s error."""
+    return e.vnmse(codec="dynamiq", bits=5) < e.vnmse(codec="mxfp8") / 10
+
+
+MADE_UP.without_predicate("P3", "Section 3", "It needs a GPU.", "", "no GPU here")
+
+
+@MADE_UP.on()("P4", "Table 1")
+def _(e: Evidence) -> bool:
+    """The printed error falls."""
+    small, large = ("5b", "4b")
+    return e.paper("paper/table1", method=large, metric="vNMSE") > e.paper("paper/table1", method=small)
+
 
 PAPER = """
 name: A Paper
@@ -99,19 +99,20 @@ def made_up() -> SweepRecord:
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Path:
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of results, about which these claims are made."""
+    monkeypatch.setattr(evaluations, "CLAIMS", (MADE_UP,))
     return write_results(tmp_path / "results")
 
 
 def write_results(folder: Path) -> Path:
-    """A folder of results with a record, its plots, claims, a paper and printed figures."""
+    """A folder of results with a record, its plots, a paper and printed figures."""
     place = folder / "made_up" / "small"
     save_sweep_record(place, made_up())
     (folder / "reference" / "paper").mkdir(parents=True)
     (folder / "reference" / "paper" / "table1.csv").write_text(PRINTED + "\n")
     (folder / "papers").mkdir()
     (folder / "papers" / "paper.yaml").write_text(PAPER)
-    (folder / "claims.yaml").write_text(CLAIMS)
     example = Path(matplotlib.get_data_path()) / "images" / "matplotlib.png"
     for name in ("tta-print.svg", "metric-end-print.svg", "bits-print.svg"):
         (place / name).write_text('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 3"/>')
@@ -155,17 +156,22 @@ def test_both_pages_have_it_all(results: Path, capsys: pytest.CaptureFixture[str
     assert page.count('srcset="data:image/png;base64,') == 1
 
 
-def test_times_of_a_busy_machine_are_marked_in_tables_and_verdicts(results: Path) -> None:
+def test_times_of_a_busy_machine_are_marked_in_tables_and_verdicts(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = made_up()
     cells = [replace(each, computation="same", workers=2) for each in found.cells]
     seconds = [Value(each.label, "train", "compute_s", 0.1 + 0.1 * each.seed) for each in cells if each.done]
     busy = replace(found, cells=cells, values=(*found.values, *seconds))
     save_sweep_record(results / "made_up" / "small", busy)
-    with (results / "claims.yaml").open("a") as claims:
-        claims.write(
-            "P5: {paper: A Paper, printed: Table 1, says: It is fast., sweep: made_up, "
-            "holds: 'rounds_per_second(codec=\"mxfp8\") > 2'}\n"
-        )
+    timed = Claims("A Paper")
+
+    @timed.on("made_up")("P5", "Table 1")
+    def _(e: Evidence) -> bool:
+        """It is fast."""
+        return e.rounds_per_second(codec="mxfp8") > 2
+
+    monkeypatch.setattr(evaluations, "CLAIMS", (MADE_UP, timed))
     assert report(results) == 0
     said = "Busy machine: the same computation took 100 ("
     for name in ("README.md", "report.html"):
@@ -178,7 +184,7 @@ def test_the_committed_page_has_the_claims_as_they_are() -> None:
     """A claim that is changed goes to the page with the next task=report."""
     results = conf_directory().parent / "results"
     readme = (results / "README.md").read_text()
-    claims = read_claims(results / "claims.yaml")
+    claims = [claim for each in evaluations.CLAIMS for claim in each.found]
     lines = [f"| {escaped(claim.id)} | {escaped(claim.says)} |" for claim in claims]
     assert not [line for line in lines if line not in readme], "run: python run.py task=report"
 
@@ -219,20 +225,6 @@ def test_a_damaged_record_is_named_and_left_out(results: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("name", "old", "new", "said"),
     [
-        (
-            "claims.yaml",
-            "sweep: made_up",
-            "sweep: made_down",
-            "claim P1: made_down is no sweep; alike are .*made_up",
-        ),
-        ("claims.yaml", "bits=5) <", "bits=7) <", "claim P2: made_up has no codec.bits=7; it has 4, 5, None"),
-        (
-            "claims.yaml",
-            "falls(vnmse",
-            "falls(vmnse",
-            "claim P1: vmnse is no metric of made_up and no function",
-        ),
-        ("claims.yaml", "paper: A Paper", "paper: No Paper", "no file of .*papers is about No Paper"),
         ("papers/paper.yaml", "codec: mxfp8", "codec: mxfp9", "A Paper Table 1: made_up has no codec=mxfp9"),
         (
             "papers/paper.yaml",
@@ -260,6 +252,20 @@ def test_what_does_not_exist_is_refused_in_one_line(
     assert "\n" not in str(refused.value) and not (results / "report.html").exists()
 
 
+def test_a_claim_about_what_does_not_exist_is_refused(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = Claims("A Paper")
+    claims.on("made_up")("P2", "Table 1", size="paper")(lambda e: e.vnmse(codec="dynamiq", bits=7) > 0)
+    monkeypatch.setattr(evaluations, "CLAIMS", (claims,))
+    with pytest.raises(ClaimError, match="claim P2: made_up has no codec.bits=7; it has 4, 5, None"):
+        report(results)
+    assert not (results / "report.html").exists()
+
+
+def test_every_paper_with_claims_has_its_items() -> None:
+    papers = {paper.name for paper in read_papers(conf_directory().parent / "results")}
+    assert papers == {claims.paper for claims in evaluations.CLAIMS}
+
+
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="report.folder=.*none is no folder"):
         report(tmp_path / "none")
@@ -278,7 +284,7 @@ def test_sweeps_that_can_run_are_known_by_their_files() -> None:
     assert {"gemma1b", "llama1b_mmlu"} <= set(budgets.axes["model"])
     assert budgets.key("rate_mbit") == "network.rate_mbit" and budgets.shared["topology"] == ["ring"]
     budgets.check_value("dynamiq_table4", "codec.bits", 5)
-    with pytest.raises(ClaimError, match="dynamiq_table4 has no codec=powersgd; it has bf16, mxfp8, dynamiq"):
+    with pytest.raises(ValueError, match="dynamiq_table4 has no codec=powersgd; it has bf16, mxfp8, dynamiq"):
         budgets.check_value("dynamiq_table4", "codec", "powersgd")
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.explain import plain
-from gradwire.harness.report.configs import flatten, labels
-from gradwire.harness.report.strategies import strategy
+from gradwire.harness.report.configs import flatten, labels, strategy
 
 NAMES = {
     "sharded_baseline": "baseline",

@@ -1,0 +1,151 @@
+"""Figures by seed: what tables, plots, sweeps' pages and claims calculate with."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from gradwire.harness.timing.measure.accuracy import Evaluation, Mode, TimeToAccuracy, time_to_accuracy
+from gradwire.harness.timing.measure.metric import Kind, Spread
+from gradwire.harness.timing.measure.paired import mean_and_margin
+
+if TYPE_CHECKING:
+    from gradwire.harness.report.sweep_record import CellRecord
+
+
+class ClaimError(ValueError):
+    """A claim that speaks of what does not exist or cannot be computed; the text is one line."""
+
+
+class MissingError(Exception):
+    """A figure that this record lacks, but one of another size may have."""
+
+
+class UnfinishedError(Exception):
+    """A figure of a cell that has not run."""
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """One value for each seed.
+
+    Arithmetic is by seed, with the other figure's value of the same seed or with a number; comparisons and
+    `float` take the median, of which NaN counts as infinite.
+    """
+
+    by_seed: Mapping[int | None, float]
+    kind: Kind | None = None
+    cells: tuple[CellRecord, ...] = ()
+    timed: bool = False  # whether it was read off a clock
+
+    @property
+    def median(self) -> float:
+        return median(math.inf if math.isnan(value) else value for value in self.by_seed.values())
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.by_seed.values())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The mean over the seeds, and half of its 95 % interval; MissingError for fewer than two seeds."""
+        try:
+            return mean_and_margin(list(self.by_seed.values()))
+        except ValueError as error:
+            raise MissingError(str(error)) from None
+
+    @property
+    def margin(self) -> float:
+        return self.interval[1]
+
+    @property
+    def low(self) -> float:
+        return min(self.by_seed.values())
+
+    @property
+    def high(self) -> float:
+        return max(self.by_seed.values())
+
+    def paired(self, other: Figure) -> dict[int | None, tuple[float, float]]:
+        """Both values of each seed that both have."""
+        shared = [seed for seed in self.by_seed if seed in other.by_seed]
+        if not shared:
+            raise MissingError("the figures have no seed in common")
+        return {seed: (self.by_seed[seed], other.by_seed[seed]) for seed in shared}
+
+    def combined(self, other: Figure | float, operation: Callable[[float, float], float]) -> Figure:
+        """The operation seed by seed: with the same seed's value, or with a number."""
+        if not isinstance(other, Figure):
+            return Figure({seed: operation(value, other) for seed, value in self.by_seed.items()})
+        pairs = self.paired(other)
+        return Figure({seed: operation(own, their) for seed, (own, their) in pairs.items()})
+
+    def __add__(self, other: Figure | float) -> Figure:
+        return self.combined(other, operator.add)
+
+    def __radd__(self, other: float) -> Figure:
+        return self + other
+
+    def __sub__(self, other: Figure | float) -> Figure:
+        return self.combined(other, operator.sub)
+
+    def __rsub__(self, other: float) -> Figure:
+        return self.combined(other, lambda own, number: number - own)
+
+    def __mul__(self, other: Figure | float) -> Figure:
+        return self.combined(other, operator.mul)
+
+    def __rmul__(self, other: float) -> Figure:
+        return self * other
+
+    def __truediv__(self, other: Figure | float) -> Figure:
+        return self.combined(other, _quotient)
+
+    def __rtruediv__(self, other: float) -> Figure:
+        return self.combined(other, lambda own, number: _quotient(number, own))
+
+    def __float__(self) -> float:
+        return float(self.median)
+
+    def __abs__(self) -> float:
+        return abs(self.median)
+
+    def __lt__(self, other: Figure | float) -> bool:
+        return self.median < float(other)
+
+    def __le__(self, other: Figure | float) -> bool:
+        return self.median <= float(other)
+
+    def __gt__(self, other: Figure | float) -> bool:
+        return self.median > float(other)
+
+    def __ge__(self, other: Figure | float) -> bool:
+        return self.median >= float(other)
+
+
+def _quotient(above: float, below: float) -> float:
+    """A quotient by zero is infinite, as a miss is."""
+    if below:
+        return above / below
+    return math.copysign(math.inf, above) if above else math.nan
+
+
+def worst(mode: Mode) -> float:
+    """The final metric of a seed that failed or diverged."""
+    return math.inf if mode == "min" else -math.inf
+
+
+def spread(values: Iterable[float], mode: Mode = "min") -> Spread:
+    """Median and range, NaN counting as the worst value."""
+    return Spread.of([worst(mode) if math.isnan(value) else value for value in values])
+
+
+def times_to(
+    target: float, curves: Mapping[int | None, Iterable[Evaluation]], mode: Mode
+) -> dict[int | None, TimeToAccuracy]:
+    """Each seed's time to a target, from its evaluations in order; without any it never gets there."""
+    return {seed: time_to_accuracy(curve, target, mode) for seed, curve in curves.items()}
