@@ -15,8 +15,8 @@ import pytest
 
 from gradwire.harness.files.typed import made
 from gradwire.harness.report.frame import frame
-from gradwire.harness.studies.bench.rows import Row
-from gradwire.harness.studies.bench.tables import text
+from gradwire.harness.studies.bench.measure import Row
+from gradwire.harness.studies.bench.views import text
 from gradwire.harness.tasks.overhead import table
 
 RECORDED, EXPECTED = (Path(__file__).parent / name for name in ("recorded", "expected"))

@@ -24,9 +24,9 @@ from gradwire.harness.studies.predict.compare import FILE
 from gradwire.harness.studies.predict.group import shared_network
 from gradwire.harness.studies.predict.model import divided, part_of
 from gradwire.harness.studies.predict.programs import STEPS
+from gradwire.harness.studies.predict.record import PredictSummary
 from gradwire.harness.studies.predict.settings import PredictConfig, PredictTask
 from gradwire.harness.studies.predict.step import looks_at_values
-from gradwire.harness.studies.predict.summary import PredictSummary
 from gradwire.harness.tasks import predict
 
 TINY = tuple(key for key in TINY_MODEL if key.partition(".")[0] in ("size=tiny", "model", "parallel"))

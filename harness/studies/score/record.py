@@ -1,11 +1,12 @@
-"""`scores.json`: what one checkpoint scored, on what, and where the figures come from."""
+"""`scores.json`: the scores of one checkpoint, on what, and where the figures come from."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from gradwire.harness.record.summary import Stored
+from gradwire.harness.record.figures import Figure, FigureValue, StudyRecord
 
 SCORES = "scores.json"
 
@@ -35,8 +36,10 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Scores(Stored):
-    """What one checkpoint scored."""
+class Scores(StudyRecord):
+    """The scores of one checkpoint."""
+
+    file: ClassVar[str] = SCORES
 
     tasks: dict[str, Scored]
     checkpoint: str  # the run's, the folder's or the repository's name
@@ -57,7 +60,35 @@ class Scores(Stored):
     versions: dict[str, str] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def figures(cls, content: Mapping[str, Any]) -> Iterator[FigureValue]:
+        """A case for each task."""
+        for row in score_rows(content):
+            yield from Figure(row["metric"]).values(row["value"], content, row["task"])
+            yield from Figure(f"{row['metric']}_stderr").values(row["stderr"], content, row["task"])
+        for task, scored in content["tasks"].items():
+            yield from Figure("documents").values(scored["documents"], content, task)
+            if scored["requests"]:
+                yield from Figure("cut_requests").values(scored["cut"], content, task)
+
+    @classmethod
+    def tables(cls, content: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        return {"scores": score_rows(content)}
+
     def impossible(self) -> str | None:
         if not self.tasks or any(each.documents < 1 or not each.metrics for each in self.tasks.values()):
             return "has no tasks, or one without documents or figures"
         return None
+
+
+def score_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row for each task and metric of `scores.json`: the figure, and what it was taken over."""
+    over = ("documents", "available", "left_out", "cut", "version")
+    return [
+        {"task": task, "metric": metric, **figure, **{key: scored[key] for key in over}}
+        for task, scored in found["tasks"].items()
+        for metric, figure in scored["metrics"].items()
+    ]
+
+
+RECORD = Scores
