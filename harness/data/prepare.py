@@ -48,12 +48,13 @@ def data_source(dataset: DatasetConfig, chat: ChatFormat = plain_chat) -> DataSo
     train, held_out = dataset.train_split, dataset.held_out_split
     if dataset.name == "embedded":
         text = EmbeddedCorpus(dataset.held_out_fraction)
-        return {
+        embedded: dict[str, DataSource[Any]] = {
             "documents": text,
             "questions": EmbeddedQuestions(text),
             "sentences": EmbeddedSentences(text),
             "images": EmbeddedImages(),
-        }[dataset.kind]
+        }
+        return embedded[dataset.kind]
     if dataset.kind == "documents":
         if path is None:
             return _repository(dataset, chat)

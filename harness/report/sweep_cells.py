@@ -15,6 +15,7 @@ from gradwire.harness.network.configured import recorded_text
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.busy import same_computation
 from gradwire.harness.record.directory import CONFIG, FAILED, SUMMARY, failure_in, is_done
+from gradwire.harness.record.figures import study_records
 from gradwire.harness.record.identity import FOLLOWS, settings_id
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.summary import REMEDY
@@ -30,7 +31,7 @@ from gradwire.harness.report.configs import (
     differing_keys,
     flatten,
 )
-from gradwire.harness.report.frame import STUDIES, Value, values_in
+from gradwire.harness.report.frame import Value, values_in
 from gradwire.harness.report.sweep_record import NETWORK, CellRecord, Status, SweepRecord, save_sweep_record
 from gradwire.harness.timing.measure.metric import Kind
 from gradwire.harness.timing.measure.metrics import kind_of
@@ -124,10 +125,14 @@ def outcome_in(directory: Path, task: str) -> Outcome:
         return Outcome("unfinished", "not started")
     try:
         if is_done(directory):
-            file, _ = STUDIES.get(task, (SUMMARY, None))
+            record = study_records().get(task)
             values = [*values_in(directory), *_measured_errors(directory, task)]
             config = read_yaml(directory / CONFIG, remedy=REMEDY, inside=directory)
-            summary = restored(read_json(directory / file, remedy=REMEDY, inside=directory))
+            summary = restored(
+                read_json(
+                    directory / (SUMMARY if record is None else record.file), remedy=REMEDY, inside=directory
+                )
+            )
             wall_time_s = summary.get("wall_time_s", Attempts.wall_time_in(directory))
             return Outcome("done", "", values, flatten(config), summary, wall_time_s)
         if (directory / FAILED).is_file():

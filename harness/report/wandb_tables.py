@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,22 +15,15 @@ from typing import Any
 from gradwire.harness.files.finite_json import restored
 from gradwire.harness.files.reading import UnusableFileError, read_text
 from gradwire.harness.files.structured import read_json
+from gradwire.harness.record.figures import study_records
 from gradwire.harness.record.summary import REMEDY
-from gradwire.harness.report.frame import STUDIES, Value, score_rows, values_in
+from gradwire.harness.report.frame import Value, values_in
 from gradwire.harness.report.sweep_record import COLUMNS, FILE, OWN_DIGEST, SweepRecord
 from gradwire.harness.timing.measure.metrics import METRICS, in_words
 from gradwire.harness.tracking.messages import tags
 from gradwire.harness.tracking.tables import MOST_ROWS, Table, curve
 
 COMPARISON = "table.csv"
-
-Rows = Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
-
-ROWS: Mapping[str, tuple[str, Rows]] = {
-    "bench": ("operations", lambda content: content["rows"]),
-    "score": ("scores", score_rows),
-}
-"""What else wandb shows of a study, by task: the table's name, and its rows from the record's content."""
 
 CHOSEN = ("codec", "codec.bits", "topology", "parallel", "network", "network.rate_mbit")
 """Choices of a cell that its row begins with, whether they are axes or all cells have them in common."""
@@ -66,13 +59,11 @@ def study_tables(directory: Path, task: str) -> dict[str, Table]:
 
     Raises ValueError in one line if the record is damaged.
     """
-    found = {"figures": _lines(values_in(directory))}
-    if task in ROWS:
-        file, _ = STUDIES[task]
-        content = restored(read_json(directory / file, remedy=REMEDY, inside=directory))
-        name, rows_of = ROWS[task]
-        found[name] = curve(rows_of(content))
-    return found
+    record, found = study_records()[task], {"figures": _lines(values_in(directory))}
+    if not found["figures"]["rows"]:  # it is not finished
+        return found
+    content = restored(read_json(directory / record.file, remedy=REMEDY, inside=directory))
+    return found | {name: curve(rows) for name, rows in record.tables(content).items()}
 
 
 def sweep_tables(record: SweepRecord, folder: Path) -> dict[str, Table]:

@@ -1,11 +1,28 @@
-"""Vectors cut into groups of consecutive coordinates, in float64, and distributions kept as quantiles."""
+"""Vectors cut into groups of coordinates, the error of synchronized gradients, and its bound.
+
+The rate–distortion bound: reverse water-filling over the variances a gradient was found to have.
+
+Let coordinates be independent and Gaussian, with variance σ_j² in group j, and let distortion be the mean
+squared error D. No code of R bits per coordinate does better than D = mean_j min(θ, σ_j²), where the water
+level θ is such that mean_j max(0, ½·log2(σ_j²/θ)) = R (Cover and Thomas, "Elements of information theory",
+theorem 10.3.3). D divided by mean_j σ_j² is a vNMSE.
+
+It is a reference line, not a limit for real gradients. It describes one encoding of the mean itself, by an
+arbitrarily long code, for variances that both sides know at no cost; an all-reduce encodes several partial
+sums and spends bits on scales. Real coordinates are not Gaussian either: with the same variances they can be
+easier to describe, never harder."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
+
+from gradwire.codecs.options.dynamiq import SUPER_GROUP
 
 TILE = 1 << 20
 """About how many coordinates are converted to float64 at a time."""
@@ -61,3 +78,118 @@ def quantiles(values: Tensor) -> list[float]:
 def share(chosen: Tensor) -> float:
     """The share of True in a mask."""
     return float(chosen.count_nonzero()) / chosen.numel()
+
+
+def exact_mean(values: Tensor) -> Tensor:
+    """The mean over the workers (rows), (coordinates,) float64; it is summed row by row, without a copy of
+    all."""
+    total = torch.zeros(values.shape[1], dtype=torch.float64)
+    for row in values:
+        total += row
+    return total / values.shape[0]
+
+
+def vnmse(estimate: Tensor, mean: Tensor) -> float | None:
+    """‖x̄ − x̂‖² / ‖x̄‖²; None if it has no value, because the mean is zero or something is not finite."""
+    energy = float(mean.square().sum())
+    error = float((estimate.double() - mean).square().sum())
+    ratio = error / energy if energy > 0 else float("nan")
+    return ratio if ratio == ratio and ratio != float("inf") else None
+
+
+def relative_errors(estimates: Sequence[Tensor], mean: Tensor) -> Tensor:
+    """Each super-group's squared error, averaged over `estimates`, relative to its energy; super-groups
+    without energy are left out."""
+    energy = group_energies(mean, SUPER_GROUP)
+    total = torch.zeros_like(energy)
+    for estimate in estimates:
+        total += group_energies(estimate.double() - mean, SUPER_GROUP)
+    alive = energy > 0
+    return total[alive] / len(estimates) / energy[alive]
+
+
+def errors_by_width(
+    estimates: Sequence[Tensor], mean: Tensor, buckets: Sequence[int], widths: Tensor
+) -> dict[int, Tensor]:
+    """`relative_errors` apart for the super-groups of each width; super-groups end where buckets do.
+
+    `buckets` holds each bucket's number of coordinates, `widths` (super-groups,) the bits of each.
+    """
+    energy = bucket_energies(mean, buckets, SUPER_GROUP)
+    total = torch.zeros_like(energy)
+    for estimate in estimates:
+        total += bucket_energies(estimate.double() - mean, buckets, SUPER_GROUP)
+    alive = energy > 0
+    shares = total / len(estimates) / energy
+    return {width: shares[alive & (widths == width)] for width in sorted(set(widths.tolist()))}
+
+
+GROUP = 256
+"""How many coordinates are taken to share a variance: a super-group of DynamiQ."""
+
+
+@dataclass(frozen=True)
+class RateDistortionCurve:
+    """The groups that have any energy, those of the largest variance first.
+
+    `variances` and `counts` (coordinates of a group) are (groups,) float64; `numel` counts the coordinates of
+    all groups, including those without energy, which cost no bits.
+    """
+
+    variances: Tensor
+    counts: Tensor
+    numel: int
+
+    @classmethod
+    def of(cls, mean: Tensor, group: int = GROUP) -> RateDistortionCurve:
+        """The bound for an exact mean gradient, (coordinates,), from the mean square of every `group`
+        coordinates.
+
+        Groups that are not finite make every bound NaN.
+        """
+        counts = group_counts(mean.numel(), group).double()
+        variances = group_energies(mean, group) / counts
+        variances, order = variances.sort(descending=True)  # NaN first
+        alive = variances != 0
+        return cls(variances[alive], counts[order][alive], mean.numel())
+
+    def bound(self, bits_per_coordinate: float) -> float:
+        """The least vNMSE at this rate; NaN for a gradient that is zero or not finite."""
+        assert bits_per_coordinate >= 0, "a rate is not negative"
+        if not len(self.variances) or not math.isfinite(self._energies[0]):
+            return math.nan
+        bits = bits_per_coordinate * self.numel
+        above = int((self._bits_down_to <= bits).sum())  # groups above the water
+        level = 2.0 ** float((self._logarithms[above - 1] - 2 * bits) / self._numels[above - 1])
+        flooded = self._energies[above] if above < len(self._energies) else 0.0
+        return min(1.0, float((level * self._numels[above - 1] + flooded) / self._energies[0]))
+
+    def decibels_above(self, vnmse: float, bits_per_coordinate: float) -> float:
+        """10·log10 of `vnmse` over the bound at this rate: −∞ if there is no error, NaN if one of them has no
+        value."""
+        bound = self.bound(bits_per_coordinate)
+        if math.isnan(bound + vnmse):
+            return math.nan
+        if vnmse == 0:
+            return -math.inf
+        return 10 * math.log10(vnmse / bound) if bound else math.inf
+
+    @cached_property
+    def _numels(self) -> Tensor:
+        """The number of coordinates of the first 1, 2, … groups."""
+        return self.counts.cumsum(dim=0)
+
+    @cached_property
+    def _logarithms(self) -> Tensor:
+        """Σ log2 σ² over the coordinates of the first 1, 2, … groups."""
+        return (self.counts * self.variances.log2()).cumsum(dim=0)
+
+    @cached_property
+    def _bits_down_to(self) -> Tensor:
+        """Bits that bring the water level down to each group's variance."""
+        return (self._logarithms - self._numels * self.variances.log2()) / 2
+
+    @cached_property
+    def _energies(self) -> Tensor:
+        """The energy of each group and all groups after it."""
+        return (self.counts * self.variances).flip(0).cumsum(dim=0).flip(0)

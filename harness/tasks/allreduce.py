@@ -6,9 +6,8 @@ With `parallel=sharded` that is a bucket's scatter and the gathering of its weig
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +32,9 @@ from gradwire.harness.network.settings import background_jobs
 from gradwire.harness.parallel.requirements import scatter_refusal
 from gradwire.harness.record.networks import read_networks
 from gradwire.harness.record.provenance import provenance
-from gradwire.harness.studies.allreduce.compare import FILE
-from gradwire.harness.studies.allreduce.parts import layout
+from gradwire.harness.studies.allreduce.compare import FILE, compare
+from gradwire.harness.studies.allreduce.record import AllReduceSummary, PartSummary
+from gradwire.harness.studies.allreduce.rounds import layout
 from gradwire.harness.studies.allreduce.settings import (
     AllReduceTask,
     check_parallel,
@@ -42,15 +42,13 @@ from gradwire.harness.studies.allreduce.settings import (
     sharded,
     with_coordinates,
 )
-from gradwire.harness.studies.allreduce.summary import AllReduceSummary, PartSummary
-from gradwire.harness.tasks.once import run_once
+from gradwire.harness.tasks.once import run_study
 from gradwire.harness.timing.measure.metric import Spread
 from gradwire.harness.timing.measure.metrics import kind_of
 from gradwire.harness.timing.measure.step_figures import wire_bits, wire_bits_by_level
 from gradwire.harness.timing.simulate.engine import require_engine
 
 if TYPE_CHECKING:
-    from gradwire.harness.report.tables import Page
     from gradwire.harness.studies.allreduce.rounds import Timed
 
 
@@ -109,17 +107,7 @@ def name(config: AllReduceTask) -> str:
 
 def run(config: AllReduceTask, directory: Path) -> int:
     """Measures and models, or shows the earlier results."""
-    run_once(config, directory, partial(_write, config, directory))
-    print(compare([directory], directory, ()).text)
-    print(f"run: {directory}")
-    return 0
-
-
-def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
-    """Makes a sweep's tables."""
-    from gradwire.harness.studies.allreduce.compare import compare as compare_all
-
-    return compare_all(folders, output)
+    return run_study(config, directory, _write, lambda folder: compare([folder], folder).text)
 
 
 def _write(config: AllReduceTask, directory: Path) -> None:

@@ -23,14 +23,12 @@ from gradwire.harness.studies.bench.bus import BusRow, measure_bus, subjects
 from gradwire.harness.studies.bench.bus import Settings as BusSettings
 from gradwire.harness.studies.bench.host import HostRow, host_row, refusal
 from gradwire.harness.studies.bench.kept import Kept
-from gradwire.harness.studies.bench.measure import Measuring, Settings, pieces
+from gradwire.harness.studies.bench.measure import Measuring, Row, Settings, pieces
 from gradwire.harness.studies.bench.operation import chosen_operations
 from gradwire.harness.studies.bench.papers import ring_costs, smoothing
-from gradwire.harness.studies.bench.plots import plots
-from gradwire.harness.studies.bench.rows import Row
 from gradwire.harness.studies.bench.settings import BenchTask
-from gradwire.harness.studies.bench.tables import text
-from gradwire.harness.tasks.once import TABLES, show_tables
+from gradwire.harness.studies.bench.views import plots, text
+from gradwire.harness.tasks.once import TABLES, run_study, tables_in
 
 JSON, PLOTS = "bench.json", "plots"
 
@@ -89,7 +87,7 @@ def run(config: BenchTask, directory: Path) -> int:
 
     Existing figures are shown again.
     """
-    return show_tables(config, directory, partial(_write, config, directory))
+    return run_study(config, directory, _write, tables_in)
 
 
 def _write(config: BenchTask, directory: Path) -> None:

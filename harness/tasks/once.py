@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.files.reading import read_text
@@ -47,9 +49,19 @@ def run_once(config: RecordedConfig, directory: Path, measure: Callable[[], None
     return True
 
 
-def show_tables(config: RecordedConfig, directory: Path, measure: Callable[[], None]) -> int:
-    """As `run_once`, then prints the tables that `measure` wrote, now or earlier; returns the exit code."""
-    run_once(config, directory, measure)
-    print(read_text(directory / TABLES, remedy=REMEDY, inside=directory), end="")
+Config = TypeVar("Config", bound=RecordedConfig)
+
+
+def run_study(
+    config: Config, directory: Path, write: Callable[[Config, Path], None], shown: Callable[[Path], str]
+) -> int:
+    """Has `write` leave the record of a study, once, and prints what is `shown` of it; returns 0."""
+    run_once(config, directory, partial(write, config, directory))
+    print(shown(directory))
     print(f"run: {directory}")
     return 0
+
+
+def tables_in(directory: Path) -> str:
+    """The tables that a study has written as text."""
+    return read_text(directory / TABLES, remedy=REMEDY, inside=directory).removesuffix("\n")

@@ -16,8 +16,15 @@ from gradwire.harness.record.directory import make_directory
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.report.tables import Column, figures_table, render_markdown
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.studies.overhead.compare import over_ranks, summarize
-from gradwire.harness.studies.overhead.rank import BARE, HARNESS, WITH_DDP, WITHOUT_SPANS, benchmark_rank
+from gradwire.harness.studies.overhead.rank import (
+    BARE,
+    HARNESS,
+    WITH_DDP,
+    WITHOUT_SPANS,
+    benchmark_rank,
+    over_ranks,
+    summarize,
+)
 from gradwire.harness.studies.overhead.settings import OverheadTask
 from gradwire.harness.timing.measure.metric import Spread
 from gradwire.harness.timing.measure.metrics import METRICS, kind_of

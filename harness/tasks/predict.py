@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gradwire.codecs.registry import codec_names, make_codec
 from gradwire.harness.comm.topology.placement import placed
@@ -33,14 +30,11 @@ from gradwire.harness.parallel.settings import (
     ParallelConfig,
     PipelineConfig,
 )
-from gradwire.harness.studies.predict.compare import FILE
+from gradwire.harness.studies.predict.compare import FILE, compare
 from gradwire.harness.studies.predict.group import Group, group_of
 from gradwire.harness.studies.predict.settings import PredictTask
-from gradwire.harness.tasks.once import run_once
+from gradwire.harness.tasks.once import run_study
 from gradwire.harness.timing.simulate.engine import require_engine
-
-if TYPE_CHECKING:
-    from gradwire.harness.report.tables import Page
 
 MOST_MESSAGES = 1 << 19
 """Messages of one synchronization of all buckets that a prediction takes on: those take a minute or two."""
@@ -233,17 +227,7 @@ def name(config: PredictTask) -> str:
 
 def run(config: PredictTask, directory: Path) -> int:
     """Works the step out, or shows the earlier result."""
-    run_once(config, directory, partial(_write, config, directory))
-    print(compare([directory], directory, ()).text)
-    print(f"run: {directory}")
-    return 0
-
-
-def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
-    """Makes a sweep's tables."""
-    from gradwire.harness.studies.predict.compare import compare as compare_all
-
-    return compare_all(folders, output)
+    return run_study(config, directory, _write, lambda folder: compare([folder], folder).text)
 
 
 def _write(config: PredictTask, directory: Path) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -22,13 +20,13 @@ from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.directory import SUMMARY
 from gradwire.harness.record.gradients import cached_gradients, check_finite
 from gradwire.harness.runtime.progress import tracked
-from gradwire.harness.studies.replay.rounds import Repeat, Replay
+from gradwire.harness.studies.replay.compare import compare
+from gradwire.harness.studies.replay.record import ReplaySummary
+from gradwire.harness.studies.replay.rounds import Repeat, Replay, summarize_replay
 from gradwire.harness.studies.replay.settings import ReplayTask
-from gradwire.harness.studies.replay.summary import ReplaySummary, summarize_replay
-from gradwire.harness.tasks.once import run_once
+from gradwire.harness.tasks.once import run_study
 
-if TYPE_CHECKING:
-    from gradwire.harness.report.tables import Page
+__all__ = ["compare", "name", "resolve", "run"]
 
 
 def resolve(config: ReplayTask) -> ReplayTask:
@@ -73,17 +71,9 @@ def name(config: ReplayTask) -> str:
 
 def run(config: ReplayTask, directory: Path) -> int:
     """Replays, or shows the summary of a finished replay; returns the exit code."""
-    run_once(config, directory, partial(_write, config, directory))
-    _show(ReplaySummary.read(directory / SUMMARY), config)
-    print(f"run: {directory}")
-    return 0
-
-
-def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
-    """Makes a sweep's tables and plots."""
-    from gradwire.harness.studies.replay.compare import compare_replays
-
-    return compare_replays(folders, output, axes)
+    return run_study(
+        config, directory, _write, lambda folder: _text(ReplaySummary.read(folder / SUMMARY), config)
+    )
 
 
 def _write(config: ReplayTask, directory: Path) -> None:
@@ -118,7 +108,8 @@ def _plot(summary: ReplaySummary, config: ReplayTask, directory: Path) -> None:
     plot_replay(summary, codec_name(config.codec), directory / "plots")
 
 
-def _show(summary: ReplaySummary, config: ReplayTask) -> None:
+def _text(summary: ReplaySummary, config: ReplayTask) -> str:
+    """The figures in a few lines."""
     from gradwire.harness.report.tables import number
 
     deviation = "" if summary.vnmse_std is None else f" ± {summary.vnmse_std:.1e}"
@@ -127,20 +118,23 @@ def _show(summary: ReplaySummary, config: ReplayTask) -> None:
     phases = ", ".join(f"{phase} {bits:.4g}" for phase, bits in summary.wire_bits_by_phase.items())
     bits, milliseconds = number(summary.wire_bits_per_coordinate), number(1e3 * summary.codec_s)
     buckets = "bucket" if summary.num_buckets == 1 else "buckets"
-    print(
+    lines = [
         f"{codec_name(config.codec)} on {config.gradients} ({summary.num_coordinates} coordinates in "
         f"{summary.num_buckets} {buckets}), {config.topology.name} of {summary.workers}"
-    )
+    ]
     rounds = "" if summary.rounds == 1 else f", after {summary.rounds} rounds"
     repeats = f"over replay.repeats={summary.repeats}{rounds}"
     if summary.vnmse_mean is None:
-        print(f"no vNMSE {repeats}: the gradients' mean is zero, or the codec's is not finite")
+        lines.append(f"no vNMSE {repeats}: the gradients' mean is zero, or the codec's is not finite")
     else:
-        print(f"vNMSE {number(summary.vnmse_mean)}{deviation} {repeats}{above}")
-    print(f"{bits} wire bits per coordinate: {phases or 'nothing was sent'}")
-    print(
+        lines.append(f"vNMSE {number(summary.vnmse_mean)}{deviation} {repeats}{above}")
+    lines.append(f"{bits} wire bits per coordinate: {phases or 'nothing was sent'}")
+    lines.append(
         f"codec {milliseconds} ms on the busiest rank, "
         f"{summary.codec_ns_per_coordinate:.1f} ns per coordinate"
     )
     if config.codec.get("ef") and summary.rounds == 1:
-        print("note: error feedback has nothing to add in a first round; replay.rounds=20 shows what it does")
+        lines.append(
+            "note: error feedback has nothing to add in a first round; replay.rounds=20 shows its effect"
+        )
+    return "\n".join(lines)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,15 +18,15 @@ from gradwire.harness.studies.score.checkpoint import Checkpoint, find_checkpoin
 from gradwire.harness.studies.score.choose import choose, note_on
 from gradwire.harness.studies.score.held_out import score_held_out
 from gradwire.harness.studies.score.process import as_if_alone
+from gradwire.harness.studies.score.record import SCORES, Scored, Scores
 from gradwire.harness.studies.score.settings import ScoreTask
-from gradwire.harness.studies.score.summary import SCORES, Scored, Scores
-from gradwire.harness.studies.score.tables import scores_page
-from gradwire.harness.tasks.once import run_once
+from gradwire.harness.studies.score.tables import compare, scores_page
+from gradwire.harness.tasks.once import run_study
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from gradwire.harness.report.tables import Page
+__all__ = ["compare", "name", "resolve", "run"]
 
 
 def resolve(config: ScoreTask) -> ScoreTask:
@@ -52,17 +50,9 @@ def name(config: ScoreTask) -> str:
 
 def run(config: ScoreTask, directory: Path) -> int:
     """Scores, or shows the scores that are there; returns the exit code."""
-    run_once(config, directory, partial(_write, config, directory))
-    print(scores_page([Scores.read(directory / SCORES)]).text)
-    print(f"run: {directory}")
-    return 0
-
-
-def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
-    """Makes a sweep's table: checkpoints by tasks."""
-    from gradwire.harness.studies.score.tables import compare_scores
-
-    return compare_scores(folders, output, axes)
+    return run_study(
+        config, directory, _write, lambda folder: scores_page([Scores.read(folder / SCORES)]).text
+    )
 
 
 def _write(config: ScoreTask, directory: Path) -> None:

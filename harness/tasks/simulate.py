@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gradwire.harness.config.network_checks import check_simulated, check_size, resolve_nodes, workers_of
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.network.settings import SimulatedConfig, background_jobs
 from gradwire.harness.record.directory import SUMMARY
+from gradwire.harness.studies.simulate.compare import compare
 from gradwire.harness.studies.simulate.settings import (
     SPLITS,
     USUAL_BITS,
@@ -22,11 +20,8 @@ from gradwire.harness.studies.simulate.settings import (
     SimulateConfig,
     SimulateTask,
 )
-from gradwire.harness.tasks.once import run_once
+from gradwire.harness.tasks.once import run_study
 from gradwire.harness.timing.simulate.engine import require_engine
-
-if TYPE_CHECKING:
-    from gradwire.harness.report.tables import Page
 
 OF_SCHEME = {
     "bits": ("fixed", USUAL_BITS),
@@ -156,22 +151,12 @@ def name(config: SimulateTask) -> str:
 
 def run(config: SimulateTask, directory: Path) -> int:
     """Simulates, or shows the earlier result."""
-    run_once(config, directory, partial(_write, config, directory))
-    print(compare([directory], directory, ()).text)
-    print(f"run: {directory}")
-    return 0
-
-
-def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
-    """Makes a sweep's tables and plots."""
-    from gradwire.harness.studies.simulate.compare import compare as compare_all
-
-    return compare_all(folders, output, axes)
+    return run_study(config, directory, _write, lambda folder: compare([folder], folder).text)
 
 
 def _write(config: SimulateTask, directory: Path) -> None:
+    from gradwire.harness.studies.simulate.figures import summarize
     from gradwire.harness.studies.simulate.model import simulated
-    from gradwire.harness.studies.simulate.work_out import summarize
 
     rows = simulated(config)
     summary = summarize(config, rows)

@@ -5,10 +5,9 @@ Given one file it describes that step; given a run directory, how gradients chan
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.gradients import SavedGradients, cached_gradients, check_finite
@@ -17,16 +16,14 @@ from gradwire.harness.record.weights import holds_weights, read_weights
 from gradwire.harness.report.figures import write_plots
 from gradwire.harness.studies.evolution.run import check_run, describe
 from gradwire.harness.studies.statistics.collect import Statistics, collect
-from gradwire.harness.studies.statistics.compare import JSON, PLOTS, compare_statistics
-from gradwire.harness.studies.statistics.plots import plots
+from gradwire.harness.studies.statistics.compare import JSON, PLOTS, compare
 from gradwire.harness.studies.statistics.settings import StatisticsTask
-from gradwire.harness.studies.statistics.tables import text
+from gradwire.harness.studies.statistics.views import plots, text
 from gradwire.harness.studies.statistics.weights import weight_statistics, weights_plots, weights_text
 from gradwire.harness.studies.statistics.widths import check_budgets
-from gradwire.harness.tasks.once import TABLES, show_tables
+from gradwire.harness.tasks.once import TABLES, run_study, tables_in
 
-if TYPE_CHECKING:
-    from gradwire.harness.report.tables import Page
+__all__ = ["compare", "name", "resolve", "run"]
 
 
 def resolve(config: StatisticsTask) -> StatisticsTask:
@@ -58,12 +55,7 @@ def run(config: StatisticsTask, directory: Path) -> int:
 
     Existing statistics are shown again.
     """
-    return show_tables(config, directory, partial(_write, config, directory))
-
-
-def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
-    """Makes a sweep's table, and collects its plots."""
-    return compare_statistics(folders, output)
+    return run_study(config, directory, _write, tables_in)
 
 
 def _write(config: StatisticsTask, directory: Path) -> None:

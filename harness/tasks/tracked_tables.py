@@ -11,10 +11,11 @@ from typing import Any
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.record.busy import BUSY
 from gradwire.harness.record.directory import CONFIG
+from gradwire.harness.record.figures import study_records
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.report.busy_times import busy_cells
-from gradwire.harness.report.frame import STUDIES
+from gradwire.harness.report.frame import task_in
 from gradwire.harness.report.sweep_record import read_sweep_record
 from gradwire.harness.report.wandb_tables import (
     is_sweep,
@@ -32,7 +33,8 @@ from gradwire.harness.tracking.settings import WandbConfig
 
 def has_tables(directory: Path) -> bool:
     """Whether the record in `directory` is a sweep's or a study's."""
-    return is_sweep(directory) or _task(directory) in STUDIES
+    is_study = (directory / CONFIG).is_file() and task_in(directory) in study_records()
+    return is_study or is_sweep(directory)
 
 
 def show_record(tracking: Mapping[str, Any], directory: Path) -> bool:
@@ -53,7 +55,7 @@ def show_record(tracking: Mapping[str, Any], directory: Path) -> bool:
         drawn = plots(directory, ".") | plots(directory, "*")  # where it mixes tasks, each has a folder
     else:
         config = read_yaml(directory / CONFIG, remedy=REMEDY, inside=directory)
-        tables, curves = study_tables(directory, str(_task(directory))), {}
+        tables, curves = study_tables(directory, task_in(directory)), {}
         drawn = plots(directory)
     if not any(table["rows"] for name, table in tables.items() if name != "cells"):
         raise ValueError(f"{directory} has no figures: it is not finished")
@@ -74,10 +76,3 @@ def show_finished(config: Configuration, directory: Path) -> None:
             show_record(asdict(tracking), directory)
         except ValueError as error:
             print(f"warning: not shown in wandb: {error}")
-
-
-def _task(directory: Path) -> str | None:
-    if not (directory / CONFIG).is_file():
-        return None
-    task = read_yaml(directory / CONFIG, remedy=REMEDY, inside=directory).get("task")
-    return str(task.get("name")) if isinstance(task, Mapping) else None

@@ -28,7 +28,7 @@ from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollec
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.transport.channel import CollectiveTask, Handle, TaggedMessage, Traffic
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
-from gradwire.harness.studies.bench.clocks import intra_op_threads
+from gradwire.harness.studies.bench.measure import intra_op_threads
 
 WARM_UP = 3
 """Rounds before the watched ones: in the first ones a codec makes what it keeps."""

@@ -19,7 +19,7 @@ from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.row_file import append_rows
 from gradwire.harness.studies.bench.bus import BusRow
 from gradwire.harness.studies.bench.host import HostRow
-from gradwire.harness.studies.bench.rows import Row
+from gradwire.harness.studies.bench.measure import Row
 
 FILE = "measured.jsonl"
 

@@ -1,18 +1,195 @@
-"""Measures every operation on every kind of bucket with every implementation."""
+"""Measures every operation on every kind of bucket with every implementation: clocks, rows, what is measured.
+
+Times of a repeated call are the thread's CPU time, wall time, or the time between two events on a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.native.choice import using_kernels
-from gradwire.harness.studies.bench.clocks import Times, time_on_cpu, time_on_gpu
 from gradwire.harness.studies.bench.operation import Case, Operation
-from gradwire.harness.studies.bench.rows import Row
 from gradwire.harness.timing.measure.metric import quotient
+from gradwire.harness.timing.measure.metrics import OPERATION
+
+FEWEST, MOST = 3, 10_000
+"""The least and the largest number of repeats of a call."""
+
+IN_CACHE = 4
+"""A working set counts as held in a GPU's L2 cache if this many of it would fit; for others the cache is
+flushed."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one call: the shortest and the median of `repeats`."""
+
+    shortest_s: float
+    median_s: float
+    repeats: int
+    clock: str  # "thread CPU", "wall", "CUDA graph" or "CUDA launch"
+
+
+def time_on_cpu(run: Callable[[], object], seconds: float, threads: int) -> Times:
+    """Repeats `run` for `seconds`. With one thread its CPU time counts, which other processes do not change;
+    with several, wall time does."""
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    with intra_op_threads(threads):
+        run()
+        taken: list[float] = []
+        end = time.perf_counter() + seconds
+        while len(taken) < FEWEST or (time.perf_counter() < end and len(taken) < MOST):
+            start = clock()
+            run()
+            taken.append(clock() - start)
+    return Times(min(taken), median(taken), len(taken), "thread CPU" if threads == 1 else "wall")
+
+
+@contextmanager
+def intra_op_threads(threads: int) -> Iterator[None]:
+    """Limits this project's kernels and PyTorch's to so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def time_on_gpu(run: Callable[[], object], seconds: float, touched: int, device: torch.device) -> Times:
+    """Repeats `run` for `seconds` on `device`, each time between two events; a call moves `touched` bytes.
+
+    A call that can be captured runs as a CUDA graph. The L2 cache is flushed before each call unless the
+    working set stays in it anyway.
+    """
+    launch, clock = _launch(run, device)
+    l2 = torch.cuda.get_device_properties(device).L2_cache_size
+    spoiler = torch.empty(2 * l2, dtype=torch.uint8, device=device) if IN_CACHE * touched > l2 else None
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    taken: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(taken) < FEWEST or (time.perf_counter() < end and len(taken) < MOST):
+        if spoiler is not None:
+            spoiler.zero_()
+        start.record()
+        launch()
+        stop.record()
+        stop.synchronize()
+        taken.append(1e-3 * start.elapsed_time(stop))
+    return Times(min(taken), median(taken), len(taken), clock)
+
+
+def _launch(run: Callable[[], object], device: torch.device) -> tuple[Callable[[], object], str]:
+    """`run` as a replay of its CUDA graph, or `run` itself if it cannot be captured."""
+    side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        for _ in range(FEWEST):
+            run()
+    torch.cuda.current_stream(device).wait_stream(side)
+    torch.cuda.synchronize(device)
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            run()
+    except RuntimeError:
+        torch.cuda.synchronize(device)
+        return run, "CUDA launch"
+    return graph.replay, "CUDA graph"
+
+
+@dataclass(frozen=True)
+class Row:
+    """`bytes_read` and `bytes_written` count what an implementation without intermediate results touches;
+    `copy_bytes_per_s` is what a copy of the bucket reads and writes in the same run.
+
+    Figures are None where the clock has seen no time pass.
+    """
+
+    operation: str
+    dtype: str
+    numel: int
+    implementation: str  # "default", "cpu", "cuda", or a peer's name
+    threads: int
+    times: Times
+    bytes_read: int
+    bytes_written: int
+    value_bytes: int  # of the bucket
+    copy_bytes_per_s: float | None
+    default_s: float | None = None  # shortest time of the definition on one thread
+    peers_s: Mapping[str, float] | None = None  # peers' names to their shortest times
+
+    @classmethod
+    def of(cls, case: Case, times: Times, **about: Any) -> Row:
+        """Makes the row of a case from its times."""
+        return cls(times=times, bytes_read=case.bytes_read, bytes_written=case.bytes_written, **about)
+
+    @property
+    def names(self) -> tuple[str, str, str, str]:
+        """Its name in tables."""
+        return self.operation, self.dtype, f"{self.numel:,}", self.implementation
+
+    @property
+    def figures(self) -> dict[str, float | None]:
+        """Its figures by the keys of METRICS."""
+        return {key: getattr(self, key) for key in OPERATION}
+
+    @property
+    def seconds(self) -> float:
+        """The shortest time, because disturbances only make a measurement longer."""
+        return self.times.shortest_s
+
+    @property
+    def ns_per_coordinate(self) -> float | None:
+        return 1e9 * self.seconds / self.numel if self.seconds else None
+
+    @property
+    def values_gb_per_s(self) -> float | None:
+        """10⁹ bytes of the bucket's values per second: an encoder's input, a decoder's output."""
+        return quotient(1e-9 * self.value_bytes, self.seconds)
+
+    @property
+    def bytes_per_coordinate(self) -> float:
+        return (self.bytes_read + self.bytes_written) / self.numel
+
+    @property
+    def share_of_copy(self) -> float | None:
+        """Bytes moved per second relative to a copy; near 1, memory is the limit."""
+        rate = quotient(self.bytes_read + self.bytes_written, self.seconds)
+        return quotient(rate, self.copy_bytes_per_s)
+
+    @property
+    def speedup(self) -> float | None:
+        """Speed relative to the definition on one thread."""
+        return quotient(self.default_s or None, self.seconds)
+
+    @property
+    def speedup_to_peers(self) -> dict[str, float | None]:
+        """Speed relative to each peer."""
+        return {
+            name: quotient(seconds or None, self.seconds) for name, seconds in (self.peers_s or {}).items()
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """The measured values and what follows from them."""
+        return asdict(self) | self.figures | {"speedup_to_peers": self.speedup_to_peers}
+
+
+def by_case(rows: Iterable[Row]) -> Iterable[dict[str, Row]]:
+    """The rows on one thread: for each dtype, size and implementation, its rows by operation."""
+    found = dict[tuple[str, int, str], dict[str, Row]]()
+    for row in rows:
+        if row.threads == 1:
+            found.setdefault((row.dtype, row.numel, row.implementation), {})[row.operation] = row
+    return found.values()
+
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

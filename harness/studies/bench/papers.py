@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from gradwire.harness.runtime.conf import conf_directory
-from gradwire.harness.studies.bench.rows import Row, by_case
+from gradwire.harness.studies.bench.measure import Row, by_case
 from gradwire.harness.timing.measure.metric import quotient
 
 

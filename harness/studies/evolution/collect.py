@@ -7,24 +7,28 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from gradwire.harness.record.gradients import SavedGradients
-from gradwire.harness.studies.evolution.correlation import (
+from gradwire.harness.studies.evolution.analyses import (
     MAP,
     Correlation,
+    Distribution,
+    LowRank,
     Map,
+    Matrix,
     correlation,
     correlations,
-    random_map,
-)
-from gradwire.harness.studies.evolution.distributions import Distribution, distribution, narrowing, units
-from gradwire.harness.studies.evolution.low_rank import (
-    LowRank,
+    distribution,
     error_change,
+    in_layers,
     layer_agreement,
     low_rank,
+    matrices_of,
+    narrowing,
     over_theory,
+    random_map,
+    shown_layers,
+    units,
 )
-from gradwire.harness.studies.evolution.matrices import Matrix, in_layers, matrices_of, shown_layers
-from gradwire.harness.studies.statistics.entropy import MatrixEntropy, matrix_entropies, weighted_mean
+from gradwire.harness.studies.statistics.measures import MatrixEntropy, matrix_entropies, weighted_mean
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,16 @@ from gradwire.harness.record.saved_steps import ENTROPIES, GRADIENTS, step_files
 from gradwire.harness.record.seal import check_sealed
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.tables import Page
+from gradwire.harness.studies.evolution.analyses import read_series
 from gradwire.harness.studies.evolution.collect import Evolution, collect
-from gradwire.harness.studies.evolution.matrices import read_series
-from gradwire.harness.studies.evolution.plots import plots
-from gradwire.harness.studies.evolution.sampling import Sampling, sampling
-from gradwire.harness.studies.evolution.sampling_views import sampling_notes, sampling_plots, sampling_tables
-from gradwire.harness.studies.evolution.tables import NOTES, tables
+from gradwire.harness.studies.evolution.sampling import (
+    Sampling,
+    sampling,
+    sampling_notes,
+    sampling_plots,
+    sampling_tables,
+)
+from gradwire.harness.studies.evolution.views import NOTES, plots, tables
 from gradwire.harness.studies.statistics.settings import StatisticsConfig
 
 REMEDY = "measure.save_gradients_at=[10,100,190] keeps three, measure.entropy_every=1 records entropies"

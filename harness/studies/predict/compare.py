@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.record.directory import CONFIG
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.report.configs import Settings, flatten, strategy
 from gradwire.harness.report.tables import Column, Page, figures_table, finished
-from gradwire.harness.studies.predict.summary import PredictSummary
+from gradwire.harness.studies.predict.record import PredictSummary
 
-FILE = "predict.json"
+FILE = PredictSummary.file
 
 NOTES = (
     "All figures are modelled: the parallelism's own messages on the simulated clock. Times are of the "
@@ -31,16 +29,8 @@ COLUMNS = (
     *("training_days", "tflops", "over_uncompressed", "printed_tflops", "error"),
 )
 
-KEPT = (
-    *("model", "codec", "weights", "parallel", "topology", "workers", "tensor_parallel", "pipeline_parallel"),
-    *("replicas", "parameters", "coordinates", "buckets", "overlap", "network", "calibrated"),
-    *("step_s", "compute_s", "gradients_s", "weights_s", "stages_s", "other_s", "codec_s", "gradient_comm_s"),
-    *("flops", "tflops", "training_days", "baseline_step_s", "over_uncompressed", "printed_tflops"),
-)
-"""The columns of table.csv, before the error."""
 
-
-def compare(folders: Sequence[Path], output: Path) -> Page:
+def compare(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
     """Writes table.md, table.csv and table.json to `output`; ValueError when nothing is done."""
     done, missing = finished(folders)
     found = [PredictSummary.read(folder / FILE) for folder in done]
@@ -51,7 +41,7 @@ def compare(folders: Sequence[Path], output: Path) -> Page:
             title,
             ["sends"],
             [
-                ([name], asdict(one) | {"error": one.error})
+                ([name], one.content())
                 for one, name, own in zip(found, names, titles, strict=True)
                 if own == title
             ],
@@ -59,7 +49,10 @@ def compare(folders: Sequence[Path], output: Path) -> Page:
         )
         for title in dict.fromkeys(titles)
     ]
-    rows = [{"sends": name} | _row(one) for one, name in zip(found, names, strict=True)]
+    rows = [
+        {"sends": name} | one.scalars() | {"network": one.network_text}
+        for one, name in zip(found, names, strict=True)
+    ]
     page = Page(tables, [*NOTES, *_left_out(found), *missing])
     page.write(output, rows, {"rows": rows, "left_out": missing})
     return page
@@ -89,10 +82,6 @@ def _name(settings: Settings) -> str:
     weights, rank = settings.get("parallel.weights"), settings.get("codec.rank")
     ranked = f", rank {rank}" if rank is not None else ""
     return str(settings["codec.name"]) + ranked + (f", weights {weights}" if weights else "")
-
-
-def _row(one: PredictSummary) -> dict[str, Any]:
-    return {key: getattr(one, key) for key in KEPT} | {"network": one.network_text, "error": one.error}
 
 
 def _left_out(found: Sequence[PredictSummary]) -> list[str]:

@@ -16,7 +16,7 @@ from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.report.configs import Settings, covered, flatten, labels
 from gradwire.harness.report.frame import frame
 from gradwire.harness.report.tables import Column, Page, Table, figure, figures_table, finished
-from gradwire.harness.studies.replay.summary import ReplaySummary, pooled
+from gradwire.harness.studies.replay.record import ReplaySummary, pooled
 from gradwire.harness.timing.measure.metric import PLAIN, SHORT, Shown
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ NOTES = (
 )
 
 
-def compare_replays(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
+def compare(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
     """Compares the replays in `folders`; writes table.md, table.csv, table.json and plots to `output`.
 
     Raises ValueError when none is done.

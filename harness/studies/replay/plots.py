@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gradwire.harness.report.figures import Plot, write_plots
 from gradwire.harness.report.style import Form, LineStyle, line_styles
 from gradwire.harness.report.views import log_axis, log_x_axis, ticks_at
-from gradwire.harness.studies.replay.summary import ReplaySummary
+from gradwire.harness.studies.replay.record import ReplaySummary
 from gradwire.harness.timing.measure.metrics import METRICS
 
 if TYPE_CHECKING:

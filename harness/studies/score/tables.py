@@ -9,10 +9,9 @@ from typing import Any
 
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.report.configs import ABSENT, Settings, changes_result, flatten, labels
-from gradwire.harness.report.frame import score_rows
 from gradwire.harness.report.tables import Page, Table, finished
 from gradwire.harness.studies.score.choose import LABELS
-from gradwire.harness.studies.score.summary import SCORES, Scores, Value
+from gradwire.harness.studies.score.record import SCORES, Scores, Value, score_rows
 from gradwire.harness.timing.measure.metrics import METRICS
 
 NOTES = (
@@ -24,7 +23,7 @@ NOTES = (
 PLUS_MINUS = " ± "
 
 
-def compare_scores(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
+def compare(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
     """Compares the scores in `folders`; writes table.md, table.csv and table.json to `output`.
 
     Damaged records are named and left out. Raises ValueError when none is left.

@@ -9,7 +9,7 @@ from typing import Any
 from gradwire.harness.network.configured import common_text, rate_text
 from gradwire.harness.record.directory import SUMMARY
 from gradwire.harness.report.tables import Page, figures_table, finished
-from gradwire.harness.studies.simulate.summary import SimulateSummary
+from gradwire.harness.studies.simulate.record import SimulateSummary
 from gradwire.harness.timing.measure.metric import Spread
 
 NOTES = (
@@ -26,7 +26,7 @@ FIGURES = ("rounds", "utilization", "t_wait", "row", "osf", "q_ratio_first", "q_
 USUAL_FLOOR = 0.125
 
 
-def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
+def compare(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
     """Writes table.md, table.csv, table.json and plots to `output`; ValueError when nothing is done."""
     done, missing = finished(folders)
     found = [SimulateSummary.read(folder / SUMMARY) for folder in done]
@@ -45,7 +45,7 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page:
     ]
     page.write(output, rows, {"rows": rows, "left_out": missing})
     if len(found) > 1:
-        from gradwire.harness.studies.simulate.sweep_plots import plot_sweep
+        from gradwire.harness.studies.simulate.plots import plot_sweep
 
         plot_sweep(found, output / "plots")
     return page

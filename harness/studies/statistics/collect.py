@@ -11,12 +11,17 @@ from torch import Tensor
 from gradwire.codecs.interface import Layout
 from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.runtime.progress import tracked
-from gradwire.harness.studies.replay.errors import RateDistortionCurve, exact_mean
-from gradwire.harness.studies.statistics.entropy import Entropy, entropy
-from gradwire.harness.studies.statistics.norms import GroupNorms, group_norms
+from gradwire.harness.studies.distribution import RateDistortionCurve, exact_mean
+from gradwire.harness.studies.statistics.measures import (
+    Entropy,
+    GroupNorms,
+    Workers,
+    entropy,
+    group_norms,
+    workers,
+)
 from gradwire.harness.studies.statistics.smoothing import Smoothing, smoothing
 from gradwire.harness.studies.statistics.widths import Widths, widths
-from gradwire.harness.studies.statistics.workers import Workers, workers
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ SMALL_NORMS = {
 NOTE = "Figures are the median over seeds, with the range from the lowest to the highest."
 
 
-def compare_statistics(folders: Sequence[Path], output: Path) -> Page:
+def compare(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
     """Compares the statistics in `folders`; writes table.md, table.csv, table.json and plots to `output`.
 
     Gradients, or weights, of the same model and step are one subject, whatever their seed. Raises ValueError

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.hadamard import hadamard_
 from gradwire.harness.studies.distribution import group_tiles, quantiles
-from gradwire.harness.studies.statistics.entropy import entropy_of_counts
+from gradwire.harness.studies.statistics.measures import entropy_of_counts
 
 POINTS = 32
 GROUP = 128

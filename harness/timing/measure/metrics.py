@@ -1,8 +1,9 @@
 """One table of metrics, and what follows from it.
 
-A new metric is one entry of `TRAINING`, `TIMES`, `MACHINE`, `BYTES` or `STUDIES` and the code that computes
+A new metric of training is one entry of `TRAINING`, `TIMES`, `MACHINE` or `BYTES` and the code that computes
 it: `rank_figures` where it follows from a rank's spans, `StepWatch` where a process or its machine is
-observed, `trainer/steplog.py` or `trainer/summarize.py` elsewhere.
+observed, `trainer/steplog.py` or `trainer/summarize.py` elsewhere. One of a study is a field of its record
+(`record/figures.py`), with the metric itself or the key of an entry of `STUDIES`.
 Rows, summaries, comparisons, plots, wandb and the table in docs/measurement.md read the entry.
 """
 
@@ -15,7 +16,7 @@ from gradwire.harness.timing.measure.metric import Kind, Metric
 from gradwire.harness.timing.measure.study_metrics import STUDIES
 from gradwire.harness.timing.measure.training_metrics import BYTES, MACHINE, TIMES, TRAINING
 
-METRICS: Mapping[str, Metric] = {
+METRICS: dict[str, Metric] = {
     metric.key: metric for metric in (*TRAINING, *TIMES, *MACHINE, *BYTES, *STUDIES)
 }
 """All of them by key, in the order in which records and tables show them."""

@@ -40,7 +40,7 @@ NEW = Metric(
 
 @pytest.fixture
 def new(monkeypatch: pytest.MonkeyPatch) -> Metric:
-    monkeypatch.setitem(METRICS, NEW.key, NEW)  # type: ignore[arg-type]
+    monkeypatch.setitem(METRICS, NEW.key, NEW)
     monkeypatch.setattr(plots, "plot_groups", lambda groups, folder: [])
     return NEW
 

@@ -19,7 +19,7 @@ from gradwire.harness.record.gradients import read_gradients
 from gradwire.harness.record.saved_steps import ENTROPIES
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.studies.statistics.entropy import matrix_entropies
+from gradwire.harness.studies.statistics.measures import matrix_entropies
 from gradwire.harness.trainer.entropies import EntropyRecorder
 
 SETTINGS = ("cluster.workers=2", "codec=fp32", "cluster=virtual")

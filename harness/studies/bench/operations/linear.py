@@ -11,8 +11,7 @@ from torch import Tensor
 
 from gradwire.codecs.linear.costs import MESSAGES
 from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise
-from gradwire.harness.studies.bench.operation import Case, Operation
-from gradwire.harness.studies.bench.peers import deepspeed_quantizer
+from gradwire.harness.studies.bench.operation import Case, Operation, deepspeed_quantizer
 
 GROUP, LARGE_GROUP = 128, 2048
 

@@ -12,8 +12,14 @@ from gradwire.codecs.mxfp import definition
 from gradwire.codecs.mxfp.definition import block_maxima, num_blocks, write_maxima
 from gradwire.codecs.mxfp.formats import FORMATS, ElementFormat
 from gradwire.codecs.mxfp.scales import SharedScales
-from gradwire.harness.studies.bench.operation import Case, Operation, Peer
-from gradwire.harness.studies.bench.peers import TORCH_CAST, TORCH_CAST_BACK, TORCHAO
+from gradwire.harness.studies.bench.operation import (
+    TORCH_CAST,
+    TORCH_CAST_BACK,
+    TORCHAO,
+    Case,
+    Operation,
+    Peer,
+)
 
 WORKERS = 8
 

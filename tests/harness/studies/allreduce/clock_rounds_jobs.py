@@ -13,8 +13,7 @@ from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.nodes import num_nodes
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.process import ProcessWorld
-from gradwire.harness.studies.allreduce.parts import make_rounds
-from gradwire.harness.studies.allreduce.rounds import _round, measure_rounds
+from gradwire.harness.studies.allreduce.rounds import _round, make_rounds, measure_rounds
 from gradwire.harness.studies.allreduce.settings import AllReduceTask
 
 

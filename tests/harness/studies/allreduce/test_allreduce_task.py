@@ -18,8 +18,8 @@ from gradwire.harness.record.identity import run_id, settings_id
 from gradwire.harness.report.frame import frame
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.allreduce.compare import FILE, compare
+from gradwire.harness.studies.allreduce.record import AllReduceSummary
 from gradwire.harness.studies.allreduce.rounds import clock_for, model, over_ranks
-from gradwire.harness.studies.allreduce.summary import AllReduceSummary
 from gradwire.harness.tasks import allreduce
 from gradwire.harness.timing.measure.metric import Spread
 

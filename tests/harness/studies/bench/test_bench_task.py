@@ -17,14 +17,12 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.run_name import run_name
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.studies.bench import clocks, kept, measure, peers
-from gradwire.harness.studies.bench.clocks import Times, time_on_cpu
+from gradwire.harness.studies.bench import kept, measure, operation
 from gradwire.harness.studies.bench.host import Buckets, HostRow, Watch, host_row
-from gradwire.harness.studies.bench.measure import Measuring, Piece, pieces
+from gradwire.harness.studies.bench.measure import Measuring, Piece, Row, Times, pieces, time_on_cpu
 from gradwire.harness.studies.bench.operation import Case, chosen_operations
 from gradwire.harness.studies.bench.papers import PAIRS, RINGS, ring_costs, smoothing
-from gradwire.harness.studies.bench.rows import Row
-from gradwire.harness.studies.bench.tables import text
+from gradwire.harness.studies.bench.views import text
 from gradwire.harness.tasks import bench
 from gradwire.harness.timing.measure.metrics import OPERATION
 
@@ -69,11 +67,11 @@ def test_bytes_are_those_of_the_tensors() -> None:
 def test_a_call_is_repeated_for_as_long_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     times = time_on_cpu(lambda: calls.append(torch.get_num_threads()), seconds=0, threads=2)
-    assert (times.repeats, times.clock) == (clocks.FEWEST, "wall")
-    assert calls == [2] * (clocks.FEWEST + 1), "the first one is not counted"
+    assert (times.repeats, times.clock) == (measure.FEWEST, "wall")
+    assert calls == [2] * (measure.FEWEST + 1), "the first one is not counted"
     assert torch.get_num_threads() == 1
-    assert time_on_cpu(lambda: None, seconds=0.01, threads=1).repeats > clocks.FEWEST
-    monkeypatch.setattr(clocks, "MOST", 7)
+    assert time_on_cpu(lambda: None, seconds=0.01, threads=1).repeats > measure.FEWEST
+    monkeypatch.setattr(measure, "MOST", 7)
     assert time_on_cpu(lambda: None, seconds=60, threads=1).repeats == 7
 
 
@@ -107,9 +105,9 @@ def test_what_the_transform_costs() -> None:
 
 def test_peers_that_are_missing_are_left_out() -> None:
     x = torch.randn(1024)
-    assert peers.TORCHAO.make(x) is None
-    assert peers.deepspeed_quantizer(4, 128).make(x) is None
-    cast = peers.TORCH_CAST.make(x)
+    assert operation.TORCHAO.make(x) is None
+    assert operation.deepspeed_quantizer(4, 128).make(x) is None
+    cast = operation.TORCH_CAST.make(x)
     assert cast is not None
     cast()
 

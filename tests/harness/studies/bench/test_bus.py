@@ -8,7 +8,7 @@ from pool import Workers
 
 from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.studies.bench.bus import BACKEND, Settings, Subject, bus_rows, subjects
-from gradwire.harness.studies.bench.tables import text
+from gradwire.harness.studies.bench.views import text
 
 SUBJECTS = subjects(["bf16", "dynamiq"])
 

@@ -19,12 +19,20 @@ from gradwire.harness.record.identity import run_id
 from gradwire.harness.report.figures import render
 from gradwire.harness.report.style import FORMS
 from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.studies.evolution.analyses import (
+    Matrix,
+    correlations,
+    error_change,
+    layer_of,
+    low_rank,
+    mean_absolute,
+    power_error,
+    rank_of,
+    read_series,
+    shown_layers,
+)
 from gradwire.harness.studies.evolution.collect import Evolution, collect
-from gradwire.harness.studies.evolution.correlation import correlations, mean_absolute
-from gradwire.harness.studies.evolution.low_rank import error_change, low_rank, power_error, rank_of
-from gradwire.harness.studies.evolution.matrices import Matrix, layer_of, read_series, shown_layers
-from gradwire.harness.studies.evolution.plots import plots, some_steps
-from gradwire.harness.studies.evolution.tables import tables
+from gradwire.harness.studies.evolution.views import plots, some_steps, tables
 from gradwire.harness.studies.statistics.settings import StatisticsTask
 from gradwire.harness.tasks import statistics
 

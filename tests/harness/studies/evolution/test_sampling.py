@@ -15,17 +15,19 @@ from gradwire.harness.config.validate import validate_task
 from gradwire.harness.record.entropies import MatrixName, RecordedEntropies, header
 from gradwire.harness.record.saved_steps import ENTROPIES
 from gradwire.harness.report.figures import render
-from gradwire.harness.report.frame import SAMPLED
 from gradwire.harness.report.style import PRINT
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.evolution.sampling import (
+    MOST_POINTS,
     pearson,
     rate_fidelity,
     sampling,
+    sampling_plots,
     step_sampling,
+    thinned,
     window_fidelity,
 )
-from gradwire.harness.studies.evolution.sampling_views import MOST_POINTS, sampling_plots, thinned
+from gradwire.harness.studies.statistics.record import SAMPLED
 from gradwire.harness.studies.statistics.settings import StatisticsTask
 from gradwire.harness.tasks import statistics
 from gradwire.harness.timing.measure.metrics import METRICS

@@ -12,7 +12,7 @@ from warm import run_command
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.studies.overhead.compare import Block, alternate, as_lists, over_ranks, ratio, summarize
+from gradwire.harness.studies.overhead.rank import Block, alternate, as_lists, over_ranks, ratio, summarize
 from gradwire.harness.tasks.overhead import FILE, run, table
 
 

@@ -23,9 +23,9 @@ from gradwire.harness.studies.predict import step as predicted_step
 from gradwire.harness.studies.predict.compare import FILE
 from gradwire.harness.studies.predict.group import shared_network
 from gradwire.harness.studies.predict.model import divided, part_of
+from gradwire.harness.studies.predict.record import PredictSummary
 from gradwire.harness.studies.predict.settings import PredictConfig, PredictTask
 from gradwire.harness.studies.predict.step import looks_at_values
-from gradwire.harness.studies.predict.summary import PredictSummary
 from gradwire.harness.tasks import predict
 
 TINY = tuple(key for key in TINY_MODEL if key.partition(".")[0] in ("size=tiny", "model", "parallel"))

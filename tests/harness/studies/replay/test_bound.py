@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradwire.harness.studies.replay.errors import RateDistortionCurve
+from gradwire.harness.studies.distribution import RateDistortionCurve
 
 RATES = (0.0, 0.1, 0.5, 1.0, 2.0, 3.7, 5.0, 12.0)
 

@@ -29,8 +29,8 @@ from gradwire.harness.record.identity import run_id
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.frame import frame
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.studies.replay.compare import compare_replays, file_names, gradient_names
-from gradwire.harness.studies.replay.errors import exact_mean, relative_errors, vnmse
+from gradwire.harness.studies.distribution import exact_mean, relative_errors, vnmse
+from gradwire.harness.studies.replay.compare import compare, file_names, gradient_names
 from gradwire.harness.tasks import replay
 
 NUMEL = 5000
@@ -268,9 +268,9 @@ def test_the_error_is_drawn_over_the_workers(
             )
             run(*choice, folder=name)
             folders.append(tmp_path / name)
-    compare_replays(folders[:2], tmp_path / "two", ["codec", "cluster.workers"])
+    compare(folders[:2], tmp_path / "two", ["codec", "cluster.workers"])
     assert drawn and not any(plot.name.startswith("over-workers") for plot in drawn)
-    compare_replays(folders, tmp_path / "table", ["codec", "cluster.workers"])
+    compare(folders, tmp_path / "table", ["codec", "cluster.workers"])
     assert "over-workers" in {plot.name for plot in drawn}
     rows = json.loads((tmp_path / "table" / "table.json").read_text())["rows"]
     assert {row["series"] for row in rows} == {"own, ring"}
@@ -321,7 +321,7 @@ def test_replays_of_several_seeds_are_one_line(file: Path, tmp_path: Path) -> No
         asked = ["task=replay", f"gradients={own}", "codec=dynamiq", f"seed={seed}", "replay.repeats=2"]
         folders.append(tmp_path / f"out{seed}")
         assert replay.run(validate_any(compose([*asked, "plots=false"])), folders[-1]) == 0
-    compare_replays(folders, tmp_path / "table", ["codec"])
+    compare(folders, tmp_path / "table", ["codec"])
     (row,) = json.loads((tmp_path / "table" / "table.json").read_text())["rows"]
     errors = [json.loads((each / "summary.json").read_text())["vnmse"] for each in folders]
     assert row["summary"]["vnmse"] == [*errors[0], *errors[1]]

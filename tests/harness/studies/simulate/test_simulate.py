@@ -15,10 +15,10 @@ from gradwire.harness.network.links import Change, star
 from gradwire.harness.record.directory import SUMMARY
 from gradwire.harness.report.frame import values_in
 from gradwire.harness.studies.simulate import figures
+from gradwire.harness.studies.simulate.model import TABLE_1, split
 from gradwire.harness.studies.simulate.plots import _queue
+from gradwire.harness.studies.simulate.record import SimulateSummary
 from gradwire.harness.studies.simulate.settings import SPLITS, SimulateTask
-from gradwire.harness.studies.simulate.splits import TABLE_1, split
-from gradwire.harness.studies.simulate.summary import SimulateSummary
 from gradwire.harness.tasks import simulate
 from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, Rows
 

@@ -15,7 +15,15 @@ from gradwire.harness.studies.distribution import (
     quantiles,
     share,
 )
-from gradwire.harness.studies.statistics.norms import group_norms, shuffle
+from gradwire.harness.studies.statistics.measures import (
+    cosines,
+    group_norms,
+    inner_products,
+    share_of_top,
+    shuffle,
+    super_group_energies,
+    workers,
+)
 from gradwire.harness.studies.statistics.smoothing import (
     BINS,
     GROUP,
@@ -24,13 +32,6 @@ from gradwire.harness.studies.statistics.smoothing import (
     smoothing,
     some_groups,
     transformed,
-)
-from gradwire.harness.studies.statistics.workers import (
-    cosines,
-    inner_products,
-    share_of_top,
-    super_group_energies,
-    workers,
 )
 
 NUMELS = [1, 7, 16, 255, 256, 257, 5000]
@@ -137,7 +138,7 @@ def test_inner_products_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products do not depend on how coordinates are cut; workers without a gradient have no cosine."""
     values = gradients(3, 1000)
     values[1] = 0
-    monkeypatch.setattr("gradwire.harness.studies.statistics.workers.TILE", 100)
+    monkeypatch.setattr("gradwire.harness.studies.statistics.measures.TILE", 100)
     wide = values.double()
     products = inner_products(values)
     assert torch.allclose(products, wide @ wide.T, rtol=1e-12)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradwire.codecs.edgc import gaussian_entropy_without_zeros
 from gradwire.codecs.interface import Layout
-from gradwire.harness.studies.statistics.entropy import density_entropy, entropy, entropy_of_counts
+from gradwire.harness.studies.statistics.measures import density_entropy, entropy, entropy_of_counts
 
 SAMPLES = 1_000_000
 

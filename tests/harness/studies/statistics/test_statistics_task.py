@@ -21,9 +21,8 @@ from gradwire.harness.record.gradients import write_gradients
 from gradwire.harness.report.figures import Plot, render
 from gradwire.harness.report.style import FORMS, PRINT
 from gradwire.harness.studies.statistics.collect import Statistics, collect
-from gradwire.harness.studies.statistics.plots import percent, plots
 from gradwire.harness.studies.statistics.settings import StatisticsTask
-from gradwire.harness.studies.statistics.tables import text
+from gradwire.harness.studies.statistics.views import percent, plots, text
 from gradwire.harness.tasks import statistics
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.studies.statistics.measures import super_group_energies
 from gradwire.harness.studies.statistics.widths import check_budgets, widths
-from gradwire.harness.studies.statistics.workers import super_group_energies
 
 
 def gradients(rows: int, numel: int) -> Tensor:

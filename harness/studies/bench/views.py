@@ -1,0 +1,229 @@
+"""Tables of the benchmark, as text, and plots: nanoseconds per coordinate, next to those of a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gradwire.harness.network.configured import AS_IT_IS
+from gradwire.harness.report.figures import Plot
+from gradwire.harness.report.style import Form, Hue
+from gradwire.harness.report.tables import Table, figures_table, number, render_text
+from gradwire.harness.studies.bench.bus import BusRow
+from gradwire.harness.studies.bench.host import HostRow
+from gradwire.harness.studies.bench.measure import DEFAULT, Row
+from gradwire.harness.studies.bench.papers import RingCost, Smoothing, ring_costs, smoothing
+from gradwire.harness.timing.measure.metric import quotient
+from gradwire.harness.timing.measure.metrics import METRICS, OPERATION
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+DIGITS = 3
+
+WIDTH = 170
+
+
+def text(
+    rows: Sequence[Row], workers: int, buckets: Sequence[HostRow] = (), buses: Sequence[BusRow] = ()
+) -> str:
+    """Returns all tables; those of a whole ring are for `workers`."""
+    tables = [
+        speed_table(rows),
+        ring_table(ring_costs(rows), workers),
+        smoothing_table(smoothing(rows)),
+        host_table(buckets),
+        bus_table(buses),
+    ]
+    return "\n\n".join(render_text(table, WIDTH) for table in tables if table.rows)
+
+
+def speed_table(rows: Sequence[Row]) -> Table:
+    """A table with a line for each row."""
+    names = ("operation", "dtype", "coordinates", "kernels", "threads")
+    lines = [([*row.names, str(row.threads)], row.figures) for row in rows]
+    table = figures_table("Operations: shortest time of each", names, lines, OPERATION)
+    peers = [" ".join(number(ratio, DIGITS) for ratio in row.speedup_to_peers.values()) for row in rows]
+    cells = [[*line, others or "–"] for line, others in zip(table.rows, peers, strict=True)]
+    return Table(table.title, [*table.header, "× peer"], cells)
+
+
+def ring_table(costs: Sequence[RingCost], workers: int) -> Table:
+    """Memory traffic beside the paper's formula, with the time it takes."""
+    header = [
+        "codec", "dtype", "coordinates", "kernels", "bytes/coordinate", f"at {workers} workers",
+        "DynamiQ Table 2", f"at {workers} workers ", f"ns/coordinate at {workers} workers",
+    ]  # fmt: skip
+    rows = []
+    for cost in costs:
+        at = cost.at(workers)
+        printed = _formula(cost.paper_const, cost.paper_slope)
+        rows.append(
+            [
+                cost.codec,
+                cost.dtype,
+                f"{cost.numel:,}",
+                cost.implementation,
+                _formula(cost.bytes_const, cost.bytes_slope),
+                number(at["bytes"], DIGITS),
+                printed,
+                number(at["paper_bytes"], DIGITS),
+                number(at["ns"], DIGITS),
+            ]
+        )
+    return Table("A ring all-reduce: memory traffic, AR = (n − 1)/n, and time of the codec", header, rows)
+
+
+def _formula(const: float | None, slope: float | None) -> str:
+    return (
+        "–"
+        if const is None or slope is None
+        else f"{const:.2f} {'−' if slope < 0 else '+'} {abs(slope):.2f} AR"
+    )
+
+
+def smoothing_table(pairs: Sequence[Smoothing]) -> Table:
+    """Throughput with the Hadamard transform beside throughput without."""
+    header = [
+        "operation", "dtype", "coordinates", "kernels", "GB/s without", "GB/s with", "ratio",
+        "SDP4Bit Table 5, A100: ratio",
+    ]  # fmt: skip
+    rows = []
+    for pair in pairs:
+        rows.append(
+            [
+                pair.operation,
+                pair.dtype,
+                f"{pair.numel:,}",
+                pair.implementation,
+                number(pair.without_gb_per_s, DIGITS),
+                number(pair.with_gb_per_s, DIGITS),
+                number(pair.share, DIGITS),
+                number(pair.paper_share, DIGITS),
+            ]
+        )
+    return Table("What the Hadamard transform costs inside the 4-bit quantizer", header, rows)
+
+
+def host_table(buckets: Sequence[HostRow]) -> Table:
+    """What the host does for one bucket."""
+    header = [
+        "codec", "workers", "coordinates", "kernels", "PyTorch operations", "kernel calls", "host CPU ms",
+        "kernels' CPU ms",
+    ]  # fmt: skip
+    rows = [
+        [
+            row.codec,
+            str(row.workers),
+            f"{row.coordinates:,}",
+            row.implementation,
+            str(row.operations),
+            str(row.calls),
+            number(1e3 * row.host_s, DIGITS),
+            number(1e3 * row.kernels_s, DIGITS),
+        ]
+        for row in buckets
+    ]
+    return Table("One rank's work for a bucket on a butterfly, without its messages", header, rows)
+
+
+def bus_table(buses: Sequence[BusRow]) -> Table:
+    """All-reduces between real workers."""
+    header = [
+        "codec", "bucket", "workers", "coordinates", "kernels", "ms", "all ranks' CPU ms", "bus GB/s",
+        "× the backend's time", "× its CPU time",
+    ]  # fmt: skip
+    rows = [
+        [
+            row.codec,
+            row.dtype,
+            str(row.workers),
+            f"{row.coordinates:,}",
+            row.implementation,
+            number(1e3 * row.seconds, DIGITS),
+            number(1e3 * row.cpu_s, DIGITS),
+            number(None if row.bus_bandwidth is None else 1e-9 * row.bus_bandwidth, DIGITS),
+            number(quotient(row.seconds, row.backend_seconds), DIGITS),
+            number(quotient(row.cpu_s, row.backend_cpu_s), DIGITS),
+        ]
+        for row in buses
+    ]
+    return Table(f"An all-reduce between real workers, medians; {AS_IT_IS}", header, rows)
+
+
+LINE, MARGIN = 0.16, 0.55
+"""The height of an operation, and of the axis below, in inches."""
+
+MARKS: dict[str, tuple[Hue, str, float]] = {
+    "float32": ("blue", "o", 0.16),
+    "bfloat16": ("vermilion", "s", -0.16),
+}
+"""Hue, marker, and distance from the operation's line, so that equal figures of both can be seen."""
+
+
+def plots(rows: Sequence[Row], heading: str) -> list[Plot]:
+    """Draws one plot for each family and size, from the rows on one thread."""
+    kinds: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        if row.threads == 1:
+            kinds.setdefault((row.operation.partition(".")[0], row.numel), []).append(row)
+    return [_plot(own, family, numel, heading) for (family, numel), own in kinds.items()]
+
+
+def _plot(rows: Sequence[Row], family: str, numel: int, heading: str) -> Plot:
+    names = list(dict.fromkeys(row.operation for row in rows))
+    place = {name: len(names) - 1 - index for index, name in enumerate(names)}
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        from matplotlib.ticker import FuncFormatter
+
+        (axes,) = panels
+        for dtype in dict.fromkeys(row.dtype for row in rows):
+            own = [row for row in rows if row.dtype == dtype]
+            _points(axes, form, dtype, [row for row in own if row.implementation == DEFAULT], place)
+            _points(axes, form, dtype, [row for row in own if row.implementation in ("cpu", "cuda")], place)
+        _copies(axes, form, rows, place)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set_yticks(list(place.values()), list(place))
+        axes.set_ylim(-0.7, len(names) - 0.3)
+        axes.set_xlabel(METRICS["ns_per_coordinate"].heading)
+
+    title = f"{heading} · {numel:,} coordinates"
+    return Plot(f"{family}-{numel}", title, draw, (MARGIN + LINE * max(len(names), 4),))
+
+
+def _points(axes: Axes, form: Form, dtype: str, rows: Sequence[Row], place: dict[str, int]) -> None:
+    if not rows:
+        return
+    hue, marker, shift = MARKS[dtype]
+    name = rows[0].implementation
+    filled = form.colors[hue] if name != DEFAULT else form.ground
+    known = [(row.ns_per_coordinate, place[row.operation]) for row in rows]
+    axes.plot(
+        [x for x, _ in known if x is not None],
+        [y + shift for x, y in known if x is not None],
+        linestyle="none",
+        marker=marker,
+        color=form.colors[hue],
+        markerfacecolor=filled,
+        label=f"{name}, {dtype}",
+    )
+
+
+def _copies(axes: Axes, form: Form, rows: Sequence[Row], place: dict[str, int]) -> None:
+    """Marks where each operation would be if it moved its bytes as fast as a copy does."""
+    bound: dict[str, float] = {}
+    for row in rows:
+        if row.dtype == rows[0].dtype and row.copy_bytes_per_s is not None:
+            bound[row.operation] = 1e9 * row.bytes_per_coordinate / row.copy_bytes_per_s
+    axes.plot(
+        list(bound.values()),
+        [place[name] for name in bound],
+        linestyle="none",
+        marker="|",
+        markersize=7,
+        color=form.colors["ink"],
+        label=f"at a copy's bandwidth, {rows[0].dtype}",
+    )

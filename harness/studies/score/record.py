@@ -1,0 +1,94 @@
+"""`scores.json`: the scores of one checkpoint, on what, and where the figures come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from gradwire.harness.record.figures import Figure, FigureValue, StudyRecord
+
+SCORES = "scores.json"
+
+
+@dataclass(frozen=True)
+class Value:
+    """One figure with its standard error over the documents; null where it has none."""
+
+    value: float
+    stderr: float | None = None
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One task's figures, and what they were taken over."""
+
+    metrics: dict[str, Value]  # by the keys of METRICS
+    documents: int  # that were scored
+    available: int  # that the data has
+    left_out: int = 0  # of those asked for: an ending alone is longer than the model's context
+    requests: int = 0  # of lm-eval; 0 where it takes no part
+    cut: float = 0.0  # share of the requests whose beginning was cut off, so that they fit into the context
+    version: str | None = None  # lm-eval's of the task
+    shots: int = 0  # solved examples in the prompt
+    source: str = ""  # the folder below score.data, or the repository of the hub
+    data: str = ""  # identifies the data: of local files their contents, of the hub's its name
+
+
+@dataclass(frozen=True)
+class Scores(StudyRecord):
+    """The scores of one checkpoint."""
+
+    file: ClassVar[str] = SCORES
+
+    tasks: dict[str, Scored]
+    checkpoint: str  # the run's, the folder's or the repository's name
+    architecture: str
+    parameters: int
+    context: int | None  # tokens
+    dtype: str
+    note: str | None  # why nothing else was scored
+    trained: dict[str, Any]  # the configuration of the run; empty where none is known
+    limit: int | None
+    batch: int
+    device: str
+    config_hash: str
+    code_hash: str
+    commit: str | None
+    dirty: bool | None
+    seed: int = 0
+    versions: dict[str, str] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def figures(cls, content: Mapping[str, Any]) -> Iterator[FigureValue]:
+        """A case for each task."""
+        for row in score_rows(content):
+            yield from Figure(row["metric"]).values(row["value"], content, row["task"])
+            yield from Figure(f"{row['metric']}_stderr").values(row["stderr"], content, row["task"])
+        for task, scored in content["tasks"].items():
+            yield from Figure("documents").values(scored["documents"], content, task)
+            if scored["requests"]:
+                yield from Figure("cut_requests").values(scored["cut"], content, task)
+
+    @classmethod
+    def tables(cls, content: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        return {"scores": score_rows(content)}
+
+    def impossible(self) -> str | None:
+        if not self.tasks or any(each.documents < 1 or not each.metrics for each in self.tasks.values()):
+            return "has no tasks, or one without documents or figures"
+        return None
+
+
+def score_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row for each task and metric of `scores.json`: the figure, and what it was taken over."""
+    over = ("documents", "available", "left_out", "cut", "version")
+    return [
+        {"task": task, "metric": metric, **figure, **{key: scored[key] for key in over}}
+        for task, scored in found["tasks"].items()
+        for metric, figure in scored["metrics"].items()
+    ]
+
+
+RECORD = Scores

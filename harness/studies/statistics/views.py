@@ -1,0 +1,250 @@
+"""Statistics as tables for a terminal, and as plots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from gradwire.harness.report.configs import flatten
+from gradwire.harness.report.figures import Plot
+from gradwire.harness.report.style import Form, Hue
+from gradwire.harness.report.tables import Page, Table, figure, number
+from gradwire.harness.report.views import log_axis, log_x_axis
+from gradwire.harness.studies.distribution import PERCENT
+from gradwire.harness.studies.statistics.collect import Statistics
+from gradwire.harness.studies.statistics.measures import SIZES, GroupNorms
+from gradwire.harness.studies.statistics.smoothing import BINS, GROUP, GROUP_LIMIT, LIMIT, POINTS, Coordinates
+from gradwire.harness.studies.statistics.widths import Allocation
+from gradwire.harness.timing.measure.metrics import METRICS, keys
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+GRADIENTS = keys(lambda metric: metric.section == "gradients")
+PERCENTS = (1, 10, 50, 90, 99)
+MAX_MATRICES = 10
+
+NOTES = (
+    "Norms: ℓ₂ norms of groups of all workers; shuffled: after a random permutation of all coordinates.",
+    "Widths: what codec=dynamiq allocates on a ring; Fⱼ is the squared norm of a super-group of 256, summed "
+    "over the workers, and a threshold the least Fⱼ with that many bits (median over chunks). The bound "
+    "on vNMSE is what reverse water-filling over the super-groups' variances allows for one encoding of the "
+    "mean.",
+    f"Smoothing: peaks are max |x| over root mean square in groups of {GROUP}; code entropies are those of "
+    "integers scaled by each group's maximum, rounded to nearest.",
+    "Entropies: of each worker's own gradient, exact zeros left out, averaged.",
+)
+
+
+def text(statistics: Statistics, heading: str) -> str:
+    """All tables under `heading`, at most 140 columns wide."""
+    tables = [
+        summary_table(statistics),
+        norms_table(statistics.norms),
+        widths_table(statistics),
+        smoothing_table(statistics),
+    ]
+    matrices = [matrices_table(statistics)] if statistics.entropy.matrices else []
+    return f"{heading}\n\n{Page([*tables, *matrices], list(NOTES)).text}"
+
+
+def summary_table(statistics: Statistics) -> Table:
+    norms, cosines = statistics.workers.norms, statistics.workers.cosines or (None, None, None)
+    known = flatten(asdict(statistics))
+    rows = [
+        ["norm of a worker's gradient", number(median(norms)), number(min(norms)), number(max(norms))],
+        ["cosine between two workers", number(cosines[1]), number(cosines[0]), number(cosines[2])],
+        *([METRICS[key].heading, figure(known.get(key), METRICS[key].shown), "", ""] for key in GRADIENTS),
+    ]
+    return Table("Gradients", ["figure", "median or mean", "lowest", "highest"], rows)
+
+
+def norms_table(norms: Sequence[GroupNorms]) -> Table:
+    rows = [
+        [
+            f"groups of {found.size}, {'shuffled' if found.shuffled else 'as they are'}",
+            *(number(found.quantiles[percent], 3) for percent in PERCENTS),
+            *(percentage(part) for part in (found.below_10th, found.below_100th, found.zeros)),
+        ]
+        for found in norms
+    ]
+    small = ["below median/10 [%]", "below median/100 [%]", "zero [%]"]
+    return Table("Norms of groups", ["", *(f"{percent} %" for percent in PERCENTS), *small], rows)
+
+
+def widths_table(statistics: Statistics) -> Table:
+    allocations = statistics.widths.allocations
+    given = list(allocations[0].shares) if allocations else []
+    bounds: Sequence[float | None] = statistics.yardstick or [None] * len(allocations)
+    rows = [
+        [
+            f"{found.bits:g}",
+            *(percentage(found.shares[width]) for width in given),
+            number(found.code_bits, 3),
+            *(_threshold(found, width) for width in given[1:]),
+            number(bound, 3),
+        ]
+        for found, bound in zip(allocations, bounds, strict=True)
+    ]
+    shares = [f"at {width} bits [%]" for width in given]
+    thresholds = [f"Fⱼ from which {width} bits" for width in given[1:]]
+    header = ["codec.bits", *shares, "code bits, mean", *thresholds, "bound on vNMSE"]
+    return Table("Widths of super-groups", header, rows)
+
+
+def smoothing_table(statistics: Statistics) -> Table:
+    smoothing = statistics.smoothing
+    sides = {"as they are": smoothing.before, f"{POINTS}-point Hadamard transform": smoothing.after}
+    codes = [
+        text
+        for code in smoothing.before.codes
+        for text in (f"entropy of {code.bits}-bit codes [bits]", f"{code.bits}-bit codes 0 [%]")
+    ]
+    header = ["coordinates", "kurtosis", "kurtosis of groups, median", "peak, median", "peak, 99 %", *codes]
+    return Table("Smoothing", header, [[name, *_figures(side)] for name, side in sides.items()])
+
+
+def matrices_table(statistics: Statistics) -> Table:
+    """The matrices with the most coordinates."""
+    matrices = sorted(statistics.entropy.matrices, key=lambda matrix: -math.prod(matrix.shape))[:MAX_MATRICES]
+    rows = [[matrix.name, " x ".join(map(str, matrix.shape)), number(matrix.nats)] for matrix in matrices]
+    return Table("Differential entropy of the largest matrices", ["parameter", "shape", "nats"], rows)
+
+
+def percentage(part: float) -> str:
+    """A share in percent, with two digits after the point, or more if it is small."""
+    return f"{100 * part:.2f}" if not part or part >= 0.0005 else number(100 * part, 2)
+
+
+def _threshold(allocation: Allocation, width: int) -> str:
+    known = {threshold.width: threshold.median for threshold in allocation.thresholds}
+    return number(known.get(width), 3)
+
+
+def _figures(side: Coordinates) -> list[str]:
+    group_kurtosis = side.group_kurtosis[50] if side.group_kurtosis else None
+    peaks = (side.peaks[50], side.peaks[99]) if side.peaks else (None, None)
+    codes = [text for code in side.codes for text in (number(code.entropy, 3), percentage(code.zeros))]
+    return [number(side.kurtosis), number(group_kurtosis, 3), *(number(peak, 3) for peak in peaks), *codes]
+
+
+LOOKS: tuple[dict[str, Any], ...] = ({"hue": "blue", "ls": "-"}, {"hue": "vermilion", "ls": "--"})
+"""The styles of the original coordinates and of changed ones."""
+
+THRESHOLDS: tuple[tuple[Hue, Any], ...] = (
+    ("vermilion", "--"),
+    ("green", "-."),
+    ("purple", ":"),
+    ("orange", "-"),
+)
+
+
+def plots(statistics: Statistics, heading: str) -> list[Plot]:
+    """Draws all plots: gradients of zeros have none, vanishing ones have none of widths."""
+    if not statistics.smoothing.root_mean_square:
+        return []
+    found = [norms_plot(statistics.norms, heading), smoothing_plot(statistics, heading)]
+    seen = statistics.widths.quantiles[-1] > 0  # bf16 has no numbers this small
+    return [*found, widths_plot(statistics, heading)] if seen else found
+
+
+def norms_plot(norms: Sequence[GroupNorms], heading: str) -> Plot:
+    """CDFs of the norms of groups, a panel for each size (DynamiQ, Figure 1)."""
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        for axes, size in zip(panels, SIZES, strict=True):
+            for found in (found for found in norms if found.size == size):
+                label = "shuffled" if found.shuffled else "as they are"
+                draw_cdf(axes, found.quantiles, form, LOOKS[found.shuffled], label)
+            axes.set_xlabel(f"ℓ₂ norm of {size} coordinates")
+            axes.set_ylabel("share of groups")
+            log_x_axis(axes)
+
+    return Plot("norms", heading, draw, (1.9, 1.9))
+
+
+def widths_plot(statistics: Statistics, heading: str) -> Plot:
+    """The CDF of F_j with the thresholds of each budget, a panel for each (DynamiQ, Figure 3)."""
+    found = statistics.widths
+    view = _view([*found.quantiles, *(t.high for a in found.allocations for t in a.thresholds)])
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        for axes, allocation in zip(panels, found.allocations, strict=True):
+            draw_cdf(axes, found.quantiles, form, {"hue": "ink", "ls": "-"}, "CDF of Fⱼ")
+            _draw_thresholds(axes, allocation, form)
+            parts = ", ".join(f"{percent(part)} % at {width}" for width, part in allocation.shares.items())
+            axes.set_title(f"codec.bits={allocation.bits:g}: {parts} bits")
+            axes.set_ylabel("share")
+            axes.set_xlim(*view)
+            log_x_axis(axes)
+            axes.tick_params(labelbottom=axes is panels[-1])
+        panels[-1].set_xlabel("Fⱼ: squared norm, summed over workers")
+
+    return Plot("widths", f"{heading} · bands: all chunks", draw, (1.25,) * len(found.allocations))
+
+
+def smoothing_plot(statistics: Statistics, heading: str) -> Plot:
+    """Histograms of coordinates and CDFs of the peaks of groups, before and after (SDP4Bit, Figure 6)."""
+    found = statistics.smoothing
+    sides = (("as they are", found.before), (f"after a {POINTS}-point Hadamard transform", found.after))
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        everywhere, in_groups, peaks = panels
+        for (label, side), look in zip(sides, LOOKS, strict=True):
+            _draw_histogram(everywhere, side.histogram, LIMIT, form, look, label)
+            _draw_histogram(in_groups, side.group_histogram, GROUP_LIMIT, form, look, label)
+            draw_cdf(peaks, side.peaks, form, look, label)
+        everywhere.set_xlabel("coordinate / root mean square of all")
+        in_groups.set_xlabel(f"coordinate / root mean square of its group of {GROUP}")
+        for axes in (everywhere, in_groups):
+            axes.set_ylabel("share per bin")
+            log_axis(axes)
+        peaks.set_xlabel(f"max |x| / root mean square, in groups of {GROUP}")
+        peaks.set_ylabel("share of groups")
+
+    return Plot("smoothing", heading, draw, (1.6, 1.6, 1.5))
+
+
+def draw_cdf(axes: Axes, quantiles: Sequence[float], form: Form, look: dict[str, Any], label: str) -> None:
+    """A line through the quantiles above 0, because a logarithmic axis has no 0."""
+    points = [(value, place / PERCENT) for place, value in enumerate(quantiles) if value > 0]
+    values, shares = zip(*points, strict=True)
+    color = form.colors[look["hue"]]
+    axes.plot(values, shares, color=color, ls=look["ls"], label=label)
+    axes.set_ylim(-0.02, 1.02)
+
+
+def _draw_thresholds(axes: Axes, allocation: Allocation, form: Form) -> None:
+    """A line at each width's threshold, and a band where chunks differ."""
+    lower = {upper: lower for lower, upper in pairwise(allocation.shares)}
+    for threshold, (hue, line) in zip(allocation.thresholds, THRESHOLDS, strict=False):
+        label = f"{lower[threshold.width]} → {threshold.width} bits"
+        axes.axvspan(threshold.low, threshold.high, color=form.colors[hue], alpha=0.2, lw=0)
+        axes.axvline(threshold.median, color=form.colors[hue], ls=line, lw=1.0, label=label)
+
+
+def _draw_histogram(
+    axes: Axes, shares: Sequence[float], limit: float, form: Form, look: dict[str, Any], label: str
+) -> None:
+    """A line through the middles of the bins that have anything, of equal width from −`limit` to `limit`."""
+    width = 2 * limit / BINS
+    points = [(width * (index + 0.5) - limit, share) for index, share in enumerate(shares) if share > 0]
+    axes.plot(*zip(*points, strict=True), color=form.colors[look["hue"]], ls=look["ls"], lw=1.0, label=label)
+
+
+def percent(part: float) -> str:
+    """A share in whole percent, and as less than 1 or more than 99 where it is not quite 0 or 1."""
+    if 0 < part < 0.01:
+        return "<1"
+    return ">99" if 0.99 < part < 1 else f"{100 * part:.0f}"
+
+
+def _view(values: Sequence[float]) -> tuple[float, float]:
+    """The range of the positive values with a margin, for a logarithmic axis."""
+    positive = [value for value in values if value > 0]
+    return min(positive) / 2, max(positive) * 2
