@@ -107,7 +107,7 @@ class StudyRecord(Stored):
 
 
 @cache
-def _declared(cls: type[StudyRecord]) -> list[tuple[str, Figure, bool]]:
+def _declared(cls: Any) -> list[tuple[str, Figure, bool]]:
     """The fields that are figures, and whether older records may lack them."""
     hints = get_type_hints(cls, include_extras=True)
     optional = {

@@ -32,8 +32,8 @@ from gradwire.harness.network.settings import background_jobs
 from gradwire.harness.parallel.requirements import scatter_refusal
 from gradwire.harness.record.networks import read_networks
 from gradwire.harness.record.provenance import provenance
-from gradwire.harness.studies.allreduce.compare import FILE, compare
-from gradwire.harness.studies.allreduce.record import AllReduceSummary, PartSummary
+from gradwire.harness.studies.allreduce.compare import compare
+from gradwire.harness.studies.allreduce.record import FILE, AllReduceSummary, PartSummary
 from gradwire.harness.studies.allreduce.rounds import layout
 from gradwire.harness.studies.allreduce.settings import (
     AllReduceTask,
