@@ -61,7 +61,7 @@ collect_ignore = [] if torch.cuda.is_available() else ["gpu"]
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(tiers)
     if path := config.getoption("record_costs"):
-        config.pluginmanager.register(CostRecorder(Path(path), least_s=tiers.BUDGET_S))
+        config.pluginmanager.register(CostRecorder(Path(path)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,4 +1,4 @@
-"""Records what items of test functions cost: what `make costs` writes to `costs.txt` and tiers.py reads."""
+"""Costs of items of test functions: `make costs` writes them to `costs.txt`, and `tiers.py` reads them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tiers import USUAL_COST_S, function_of, is_sampled
+
+LEAST_S = 0.001
+"""What pytest itself takes for an item, about; the system's clocks may show less."""
 
 
 def cpu_s() -> float:
@@ -25,14 +29,14 @@ def cpu_s() -> float:
 class CostRecorder:
     """Each process measures its items; reports carry the figures to the one that writes them."""
 
-    def __init__(self, path: Path, least_s: float) -> None:
-        self._path, self._least_s = path, least_s
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._before_s = 0.0
         self._seconds: Counter[str] = Counter()
         self._items: Counter[str] = Counter()
 
     def pytest_collection_finish(self) -> None:
-        """Collecting is nobody's cost."""
+        """Leave out what collecting took."""
         self._before_s = cpu_s()
 
     @pytest.hookimpl(wrapper=True)
@@ -49,17 +53,17 @@ class CostRecorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "teardown":
-            function = report.nodeid.split("[")[0]
+            function = function_of(report.nodeid)
             self._seconds[function] += report.cpu_s  # type: ignore[attr-defined]
             self._items[function] += 1
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the functions whose items are worth sampling, one a line."""
+        """Write one line for each function that is sampled, or would be at the usual cost."""
         if hasattr(session.config, "workerinput"):
             return
-        lines = [
-            f"{self._seconds[function] / number:.2g} {function}\n"
-            for function, number in sorted(self._items.items())
-            if number > 1 and self._seconds[function] >= self._least_s
-        ]
+        lines = []
+        for function, number in sorted(self._items.items()):
+            cost_s = max(self._seconds[function] / number, LEAST_S)
+            if is_sampled(cost_s, number) or is_sampled(USUAL_COST_S, number):
+                lines.append(f"{cost_s:.2g} {function}\n")
         self._path.write_text("".join(lines))

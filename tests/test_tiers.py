@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import tiers
+from item_costs import CostRecorder
 
 pytest_plugins = ["pytester"]
 
@@ -70,8 +71,8 @@ COSTS = {
     "test_it.py::test_grid": 0.05,
     "test_it.py::test_whole": 1.0,
     "test_it.py::test_values": 1.0,
-    "test_it.py::test_costly": 1.2,
-    **{f"test_it.py::test_turn{number}": 2.0 for number in range(24)},
+    "test_it.py::test_costly": 0.7,
+    **{f"test_it.py::test_turn{number}": 1.0 for number in range(24)},
 }
 
 Collect = Callable[..., list[str]]
@@ -166,6 +167,28 @@ def test_the_summary_says_how_to_draw_again(
     monkeypatch.setenv(tiers.VARIABLE, "1234abcd")
     result = pytester.runpytest_inprocess("-q", "-k", "alone or costly")
     result.stdout.fnmatch_lines(["*GRADWIRE_SAMPLE=1234abcd*", "3 passed*"])
+
+
+def test_costs_of_what_is_sampled_are_recorded(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_it="""
+        import time
+        import pytest
+
+        @pytest.mark.parametrize("number", range(4))
+        def test_busy(number):
+            end = time.process_time() + 0.2
+            while time.process_time() < end:
+                pass
+
+        def test_quick():
+            pass
+        """
+    )
+    path = pytester.path / "costs.txt"
+    pytester.inline_run("-p", "no:cacheprovider", plugins=[CostRecorder(path)])
+    costs = tiers.read_costs(path)
+    assert costs.keys() == {"test_it.py::test_busy"} and costs["test_it.py::test_busy"] >= 0.2
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 A test function has a budget of CPU time in the fast tier. Where its items cost more, according to
 `costs.txt`, the corners of its parameters stay, and further items are drawn up to the budget; the others are
-marked `full`, as are the tests marked so by hand. Items that cost more than a second or two take turns,
+marked `full`, as are the tests marked so by hand. Items that cost more than most of a second take turns,
 corners or not: each commit draws some of them. Other commits draw others, so that a week of commits runs most
 tests, and the full tier runs all that the fast one leaves out. Tests marked `whole` are never left out;
 `every_value` keeps each value of each parameter.
@@ -19,16 +19,16 @@ from pathlib import Path
 
 import pytest
 
-BUDGET_S = 0.3
+BUDGET_S = 0.25
 """CPU time of one test function in the fast tier, in seconds, unless its corners alone need more."""
 
-USUAL_COST_S = 0.006
+USUAL_COST_S = 0.005
 """What an item costs whose function is not on record: most of them cost less."""
 
-TURN_S = 1.0
+TURN_S = 0.6
 """What costs twice, three times, ... as much runs at one of two, three, ... commits, on average."""
 
-MOST_TURNS = 8
+MOST_TURNS = 16
 """But at one of so many commits at least."""
 
 COSTS = Path(__file__).with_name("costs.txt")
@@ -64,9 +64,13 @@ def read_costs(path: Path) -> dict[str, float]:
     return {function: float(seconds) for seconds, function in (line.split(maxsplit=1) for line in lines)}
 
 
-def function_of(item: pytest.Item) -> str:
-    """The node id without its parameters."""
-    return item.nodeid.split("[")[0]
+def function_of(node_id: str) -> str:
+    """The test function, without the parameters of an item."""
+    return node_id.split("[")[0]
+
+
+def has_mark(item: pytest.Item, name: str) -> bool:
+    return item.get_closest_marker(name) is not None
 
 
 def pairs_of(item: pytest.Item) -> dict[str, Hashable]:
@@ -110,7 +114,7 @@ def draw(items: Sequence[pytest.Item], quota: int, seed: str) -> set[pytest.Item
     for item in ordered:
         for name, value in pairs_of(item).items():
             values[name][value] = None
-    if any(items[0].iter_markers("every_value")):
+    if has_mark(items[0], "every_value"):
         missing = set().union(*pairs.values())
     else:
         missing = corners({name: list(several) for name, several in values.items()}, seed)
@@ -126,21 +130,35 @@ def draw(items: Sequence[pytest.Item], quota: int, seed: str) -> set[pytest.Item
     return drawn
 
 
+def quota(cost_s: float) -> int:
+    """How many items of a function are drawn, if its corners are not more."""
+    return max(1, int(BUDGET_S / cost_s))
+
+
+def turns(cost_s: float) -> int:
+    """The number of commits among which an item takes turns."""
+    return max(1, min(round(cost_s / TURN_S), MOST_TURNS))
+
+
+def is_sampled(cost_s: float, number: int) -> bool:
+    """Whether any of so many items of a function may be left out."""
+    return number > quota(cost_s) or turns(cost_s) > 1
+
+
 def left_out(items: Iterable[pytest.Item], seed: str, costs: Mapping[str, float]) -> list[pytest.Item]:
     """The items that the fast tier leaves to the full one."""
     functions: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if not any(item.iter_markers("full")) and not any(item.iter_markers("whole")):
-            functions[function_of(item)].append(item)
+        if not has_mark(item, "full") and not has_mark(item, "whole"):
+            functions[function_of(item.nodeid)].append(item)
     left: list[pytest.Item] = []
     for function, several in functions.items():
         cost_s = costs.get(function, USUAL_COST_S)
-        quota = int(BUDGET_S / cost_s)
         chosen = set(several)
-        if len(several) > max(quota, 1) and hasattr(several[0], "callspec"):
-            chosen = draw(several, quota, seed)
-        turns = max(1, min(round(cost_s / TURN_S), MOST_TURNS))
-        left += [item for item in several if item not in chosen or draw_number(seed, item.nodeid) % turns]
+        if len(several) > quota(cost_s):
+            chosen = draw(several, quota(cost_s), seed)
+        among = 1 if has_mark(several[0], "every_value") else turns(cost_s)
+        left += [item for item in several if item not in chosen or draw_number(seed, item.nodeid) % among]
     return left
 
 
