@@ -90,8 +90,8 @@ results: $(INSTALLED)
 	  $(if $(DATA),--override sweep.data=$(DATA))
 
 # The fast tier, a sample of the tests that each commit draws anew; docs/CONTRIBUTING.md says how. Two processes, each
-# with workers of its own: TEST_PROCESSES=1 on a machine with little memory. Files in their own order: xdist's, by
-# number of tests, would leave those that start whole runs to the end, all at once.
+# with workers of its own: TEST_PROCESSES=1 on a machine with little memory. Files in the order of tests/tiers.py:
+# xdist's, by number of tests, would leave those that start whole runs to the end, all at once.
 TEST_PROCESSES ?= 2
 PYTEST := $(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 test: $(EMULATED)

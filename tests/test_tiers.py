@@ -141,6 +141,14 @@ def test_costly_tests_take_turns(collect: Collect) -> None:
     assert "test_alone" in collect("a")
 
 
+def test_long_files_come_first(collect: Collect, pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_last="def test_long():\n    pass\n")
+    assert collect("a", "-m", "")[-1] == "test_long"
+    with tiers.COSTS.open("a") as file:
+        file.write("999 test_last.py::test_long\n")
+    assert collect("a", "-m", "")[0] == "test_long"
+
+
 def test_what_is_named_is_taken(collect: Collect) -> None:
     assert len(collect("a", "test_it.py::test_grid")) == 384
     assert collect("a", "test_it.py::test_seeds[77]") == ["test_seeds[77]"]

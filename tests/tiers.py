@@ -31,6 +31,8 @@ TURN_S = 0.6
 MOST_TURNS = 16
 """But at one of so many commits at least."""
 
+LONG_FILE_S = 100.0
+
 COSTS = Path(__file__).with_name("costs.txt")
 VARIABLE = "GRADWIRE_SAMPLE"
 COUNTS = frozenset({"n", "size", "ranks", "workers", "numel", "count", "length", "stages"})
@@ -162,14 +164,24 @@ def left_out(items: Iterable[pytest.Item], seed: str, costs: Mapping[str, float]
     return left
 
 
+def begin_with_long_files(items: list[pytest.Item], costs: Mapping[str, float]) -> None:
+    """Sort items of files that take minutes to the front: begun last, they keep one process busy alone."""
+    seconds: dict[Path, float] = defaultdict(float)
+    for item in items:
+        seconds[item.path] += costs.get(function_of(item.nodeid), 0.0)
+    items.sort(key=lambda item: -seconds[item.path] if seconds[item.path] > LONG_FILE_S else 0.0)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what the fast tier leaves out. Tests given by name are taken as they are."""
+    costs = read_costs(COSTS)
+    begin_with_long_files(items, costs)
     if any("::" in argument for argument in config.args):
         if config.option.markexpr == FAST:
             config.option.markexpr = ""
         return
-    for item in left_out(items, os.environ[VARIABLE], read_costs(COSTS)):
+    for item in left_out(items, os.environ[VARIABLE], costs):
         item.add_marker(pytest.mark.full)
 
 
