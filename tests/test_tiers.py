@@ -70,7 +70,7 @@ markers =
 COSTS = {
     "test_it.py::test_grid": 0.05,
     "test_it.py::test_whole": 1.0,
-    "test_it.py::test_values": 1.0,
+    "test_it.py::test_values": 0.5,
     "test_it.py::test_costly": 0.7,
     **{f"test_it.py::test_turn{number}": 1.0 for number in range(24)},
 }

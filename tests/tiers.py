@@ -19,13 +19,13 @@ from pathlib import Path
 
 import pytest
 
-BUDGET_S = 0.25
+BUDGET_S = 0.2
 """CPU time of one test function in the fast tier, in seconds, unless its corners alone need more."""
 
-USUAL_COST_S = 0.005
+USUAL_COST_S = 0.004
 """What an item costs whose function is not on record: most of them cost less."""
 
-TURN_S = 0.6
+TURN_S = 0.5
 """What costs twice, three times, ... as much runs at one of two, three, ... commits, on average."""
 
 MOST_TURNS = 16
