@@ -1,6 +1,7 @@
 # make demo: set up and run the main job.  make test: set up and run the tests.
 # make emulation: compile the CUDA sources for the CPU, for tests; make test and its like do so by themselves.
-# make test-full: what make test takes a sample of, and a share of all tests with fewer instruction sets.
+# make test-full: what make test leaves out of all tests, and a share of all with fewer instruction sets.
+# make costs: record what items of tests cost, by which the sample of make test is drawn; as long as all tests.
 # make gate: nvcc's code for the hot kernels against the figures on record, minutes where nvcc is.
 # make mutants: faults put into the kernels one by one, each of which tests must notice, some 20 minutes.
 # make sanitize: the tests of compiled code under sanitizers.  make wheel: build a wheel and try it.
@@ -29,7 +30,7 @@ EMULATED := $(VENV)/.emulated
 EMULATION := build/emulation
 SITE = $$($(VENV)/bin/python -P -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
-.PHONY: install emulation demo results test test-full golden gate mutants sanitize wheel fuzz faults growth gpu lint types clean
+.PHONY: install emulation demo results test test-full costs golden gate mutants sanitize wheel fuzz faults growth gpu lint types clean
 
 install: $(INSTALLED)
 
@@ -88,20 +89,24 @@ results: $(INSTALLED)
 	$(RUN) -m gradwire.harness.tasks.results $(SWEEPS) --size $(SIZE) $(if $(MINUTES),--minutes $(MINUTES)) \
 	  $(if $(DATA),--override sweep.data=$(DATA))
 
-# Two processes, each with workers of its own: TEST_PROCESSES=1 on a machine with little memory. Files in their
-# own order: xdist's, by number of tests, would leave those that start whole runs to the end, all at once.
+# The fast tier, a sample of the tests that each commit draws anew; docs/CONTRIBUTING.md says how. Two processes, each
+# with workers of its own: TEST_PROCESSES=1 on a machine with little memory. Files in the order of tests/tiers.py:
+# xdist's, by number of tests, would leave those that start whole runs to the end, all at once.
 TEST_PROCESSES ?= 2
+PYTEST := $(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 test: $(EMULATED)
-	$(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
 
-# What `make test` takes a sample of. Then a share of all tests as on processors with fewer instruction sets; no
-# golden figures are on record for the last of them.
+# The full tier: what `make test` leaves out. Then a share of all tests as on processors with fewer instruction sets;
+# no golden figures are on record for the last of them.
 test-full: $(EMULATED)
-	$(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m full
-	ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 \
-	  $(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --share 0/16
+	$(PYTEST) -m full
+	ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -m "" --share 0/16
 	ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 \
-	  $(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --share 1/16 --ignore tests/golden
+	  $(PYTEST) -m "" --share 1/16 --ignore tests/golden
+
+costs: $(EMULATED)
+	$(PYTEST) -m "" --record-costs tests/costs.txt
 
 # What runs compute, to the last bit: the reason goes to tests/golden/log.txt with each figure that differs.
 REASON ?=
@@ -111,7 +116,7 @@ golden: $(INSTALLED)
 # What nvcc makes of the kernels; the library it reads is built for it and kept in build/ until sources change.
 gate: $(INSTALLED)
 	$(RUN) tests/kernels/cuda_code.py --build
-	$(RUN) -m pytest -n 0 tests/kernels/test_cuda_code.py
+	$(RUN) -m pytest -n 0 -m "" tests/kernels/test_cuda_code.py
 
 # make mutants ONLY="mxfp order" takes those whose names have one of these words.
 ONLY ?=
@@ -131,7 +136,7 @@ sanitize: $(INSTALLED)
 	LD_PRELOAD="$(SANITIZERS)" GRADWIRE_LIBRARIES=$(CURDIR)/$(SANITIZED)/gradwire/lib \
 	  ASAN_OPTIONS=detect_leaks=0:log_path=$(SANITIZED)/report \
 	  UBSAN_OPTIONS=print_stacktrace=1:log_path=$(SANITIZED)/report \
-	  $(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile -k "not reversed" tests/kernels \
+	  $(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile -m "" -k "not reversed" tests/kernels \
 	  tests/harness/timing/simulate/test_engine.py tests/harness/timing/simulate/test_rounds.py \
 	  || { cat $(SANITIZED)/report.*; exit 1; }
 
@@ -148,7 +153,7 @@ FUZZ ?= 20000
 FUZZ_SEED ?= $(shell date +%s)
 fuzz: $(INSTALLED)
 	@echo "FUZZ_SEED=$(FUZZ_SEED)"
-	GRADWIRE_FUZZ=$(FUZZ) GRADWIRE_FUZZ_SEED=$(FUZZ_SEED) $(RUN) -m pytest -n 0 -s \
+	GRADWIRE_FUZZ=$(FUZZ) GRADWIRE_FUZZ_SEED=$(FUZZ_SEED) $(RUN) -m pytest -n 0 -m "" -s \
 	  tests/harness/config/test_fuzz.py tests/harness/config/test_task_fuzz.py
 
 faults: $(INSTALLED)
@@ -163,7 +168,7 @@ GPU_RESULTS ?= results/gpu/$(shell date +%F)
 gpu:
 	GRADWIRE_CUDA=ON $(PYTHON) -m pip install --quiet --no-build-isolation --no-deps -e . \
 	  --config-settings=cmake.define.GRADWIRE_EMULATION=ON
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest tests/gpu
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "" tests/gpu
 	OMP_NUM_THREADS=1 $(PYTHON) run.py task=bench kernels=cuda cluster.device=cuda \
 	  "bench.sizes=[16777216,134217728]" hydra.run.dir=$(GPU_RESULTS)
 

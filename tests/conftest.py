@@ -34,7 +34,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
+import tiers
 import torch
+from item_costs import CostRecorder
 from pool import WorkerPool, Workers
 
 torch.set_num_threads(1)
@@ -49,10 +51,29 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["GRADWIRE_CACHE"] = _cache.name
 
 
+# Workers draw the sample of the process that started them, whatever is committed meanwhile.
+os.environ[tiers.VARIABLE] = tiers.sampling_seed(Path(__file__).parent)
+
+# Each of these tests would be skipped, and there are hundreds.
+collect_ignore = [] if torch.cuda.is_available() else ["gpu"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(tiers)
+    if path := config.getoption("record_costs"):
+        config.pluginmanager.register(CostRecorder(Path(path)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if collect_ignore:
+        terminalreporter.write_line("tests/gpu is left out: no CUDA device")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--share", default="0/1", help="K/N: the K-th of N shares, each with tests of all packages"
     )
+    parser.addoption("--record-costs", metavar="FILE", help="write what items of test functions cost")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -59,6 +59,7 @@ every_codec = pytest.mark.parametrize(("codec", "options"), CASES, ids=lambda va
 every_topology = pytest.mark.parametrize("topology", TOPOLOGY_NAMES)
 
 
+@pytest.mark.every_value
 @every_topology
 @every_codec
 def test_real_workers_get_what_virtual_ones_get(

@@ -72,6 +72,7 @@ def assert_same(name: str, before: Figures, after: Figures) -> None:
     )
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", CASES)
 def test_every_figure_is_as_recorded(
     name: str, expected: Mapping[str, Figures | str], workers: Workers, tmp_path: Path
