@@ -93,7 +93,7 @@ class StudyRecord(Stored):
     @classmethod
     def figures(cls, content: Mapping[str, Any]) -> Iterator[FigureValue]:
         """All figures of the record with this content; KeyError where it lacks a field without default."""
-        for name, figure, is_optional in _declared(cls):
+        for name, figure, is_optional in _declared(cls):  # type: ignore[arg-type]  # takes its instances' __hash__
             yield from figure.values(content.get(name) if is_optional else content[name], content)
 
     @classmethod
@@ -107,7 +107,7 @@ class StudyRecord(Stored):
 
 
 @cache
-def _declared(cls: Any) -> list[tuple[str, Figure, bool]]:
+def _declared(cls: type[StudyRecord]) -> list[tuple[str, Figure, bool]]:
     """The fields that are figures, and whether older records may lack them."""
     hints = get_type_hints(cls, include_extras=True)
     optional = {
