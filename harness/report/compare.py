@@ -27,7 +27,7 @@ Common = tuple[str, str, list[Row]]
 
 CLOCK_MEANING = {
     "wall": "wall clock",
-    "simulated": "simulated clock: measured or set computation, modelled network",
+    "simulated": "simulated clock: computation calibrated, measured or given, network modelled",
 }
 
 
@@ -148,7 +148,7 @@ def tables_of(section: Common, *, busy: bool = False, how: How | None = None) ->
     computation's came about."""
     clock, _, rows = section
     result = [result_table(section), step_table(section)]
-    result += [spread_table(section)] if any(row.spread for row in rows) else []
+    result += [spread_table(section)] if any(map(_varies, rows)) else []
     if busy and clock == "wall":
         result.append(section_table("What the machine did meanwhile, per step", "machine", rows))
         if how is not None:
@@ -213,6 +213,12 @@ def spread_table(section: Common) -> Table:
     return Table(title, header, body, len(_heads(rows)))
 
 
+def _varies(row: Row) -> bool:
+    """Whether steps differ in any time: they do not where all count one profile."""
+    pairs = ([row.spread.get(f"{key}.{end}") for end in PERCENTILES] for key in SPREAD)
+    return any(low and high and low.median < high.median for low, high in pairs)
+
+
 def _between(row: Row, key: str) -> str:
     low, high = (row.spread.get(f"{key}.{end}") for end in PERCENTILES)
     shown = METRICS[key].shown
@@ -223,8 +229,8 @@ def common_table(section: Common, how: How) -> Table:
     """Medians of times with the computation that the runs share, beside the measured ones."""
     _, _, rows = section
     factors = list(dict.fromkeys(target.factor for row in rows for target in row.targets))
-    header = [*_heads(rows), METRICS["step_time_s"].heading, "common"]
-    header += [column for factor in factors for column in (f"TTA [s] ×{factor:g}", "common")]
+    heads = [METRICS["step_time_s"].heading, *(f"TTA [s] ×{factor:g}" for factor in factors)]
+    header = [*_heads(rows), *(column for head in heads for column in (head, f"{head}, common"))]
     body = []
     for row in rows:
         steps = [(row.figures.get(key), METRICS[key].shown) for key in ("step_time_s", "common_step_s")]
@@ -234,7 +240,7 @@ def common_table(section: Common, how: How) -> Table:
             times = (None, None) if target is None else (target.train_time_s, target.common_s)
             cells += ["–" if time is None else miss_or(Spread.of([time.median])) for time in times]
         body.append([*_names(row, rows), *cells])
-    title = f"As measured on a busy machine, and with the common computation ({how}; {said_of(section)})"
+    title = f"As measured on a busy machine ({said_of(section)}), and with the common computation ({how})"
     return Table(title, header, body, len(_heads(rows)))
 
 

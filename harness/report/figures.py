@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gradwire.harness.files.reading import printable
 from gradwire.harness.report.style import FORMS, PRINT, Form, matplotlib_settings
+from gradwire.harness.runtime.progress import tracked
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -53,7 +54,7 @@ def write_plots(plots: Sequence[Plot], folder: Path, *, pdf: bool = False) -> li
     cannot be drawn or written costs a line, and no measurement is lost.
     """
     written = list[Path]()
-    for plot in plots:
+    for plot in tracked(plots, f"plots in {folder.name}", "plot", lambda plot: plot.name):
         with noted(f"plot {plot.name} in {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
             for path in _write(plot, folder, pdf):

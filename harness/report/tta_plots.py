@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gradwire.harness.report.bar_rows import AXIS_HEIGHT, BAR_HEIGHT, draw_range, group_rows
+from gradwire.harness.report.bar_rows import AXIS_HEIGHT, BAR_HEIGHT, LINE_HEIGHT, draw_range, group_rows
 from gradwire.harness.report.busy_times import NO_STEPS, CommonSteps
 from gradwire.harness.report.curve_plots import Styles, clock_label
 from gradwire.harness.report.figures import Plot
@@ -55,12 +55,11 @@ def tta_plot(
             rows.finish(axes, ends[index], figures[index], right)
             axes.set_title(_heading(by_target[index], groups), loc="right")
             axes.tick_params(labelbottom=axes is panels[-1])
-        panels[-1].set_xlabel(clock_label(groups[0].clock), loc="right")
+        panels[-1].set_xlabel(clock_label(groups[0].clock) + diamonds, loc="right")
 
-    height = HEADING_HEIGHT + rows.height + AXIS_HEIGHT / len(by_target)
+    diamonds = "" if common.how is None else f"\n◇ with the common computation ({common.how})"
+    height = HEADING_HEIGHT + rows.height + (AXIS_HEIGHT + LINE_HEIGHT * bool(diamonds)) / len(by_target)
     shown = "median and range" + "; (k/n): k got there" * any("(" in text for row in figures for text in row)
-    if common.how is not None:
-        shown += f" · ◇ with the common computation ({common.how})"
     return Plot(name, title(groups, shown), draw, (height,) * len(by_target))
 
 

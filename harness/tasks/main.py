@@ -34,19 +34,20 @@ def run_task(config: DictConfig, checked: Configuration | None = None) -> int:
     SIGUSR2 (140) end a sweep, too.
     """
     alone = HydraConfig.get().mode != RunMode.MULTIRUN
+    stays = "" if alone else "; the sweep's finished runs stay, and the same command goes on with the others"
     guard_output()  # here once more: some launchers start processes of their own
     try:
         code = _perform(validate_any(config) if checked is None else checked)
     except Exception as error:
         if is_interrupt(error):
-            refuse("interrupted", code=128 + signal.SIGINT)
+            refuse(f"interrupted{stays}", code=128 + signal.SIGINT)
         if not alone or not is_expected(error) or os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
         _let_rank_0_speak()
         refuse(one_line(error), code=2 if is_refusal(error) else 1)
     except KeyboardInterrupt as interrupt:
         _let_the_scheduler_know(interrupt)
-        refuse(str(interrupt) or "interrupted", code=interrupt_code(interrupt))
+        refuse(f"{str(interrupt) or 'interrupted'}{stays}", code=interrupt_code(interrupt))
     if alone and code:
         sys.exit(code)
     return code

@@ -16,12 +16,14 @@ from gradwire.harness.report.busy_times import busy_cells
 from gradwire.harness.report.claims.claim import Claim, judge
 from gradwire.harness.report.claims.evidence import Evidence
 from gradwire.harness.report.compare import Comparison, compare
+from gradwire.harness.report.figures import render
 from gradwire.harness.report.groups import group_runs
 from gradwire.harness.report.paper_tables import fill
 from gradwire.harness.report.papers import Layout, Line
 from gradwire.harness.report.plots import group_plots
 from gradwire.harness.report.reference import Reference
 from gradwire.harness.report.run_plots import run_plots
+from gradwire.harness.report.style import PRINT
 from gradwire.harness.report.sweep_cells import SweptCell, write_sweep_record
 from gradwire.harness.report.sweep_record import read_sweep_record, save_sweep_record
 from gradwire.harness.report.tables import Table
@@ -79,9 +81,12 @@ def test_a_table_says_so_first_and_has_times_with_the_common_computation(
     comparison = compare(disturbed, tmp_path / "out", axes=["codec"])
     assert comparison.notes[0] == LINE
     assert comparison.notes[1].startswith("Common computation: ")
-    found = table_named(comparison, "common computation (measured;")
+    found = table_named(comparison, "common computation (measured)")
     assert found is not None, "without traces, what is beside computation stays as measured"
-    assert found.header[:5] == ["run", "step [ms]", "common", "TTA [s] ×1.05", "common"]
+    assert found.header[:5] == [
+        *("run", "step [ms]", "step [ms], common"),
+        *("TTA [s] ×1.05", "TTA [s] ×1.05, common"),
+    ]
     assert [row[:5] for row in found.rows] == [
         ["bf16", "400", "400", "8", "8"],
         ["dynamiq", "500", "200", "10", "4.000"],
@@ -103,6 +108,18 @@ def test_a_quiet_comparison_says_nothing_but_has_its_figures(runs: SyntheticRuns
     spread = table_named(comparison, "percentile")
     assert spread is not None
     assert spread.rows[0][:2] == ["bf16", "360–480"]
+
+
+def test_steps_that_count_one_profile_have_no_spread(runs: SyntheticRuns, tmp_path: Path) -> None:
+    folder = runs.write("bf16")
+    runs.change_summary(folder, spread={"step_time_s": {"p10": 0.3, "p90": 0.3}})
+    assert table_named(compare([folder], tmp_path / "out", axes=["codec"]), "percentile") is None
+
+
+def test_the_times_to_accuracy_say_what_diamonds_are(disturbed: list[Path]) -> None:
+    plots = group_plots(group_runs([load_run(one) for one in disturbed]))
+    figure = render(next(plot for plot in plots if plot.name == "tta"), PRINT)
+    assert "◇ with the common computation (measured)" in figure.axes[-1].get_xlabel()
 
 
 def test_old_records_have_neither(runs: SyntheticRuns, tmp_path: Path) -> None:

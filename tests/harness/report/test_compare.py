@@ -127,8 +127,8 @@ def test_wall_and_simulated_times_have_separate_tables(runs: SyntheticRuns, tmp_
     titles = [table.title for table in comparison.tables if table.title.startswith("Result")]
     assert titles == [
         "Result (emulated, 200 Mbit/s, shaped by the kernel; wall clock)",
-        "Result (modelled, 200 Mbit/s, shaped by the kernel; simulated clock: measured or set computation, "
-        "modelled network)",
+        "Result (modelled, 200 Mbit/s, shaped by the kernel; simulated clock: computation calibrated, "
+        "measured or given, network modelled)",
     ]
     assert [(row.label, row.baseline) for row in comparison.rows] == [
         ("bf16, local", "bf16, local"),
