@@ -57,7 +57,7 @@ def start() -> None:
         page = asked_page(arguments)
         checked = check_command_line(arguments) if page is None else None
         flags = read_flags(arguments)
-        if page is None and checked is None and _runs_sweep(flags):
+        if page is None and checked is None and (_sweeps_here(flags) or _runs_sweep(flags)):
             flags.multirun, flags.overrides = True, keep_for_sweep(flags.overrides)
         sys.argv[1:] = for_hydra(flags)
     except ConfigError as error:
@@ -181,6 +181,11 @@ def _check_alone(config: DictConfig) -> None:
     if isinstance(found, RunConfig):
         refused_as_config_error(check_model, found.model)
         check(GIVEN, found)
+
+
+def _sweeps_here(flags: argparse.Namespace) -> bool:
+    """Whether `--multirun` hands its overrides to the project's own sweeper, the default one."""
+    return bool(flags.multirun) and not any(text.startswith("hydra/sweeper=") for text in flags.overrides)
 
 
 def _runs_sweep(flags: argparse.Namespace) -> bool:

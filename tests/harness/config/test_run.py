@@ -106,6 +106,17 @@ def test_a_refusal_is_one_line_of_rank_0(
     assert len(printed.err.splitlines()) == lines
 
 
+def test_a_sweep_of_one_refuses_a_key_of_another_choice_in_one_line(
+    run_py: Callable[..., int], task: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_py("size=tiny", "codec=bf16", "--multirun", "codec.bits=3") == 2
+    printed = capsys.readouterr()
+    assert not task.ran
+    assert printed.out == ""
+    assert printed.err.startswith("error: codec.bits=3: unknown key codec.bits; codec=dynamiq")
+    assert len(printed.err.splitlines()) == 1
+
+
 def test_other_ranks_make_no_directory(
     run_py: Callable[..., int], task: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
