@@ -16,7 +16,7 @@ from torch import Tensor
 from gradwire.codecs.interface import Codec, Kept, Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
-from gradwire.harness.comm.world.interface import RankProgram, RankStep, World
+from gradwire.harness.comm.world.interface import RankProgram, RankStep, Submission, World
 from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.sharded.buckets import FlatBucket
 from gradwire.harness.parallel.sharded.weights import gathering, weight_messages
@@ -81,9 +81,7 @@ class Scatter:
             self.mean = await rank_step.start(
                 lambda x: scattering(self._codec, x, this_round, shard),
                 self._x,
-                buffers=str(layout.uid),
-                coordinates=layout.numel,
-                is_own=True,
+                Submission(buffers=str(layout.uid), coordinates=layout.numel, is_own=True),
             )
 
         return run
@@ -107,10 +105,12 @@ class Gathering:
             messages = await rank_step.start(
                 partial(gathering, self._messages, self._bucket, rank_step.rank),
                 self._main,
-                buffers=f"{WEIGHTS} {layout.uid}",
-                coordinates=layout.numel,
-                is_own=True,
-                has_one_result=True,
+                Submission(
+                    buffers=f"{WEIGHTS} {layout.uid}",
+                    coordinates=layout.numel,
+                    is_own=True,
+                    has_one_result=True,
+                ),
             )
             with rank_step.compute(WEIGHTS):
                 rank_step.replicated(partial(self._decode, messages))
