@@ -152,7 +152,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"buckets": 0}, "buckets=0: choose a whole number"),
     ({"buckets": 2.0}, "buckets=2.0: choose a whole number"),
     ({"segments": 0}, "segments=0: choose a whole number"),
-    ({"pieces": 4}, "pieces=4: pieces has a new name: use segments"),
     ({"timeout_s": 0}, "timeout_s=0: choose a number"),
     ({"timeout_s": float("nan")}, "timeout_s=nan: choose a number"),
     ({"timeout_s": float("inf")}, "timeout_s=inf: choose a number"),

@@ -220,21 +220,17 @@ def test_a_store_that_is_gone_is_an_error(workers: Workers) -> None:
 @pytest.mark.parametrize("start", [torch.zeros(2, 7), torch.zeros(8)])
 def test_the_starts_of_other_matrices_are_refused(start: torch.Tensor) -> None:
     parameters = {"weight": torch.zeros(4, 8)}
-    SavedState(3, {}, None, None, {"q/weight": torch.zeros(2, 8)}).check_shapes(parameters)
+    SavedState(3, {}, None, None, {"q/weight": torch.zeros(2, 8)}).check(parameters)
     with pytest.raises(ValueError, match="another model's: its q/weight is"):
-        SavedState(3, {}, None, None, {"q/weight": start}).check_shapes(parameters)
+        SavedState(3, {}, None, None, {"q/weight": start}).check(parameters)
 
 
-def saved_with(segments: str, name: str) -> dict[str, torch.Tensor]:
-    """A state whose settings have the number of segments under this name."""
-    settings = {"model": "m", "DistributedDataParallel's bucket_bytes_cap": "1", name: segments}
-    return SavedState(3, settings, None, None, {}).pack(0)
-
-
-def test_states_with_the_former_name_of_segments_are_taken_up() -> None:
+def test_a_state_without_a_setting_is_another_settings() -> None:
     own = {"model": "m", "DistributedDataParallel's bucket_bytes_cap": "1", "segments": "4"}
-    assert SavedState.unpack(saved_with("4", "pieces"), 0, own, strict=True).step == 3
+    states = [SavedState(3, {**own, "segments": number}, None, None, {}).pack(0) for number in ("4", "2")]
+    assert SavedState.unpack(states[0], 0, own, strict=True).step == 3
     with pytest.raises(ValueError, match="saved with segments=2, this is segments=4; attach with segments=2"):
-        SavedState.unpack(saved_with("2", "pieces"), 0, own, strict=True)
-    with pytest.raises(ValueError, match="saved with segments=None, this is segments=4"):
-        SavedState.unpack(saved_with("4", "portions"), 0, own, strict=True)
+        SavedState.unpack(states[1], 0, own, strict=True)
+    del own["segments"]
+    with pytest.raises(ValueError, match="saved with segments=4, this is segments=None"):
+        SavedState.unpack(states[0], 0, own, strict=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
-from gradwire.harness.comm.world.interface import RankProgram, RankStep, Started
+from gradwire.harness.comm.world.interface import RankProgram, RankStep, Started, Submission
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.timing.trace.step import ORDINARY, Urgency
 
@@ -46,7 +46,9 @@ def _start(step: RankStep, num_bytes: int, urgency: Urgency) -> Started[Any]:
         return collective
 
     x = torch.zeros(num_bytes, dtype=torch.uint8)
-    return step.start(make, x, buffers=str(num_bytes), coordinates=num_bytes, is_own=True, urgency=urgency)
+    return step.start(
+        make, x, Submission(buffers=str(num_bytes), coordinates=num_bytes, is_own=True, urgency=urgency)
+    )
 
 
 def urgent_rank(rank: int, size: int, later: Urgency) -> list[set[Urgency]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from gradwire.harness.comm.world.interface import Collective, RankProgram, RankStep, World
+from gradwire.harness.comm.world.interface import Collective, RankProgram, RankStep, Submission, World
 
 
 def run_collectives(
@@ -21,9 +21,7 @@ def run_collectives(
                 rank_step.start(
                     lambda _, collective=collective: collective,
                     torch.empty(0),
-                    buffers="test",
-                    coordinates=coordinates,
-                    is_own=True,
+                    Submission(buffers="test", coordinates=coordinates, is_own=True),
                 )
                 for collective in collectives[rank]
             ]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from gradwire.codecs.interface import Decision, Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.codecs.wrappers.decisions import decision_of
-from gradwire.harness.comm.world.interface import Place, RankStep, Started, World
+from gradwire.harness.comm.world.interface import Place, RankStep, Started, Submission, World
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.buffers import RankTensors
@@ -173,11 +173,13 @@ class LocalSGD:
         mean: Started[Tensor] = rank_step.start(
             lambda x: synchronization(codec, x, this_round, self._setup.check_hashes),
             change.clone(),
-            buffers="weights",
-            coordinates=self._layout.numel,
-            in_turn=codec.traits.uses_backend,
-            is_own=True,
-            has_one_result=True,
+            Submission(
+                buffers="weights",
+                coordinates=self._layout.numel,
+                in_turn=codec.traits.uses_backend,
+                is_own=True,
+                has_one_result=True,
+            ),
         )
         self._sent[rank] = Sent(change, mean)
 

@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.interface import Codec
-from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.schedule import Topology, made_for
-from gradwire.harness.comm.transport.pacer import PacedLink
 from gradwire.harness.comm.transport.replay import make_replays
-from gradwire.harness.comm.world.process import ProcessWorld
-from gradwire.harness.library.agreement import Agreement
+from gradwire.harness.library.agreement import Agreement, Statement
 from gradwire.harness.library.bucket_hook import BucketHook
+from gradwire.harness.library.calls import (
+    agreed,
+    calling,
+    check_unused,
+    connect,
+    connecting,
+    in_no_mode,
+    serve,
+)
 from gradwire.harness.library.decisions import check_replayed
-from gradwire.harness.library.failures import SynchronizationError, in_words
-from gradwire.harness.library.modes import in_no_mode
-from gradwire.harness.library.one_at_a_time import Call, calling
 from gradwire.harness.library.options import (
     AttachOptions,
-    agree_s,
     check_graphs,
-    check_model,
+    check_group,
     check_runs,
-    describe,
+    describe_call,
     make_checked_codec,
     make_checked_schedule,
-    make_options,
     num_nodes,
     with_nodes,
     with_timeout,
 )
-from gradwire.harness.library.process_group import AGREE_S, check_group
+from gradwire.harness.library.parameters import check_model, describe_model
 from gradwire.harness.library.reducer import first_buckets
-from gradwire.harness.library.serving import check_unused, serve
 from gradwire.harness.library.synchronizer import Synchronizer
-from gradwire.harness.network.links import bytes_per_second
 from gradwire.harness.parallel.buckets import BucketLayouts
+
+WHAT = "attach()"
 
 
 @in_no_mode
@@ -92,67 +95,70 @@ def attach(
         "check_hashes": check_hashes,
         "graphs": graphs,
     }
-    with calling("attach()") as call:
-        return _attach(model, codec, topology, given, codec_options, call)
+    with calling(WHAT) as call:
+        agreement, plan = agreed(
+            call,
+            AttachOptions,
+            given,
+            partial(_agreement, model),
+            partial(_plan, model, codec, topology, codec_options),
+        )
+        options, device = plan.options, model.device
+        with connecting(agreement, WHAT):
+            world = connect(
+                plan.topology,
+                model.process_group,
+                device,
+                options,
+                connect_s=agreement.timeout_s,
+                in_flight=options.buckets,
+                overlap=options.overlap,
+                trace=plan.codec.traits.clock_driven,
+                replays=make_replays(options.graphs, device),
+            )
+        assert options.timeout_s is not None, "with_timeout() fills it in"
+        agreement.timeout_s = options.timeout_s
+        seed, check = options.seed, options.check_hashes
+        hook = BucketHook(world, plan.codec, plan.layouts, seed=seed, check_hashes=check)
+        serve(plan.codec, hook)
+        return Synchronizer(model, hook, agreement, plan.description)
 
 
-def _attach(
+@dataclass(frozen=True)
+class AttachPlan:
+    """Checked arguments of `attach`, and what must be equal on all ranks."""
+
+    options: AttachOptions
+    codec: Codec
+    topology: Topology
+    layouts: BucketLayouts
+    description: Statement
+
+
+def _plan(
     model: DistributedDataParallel,
     codec: str | Codec,
     topology: str | Topology,
-    given: dict[str, Any],
     codec_options: dict[str, Any],
-    call: Call,
-) -> Synchronizer:
-    try:
-        options = make_options(AttachOptions, **given)
-    except ValueError as error:
-        _refuse(model, error)
-        raise
-    agreement = _agreement(model, agree_s(options))
-    try:
-        check_model(model)
-        call.check()
-        own = make_checked_codec(codec, codec_options)
-        check_unused(own, "attach()")
-        size, device = dist.get_world_size(model.process_group), model.device
-        check_graphs(own, device, options)
-        options = with_timeout(with_nodes(options, size), model.process_group, device)
-        schedule = make_checked_schedule(topology, size, num_nodes(options, size))
-        made = made_for(schedule, size, num_nodes(options, size))
-        layouts = BucketLayouts(model.module, check_runs(own, made, device, options))
-        layouts.check(first_buckets(model), device)
-        description = describe(model, own, made, options)
-        check_replayed(own, description)
-    except Exception as error:
-        if agreement is not None:
-            agreement.refuse(str(error) or type(error).__name__)
-        raise
-    assert agreement is not None, "a model in DistributedDataParallel has a process group"
-    agreement.agree(description, last_word=call.refusal)
-    assert options.timeout_s is not None, "with_timeout() fills it in"
-    try:
-        world = ProcessWorld(
-            Fabric(schedule, num_nodes=num_nodes(options, size), segments=options.segments),
-            device,
-            group=model.process_group,
-            link=None if options.rate_mbit is None else PacedLink(bytes_per_second(options.rate_mbit)),
-            in_flight=options.buckets,
-            timeout_s=options.timeout_s,
-            connect_s=agreement.timeout_s,
-            overlap=options.overlap,
-            trace=own.traits.clock_driven,
-            replays=make_replays(options.graphs, device),
-        )
-    except RuntimeError as error:  # torch's words name neither the rank nor what it was waiting for
-        raise SynchronizationError(
-            f"rank {agreement.rank}: attach(): the ranks agree, but cannot be connected within "
-            f"{agreement.timeout_s:g} s: {in_words(error).splitlines()[0]}; has one of them ended?"
-        ) from error
-    agreement.timeout_s = options.timeout_s
-    hook = BucketHook(world, own, layouts, seed=options.seed, check_hashes=options.check_hashes)
-    serve(own, hook)
-    return Synchronizer(model, hook, agreement, description)
+    options: AttachOptions,
+) -> AttachPlan:
+    check_model(model)
+    own = make_checked_codec(codec, codec_options)
+    check_unused(own, WHAT)
+    size, device = dist.get_world_size(model.process_group), model.device
+    check_graphs(own, device, options)
+    options = with_timeout(with_nodes(options, size), model.process_group, device)
+    made = make_checked_schedule(topology, size, num_nodes(options, size))
+    schedule = made_for(made, size, num_nodes(options, size))
+    layouts = BucketLayouts(model.module, check_runs(own, schedule, device, options))
+    layouts.check(first_buckets(model), device)
+    description = {
+        **describe_call(own, schedule, options),
+        "world size": str(schedule.size),
+        **describe_model(model),
+    }
+    check_replayed(own, description)
+    return AttachPlan(options, own, made, layouts, description)
 
 
 def _agreement(model: Any, timeout_s: float) -> Agreement | None:
@@ -162,14 +168,8 @@ def _agreement(model: Any, timeout_s: float) -> Agreement | None:
     wrapped = getattr(model, "_orig_mod", model)
     group = wrapped.process_group if isinstance(wrapped, DistributedDataParallel) else dist.group.WORLD
     try:
-        check_group(group, "attach()")
-    except ValueError:  # `check_model` says so
+        check_group(group, WHAT)
+    except ValueError:  # `check_model` refuses it
         return None
     assert group is not None
-    return Agreement(group, timeout_s, "attach()")
-
-
-def _refuse(model: Any, error: ValueError) -> None:
-    agreement = _agreement(model, AGREE_S)
-    if agreement is not None:
-        agreement.refuse(str(error))
+    return Agreement(group, timeout_s, WHAT)

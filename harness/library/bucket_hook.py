@@ -9,11 +9,11 @@ from torch import Tensor
 from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants it annotated
 
 from gradwire.codecs.interface import Codec, Decision, Layout, Round
-from gradwire.harness.comm.world.interface import Collective
+from gradwire.harness.comm.world.interface import Collective, Submission
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.process_step import ProcessStarted
+from gradwire.harness.library.calls import in_no_mode
 from gradwire.harness.library.failures import SynchronizationError, in_words
-from gradwire.harness.library.modes import in_no_mode
 from gradwire.harness.library.parameters import Process
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.gradient_error import MeasuredBucket
@@ -210,10 +210,12 @@ class BucketHook:
         return self._rank_step.start(
             synchronize,
             x,
-            buffers=str(layout.uid),
-            coordinates=layout.numel,
-            in_turn=self.codec.traits.uses_backend,
-            keeps_input=self.measured,
+            Submission(
+                buffers=str(layout.uid),
+                coordinates=layout.numel,
+                in_turn=self.codec.traits.uses_backend,
+                keeps_input=self.measured,
+            ),
         )
 
     def _end_with_backward(self) -> None:

@@ -1,9 +1,13 @@
-"""How failures are told: what a rank raises, and what it says of ranks that it has lost."""
+"""Failures: the error that a rank raises, and its explanation by the failures of ranks that it has lost."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+import torch.distributed as dist
+
 from gradwire.harness.comm.transport.process import PeerError
-from gradwire.harness.library.agreement import Agreement, origin
+from gradwire.harness.library.agreement import Agreement, Statement, origin
 
 
 class SynchronizationError(RuntimeError):
@@ -18,7 +22,7 @@ def in_words(error: BaseException) -> str:
 
 
 def explained(agreement: Agreement, error: BaseException) -> str:
-    """The error's own text, and, if a rank was lost, what that rank said; the others are told."""
+    """The error's own text and, if a rank was lost, the reason it has recorded; records this one, too."""
     own = in_words(error)
     if not isinstance(error, PeerError):
         agreement.fail(own)
@@ -52,3 +56,50 @@ def bare(error: BaseException, *above: BaseException) -> BaseException:
     if error.__cause__ is not None and not any(error.__cause__ is each for each in (error, *above)):
         anew.__cause__ = bare(error.__cause__, error, *above)
     return anew
+
+
+class MeshAgreement:
+    """Agrees along each dimension of a mesh, one after the other, so that all of its ranks agree. Ranks are
+    named by their places in a dimension."""
+
+    def __init__(self, groups: Sequence[dist.ProcessGroup], timeout_s: float, what: str) -> None:
+        self.dimensions = [Agreement(group, timeout_s, what) for group in groups]
+
+    @property
+    def rank(self) -> int:
+        return self.dimensions[0].rank
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds that the ranks wait for one another to agree."""
+        return self.dimensions[0].timeout_s
+
+    @timeout_s.setter
+    def timeout_s(self, seconds: float) -> None:
+        for each in self.dimensions:
+            each.timeout_s = seconds
+
+    def refuse(self, reason: str) -> None:
+        """Refuses to take part, instead of `agree`."""
+        for each in self.dimensions:
+            each.refuse(reason)
+
+    def agree(
+        self, own: Statement, what: str | None = None, last_word: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """Returns once all ranks have called this with the same statement. Raises what `Agreement` raises."""
+        for index, each in enumerate(self.dimensions):
+            try:
+                each.agree(own, what, last_word)
+            except Exception as error:  # the ranks along the other dimensions are waiting
+                for other in self.dimensions[index + 1 :]:
+                    other.refuse(str(error))
+                raise
+
+    def explained(self, dimension: int, error: BaseException) -> str:
+        """The text of an error along a dimension, which is recorded along all of them."""
+        words = explained(self.dimensions[dimension], error)
+        for number, each in enumerate(self.dimensions):
+            if number != dimension % len(self.dimensions):
+                each.fail(words)
+        return words

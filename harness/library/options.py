@@ -3,6 +3,7 @@ other ranks."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,8 +12,6 @@ from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor
-from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.describe import called, describe_codec, digest
 from gradwire.codecs.fields import TEXT, Rule, at_least, between, check_value, one_of, plain, rules_of
@@ -27,19 +26,13 @@ from gradwire.harness.comm.settings import GRAPHS, ClusterConfig, OverlapConfig
 from gradwire.harness.comm.topology.check import check_schedule
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for
-from gradwire.harness.library.process_group import AGREE_S, check_group, group_timeout_s
-from gradwire.harness.library.reducer import synchronized
-from gradwire.harness.parallel.buckets import plain_name
 from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.synchronize import refused_graphs
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.fields import check_arguments, shown
 
-TENSOR_PARALLEL = "torch.distributed.tensor.parallel.ddp"
-"""Where the hooks of DDP over tensor parallelism come from."""
-
-RENAMED = {"pieces": "segments"}
-"""Former names of arguments, which older scripts and states use."""
+AGREE_S = 120.0
+"""Seconds that the ranks wait for one another to call `attach` and to connect, without a `timeout_s`."""
 
 
 def _as_in(schema: type, name: str) -> Any:
@@ -106,13 +99,29 @@ def with_timeout(options: Options, group: dist.ProcessGroup, device: torch.devic
     return dataclasses.replace(options, timeout_s=group_timeout_s(group, device))
 
 
-def agree_s(options: CommonArguments) -> float:
-    """How long the ranks wait for one another to make the call and to connect."""
-    return options.timeout_s or AGREE_S
+def check_group(group: Any, what: str) -> None:
+    """Raises ValueError for a process group that the script has destroyed."""
+    with contextlib.suppress(ValueError, KeyError, RuntimeError):  # which of them: by the version of PyTorch
+        if dist.is_initialized() and dist.get_rank(group) >= 0:
+            return
+    raise ValueError(
+        f"{what}: the model's process group has been destroyed; call init_process_group() and wrap the model "
+        "anew"
+    )
+
+
+def group_timeout_s(group: dist.ProcessGroup, device: torch.device) -> float:
+    """The seconds after which a collective of the process group fails."""
+    found = dist.distributed_c10d.default_pg_timeout
+    with contextlib.suppress(RuntimeError):  # it has no backend for this device
+        backend = group._get_backend(device)
+        backend = getattr(backend, "wrapped_pg", backend)  # with TORCH_DISTRIBUTED_DEBUG=DETAIL
+        found = getattr(getattr(backend, "options", None), "_timeout", found)
+    return found.total_seconds()
 
 
 def num_nodes(options: CommonArguments, size: int) -> int:
-    """Over how many nodes `size` ranks are spread, by `with_nodes`."""
+    """The number of nodes over which `size` ranks are spread, by `with_nodes`."""
     assert options.ranks_per_node is not None
     return size // options.ranks_per_node
 
@@ -154,8 +163,6 @@ def _check_keywords(codec: str, options: Mapping[str, Any], schema: type[CommonA
     own = {*rules_of(schema_of_codec), *rules_of(CommonOptions)} - {"name"}
     known = own | {*rules_of(cast(Any, schema)), "codec", "topology"}
     for name in options:
-        if name in RENAMED:
-            raise ValueError(f"{name}={shown(options[name])}: {name} has a new name: use {RENAMED[name]}")
         if name not in own:
             has = did_you_mean(name, known) or f"; its options are {', '.join(sorted(own))}"
             raise ValueError(f"{name}={shown(options[name])}: codec={codec} has no such option{has}")
@@ -190,91 +197,8 @@ def make_checked_schedule(topology: Any, size: int, num_nodes: int = 1) -> Topol
     return made
 
 
-def check_model(model: Any) -> DistributedDataParallel:
-    """Returns the model if it can have a codec. Raises ValueError that says what to do otherwise."""
-    if not isinstance(model, DistributedDataParallel):
-        raise ValueError(_wrong_model(model))
-    check_group(model.process_group, "attach()")
-    if getattr(model, "_comm_hooks", ()):
-        raise ValueError(
-            "attach(): this model already has a communication hook; call detach() on what attach() returned, "
-            "or wrap the model anew without DDP's own hooks or mixed_precision"
-        )
-    if getattr(model, "_use_python_reducer", False):
-        raise ValueError(
-            "attach(): torch._dynamo.config.optimize_ddp='python_reducer' calls no communication hook with "
-            "buckets; leave it at its default, True"
-        )
-    if any(_is_divided(each) for each in (*model.module._forward_pre_hooks.values(), *model.parameters())):
-        raise ValueError(
-            "attach(): tensor parallelism has divided this model's parameters, and DistributedDataParallel "
-            "replaces such ones in each pass; leave parallelize_module() out, or train it with plain DDP"
-        )
-    parameters = synchronized(model)
-    if not parameters:
-        raise ValueError("attach(): no parameter of this model has a gradient; freeze fewer of them")
-    get_facts: Any = model._get_ddp_logging_data
-    facts, size = get_facts(), sum(parameter.nbytes for parameter in parameters.values())
-    before = facts["total_parameter_size_bytes"]
-    if len(parameters) != facts["num_parameter_tensors"]:
-        raise ValueError(
-            f"attach(): the model trains {len(parameters)} parameters, and trained "
-            f"{facts['num_parameter_tensors']} when it was wrapped; freeze, unfreeze, add or remove "
-            "them before DistributedDataParallel(model)"
-        )
-    if size != before:
-        raise ValueError(
-            f"attach(): the model's parameters have {size} bytes, and had {before} when it was "
-            "wrapped; convert it before DistributedDataParallel(model)"
-        )
-    theirs = {id(parameter) for parameter in parameters.values()}
-    sparse = [
-        name
-        for name, module in model.module.named_modules()
-        if getattr(module, "sparse", False) is True and theirs & {*map(id, module.parameters(recurse=False))}
-    ]
-    if sparse:
-        raise ValueError(
-            f"attach(): {sparse[0]} has sparse gradients, codecs take dense ones; set sparse=False"
-        )
-    complex_ = [name for name, parameter in parameters.items() if parameter.is_complex()]
-    if complex_:
-        raise ValueError(
-            f"attach(): {complex_[0]} has complex gradients, codecs take real ones; keep it as real numbers "
-            "and join them in forward by torch.view_as_complex()"
-        )
-    return model
-
-
-def _is_divided(found: Any) -> bool:
-    """Whether a parameter is a shard, or a forward hook is that by which DDP makes parameters shards."""
-    return isinstance(found, DTensor) or getattr(found, "__module__", "") == TENSOR_PARALLEL
-
-
-def _wrong_model(model: Any) -> str:
-    kind = type(model).__name__
-    needs = f"attach() needs a DistributedDataParallel model, got {kind}"
-    if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
-        return f"{needs} around one; attach first, then compile: attach(model); model = torch.compile(model)"
-    if any(each.__name__ == "FSDPModule" for each in type(model).__mro__):
-        return f"{needs}, that fully_shard() or replicate() has made; use gradwire.shard_hooks() for it"
-    if kind == "FullyShardedDataParallel":
-        return (
-            f"{needs}: it has no hook for its reduce-scatter; use fully_shard() and gradwire.shard_hooks(), "
-            "or wrap the model in DistributedDataParallel"
-        )
-    if isinstance(model, torch.nn.Module):
-        return (
-            f"{needs}; wrap it first: model = DistributedDataParallel(model) (accelerate's prepare() does so "
-            "with two or more processes)"
-        )
-    return needs
-
-
-def describe(
-    model: DistributedDataParallel, codec: Codec, schedule: Schedule, options: AttachOptions
-) -> dict[str, str]:
-    """Everything that must be equal on all ranks, name to value in words."""
+def describe_call(codec: Codec, schedule: Schedule, options: CommonArguments) -> dict[str, str]:
+    """The settings that must be equal on all ranks whatever the model is, name to value in words."""
     from gradwire import __version__
 
     return {
@@ -284,29 +208,6 @@ def describe(
         "topology": schedule.name,
         "schedule": digest(repr(schedule)),
         **{key: repr(value) for key, value in dataclasses.asdict(options).items()},
-        "world size": str(schedule.size),
-        **_describe_model(model),
-    }
-
-
-def _describe_model(model: DistributedDataParallel) -> dict[str, str]:
-    parameters = [
-        (plain_name(name), tuple(each.shape), str(each.dtype))
-        for name, each in model.module.named_parameters()
-        if name not in model.parameters_to_ignore  # which may be one rank's own
-    ]
-    return {
-        "model": f"{len(parameters)} parameters of {digest(repr(parameters))}",
-        "device": model.device.type,
-        **{
-            f"DistributedDataParallel's {name}": str(getattr(model, name, None))
-            for name in (
-                "bucket_bytes_cap",
-                "static_graph",
-                "find_unused_parameters",
-                "gradient_as_bucket_view",
-            )
-        },
     }
 
 

@@ -1,4 +1,4 @@
-"""What may not change in a model while its gradients are synchronized: its parameters."""
+"""Models that can have a codec, and their parameters, which must not change as long as they have it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,124 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node, get_gradient_edge
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
+
+from gradwire.codecs.describe import digest
+from gradwire.harness.library.options import check_group
+from gradwire.harness.library.reducer import synchronized
+from gradwire.harness.parallel.buckets import plain_name
+
+TENSOR_PARALLEL = "torch.distributed.tensor.parallel.ddp"
+"""Where the hooks of DDP over tensor parallelism come from."""
 
 FORKED = (
     "this process was forked from a rank and has none of its connections; train in the rank itself, or start "
     "processes by spawn and attach there"
 )
+
+
+def check_model(model: Any) -> DistributedDataParallel:
+    """Returns the model if it can have a codec. Raises ValueError that says what to do otherwise."""
+    if not isinstance(model, DistributedDataParallel):
+        raise ValueError(_wrong_model(model))
+    check_group(model.process_group, "attach()")
+    if getattr(model, "_comm_hooks", ()):
+        raise ValueError(
+            "attach(): this model already has a communication hook; call detach() on what attach() returned, "
+            "or wrap the model anew without DDP's own hooks or mixed_precision"
+        )
+    if getattr(model, "_use_python_reducer", False):
+        raise ValueError(
+            "attach(): torch._dynamo.config.optimize_ddp='python_reducer' calls no communication hook with "
+            "buckets; leave it at its default, True"
+        )
+    if any(_is_divided(each) for each in (*model.module._forward_pre_hooks.values(), *model.parameters())):
+        raise ValueError(
+            "attach(): tensor parallelism has divided this model's parameters, and DistributedDataParallel "
+            "replaces such ones in each pass; leave parallelize_module() out, or train it with plain DDP"
+        )
+    parameters = synchronized(model)
+    if not parameters:
+        raise ValueError("attach(): no parameter of this model has a gradient; freeze fewer of them")
+    get_facts: Any = model._get_ddp_logging_data
+    facts, size = get_facts(), sum(parameter.nbytes for parameter in parameters.values())
+    before = facts["total_parameter_size_bytes"]
+    if len(parameters) != facts["num_parameter_tensors"]:
+        raise ValueError(
+            f"attach(): the model trains {len(parameters)} parameters, and trained "
+            f"{facts['num_parameter_tensors']} when it was wrapped; freeze, unfreeze, add or remove "
+            "them before DistributedDataParallel(model)"
+        )
+    if size != before:
+        raise ValueError(
+            f"attach(): the model's parameters have {size} bytes, and had {before} when it was "
+            "wrapped; convert it before DistributedDataParallel(model)"
+        )
+    theirs = {id(parameter) for parameter in parameters.values()}
+    sparse = [
+        name
+        for name, module in model.module.named_modules()
+        if getattr(module, "sparse", False) is True and theirs & {*map(id, module.parameters(recurse=False))}
+    ]
+    if sparse:
+        raise ValueError(
+            f"attach(): {sparse[0]} has sparse gradients, codecs take dense ones; set sparse=False"
+        )
+    complex_ = [name for name, parameter in parameters.items() if parameter.is_complex()]
+    if complex_:
+        raise ValueError(
+            f"attach(): {complex_[0]} has complex gradients, codecs take real ones; keep it as real numbers "
+            "and join them in forward by torch.view_as_complex()"
+        )
+    return model
+
+
+def _is_divided(found: Any) -> bool:
+    """Whether a parameter is a shard, or a forward hook is that by which DDP makes parameters shards."""
+    return isinstance(found, DTensor) or getattr(found, "__module__", "") == TENSOR_PARALLEL
+
+
+def _wrong_model(model: Any) -> str:
+    kind = type(model).__name__
+    needs = f"attach() needs a DistributedDataParallel model, got {kind}"
+    if isinstance(getattr(model, "_orig_mod", None), DistributedDataParallel):
+        return f"{needs} around one; attach first, then compile: attach(model); model = torch.compile(model)"
+    if any(each.__name__ == "FSDPModule" for each in type(model).__mro__):
+        return f"{needs}, that fully_shard() or replicate() has made; use gradwire.shard_hooks() for it"
+    if kind == "FullyShardedDataParallel":
+        return (
+            f"{needs}: it has no hook for its reduce-scatter; use fully_shard() and gradwire.shard_hooks(), "
+            "or wrap the model in DistributedDataParallel"
+        )
+    if isinstance(model, torch.nn.Module):
+        return (
+            f"{needs}; wrap it first: model = DistributedDataParallel(model) (accelerate's prepare() does so "
+            "with two or more processes)"
+        )
+    return needs
+
+
+def describe_model(model: DistributedDataParallel) -> dict[str, str]:
+    """The facts of a model that must be equal on all ranks, name to value in words."""
+    parameters = [
+        (plain_name(name), tuple(each.shape), str(each.dtype))
+        for name, each in model.module.named_parameters()
+        if name not in model.parameters_to_ignore  # which may be one rank's own
+    ]
+    return {
+        "model": f"{len(parameters)} parameters of {digest(repr(parameters))}",
+        "device": model.device.type,
+        **{
+            f"DistributedDataParallel's {name}": str(getattr(model, name, None))
+            for name in (
+                "bucket_bytes_cap",
+                "static_graph",
+                "find_unused_parameters",
+                "gradient_as_bucket_view",
+            )
+        },
+    }
 
 
 class Process:

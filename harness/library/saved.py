@@ -1,9 +1,11 @@
-"""A synchronizer's state as tensors, which `torch.save` with weights only and safetensors can hold."""
+"""A synchronizer's state as tensors, which `torch.save` with weights only and safetensors can hold: `step`,
+`about` (JSON as bytes), and entries whose keys begin with their kind."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +18,14 @@ from gradwire.codecs.wrappers.feedback import PREFIX as RESIDUAL
 from gradwire.codecs.wrappers.residuals import LATEST
 from gradwire.codecs.wrappers.residuals import PREFIX as NORMS
 from gradwire.harness.library.agreement import Statement
-from gradwire.harness.library.options import RENAMED
 from gradwire.harness.library.reducer import Buckets
 from gradwire.harness.runtime.fields import shown
 
 VERSION = 1
 
-_STEP, _ABOUT, _CODEC = "step", "about", "codec/"
+_STEP, _ABOUT = "step", "about"
+_CODEC, _REPLICAS, _WHOLE, _SENT = "codec/", "replicas/", "weights/", "sent/"
+"""The kinds of entries."""
 
 _CAP = "DistributedDataParallel's bucket_bytes_cap"
 
@@ -35,62 +38,68 @@ RESULTS = ("codec", "topology", "schedule", "seed", "segments", "world size")
 REMEMBERED_BY = ("codec", "codec.ef")
 """The settings that say whose memory the state holds, which few others can load."""
 
+WEIGHTS = ("weights", "weight_bits", "weight_group", "ranks_per_node")
+"""The settings of `shard_hooks` that change results, besides those of every synchronizer."""
+
 
 @dataclass(frozen=True)
-class SavedState:
-    """One rank's state between two steps.
-
-    `upcoming`: the buckets of the next backward pass, None if it is the first. `last`: the buckets of the
-    latest one, None if there was none.
-    """
+class Saved(ABC):
+    """One rank's state between two steps."""
 
     step: int
+
+    @abstractmethod
+    def codecs(self) -> Sequence[Mapping[str, Tensor]]:
+        """The states of the codecs."""
+
+    @abstractmethod
+    def common(self) -> dict[str, str]:
+        """The facts that the states of all ranks have in common."""
+
+
+@dataclass(frozen=True)
+class SavedState(Saved):
+    """The state of `attach`. `upcoming`: the buckets of the next backward pass, None if it is the first.
+    `last`: the buckets of the latest one, None if there was none."""
+
     description: Statement
     upcoming: Buckets | None
     last: Buckets | None
     codec: dict[str, Tensor]
 
     def pack(self, rank: int) -> dict[str, Tensor]:
-        """Packs the state into CPU tensors that share no memory with anything: `step`, `about` (JSON as
-        bytes) and `codec/<key>`."""
-        about = {
-            "version": VERSION,
-            "rank": rank,
-            "settings": dict(self.description),
-            "upcoming": self.upcoming,
-            "last": self.last,
-        }
-        text = torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8)
-        own = {
-            f"{_CODEC}{key}": value.detach().to("cpu", copy=True).contiguous()
-            for key, value in self.codec.items()
-        }
-        return {_STEP: torch.tensor(self.step, device="cpu"), _ABOUT: text, **own}
+        """Packs the state into CPU tensors that share no memory with anything."""
+        about = {"settings": dict(self.description), "upcoming": self.upcoming, "last": self.last}
+        return _packed(self.step, rank, about, {_CODEC: self.codec})
 
     @classmethod
     def unpack(
         cls, state: Mapping[str, Tensor], rank: int, description: Statement, strict: bool
     ) -> SavedState:
         """Unpacks the state for `rank` and its settings. Raises ValueError for anything else."""
-        about = _about(state)
-        if about["rank"] != rank:
-            raise ValueError(f"rank {rank} was given the state of rank {about['rank']}; each has its own")
+        about = _about(state, rank, {"model", _CAP}, ("upcoming", "last"))
+        saved = about["settings"]
         if strict:
-            settings = {RENAMED.get(name, name): value for name, value in about["settings"].items()}
-            _compare(settings, description)
-        damaged = [key for key in state if not isinstance(state[key], Tensor)]
-        if damaged:
-            raise ValueError(f"the state is damaged: its {damaged[0]} is no tensor")
-        return cls(
-            int(state[_STEP]),
-            description,
-            _buckets(about["upcoming"]),
-            _buckets(about["last"]),
-            {key.removeprefix(_CODEC): value for key, value in state.items() if key.startswith(_CODEC)},
-        )
+            if saved["model"] != description["model"]:
+                raise ValueError(
+                    f"the state is another model's: it was saved with model={saved['model']}, this is "
+                    f"model={description['model']}; load each state into the model it was saved from"
+                )
+            if saved[_CAP] != description[_CAP]:
+                raise ValueError(
+                    f"the state was saved with bucket_bytes_cap={saved[_CAP]}, this is {description[_CAP]}; "
+                    "wrap the model with the bucket_cap_mb it was saved with"
+                )
+            _compare(saved, description, RESULTS)
+        upcoming, last = _buckets(about["upcoming"]), _buckets(about["last"])
+        return cls(int(state[_STEP]), description, upcoming, last, _entries(state, _CODEC))
 
-    def check_shapes(self, parameters: Mapping[str, Tensor]) -> None:
-        """Raises ValueError unless what the codec remembers by parameter fits these, keyed by name."""
+    def codecs(self) -> Sequence[Mapping[str, Tensor]]:
+        return [self.codec]
+
+    def check(self, parameters: Mapping[str, Tensor]) -> None:
+        """Raises ValueError unless what the codec remembers is finite, and by parameter fits these, keyed by
+        name."""
         for key, value in self.codec.items():
             kind, slash, name = key.partition("/")
             kind += slash
@@ -106,18 +115,86 @@ class SavedState:
                     f"the state is another model's: its {key} is {value.dtype}{list(value.shape)}, this "
                     f"model's is torch.float32[{numel}]"
                 )
+        _check_remembered(self.codec)
 
     def common(self) -> dict[str, str]:
-        """What the states of all ranks have in common."""
         return {"step": str(self.step), "buckets": digest(repr((self.upcoming, self.last)))}
 
 
-def check_remembered(codec: Mapping[str, Tensor]) -> None:
+@dataclass(frozen=True)
+class SavedShards(Saved):
+    """The state of `shard_hooks`. By module number: `weights`, (shard,), its slice of the weights that all
+    ranks hold, and `sent`, (shard,), its main weights as they were sent last. `replicas`: what the codec
+    between replicas of shards remembers."""
+
+    codec: dict[str, Tensor]
+    weights: dict[int, Tensor]
+    sent: dict[int, Tensor]
+    replicas: dict[str, Tensor]
+
+    def pack(self, rank: int, description: Statement) -> dict[str, Tensor]:
+        """Packs the state into CPU tensors that share no memory with anything."""
+        entries: dict[str, Mapping[Any, Tensor]] = {_CODEC: self.codec, _REPLICAS: self.replicas}
+        entries |= {_WHOLE: self.weights, _SENT: self.sent}
+        return _packed(self.step, rank, {"settings": dict(description)}, entries)
+
+    @classmethod
+    def unpack(
+        cls, state: Mapping[str, Tensor], rank: int, description: Statement, strict: bool
+    ) -> SavedShards:
+        """Unpacks the state for `rank` and its settings. Raises ValueError for anything else."""
+        saved = _about(state, rank, {"modules"})["settings"]
+        if saved["modules"] != description["modules"]:
+            raise ValueError(
+                f"the state is another model's: it was saved with {saved['modules']}, this one has "
+                f"{description['modules']}; shard the model as it was"
+            )
+        if strict:
+            _compare(saved, description, (*RESULTS, *WEIGHTS))
+        weights, sent = (
+            {int(number): value for number, value in _entries(state, kind).items()}
+            for kind in (_WHOLE, _SENT)
+        )
+        codec, replicas = _entries(state, _CODEC), _entries(state, _REPLICAS)
+        return cls(int(state[_STEP]), codec, weights, sent, replicas)
+
+    def codecs(self) -> Sequence[Mapping[str, Tensor]]:
+        return [self.codec, self.replicas]
+
+    def check(self) -> None:
+        """Raises ValueError, naming the entry, if something that a pass adds to is not finite."""
+        _check_remembered(self.codec)
+        _check_remembered(self.replicas)
+        _check_finite({f"{_WHOLE}{number}": value for number, value in self.weights.items()})
+        _check_finite({f"{_SENT}{number}": value for number, value in self.sent.items()})
+
+    def common(self) -> dict[str, str]:
+        return {"step": str(self.step), "weights": str(sorted(self.weights)), "sent": str(sorted(self.sent))}
+
+
+def _packed(
+    step: int, rank: int, about: Mapping[str, Any], entries: Mapping[str, Mapping[Any, Tensor]]
+) -> dict[str, Tensor]:
+    text = json.dumps({"version": VERSION, "rank": rank, **about}).encode()
+    own = {
+        f"{kind}{key}": value.detach().to("cpu", copy=True).contiguous()
+        for kind, values in entries.items()
+        for key, value in values.items()
+    }
+    known = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    return {_STEP: torch.tensor(step, device="cpu"), _ABOUT: known, **own}
+
+
+def _entries(state: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
+    return {key.removeprefix(kind): value for key, value in state.items() if key.startswith(kind)}
+
+
+def _check_remembered(codec: Mapping[str, Tensor]) -> None:
     """Raises ValueError if what a codec owes, or begins with, is not finite: no mean would be any more."""
-    check_finite({key: codec[key] for key in codec if key.startswith((*_LIKE_A_GRADIENT, START))})
+    _check_finite({key: codec[key] for key in codec if key.startswith((*_LIKE_A_GRADIENT, START))})
 
 
-def check_finite(entries: Mapping[str, Tensor]) -> None:
+def _check_finite(entries: Mapping[str, Tensor]) -> None:
     """Raises ValueError, naming the entry, if one is not finite."""
     for key, value in entries.items():
         if not bool(value.isfinite().all()):
@@ -129,11 +206,15 @@ def check_finite(entries: Mapping[str, Tensor]) -> None:
 
 
 def _fits(start: Tensor, parameter: Tensor | None) -> bool:
-    """Whether PowerSGD's Qᵀ, (rank, columns), can belong to this parameter as a matrix."""
+    """True if PowerSGD's Qᵀ, (rank, columns), can belong to this parameter as a matrix."""
     return parameter is not None and start.dim() == 2 and parameter.numel() % start.shape[1] == 0
 
 
-def _about(state: Mapping[str, Tensor]) -> dict[str, Any]:
+def _about(
+    state: Mapping[str, Tensor], rank: int, settings: set[str], buckets: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The facts in a state of `rank`, with at least these `settings`, and lists of names in `buckets`. Raises
+    ValueError for another one's."""
     if not isinstance(state, Mapping):
         raise ValueError(
             f"{shown(state)} is not a state of a synchronizer; give what state_dict() returned, e.g. "
@@ -143,46 +224,35 @@ def _about(state: Mapping[str, Tensor]) -> dict[str, Any]:
     if missing:
         raise ValueError(f"this is not a state of a synchronizer, it has no {' and no '.join(missing)}")
     try:
-        about = json.loads(bytes(state[_ABOUT].tolist()))
+        about: dict[str, Any] = json.loads(bytes(state[_ABOUT].tolist()))
         version = about["version"]
         if version == VERSION:
-            _check_form(about)
+            if not isinstance(about["settings"], dict) or not settings <= about["settings"].keys():
+                raise TypeError("settings are names and words")
+            for listed in (about[key] for key in buckets):
+                if listed is not None and not all(isinstance(names, list) and names for names in listed):
+                    raise TypeError("buckets are lists of names")
+            int(about["rank"])
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ValueError("the state is damaged: what it says about itself cannot be read") from None
     if version != VERSION:
         raise ValueError(f"the state has version {version}, this is version {VERSION} of its format")
-    found: dict[str, Any] = about
-    return found
-
-
-def _check_form(about: Mapping[str, Any]) -> None:
-    settings = about["settings"]
-    if not isinstance(settings, dict) or not {"model", _CAP} <= settings.keys():
-        raise TypeError("settings are names and words")
-    for listed in (about["upcoming"], about["last"]):
-        if listed is not None and not all(isinstance(names, list) and names for names in listed):
-            raise TypeError("buckets are lists of names")
-    int(about["rank"])
+    if about["rank"] != rank:
+        raise ValueError(f"rank {rank} was given the state of rank {about['rank']}; each has its own")
+    damaged = [key for key in state if not isinstance(state[key], Tensor)]
+    if damaged:
+        raise ValueError(f"the state is damaged: its {damaged[0]} is no tensor")
+    return about
 
 
 def _buckets(listed: Any) -> Buckets | None:
     return None if listed is None else tuple(tuple(map(str, names)) for names in listed)
 
 
-def _compare(saved: Statement, own: Statement) -> None:
-    if saved["model"] != own["model"]:
-        raise ValueError(
-            f"the state is another model's: it was saved with model={saved['model']}, this is "
-            f"model={own['model']}; load each state into the model it was saved from"
-        )
-    if saved[_CAP] != own[_CAP]:
-        raise ValueError(
-            f"the state was saved with bucket_bytes_cap={saved[_CAP]}, this is {own[_CAP]}; wrap the model "
-            "with the bucket_cap_mb it was saved with"
-        )
-    keys = dict.fromkeys([*own, *saved])
-    for key in keys:
-        if (key in RESULTS or key.startswith("codec.")) and saved.get(key) != own.get(key):
+def _compare(saved: Statement, own: Statement, settings: Sequence[str]) -> None:
+    """Raises ValueError for a state that was saved with others of these settings, or another codec's."""
+    for key in dict.fromkeys([*own, *saved]):
+        if (key in settings or key.startswith("codec.")) and saved.get(key) != own.get(key):
             loosely = "" if key in REMEMBERED_BY else ", or load with strict=False"
             raise ValueError(
                 f"the state was saved with {key}={saved.get(key)}, this is {key}={own.get(key)}; attach with "

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from gradwire.codecs.describe import describe_codec, digest
 from gradwire.codecs.interface import Codec, Layout
-from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for
-from gradwire.harness.comm.transport.pacer import PacedLink
-from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.library.agreement import Statement
+from gradwire.harness.library.calls import (
+    agreed,
+    calling,
+    check_unused,
+    connect,
+    connecting,
+    in_no_mode,
+    serve,
+)
 from gradwire.harness.library.decisions import check_replayed
-from gradwire.harness.library.failures import SynchronizationError, in_words
-from gradwire.harness.library.modes import in_no_mode
-from gradwire.harness.library.one_at_a_time import Call, calling
+from gradwire.harness.library.failures import MeshAgreement
 from gradwire.harness.library.options import (
     ShardOptions,
-    agree_s,
+    check_group,
     check_runs,
+    describe_call,
     make_checked_codec,
     make_checked_schedule,
-    make_options,
     num_nodes,
     with_nodes,
     with_timeout,
 )
-from gradwire.harness.library.process_group import AGREE_S, check_group
-from gradwire.harness.library.serving import check_unused, serve
+from gradwire.harness.library.shard_gradients import GradientSlices, ReplicaMeans, gradient_slices
 from gradwire.harness.library.shard_modules import (
     WHAT,
     ShardedModule,
@@ -41,11 +45,8 @@ from gradwire.harness.library.shard_modules import (
     first_process_groups,
     sharded_modules,
 )
-from gradwire.harness.library.shard_replicas import MeshAgreement, Replicas
-from gradwire.harness.library.shard_slices import GradientSlices, gradient_slices
 from gradwire.harness.library.shard_step import ShardStep, part_key
 from gradwire.harness.library.shard_synchronizer import ShardSynchronizer
-from gradwire.harness.network.links import bytes_per_second
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.requirements import codecs_with_scatter
 from gradwire.harness.parallel.settings import ShardedConfig
@@ -106,128 +107,122 @@ def shard_hooks(
         "check_hashes": check_hashes,
     }
     with calling(WHAT) as call:
-        return _shard_hooks(model, codec, topology, given, codec_options, call)
+        agreement, plan = agreed(
+            call,
+            ShardOptions,
+            given,
+            partial(_agreement, model),
+            partial(_plan, model, codec, topology, codec_options),
+        )
+        with connecting(agreement, WHAT):
+            step = _connected(plan, agreement.timeout_s)
+        assert plan.options.timeout_s is not None, "with_timeout() fills it in"
+        agreement.timeout_s = plan.options.timeout_s
+        serve(plan.codec, step)
+        return ShardSynchronizer(step, agreement, plan.description)
 
 
-def _shard_hooks(
+@dataclass(frozen=True)
+class ShardPlan:
+    """Checked arguments of `shard_hooks`, and what must be equal on all ranks.
+
+    `slices` are where the codec keeps the modules' gradients, none where they are not divided; `layouts`
+    those of what is averaged over `replicas`.
+    """
+
+    options: ShardOptions
+    codec: Codec
+    topology: Topology
+    modules: Sequence[ShardedModule]
+    slices: Sequence[GradientSlices]
+    layouts: Sequence[Layout]
+    replicas: dist.ProcessGroup | None
+    description: Statement
+
+
+def _plan(
     model: Any,
     codec: str | Codec,
     topology: str | Topology,
-    given: dict[str, Any],
     codec_options: dict[str, Any],
-    call: Call,
-) -> ShardSynchronizer:
-    agreement = None
-    try:
-        options = make_options(ShardOptions, **given)
-        _check_weights(options)
-        agreement = _agreement(model, agree_s(options))
-        call.check()
-        modules = sharded_modules(model, quantized=options.weights != "exact")
-        _check_unhooked(modules)
-        groups, device = modules[0].process_groups, modules[0].device
-        own = make_checked_codec(codec, codec_options, ShardOptions)
-        check_unused(own, WHAT)
-        if not groups:
-            raise ValueError(
-                f"{WHAT}: FSDP2 neither gathers nor scatters on one rank; start two or more, or leave it out"
-            )
-        group, size = groups[0], groups[0].size()
-        options = with_timeout(with_nodes(options, size), group, device)
-        nodes = num_nodes(options, size)
-        schedule = make_checked_schedule(topology, size, nodes)
-        made = made_for(schedule, size, nodes)
-        refuse = check_runs(own, made, device, options)
-        slices, layouts, replicated = list[GradientSlices](), list[Layout](), modules[0].replicas
-        if modules[0].shards is None:
-            named = BucketLayouts(model, refuse)
-            layouts = [named.named(each.names(model), torch.float32, device) for each in modules]
-        else:
-            _check_scatters(own, made, codec_options)
-            slices = gradient_slices(own, made.kept, modules, device)
-        if replicated is not None and not layouts:
-            make_checked_schedule(topology, replicated.size(), replicated.size())
-            check_runs(own, made_for(schedule, replicated.size(), replicated.size()), device, options)
-            layouts = [
-                Layout.flat(each.slice_numel, f"shard of {each.name or 'model'}", device) for each in modules
-            ]
-        description = describe(modules, own, made, options)
-        check_replayed(own, description)
-    except Exception as error:
-        agreement = agreement or _agreement(model, AGREE_S)
-        if agreement is not None:
-            agreement.refuse(str(error) or type(error).__name__)
-        raise
-    assert agreement is not None and group is not None, "such a model has a process group"
-    agreement.agree(description, last_word=call.refusal)
-    connect = partial(_connect, options=options, connect_s=agreement.timeout_s, trace=own.traits.clock_driven)
-    try:
-        world = connect(schedule, group, device, nodes)
-        between = None
-        if replicated is not None:
-            between = (
-                world if replicated is group else connect(schedule, replicated, device, replicated.size())
-            )
-        parts = {
-            part_key(part): connect(RING, part, device, 1)
-            for part in {part_key(each.part): each.part for each in modules if each.part is not None}.values()
-        }
-    except RuntimeError as error:  # torch's words name neither the rank nor what it was waiting for
-        raise SynchronizationError(
-            f"rank {agreement.rank}: {WHAT}: the ranks agree, but cannot be connected within "
-            f"{agreement.timeout_s:g} s: {in_words(error).splitlines()[0]}; has one of them ended?"
-        ) from error
-    assert options.timeout_s is not None, "with_timeout() fills it in"
-    agreement.timeout_s = options.timeout_s
+    options: ShardOptions,
+) -> ShardPlan:
+    _check_weights(options)
+    modules = sharded_modules(model, quantized=options.weights != "exact")
+    _check_unhooked(modules)
+    groups, device = modules[0].process_groups, modules[0].device
+    own = make_checked_codec(codec, codec_options, ShardOptions)
+    check_unused(own, WHAT)
+    if not groups:
+        raise ValueError(
+            f"{WHAT}: FSDP2 neither gathers nor scatters on one rank; start two or more, or leave it out"
+        )
+    size = groups[0].size()
+    options = with_timeout(with_nodes(options, size), groups[0], device)
+    nodes = num_nodes(options, size)
+    made = make_checked_schedule(topology, size, nodes)
+    schedule = made_for(made, size, nodes)
+    refuse = check_runs(own, schedule, device, options)
+    slices, layouts, replicas = list[GradientSlices](), list[Layout](), modules[0].replicas
+    if modules[0].shards is None:
+        named = BucketLayouts(model, refuse)
+        layouts = [named.named(each.names(model), torch.float32, device) for each in modules]
+    else:
+        _check_scatters(own, schedule, codec_options)
+        slices = gradient_slices(own, schedule.kept, modules, device)
+    if replicas is not None and not layouts:
+        make_checked_schedule(topology, replicas.size(), replicas.size())
+        check_runs(own, made_for(made, replicas.size(), replicas.size()), device, options)
+        layouts = [
+            Layout.flat(each.slice_numel, f"shard of {each.name or 'model'}", device) for each in modules
+        ]
+    description = {
+        **describe_call(own, schedule, options),
+        "world size": " by ".join(str(each.size()) for each in groups),
+        "modules": describe_modules(modules),
+        "device": device.type,
+    }
+    check_replayed(own, description)
+    return ShardPlan(options, own, made, modules, slices, layouts, replicas, description)
+
+
+def _connected(plan: ShardPlan, connect_s: float) -> ShardStep:
+    """Connects the ranks of a mesh along its dimensions, and those of parts of them, in this order."""
+    options, own, modules = plan.options, plan.codec, plan.modules
+    group, device = modules[0].process_groups[0], modules[0].device
+    trace = own.traits.clock_driven
+    connected = partial(
+        connect, device=device, options=options, connect_s=connect_s, in_flight=1, trace=trace
+    )
+    world, between = connected(plan.topology, group), None
+    if plan.replicas is group:
+        between = world
+    elif plan.replicas is not None:
+        between = connected(plan.topology, plan.replicas, nodes=plan.replicas.size())
+    parts = {part_key(each.part): each.part for each in modules if each.part is not None}
+    part_worlds = {key: connected(RING, part, nodes=1) for key, part in parts.items()}
+    replicas, seed = None, options.seed
+    if between is not None:
+        inner = own if between is world else copy.deepcopy(own)
+        replicas = ReplicaMeans(between, inner, plan.layouts, seed=seed, check_hashes=options.check_hashes)
+        if between is not world:  # what one replica's codec rounds up another's need not
+            seed = (seed + between.rank * SEEDS_APART) % 2**31
     settings = ShardedConfig(
         name="sharded",
         weights=options.weights,
         weight_bits=options.weight_bits,
         weight_group=options.weight_group,
     )
-    replicas, seed = None, options.seed
-    if between is not None:
-        inner = own if between is world else copy.deepcopy(own)
-        replicas = Replicas(between, inner, layouts, seed=seed, check_hashes=options.check_hashes)
-        if between is not world:  # what one replica's codec rounds up another's need not
-            seed = (seed + between.rank * SEEDS_APART) % 2**31
-    step = ShardStep(
+    return ShardStep(
         world,
         own,
         weight_messages(settings),
         modules,
-        slices,
-        parts=parts,
+        plan.slices,
+        parts=part_worlds,
         replicas=replicas,
         seed=seed,
         check_hashes=options.check_hashes,
-    )
-    serve(own, step)
-    return ShardSynchronizer(step, agreement, description)
-
-
-def _connect(
-    schedule: Topology,
-    group: dist.ProcessGroup,
-    device: torch.device,
-    nodes: int,
-    *,
-    options: ShardOptions,
-    connect_s: float,
-    trace: bool,
-) -> ProcessWorld:
-    """Connects the ranks of `group`, which are on so many `nodes`."""
-    assert options.timeout_s is not None
-    rate = options.rate_mbit
-    return ProcessWorld(
-        Fabric(schedule, num_nodes=nodes, segments=options.segments),
-        device,
-        group=group,
-        link=None if rate is None else PacedLink(bytes_per_second(rate)),
-        in_flight=1,
-        timeout_s=options.timeout_s,
-        connect_s=connect_s,
-        trace=trace,
     )
 
 
@@ -285,22 +280,3 @@ def _check_scatters(codec: Codec, schedule: Schedule, given: dict[str, Any]) -> 
             f"{WHAT}: exclude={given['exclude']} has no effect, FSDP2 hands over slices of several "
             "parameters together; leave it out, or shard the modules of these parameters apart"
         )
-
-
-def describe(
-    modules: list[ShardedModule], codec: Codec, schedule: Schedule, options: ShardOptions
-) -> dict[str, str]:
-    """Everything that must be equal on all ranks, name to value in words."""
-    from gradwire import __version__
-
-    return {
-        "gradwire": __version__,
-        "torch": torch.__version__,
-        **describe_codec(codec),
-        "topology": schedule.name,
-        "schedule": digest(repr(schedule)),
-        **{key: repr(value) for key, value in asdict(options).items()},
-        "world size": " by ".join(str(each.size()) for each in modules[0].process_groups),
-        "modules": describe_modules(modules),
-        "device": modules[0].device.type,
-    }

@@ -16,7 +16,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
 from gradwire.codecs.describe import digest
-from gradwire.harness.library.process_group import check_group
+from gradwire.harness.library.options import check_group
 from gradwire.harness.parallel.buckets import parameter_names
 from gradwire.harness.runtime.fields import shown
 

@@ -12,14 +12,13 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
-from gradwire.harness.comm.world.interface import Collective, Result
+from gradwire.harness.comm.world.interface import Collective, Result, Submission
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.process_step import ProcessStep
 from gradwire.harness.library.failures import SynchronizationError, again, in_words
 from gradwire.harness.library.parameters import Process
+from gradwire.harness.library.shard_gradients import GradientSlices, ReplicaMeans, contiguous
 from gradwire.harness.library.shard_modules import ShardedModule, check_complete, share_of_sum
-from gradwire.harness.library.shard_replicas import Replicas
-from gradwire.harness.library.shard_slices import GradientSlices, contiguous
 from gradwire.harness.parallel.sharded.buckets import FlatBucket
 from gradwire.harness.parallel.sharded.weights import (
     Exact,
@@ -65,7 +64,7 @@ class ShardStep:
         slices: Sequence[GradientSlices],
         *,
         parts: Mapping[PartKey, ProcessWorld],
-        replicas: Replicas | None,
+        replicas: ReplicaMeans | None,
         seed: int,
         check_hashes: bool,
     ) -> None:
@@ -200,7 +199,7 @@ class ShardStep:
         does."""
         uses_backend = self.codec.traits.uses_backend
         started = (step or self._rank_step).start(
-            make, x, buffers=str(layout.uid), coordinates=layout.numel, in_turn=uses_backend
+            make, x, Submission(buffers=str(layout.uid), coordinates=layout.numel, in_turn=uses_backend)
         )
         error = started.wait()
         if error is not None:

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from gradwire.codecs.interface import Codec, Decision, Layout
-from gradwire.codecs.wrappers.decisions import Decisions, decision_of
-from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.codecs.interface import Layout
+from gradwire.codecs.wrappers.decisions import Decisions
 from gradwire.harness.library import reducer
 from gradwire.harness.library.agreement import Agreement, Statement
+from gradwire.harness.library.attached import Attached
 from gradwire.harness.library.bucket_hook import BucketHook
+from gradwire.harness.library.calls import in_no_mode
 from gradwire.harness.library.decisions import DecisionRecord
-from gradwire.harness.library.failures import SynchronizationError, again, bare, explained
-from gradwire.harness.library.modes import in_no_mode
-from gradwire.harness.library.parameters import ParameterCheck, Process
+from gradwire.harness.library.failures import SynchronizationError, again, explained
+from gradwire.harness.library.parameters import ParameterCheck
 from gradwire.harness.library.reducer import Buckets
-from gradwire.harness.library.saved import SavedState, check_remembered
+from gradwire.harness.library.saved import SavedState
 from gradwire.harness.parallel.buckets import parameter_names
 from gradwire.harness.parallel.gradient_error import gradient_error
 
 
-class Synchronizer:
+class Synchronizer(Attached):
     """Synchronizes a model's gradients through a codec until `detach()`. `gradwire.attach` returns it.
 
         with gradwire.attach(model, codec="dynamiq", bits=4) as synchronizer:
@@ -40,10 +39,7 @@ class Synchronizer:
     Only `attach` makes one. Call `state_dict`, `load_state_dict` and `measure_vnmse` on all ranks.
     """
 
-    codec: Codec
-    """The codec, with the options it was given."""
-    world: ProcessWorld
-    """The connections to the other ranks."""
+    call = "attach()"
 
     def __init__(
         self,
@@ -52,9 +48,9 @@ class Synchronizer:
         agreement: Agreement,
         description: Statement,
     ) -> None:
-        self.codec, self.world = hook.codec, hook.world
+        super().__init__(hook.codec, hook.world, hook, agreement, description)
         self._model = weakref.ref(model)  # which the model's own reducer leads to: no circle through C++
-        self._hook, self._agreement, self._description = hook, agreement, description
+        self._hook = hook
         self._upcoming: Buckets | None = None
         self._last: Buckets | None = None
         self._seen: list[Layout] = []
@@ -63,7 +59,6 @@ class Synchronizer:
         self._record: DecisionRecord | None = None
         self._detached = False
         self._check: ParameterCheck | None = None
-        self._process = Process()
         hook.on_end, hook.on_failure = self._pass_ended, self._pass_failed
         hook.unused, hook.divides_by_active = self._unused, self._divides_by_active
         hook.explain = partial(explained, agreement)
@@ -78,33 +73,10 @@ class Synchronizer:
             self._check.remove()
         self._check = ParameterCheck(model, reduced, self._hook.fail_before_pass)
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a Synchronizer cannot be pickled or copied, it holds connections; save its state_dict(), and "
-            "load that into what a new attach() returns"
-        )
-
-    @property
-    def attached(self) -> bool:
-        """Whether gradients still go through the codec."""
-        return not self.world.closed
-
-    @property
-    def step(self) -> int:
-        """The number of backward passes synchronized so far, including those before a loaded state. It is
-        part of the key of all randomness."""
-        return self._hook.steps
-
     @property
     def bytes_sent(self) -> int:
         """Bytes this rank has sent for synchronization since it was attached, by its own count."""
         return self.world.traffic[self.world.rank].total
-
-    @property
-    def decision(self) -> Decision:
-        """What the codec has decided for the latest step, the same on all ranks: numbers, and lists of them,
-        by name. Before the first step it is what that will follow. Empty for a codec that decides nothing."""
-        return decision_of(self.codec)
 
     @property
     def vnmse(self) -> float | None:
@@ -122,26 +94,6 @@ class Synchronizer:
         self._attached_model()
         self._agreement.agree({"step": str(self.step)}, "measure_vnmse()")
         self._hook.measured = True
-
-    @in_no_mode
-    def skip_step(self) -> None:
-        """Says that the last backward pass's gradients are not used: a codec with state takes back what it
-        has learned from them. Call it on all ranks, before the next pass and before `state_dict()`; it checks
-        that through the process group's store.
-
-        Raises RuntimeError if there is no such pass, and TimeoutError naming the ranks that have not called
-        it within `timeout_s`. They and this rank then raise SynchronizationError in their next pass, because
-        codecs that remember different steps would give each rank other gradients.
-        """
-        self._attached_model()
-        if not self._hook.step_open:
-            raise RuntimeError("skip_step(): no backward pass was synchronized since the last step ended")
-        try:
-            self._agreement.agree({"step": str(self.step)}, "skip_step()")
-        except (ValueError, OSError) as error:  # TimeoutError and ConnectionError among them
-            self._hook.fail(error)
-            raise
-        self._hook.end_step(skipped=True)
 
     @in_no_mode
     def record_decisions(self, path: str | PathLike[str]) -> None:
@@ -192,52 +144,15 @@ class Synchronizer:
         own = self.codec.state_dict()
         return SavedState(self.step, self._description, upcoming, last, own).pack(self.world.rank)
 
-    @in_no_mode
-    def load_state_dict(
-        self, state: Mapping[str, Tensor] | Callable[[], Mapping[str, Tensor]], *, strict: bool = True
-    ) -> None:
-        """Resumes from what `state_dict` returned on this rank, here or in another process.
+    def _unpack(self, state: Mapping[str, Tensor], strict: bool) -> SavedState:
+        saved = SavedState.unpack(state, self.world.rank, self._description, strict)
+        saved.check(parameter_names(self._attached_model().module))
+        if self._record is not None:
+            self._record.check(saved.step)
+        return saved
 
-        Call it on all ranks, after `attach` and before the next backward pass. The script loads the model's
-        and the optimizer's own states. DDP's buckets become those of the saved run at once; no warm-up is
-        needed. With `strict` the settings that change results must be those it was saved with. `state` may be
-        a function that reads it: the other ranks are told if that fails.
-
-        Raises ValueError on every rank, naming the rank and the difference, for the state of another model,
-        rank or codec, and for one that cannot be read; nothing has changed then. Raises TimeoutError naming
-        ranks that do not call it.
-        """
-        model = self._attached_model()
-        before = {key: value.clone() for key, value in self.codec.state_dict().items()}
-        try:
-            given = state() if callable(state) else state
-            saved = SavedState.unpack(given, self.world.rank, self._description, strict)
-            saved.check_shapes(parameter_names(model.module))
-            check_remembered(saved.codec)
-            if self._record is not None:
-                self._record.check(saved.step)
-            self._load_codec(saved.codec, before)
-        except Exception as error:  # whatever it is: the others wait to be told
-            words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-            self._agreement.refuse(words)
-            raise ValueError(f"load_state_dict(): {words}") from error
-        try:
-            self._agreement.agree(saved.common(), "load_state_dict()")
-            self._take_buckets(model, saved)
-        except BaseException:
-            self.codec.load_state_dict(before)
-            raise
-        self._hook.restart(saved.step)
-
-    def _load_codec(self, state: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> None:
-        try:
-            self.codec.load_state_dict(state)
-        except BaseException:
-            self.codec.load_state_dict(before)
-            raise
-
-    def _take_buckets(self, model: DistributedDataParallel, saved: SavedState) -> None:
-        last = self._last_buckets()
+    def _take(self, saved: SavedState) -> None:
+        model, last = self._attached_model(), self._last_buckets()
         try:
             if saved.upcoming is None:
                 reducer.renew(model)
@@ -292,34 +207,19 @@ class Synchronizer:
             if model is not None and torch.distributed.is_initialized():
                 reducer.renew(model)
 
-    close = detach
+    def _failed(self) -> SynchronizationError | None:
+        return self._failure
 
-    def __enter__(self) -> Synchronizer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.detach()
-
-    def raise_error(self) -> None:
-        """Raises the error that ended the synchronization, as it was raised on a communication thread, if
-        there is one. It is the cause of what `backward()` has raised."""
-        error = self.world.error
-        if error is not None:
-            raise bare(error).with_traceback(error.__traceback__)
-        if self._failure is not None:
-            raise bare(self._failure.__cause__ or self._failure)
+    def _require_attached(self) -> None:
+        self._process.check()
+        if self._model() is None:
+            raise RuntimeError("the synchronizer's model is no more; keep the DistributedDataParallel model")
+        super()._require_attached()
 
     def _attached_model(self) -> DistributedDataParallel:
-        self._process.check()
+        self._require_attached()
         model = self._model()
-        if model is None:
-            raise RuntimeError("the synchronizer's model is no more; keep the DistributedDataParallel model")
-        if self.world.closed:
-            raise RuntimeError("the synchronizer has been detached; call gradwire.attach() again")
-        if self._failure is not None:
-            raise again(self._failure)
+        assert model is not None, "checked"
         return model
 
     def _unused(self) -> Collection[str]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from gradwire.codecs.interface import Layout
-from gradwire.harness.comm.world.interface import Collective, Computing, RankStep, Started
+from gradwire.harness.comm.world.interface import Collective, Computing, RankStep, Started, Submission
 from gradwire.harness.timing.trace.step import ORDINARY, Urgency, passes_until
 
 Receive = Callable[[str, Tensor], Tensor | None]
@@ -187,12 +187,14 @@ class Accumulation:
         started: Started[Tensor] = self._rank_step.start(
             partial(self._make, bucket, number),
             bucket.gradient,
-            buffers=str(bucket.layout.uid),
-            coordinates=bucket.layout.numel,
-            is_own=self._is_own,
-            has_one_result=self._has_one_result,
-            keeps_input=self._measured,
-            urgency=self._urgency,
+            Submission(
+                buffers=str(bucket.layout.uid),
+                coordinates=bucket.layout.numel,
+                is_own=self._is_own,
+                has_one_result=self._has_one_result,
+                keeps_input=self._measured,
+                urgency=self._urgency,
+            ),
         )
         self.started.append(started)
         if self._computing is not None:

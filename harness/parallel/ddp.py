@@ -16,7 +16,7 @@ from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.interface import Layout, Round
-from gradwire.harness.comm.world.interface import Computing, RankStep, Started, World
+from gradwire.harness.comm.world.interface import Computing, RankStep, Started, Submission, World
 from gradwire.harness.parallel.base import RankOutcome, Replicas
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.interface import Batch, MicroBatches, Parallelism, ParallelSetup, StepOutcome
@@ -57,11 +57,13 @@ class Pass:
         mean: Started[Tensor] = self._rank_step.start(
             partial(self._synchronize, layout, len(self.buckets)),
             bucket.buffer(),
-            buffers=str(layout.uid),
-            coordinates=layout.numel,
-            in_turn=self._in_turn,
-            has_one_result=True,
-            keeps_input=self._measured,
+            Submission(
+                buffers=str(layout.uid),
+                coordinates=layout.numel,
+                in_turn=self._in_turn,
+                has_one_result=True,
+                keeps_input=self._measured,
+            ),
         )
         self.buckets.append(Bucket(layout, mean))
         self._computing.label = passes_until(len(self.buckets))

@@ -16,7 +16,7 @@ from gradwire.codecs.shards import Shard
 from gradwire.codecs.wrappers.decisions import decision_of
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.transport.replay import Capturable, Identity
-from gradwire.harness.comm.world.interface import Collective, RankProgram, RankStep, World
+from gradwire.harness.comm.world.interface import Collective, RankProgram, RankStep, Submission, World
 from gradwire.harness.parallel.buckets import MemoryOrder
 from gradwire.harness.timing.trace.step import MEASURE
 
@@ -169,10 +169,12 @@ def synchronize_buckets(
             rank_step.start(
                 partial(make, index, layout),
                 x,
-                buffers=str(layout.uid),
-                coordinates=layout.numel,
-                in_turn=codec.traits.uses_backend,
-                is_own=True,
+                Submission(
+                    buffers=str(layout.uid),
+                    coordinates=layout.numel,
+                    in_turn=codec.traits.uses_backend,
+                    is_own=True,
+                ),
             )
             for index, (layout, x) in enumerate(buckets)
         ]

@@ -19,6 +19,7 @@ from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.powersgd import PowerSGD, random_directions
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.interface import Submission
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.synchronize import synchronization
@@ -152,7 +153,7 @@ def step_really(rank: int, size: int, topology: str, options: dict[str, Any], st
                 this_round = Round(step, layout, rank, size, SEED, index)
                 futures.append(Future[Tensor]())
                 collective = synchronization(codec, x, this_round, check_hashes=True)
-                world.submit(collective, str(layout.uid), futures[-1])
+                world.submit(collective, Submission(str(layout.uid), 0), futures[-1])
             means += [future.result(30) for future in futures]
         return means
     finally:

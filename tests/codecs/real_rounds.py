@@ -14,6 +14,7 @@ from gradwire.codecs.interface import Round
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.interface import Submission
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.parallel.synchronize import synchronization
 
@@ -34,7 +35,7 @@ def train_rank_for_real(
                 this_round = Round(step, layout, rank, size, 0, index)
                 futures.append(Future())
                 collective = synchronization(made, x, this_round, check_hashes=True)
-                world.submit(collective, f"bucket{index}", futures[-1])
+                world.submit(collective, Submission(f"bucket{index}", 0), futures[-1])
             means.append([future.result(30) for future in futures])
             made.end_step(step)
         return means, dict(world.traffic[rank].by_phase), made.state_dict()

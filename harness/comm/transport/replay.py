@@ -142,8 +142,8 @@ class _Known:
 class Replays:
     """The captured rounds of a process's rank.
 
-    Where capturing fails a round runs as it would have, and so do all later ones on this rank: that is told
-    once, or, if graphs are `required`, raised.
+    Where capturing fails, this round and all later ones on this rank run uncaptured; that is warned of once
+    or, if graphs are `required`, raised.
     """
 
     def __init__(self, make_graph: Callable[[], Graph], device: torch.device, *, required: bool) -> None:

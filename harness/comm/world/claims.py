@@ -1,4 +1,4 @@
-"""Which collectives have results that nobody has taken, so that a checkpoint would lose them."""
+"""Collectives whose results have not been taken, so that a checkpoint would lose them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Unclaimed:
     """The collectives that a step may still await."""
 
     def __init__(self) -> None:
-        self._started: WeakSet[Claimable] = WeakSet()  # what nobody holds any more, nobody awaits
+        self._started: WeakSet[Claimable] = WeakSet()  # weak: dropped collectives need no await
 
     def add(self, started: Claimable) -> None:
         self._started.add(started)
 
     def forget(self) -> None:
-        """Whatever was started so far is nobody's loss."""
+        """Forgets all that were started so far."""
         self._started.clear()
 
     def check(self) -> None:

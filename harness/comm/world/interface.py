@@ -23,14 +23,36 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
 Collective = Callable[[ScheduledCollectives], Coroutine[Any, None, Result]]
-"""What one rank runs: given its collectives, a coroutine."""
+"""One rank's collective: a coroutine, given the rank's collectives."""
 
 
 class Place(NamedTuple):
-    """Which collective it is: the `number`-th, from 0 on, that its rank started in step `step`."""
+    """A collective's identity: the `number`-th, from 0 on, that its rank started in step `step`."""
 
     step: int
     number: int
+
+
+@dataclass(frozen=True)
+class Submission:
+    """The terms on which a rank starts a collective.
+
+    `buffers` names the message buffers, which collectives that are not in flight together may share.
+    `coordinates` is the size of what is synchronized, for the trace. With `in_turn` it begins when those
+    before it have ended. Other ranks of the same process may write to the input, so that a copy is kept,
+    unless it `is_own`: memory of this rank alone. `has_one_result`: the result is the same on all ranks and
+    not written to, so that a process keeps one of them. With `keeps_input` the input can be read again until
+    the next step. `urgency` is that of all its messages: it goes into the trace, and on a simulated clock
+    those of a lower level go first. Real transports carry messages as they come.
+    """
+
+    buffers: str
+    coordinates: int
+    in_turn: bool = False
+    is_own: bool = False
+    has_one_result: bool = False
+    keeps_input: bool = False
+    urgency: Urgency = ORDINARY
 
 
 class Started(Awaitable[Result_co], Protocol[Result_co]):
@@ -45,7 +67,7 @@ class Started(Awaitable[Result_co], Protocol[Result_co]):
         ...
 
     def input(self) -> Tensor:
-        """What it was started with; only if it was started with `keeps_input`, until the next step."""
+        """Returns its input; only if it was started with `keeps_input`, until the next step."""
         ...
 
 
@@ -76,7 +98,7 @@ class RankStep(Protocol):
     def rank(self) -> int: ...
 
     def compute(self, label: str) -> AbstractContextManager[Computing]:
-        """What runs in this block is the rank's computation. It contains no `await`."""
+        """The block is the rank's computation; it contains no `await`."""
         ...
 
     def replicated(self, work: Callable[[], Result], group: int = 0) -> Result:
@@ -89,35 +111,16 @@ class RankStep(Protocol):
         ...
 
     def start(
-        self,
-        make: Callable[[Tensor], Collective[Result]],
-        x: Tensor,
-        *,
-        buffers: str,
-        coordinates: int,
-        in_turn: bool = False,
-        is_own: bool = False,
-        has_one_result: bool = False,
-        keeps_input: bool = False,
-        urgency: Urgency = ORDINARY,
+        self, make: Callable[[Tensor], Collective[Result]], x: Tensor, submission: Submission
     ) -> Started[Result]:
-        """Starts `make(x)`, the rank's next collective, while the rank goes on.
-
-        All ranks start the same collectives in the same order. `buffers` names the message buffers, which
-        collectives that are not in flight together may share. `coordinates` is the size of what is
-        synchronized, for the trace. With `in_turn` it begins when those before it have ended. The rank does
-        not write to `x` before that; other ranks in the same process may, so that a copy is kept, unless `x`
-        `is_own`: memory of this rank alone. `has_one_result` says that the result is the same on all ranks
-        and not written to, so that a process keeps one of them. `urgency` is that of all its messages: it
-        goes into the trace, and on a simulated clock those of a lower level go first. Real transports carry
-        messages as they come.
-        """
+        """Starts `make(x)`, the rank's next collective, and returns at once. All ranks start the same
+        collectives in the same order. The rank does not write to `x` before its collective has ended."""
         ...
 
     def send(self, x: Tensor, to: int, *, is_own: bool = False, urgency: Urgency = ORDINARY) -> Started[None]:
-        """Starts to send `x` to one other rank, phase `activations`; nobody else knows of it. What a rank
-        sends another arrives in the order in which that one receives it, whatever both send or start beside.
-        The rank does not write to `x` before it is gone: see `start`."""
+        """Starts to send `x` to one other rank, phase `activations`; other ranks take no part. Messages of a
+        rank to another arrive in the order of its receives, whatever else both send or start. The rank does
+        not write to `x` before it has been sent; `is_own` as in `Submission`."""
         ...
 
     def receive(self, out: Tensor, source: int) -> Started[Tensor]:
@@ -131,8 +134,8 @@ class RankStep(Protocol):
         ...
 
     def stopwatch(self) -> Callable[[], float] | None:
-        """Tells the seconds since now, to collectives that go on beside the rank's computation; None where
-        time stands still while they run."""
+        """Returns a function that reads the seconds since now, for collectives that run during the rank's
+        computation; None where time stands still while they run."""
         ...
 
     def barrier(self) -> Awaitable[None]:
@@ -142,7 +145,7 @@ class RankStep(Protocol):
 
 
 RankProgram = Callable[[RankStep], Coroutine[Any, Any, Result]]
-"""What one rank does in a step."""
+"""One rank's program of a step."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +220,7 @@ class World(Protocol):
         ...
 
     def settle(self) -> None:
-        """Waits until all that has been started has come to its end; whoever awaits it still finds it."""
+        """Waits for all started collectives; their results stay available."""
         ...
 
     def take_traffic(self) -> Mapping[int, Traffic]:

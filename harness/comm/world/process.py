@@ -23,7 +23,7 @@ from gradwire.harness.comm.transport.process import ProcessChannel, communicator
 from gradwire.harness.comm.transport.replay import Replays
 from gradwire.harness.comm.transport.thread import CommunicationThread, Task, Turn
 from gradwire.harness.comm.world.claims import Unclaimed
-from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, StepEnd
+from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, StepEnd, Submission
 from gradwire.harness.comm.world.process_replays import ProcessReplays
 from gradwire.harness.comm.world.process_step import Outcomes, ProcessStarted, ProcessStep
 from gradwire.harness.timing.measure.spans import Recorder
@@ -31,7 +31,7 @@ from gradwire.harness.timing.measure.stopwatch import make_stopwatch
 from gradwire.harness.timing.trace.log import LaneLog, TaskLog
 from gradwire.harness.timing.trace.notes import LaneNotes, StepNotes
 from gradwire.harness.timing.trace.observations import observations
-from gradwire.harness.timing.trace.step import MEASURE, ORDINARY, TRANSFERS, StepTrace, Urgency
+from gradwire.harness.timing.trace.step import MEASURE, TRANSFERS, StepTrace, Urgency
 
 if TYPE_CHECKING:
     from gradwire.harness.timing.simulate.clock import SimulatedClock
@@ -119,36 +119,25 @@ class ProcessWorld:
         self._lane, self._logs, self._buckets = LaneLog(self._traces), [], 0
         return ProcessStep(self, step, self._lane, self._overlap)
 
-    def submit(
-        self,
-        collective: Collective[Result],
-        arena: str,
-        future: Any,
-        *,
-        one_at_a_time: bool = False,
-        coordinates: int | None = None,
-        urgency: Urgency = ORDINARY,
-    ) -> None:
+    def submit(self, collective: Collective[Result], submission: Submission, future: Any) -> None:
         """Starts a step's collective on a communication thread; `future` gets its result or exception.
 
         `future` has `set_result` and `set_exception`, as torch's and concurrent's futures do. After the first
-        failure on any thread all later collectives fail with it. With `one_at_a_time` it begins when those
-        submitted before it have ended. If the world keeps traces, it logs the synchronization of a bucket
-        with this many `coordinates`.
+        failure on any thread all later collectives fail with it. If the world keeps traces, it logs the
+        synchronization.
         """
-        number, in_step = next(self._numbers), self._buckets
-        index = 0 if one_at_a_time else in_step % len(self._threads)
-        thread, log = self._threads[index], None
-        if coordinates is not None:
-            log = self._log(self._buckets, coordinates, one_at_a_time, urgency)
+        number, in_step, arena = 2 * next(self._numbers), self._buckets, submission.buffers
+        index = 0 if submission.in_turn else in_step % len(self._threads)
+        thread = self._threads[index]
+        log = self._log(in_step, submission.coordinates, submission.in_turn, submission.urgency)
         self._buckets += 1
+        make = partial(self._task, collective, number, thread, arena, future, log)
         if self._replays is not None and not (self._traces or self.recorders[self.rank].enabled):
-            instead = partial(self._task, collective, 2 * number, thread, arena, future)
-            task = self._replays.task(collective, 2 * number, index, arena, future, self._counted, instead)
+            task = self._replays.task(collective, number, index, arena, future, self._counted, make)
             if task is not None:
                 self._give(thread, future, lambda: task)
                 return
-        self._give(thread, future, partial(self._task, collective, 2 * number, thread, arena, future, log))
+        self._give(thread, future, make)
 
     def transfer(
         self,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
-from gradwire.harness.comm.world.interface import Collective, Place, Result, Started
+from gradwire.harness.comm.world.interface import Collective, Place, Result, Started, Submission
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.trace.log import LaneLog
 from gradwire.harness.timing.trace.step import ORDINARY, Urgency
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Outcomes:
-    """What the collectives of a process have come to, for the thread that waits for one of them."""
+    """The collectives of a process that are in flight, and their first failure, for threads that wait."""
 
     def __init__(self, device: torch.device) -> None:
         self.devices: list[int | str | torch.device] | None = [device] if device.type == "cuda" else None
@@ -32,17 +32,17 @@ class Outcomes:
         self._in_flight = 0
 
     def begin(self) -> None:
-        """One more is in flight, until its `set_result`."""
+        """Counts one more in flight, until its `set_result`."""
         with self.changed:
             self._in_flight += 1
 
     def end(self) -> None:
-        """One has its result; called with `changed` held."""
+        """Counts one less; called with `changed` held."""
         self._in_flight -= 1
         self.changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """One has failed, and whoever waits for any hears of it."""
+        """Records a failure and wakes all waiters."""
         with self.changed:
             self.error = self.error or error
             self.changed.notify_all()
@@ -106,12 +106,12 @@ class ProcessStarted(Started[Result]):
         return None
 
     def __await__(self) -> Generator[ProcessStarted[Any], None, Result]:
-        yield self  # whoever drives the program waits
+        yield self  # the driver of the program waits
         return self._take()
 
 
 class _Barrier:
-    """Waiting for what nobody sends: in a process of its own a rank goes on."""
+    """Suspends nothing: a process of its own needs no barrier here."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
@@ -140,7 +140,7 @@ class ProcessComputing:
         self.label = label
 
     def go_on(self) -> None:
-        """What was done since `cut` is not the rank's computation."""
+        """Leaves out the time since `cut`, which is not the rank's computation."""
         if self._since is not None:
             self._since, self._cpu_since = self._recorder.timestamp(), self._recorder.cpu_time()
 
@@ -156,8 +156,8 @@ class ProcessComputing:
 
 
 class ProcessStep:
-    """The step of this process's rank, whose collectives run on communication threads. `lane` is told what
-    the rank does. Without `overlap` collectives begin when the rank waits for one of them.
+    """The step of this process's rank, whose collectives run on communication threads. `lane` logs the
+    rank's work. Without `overlap` collectives begin when the rank waits for one of them.
 
     A coroutine has it driven; a script that calls `start` by itself calls `wait_for` in the end.
     """
@@ -178,24 +178,12 @@ class ProcessStep:
         return work()
 
     def start(
-        self,
-        make: Callable[[Tensor], Collective[Result]],
-        x: Tensor,
-        *,
-        buffers: str,
-        coordinates: int,
-        in_turn: bool = False,
-        is_own: bool = False,
-        has_one_result: bool = False,
-        keeps_input: bool = False,
-        urgency: Urgency = ORDINARY,
+        self, make: Callable[[Tensor], Collective[Result]], x: Tensor, submission: Submission
     ) -> ProcessStarted[Result]:
         def submit(started: ProcessStarted[Result]) -> None:
-            self._world.submit(
-                make(x), buffers, started, coordinates=coordinates, one_at_a_time=in_turn, urgency=urgency
-            )
+            self._world.submit(make(x), submission, started)
 
-        return self._start(submit, x.clone() if keeps_input else None)
+        return self._start(submit, x.clone() if submission.keeps_input else None)
 
     def send(
         self, x: Tensor, to: int, *, is_own: bool = False, urgency: Urgency = ORDINARY
@@ -253,7 +241,7 @@ class ProcessStep:
         return _Barrier()
 
     def drive(self, program: Coroutine[Any, Any, Result]) -> Result:
-        """Runs the rank's program to its end; what it has started and not awaited goes on after it. Raises
+        """Runs the rank's program to its end; collectives that it has not awaited continue after it. Raises
         the first failure of any collective."""
         try:
             while True:

@@ -122,17 +122,17 @@ class VirtualWorld:
     def _run_together(
         self, tasks: Mapping[int, list[tuple[int, TaskTrace]]], together: StartedTogether
     ) -> None:
-        """Runs a collective on all its ranks, and takes down what they did, as their how manieth. Raises
+        """Runs a collective on all its ranks, and records each rank's work under its number there. Raises
         RuntimeError, naming the ranks that have not started it."""
         together.check_started()
         logs = {
             rank: TaskLog(
                 self._timestamp,
                 together.bucket,
-                own.coordinates,
+                own.submission.coordinates,
                 own.ready,
-                in_turn=own.in_turn,
-                urgency=own.urgency,
+                in_turn=own.submission.in_turn,
+                urgency=own.submission.urgency,
             )
             for rank, own in together.inputs.items()
         }

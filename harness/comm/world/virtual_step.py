@@ -1,4 +1,4 @@
-"""The steps of all ranks in one process: their coroutines take turns, each up to its next wait.
+"""Steps of all ranks in one process: their coroutines take turns, each up to its next wait.
 
 A rank computes as if it were alone: its computation is measured, what the others do in between is not part of
 it. When no rank can go on, the collective that is waited for runs on all ranks together. So one collective is
@@ -17,24 +17,21 @@ from torch import Tensor
 
 from gradwire.harness.comm.world.claims import Unclaimed
 from gradwire.harness.comm.world.gradient_store import GradientStore
-from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, Started
+from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, Started, Submission
 from gradwire.harness.runtime.heartbeat import beat
 from gradwire.harness.timing.trace.log import LaneLog
 from gradwire.harness.timing.trace.step import ORDINARY, TRANSFERS, Urgency
 
 
 class Input(NamedTuple):
-    """What a rank has started a collective with, as its `number`-th: the function that makes it, when, in
-    seconds of the rank's step, how many coordinates it has there, and how urgent its messages are."""
+    """One rank's part of a collective, its `number`-th: the function that makes it, the time of its start,
+    in seconds of the rank's step, its input, which is in the store if that is None, and its terms."""
 
     number: int
     make: Callable[[Tensor], Collective[Any]]
     ready: float
     own: Tensor | None
-    """None: it is in the store."""
-    coordinates: int
-    in_turn: bool = False
-    urgency: Urgency = ORDINARY
+    submission: Submission
 
 
 @dataclass
@@ -66,7 +63,7 @@ class StartedTogether:
             )
 
     def collective(self, rank: int, store: GradientStore) -> Collective[Any]:
-        """What a rank runs."""
+        """The collective that a rank runs."""
         given = self.inputs[rank]
         return given.make(store.get(rank, given.number) if given.own is None else given.own)
 
@@ -132,7 +129,7 @@ class _Computing:
             self._since -= seconds
 
     def go_on(self) -> None:
-        """What was done since `cut` is not the rank's computation."""
+        """Leaves out the time since `cut`, which is not the rank's computation."""
         if self._since is not None:
             self._since = self._step.timestamp()
 
@@ -202,37 +199,30 @@ class VirtualStep:
         return done
 
     def start(
-        self,
-        make: Callable[[Tensor], Collective[Result]],
-        x: Tensor,
-        *,
-        buffers: str,
-        coordinates: int,
-        in_turn: bool = False,
-        is_own: bool = False,
-        has_one_result: bool = False,
-        keeps_input: bool = False,
-        urgency: Urgency = ORDINARY,
+        self, make: Callable[[Tensor], Collective[Result]], x: Tensor, submission: Submission
     ) -> VirtualStarted[Result]:
         known, number = self._shared.collectives, self._collectives
         self._collectives += 1
         if number == len(known):
             ranks, name = sorted(self._shared.steps), f"collective {number}"
-            known.append(StartedTogether(name, ranks, number, number, has_one_result))
-        return self._start(known[number], make, x, coordinates, is_own, in_turn=in_turn, urgency=urgency)
+            known.append(StartedTogether(name, ranks, number, number, submission.has_one_result))
+        return self._start(known[number], make, x, submission)
 
     def send(
         self, x: Tensor, to: int, *, is_own: bool = False, urgency: Urgency = ORDINARY
     ) -> VirtualStarted[None]:
-        together = self._transfer(self.rank, to)
+        submission = Submission("", x.numel(), is_own=is_own, urgency=urgency)
         return self._start(
-            together, lambda x: lambda comm: comm.send(x, to), x, x.numel(), is_own, urgency=urgency
+            self._transfer(self.rank, to), lambda x: lambda comm: comm.send(x, to), x, submission
         )
 
     def receive(self, out: Tensor, source: int) -> VirtualStarted[Tensor]:
-        together = self._transfer(source, self.rank)
+        submission = Submission("", out.numel(), is_own=True)
         return self._start(
-            together, lambda out: lambda comm: comm.receive(out, source), out, out.numel(), True
+            self._transfer(source, self.rank),
+            lambda out: lambda comm: comm.receive(out, source),
+            out,
+            submission,
         )
 
     def _transfer(self, source: int, destination: int) -> StartedTogether:
@@ -252,20 +242,16 @@ class VirtualStep:
         together: StartedTogether,
         make: Callable[[Tensor], Collective[Result]],
         x: Tensor,
-        coordinates: int,
-        is_own: bool,
-        *,
-        in_turn: bool = False,
-        urgency: Urgency = ORDINARY,
+        submission: Submission,
     ) -> VirtualStarted[Result]:
         if self._computing is not None:
             self._computing.cut()
         shared, number = self._shared, self._started
         self._started += 1
-        kept = x if is_own else None
-        together.inputs[self.rank] = Input(number, make, self.computed_s, kept, coordinates, in_turn, urgency)
+        kept = x if submission.is_own else None
+        together.inputs[self.rank] = Input(number, make, self.computed_s, kept, submission)
         self.lane.started(number, self.computed_s)
-        if not is_own:
+        if kept is None:
             shared.store.put(self.rank, number, x)
         if self._computing is not None:
             self._computing.go_on()  # keeping the input is not the rank's computation
@@ -297,7 +283,7 @@ class VirtualStep:
         self.lane.computed(label, start, self.computed_s)
 
     def has_waited(self, place: Place) -> None:
-        """The rank goes on with the result of a collective of this step, or of one before."""
+        """Logs that the rank uses the result of a collective of this step, or of one before."""
         steps_back = self._shared.number - place.step
         self.lane.awaited(place.number, self.computed_s, self.computed_s, steps_back)
 

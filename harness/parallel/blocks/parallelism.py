@@ -19,6 +19,7 @@ from gradwire.harness.comm.world.interface import (
     Place,
     RankStep,
     Started,
+    Submission,
     World,
 )
 from gradwire.harness.objectives.interface import Objective
@@ -210,12 +211,14 @@ class Blocks(Replicas):
             found[number] = rank_step.start(
                 partial(make, bucket),
                 means[bucket],
-                buffers=f"refine {self._buckets[bucket].layout.uid}",
-                coordinates=means[bucket].numel(),
-                in_turn=True,
-                is_own=True,
-                has_one_result=True,
-                urgency=Urgency(1, boundary=codec.boundary),
+                Submission(
+                    buffers=f"refine {self._buckets[bucket].layout.uid}",
+                    coordinates=means[bucket].numel(),
+                    in_turn=True,
+                    is_own=True,
+                    has_one_result=True,
+                    urgency=Urgency(1, boundary=codec.boundary),
+                ),
             )
         return found
 

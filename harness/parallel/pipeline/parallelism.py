@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.wrappers.decisions import hear_stages, stage_report
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
-from gradwire.harness.comm.world.interface import Collective, RankStep, World
+from gradwire.harness.comm.world.interface import Collective, RankStep, Submission, World
 from gradwire.harness.models.stages import make_stage, tied_parameter
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.accumulation import Accumulation, GradientBucket
@@ -167,7 +167,9 @@ class Pipeline(BaseParallelism):
         if stage.is_first or stage.is_last:
             name = self._tied.embedding if stage.is_first else self._tied.output
         own = torch.empty(0, device=self._world.device) if name is None else held.gradient(name)
-        total = await rank_step.start(summing_ends, own, buffers=TIED, coordinates=own.numel(), is_own=False)
+        total = await rank_step.start(
+            summing_ends, own, Submission(buffers=TIED, coordinates=own.numel(), is_own=False)
+        )
         if name is not None:
             held_parameter = held.parameters[name]
             rank_step.replicated(partial(setattr, held_parameter, "grad", total), self.group(rank_step.rank))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
-from gradwire.harness.comm.world.interface import Collective, RankStep
+from gradwire.harness.comm.world.interface import Collective, RankStep, Submission
 from gradwire.harness.timing.trace.step import CONTROL
 
 
@@ -65,7 +65,7 @@ async def agree(squares: Tensor, loss: Tensor, report: Tensor, rank_step: RankSt
     replica's. Each stage's codec may `report` numbers, (length,) uint8. All ranks call it."""
     own = torch.cat([squares, loss.view(1), squares.new_tensor([report.numel()])])
     rows, reports = await rank_step.start(
-        partial(gathering_figures, report), own, buffers="norm", coordinates=1, is_own=True
+        partial(gathering_figures, report), own, Submission(buffers="norm", coordinates=1, is_own=True)
     )
     total = sum(float(row[0]) for row in rows)
     return StepFigures(total**0.5, float(rows[-1][1]), reports)
@@ -75,7 +75,9 @@ def start_nothing(rank_step: RankStep, count: int, device: torch.device) -> None
     """Starts `count` collectives that do nothing: all ranks start as many, whatever number of buckets their
     stages have."""
     for _ in range(count):
-        rank_step.start(_nothing, torch.empty(0, device=device), buffers="none", coordinates=0, is_own=True)
+        rank_step.start(
+            _nothing, torch.empty(0, device=device), Submission(buffers="none", coordinates=0, is_own=True)
+        )
 
 
 def _nothing(own: Tensor) -> Collective[None]:

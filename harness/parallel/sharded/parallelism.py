@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gradwire.codecs.interface import Kept, Layout, Round
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
-from gradwire.harness.comm.world.interface import Collective, RankStep, World
+from gradwire.harness.comm.world.interface import Collective, RankStep, Submission, World
 from gradwire.harness.parallel.accumulation import Accumulation, Hooks, bucketed, squared_norm
 from gradwire.harness.parallel.base import RankOutcome, Replicas
 from gradwire.harness.parallel.buckets import BucketLayouts, parameter_names
@@ -172,7 +172,7 @@ class Sharded(Replicas):
         with rank_step.compute(NORM):
             own = squared_norm(gradients, self._world.device)
         squares = await rank_step.start(
-            _gathering_squares, own, buffers=NORM, coordinates=1, is_own=True, has_one_result=True
+            _gathering_squares, own, Submission(buffers=NORM, coordinates=1, is_own=True, has_one_result=True)
         )
         return math.sqrt(sum(float(with_value(square)) for square in squares))
 
@@ -191,10 +191,12 @@ class Sharded(Replicas):
         return rank_step.start(
             partial(gathering, self._messages, bucket, rank),
             self._optimizers[rank].shards[number],
-            buffers=f"{GATHERED} {bucket.layout.uid}",
-            coordinates=bucket.layout.numel,
-            is_own=True,
-            has_one_result=True,
+            Submission(
+                buffers=f"{GATHERED} {bucket.layout.uid}",
+                coordinates=bucket.layout.numel,
+                is_own=True,
+                has_one_result=True,
+            ),
         )
 
     def _decode(self, bucket: FlatBucket, messages: Sequence[Tensor]) -> None:

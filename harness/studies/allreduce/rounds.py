@@ -26,7 +26,7 @@ from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.nodes import num_nodes
 from gradwire.harness.comm.topology.registry import make_schedule
-from gradwire.harness.comm.world.interface import RankProgram, RankStep, World
+from gradwire.harness.comm.world.interface import RankProgram, RankStep, Submission, World
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.worker import joined_process_group
@@ -103,9 +103,7 @@ class Scatter:
             self.mean = await rank_step.start(
                 lambda x: scattering(self._codec, x, this_round, shard),
                 self._x,
-                buffers=str(layout.uid),
-                coordinates=layout.numel,
-                is_own=True,
+                Submission(buffers=str(layout.uid), coordinates=layout.numel, is_own=True),
             )
 
         return run
@@ -129,10 +127,12 @@ class Gathering:
             messages = await rank_step.start(
                 partial(gathering, self._messages, self._bucket, rank_step.rank),
                 self._main,
-                buffers=f"{WEIGHTS} {layout.uid}",
-                coordinates=layout.numel,
-                is_own=True,
-                has_one_result=True,
+                Submission(
+                    buffers=f"{WEIGHTS} {layout.uid}",
+                    coordinates=layout.numel,
+                    is_own=True,
+                    has_one_result=True,
+                ),
             )
             with rank_step.compute(WEIGHTS):
                 rank_step.replicated(partial(self._decode, messages))

@@ -12,7 +12,7 @@ from given_times import given_world
 from pipeline_jobs import FABRIC, ORDERS, SHAPE, gradients, pipeline_rank, program
 from pool import Workers
 
-from gradwire.harness.comm.world.interface import RankStep
+from gradwire.harness.comm.world.interface import RankStep, Submission
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.network.links import Links, star, unlimited
 from gradwire.harness.timing.simulate.window import StepWindow
@@ -107,8 +107,7 @@ def test_messages_may_cross_collectives_of_all_ranks() -> None:
         total = step.start(
             lambda x: lambda comm: comm.reduce([(x, "sum")]),
             torch.ones(1),
-            buffers="sum",
-            coordinates=1,
+            Submission(buffers="sum", coordinates=1),
         )
         sent = [step.send(torch.tensor([value + step.rank]), other) for value in (1.0, 2.0)]
         if step.rank:

@@ -11,7 +11,7 @@ from given_times import given_world
 from pipeline_jobs import FABRIC
 from torch import Tensor
 
-from gradwire.harness.comm.world.interface import Place, RankStep, Started
+from gradwire.harness.comm.world.interface import Place, RankStep, Started, Submission
 from gradwire.harness.network.links import star
 from gradwire.harness.timing.trace.step import Await
 
@@ -28,7 +28,9 @@ def start_sum(step: RankStep) -> Started[Tensor]:
 
         return collective
 
-    return step.start(make, torch.ones(NUM_BYTES // 8, dtype=torch.float64), buffers="sum", coordinates=1)
+    return step.start(
+        make, torch.ones(NUM_BYTES // 8, dtype=torch.float64), Submission(buffers="sum", coordinates=1)
+    )
 
 
 def test_a_result_may_be_awaited_steps_later_and_again() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.ring import ring
-from gradwire.harness.comm.world.interface import Collective, RankStep
+from gradwire.harness.comm.world.interface import Collective, RankStep, Submission
 from gradwire.harness.comm.world.virtual import VirtualWorld
 
 SIZE, STAGES = 4, 2
@@ -36,7 +36,9 @@ async def by_stages(updates: list[tuple[int, float]], rank_step: RankStep) -> fl
     """Each stage's ranks update its only weight together; the second stage's bucket is the larger one."""
     stage = rank_step.rank // (SIZE // STAGES)
     x = torch.full((1 + 9 * stage,), float(rank_step.rank))
-    total = await rank_step.start(summed, x, buffers="gradient", coordinates=x.numel(), is_own=True)
+    total = await rank_step.start(
+        summed, x, Submission(buffers="gradient", coordinates=x.numel(), is_own=True)
+    )
 
     def update() -> float:
         updates.append((stage, float(total[0])))

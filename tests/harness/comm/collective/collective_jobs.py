@@ -17,6 +17,7 @@ from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.interface import Submission
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.synchronize import synchronization
@@ -72,7 +73,7 @@ def synchronize_buckets(
             this_round = Round(3, layout, rank, size, seed=5, bucket=index)
             futures.append(Future())
             collective = synchronization(made, gradients(rank, numel), this_round, check_hashes=True)
-            world.submit(collective, layout.names[0], futures[-1])
+            world.submit(collective, Submission(layout.names[0], 0), futures[-1])
         return [future.result(30) for future in futures], dict(world.traffic[rank].by_phase)
     finally:
         world.close()

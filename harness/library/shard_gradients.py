@@ -1,4 +1,5 @@
-"""Where a codec keeps the slices of gradients that PyTorch divides among ranks."""
+"""Gradients of sharded modules: the slices that PyTorch divides among ranks, as shards of a codec, and means
+over ranks that hold the same parameters: all of a model, or the same shards of it."""
 
 from __future__ import annotations
 
@@ -7,9 +8,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, Kept, Layout
+from gradwire.codecs.interface import Codec, Kept, Layout, Round
 from gradwire.codecs.shards import Shard
+from gradwire.harness.comm.world.interface import Submission
+from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.shard_modules import ShardedModule
+from gradwire.harness.parallel.synchronize import synchronization
 
 UNIT = 256
 """Slices are made longer by so many coordinates until a codec's shards hold them."""
@@ -62,3 +66,40 @@ def gradient_slices(
 def contiguous(ranks: int, numel: int) -> tuple[Shard, ...]:
     """Slices of `numel` coordinates, one after another."""
     return tuple(Shard.between(rank * numel, (rank + 1) * numel) for rank in range(ranks))
+
+
+class ReplicaMeans:
+    """The ranks that hold the same parameters, and the codec between them. `layouts` are those of each
+    module's gradients: of its parameters, or of a shard."""
+
+    def __init__(
+        self,
+        world: ProcessWorld,
+        codec: Codec,
+        layouts: Sequence[Layout],
+        *,
+        seed: int,
+        check_hashes: bool,
+    ) -> None:
+        self.world, self.codec, self.layouts = world, codec, layouts
+        self._seed, self._check_hashes = seed, check_hashes
+        self._rank_step = world.open_step()
+
+    def begin_step(self) -> None:
+        self._rank_step = self.world.open_step()
+
+    def average(self, number: int, x: Tensor, step: int) -> Tensor:
+        """The mean of all ranks' gradients of module `number`, (numel,) float32."""
+        world, layout = self.world, self.layouts[number]
+        this_round = Round(step, layout, world.rank, world.size, self._seed, number)
+        started = self._rank_step.start(
+            lambda own: synchronization(self.codec, own, this_round, self._check_hashes, captures=False),
+            x.float(),
+            Submission(
+                buffers=str(layout.uid), coordinates=layout.numel, in_turn=self.codec.traits.uses_backend
+            ),
+        )
+        error = started.wait()
+        if error is not None:
+            raise error
+        return started.result()

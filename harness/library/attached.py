@@ -1,0 +1,202 @@
+"""The common part of what `attach` and `shard_hooks` return: a model's state, steps and errors."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NoReturn, Protocol, Self
+
+from torch import Tensor
+
+from gradwire.codecs.interface import Codec, Decision
+from gradwire.codecs.wrappers.decisions import decision_of
+from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.library.agreement import Agreement, Statement
+from gradwire.harness.library.calls import in_no_mode
+from gradwire.harness.library.failures import MeshAgreement, SynchronizationError, again, bare
+from gradwire.harness.library.parameters import Process
+from gradwire.harness.library.saved import Saved
+
+
+class Steps(Protocol):
+    """The steps of a model's hooks. `step_open`: a backward pass has ended, its step not yet."""
+
+    step_open: bool
+
+    @property
+    def steps(self) -> int: ...
+
+    def end_step(self, skipped: bool = False) -> None: ...
+
+    def restart(self, step: int) -> None: ...
+
+    def fail(self, error: BaseException) -> SynchronizationError: ...
+
+
+class Attached(ABC):
+    """A model's gradients go through a codec until `detach()`.
+
+    `call` is the call that has made it. Call `state_dict`, `load_state_dict` and `skip_step` on all ranks.
+    """
+
+    codec: Codec
+    """The codec of gradients, with the options it was given."""
+    world: ProcessWorld
+    """The connections to the other ranks."""
+    call: str
+
+    def __init__(
+        self,
+        codec: Codec,
+        world: ProcessWorld,
+        steps: Steps,
+        agreement: Agreement | MeshAgreement,
+        description: Statement,
+    ) -> None:
+        self.codec, self.world = codec, world
+        self._steps, self._agreement, self._description = steps, agreement, description
+        self._process = Process()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled or copied, it holds connections; save its "
+            f"state_dict(), and load that into what a new {self.call} returns"
+        )
+
+    @property
+    def attached(self) -> bool:
+        """True while gradients go through the codec."""
+        return not self.world.closed
+
+    @property
+    def step(self) -> int:
+        """The number of backward passes synchronized so far, including those before a loaded state. It is
+        part of the key of all randomness."""
+        return self._steps.steps
+
+    @property
+    @abstractmethod
+    def bytes_sent(self) -> int:
+        """Bytes this rank has sent for synchronization since it was attached, by its own count."""
+
+    @property
+    def decision(self) -> Decision:
+        """The codec's decision for the latest step, the same on all ranks: numbers, and lists of them, by
+        name. Before the first step it is that for the first. Empty for a codec that decides nothing."""
+        return decision_of(self.codec)
+
+    @in_no_mode
+    def skip_step(self) -> None:
+        """States that the last backward pass's gradients are not used: a codec with state takes back what it
+        has learned from them. Call it on all ranks, before the next pass and before `state_dict()`; it checks
+        that through the process group's store.
+
+        Raises RuntimeError if there is no such pass, and TimeoutError naming the ranks that have not called
+        it within `timeout_s`. They and this rank then raise SynchronizationError in their next pass, because
+        codecs that remember different steps would give each rank other gradients.
+        """
+        self._require_attached()
+        if not self._steps.step_open:
+            raise RuntimeError("skip_step(): no backward pass was synchronized since the last step ended")
+        try:
+            self._agreement.agree({"step": str(self.step)}, "skip_step()")
+        except (ValueError, OSError) as error:  # TimeoutError and ConnectionError among them
+            self._steps.fail(error)
+            raise
+        self._steps.end_step(skipped=True)
+
+    @in_no_mode
+    def load_state_dict(
+        self, state: Mapping[str, Tensor] | Callable[[], Mapping[str, Tensor]], *, strict: bool = True
+    ) -> None:
+        """Resumes from what `state_dict` returned on this rank, here or in another process.
+
+        Call it on all ranks, after the call that has made this and before the next pass; as many ranks as
+        there were. The script loads the model's and the optimizer's own states. DDP's buckets become those of
+        the saved run at once; no warm-up is needed. With `strict` the settings that change results must be
+        those it was saved with. `state` may be a function that reads it: if that fails, all ranks raise.
+
+        Raises ValueError on every rank, naming the rank and the difference, for the state of another model,
+        rank or codec, and for one that cannot be read; nothing has changed then. Raises TimeoutError naming
+        ranks that do not call it.
+        """
+        self._require_attached()
+        codecs = self._codecs()
+        before = [{key: value.clone() for key, value in each.state_dict().items()} for each in codecs]
+        try:
+            saved = self._unpack(state() if callable(state) else state, strict)
+            _load_codecs(codecs, saved.codecs(), before)
+        except Exception as error:  # whatever it is: the other ranks are waiting
+            words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            self._agreement.refuse(words)
+            raise ValueError(f"load_state_dict(): {words}") from error
+        try:
+            self._agreement.agree(saved.common(), "load_state_dict()")
+            self._take(saved)
+        except BaseException:
+            _load_codecs(codecs, before, before)
+            raise
+        self._steps.restart(saved.step)
+
+    @abstractmethod
+    def _unpack(self, state: Any, strict: bool) -> Saved:
+        """Checks a state for this rank; raises ValueError."""
+
+    @abstractmethod
+    def _take(self, saved: Any) -> None:
+        """Takes what the codecs do not remember from a checked state, on which all ranks agree."""
+
+    def _codecs(self) -> list[Codec]:
+        return [self.codec]
+
+    @abstractmethod
+    def detach(self) -> None:
+        """Gives the model its own communication back. Does nothing a second time."""
+
+    def close(self) -> None:
+        """Detaches."""
+        self.detach()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.detach()
+
+    def raise_error(self) -> None:
+        """Raises the error that ended the synchronization, as it was raised on a communication thread, if
+        there is one. It is the cause of what a pass has raised."""
+        error, failure = self.world.error, self._failed()
+        if error is not None:
+            raise bare(error).with_traceback(error.__traceback__)
+        if failure is not None:
+            raise bare(failure.__cause__ or failure)
+
+    @abstractmethod
+    def _failed(self) -> SynchronizationError | None:
+        """The failure that has ended the synchronization."""
+
+    def _require_attached(self) -> None:
+        """Raises RuntimeError once detached, SynchronizationError after a failure."""
+        self._process.check()
+        failure = self._failed()
+        if self.world.closed:
+            raise RuntimeError(f"the synchronizer has been detached; call gradwire.{self.call} again")
+        if failure is not None:
+            raise again(failure)
+
+
+def _load_codecs(
+    codecs: Sequence[Codec], states: Sequence[Mapping[str, Tensor]], before: Sequence[Mapping[str, Tensor]]
+) -> None:
+    """Gives each codec its state, or all of them what they had `before`."""
+    try:
+        for codec, state in zip(codecs, states, strict=False):
+            codec.load_state_dict(state)
+    except BaseException:
+        for codec, state in zip(codecs, before, strict=True):
+            codec.load_state_dict(state)
+        raise

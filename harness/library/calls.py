@@ -1,0 +1,187 @@
+"""The skeleton of `attach` and `shard_hooks`: all ranks check their arguments, agree on them, and connect."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from gradwire.codecs.interface import Codec
+from gradwire.codecs.wrappers.wrapper import innermost
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.topology.schedule import Topology
+from gradwire.harness.comm.transport.pacer import PacedLink
+from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.library.agreement import Agreement, Statement
+from gradwire.harness.library.failures import MeshAgreement, SynchronizationError, in_words
+from gradwire.harness.library.options import AGREE_S, CommonArguments, Options, make_options, num_nodes
+from gradwire.harness.network.links import bytes_per_second
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+Agreeing = TypeVar("Agreeing", Agreement, MeshAgreement)
+
+
+def in_no_mode(function: Callable[Given, Result]) -> Callable[Given, Result]:
+    """The function, which runs outside of inference mode, makes no graph, and calls torch's own functions.
+
+    An evaluation that saves or loads runs under `torch.inference_mode()`, a script may build its model under
+    `torch.device("meta")`. Buffers made in such a mode outlive it, and the next backward pass cannot write to
+    them.
+    """
+
+    @wraps(function)
+    def run(*given: Given.args, **named: Given.kwargs) -> Result:
+        with torch.inference_mode(False), torch.no_grad(), torch._C.DisableTorchFunction():
+            return function(*given, **named)
+
+    return run
+
+
+class Call:
+    """One call under way. `overlapped`: another call of this process was under way meanwhile.
+
+    Ranks pair their calls by order. Where two threads of a process call at once, each rank has an order of
+    its own, and models that are alike would be connected crosswise. So all calls that overlap are refused.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what, self.overlapped = what, False
+
+    def refusal(self) -> str | None:
+        """Returns the reason why the call is refused, None if it is not."""
+        if not self.overlapped:
+            return None
+        return (
+            "two threads of the process attach models at once, and ranks cannot tell which models belong "
+            "together; attach them one after another, in the same order on all ranks"
+        )
+
+
+_under_way: list[Call] = []
+_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def calling(what: str) -> Iterator[Call]:
+    """The block is a call, which overlaps those of other threads that are under way."""
+    call = Call(what)
+    with _lock:
+        _under_way.append(call)
+        if len(_under_way) > 1:
+            for each in _under_way:
+                each.overlapped = True
+    try:
+        yield call
+    finally:
+        with _lock:
+            _under_way.remove(call)
+
+
+class Checked(Protocol):
+    """Checked arguments with the `description` that must be equal on all ranks."""
+
+    @property
+    def description(self) -> Statement: ...
+
+
+Plan = TypeVar("Plan", bound=Checked)
+
+
+def agreed(
+    call: Call,
+    schema: type[Options],
+    given: Mapping[str, Any],
+    agreement_of: Callable[[float], Agreeing | None],
+    check: Callable[[Options], Plan],
+) -> tuple[Agreeing, Plan]:
+    """Makes options of what is `given`, has `check` make a plan of them, and returns once all ranks have the
+    same. `agreement_of` finds the ranks, which wait so many seconds for one another; None without any.
+
+    Raises what `check` raises, after telling the other ranks, and what `Agreement.agree` raises.
+    """
+    agreement = None
+    try:
+        options = make_options(schema, **given)
+        agreement = agreement_of(options.timeout_s or AGREE_S)
+        reason = call.refusal()
+        if reason is not None:
+            raise ValueError(f"{call.what}: {reason}")
+        plan = check(options)
+    except Exception as error:
+        agreement = agreement or agreement_of(AGREE_S)
+        if agreement is not None:
+            agreement.refuse(str(error) or type(error).__name__)
+        raise
+    assert agreement is not None, "a checked model has a process group"
+    agreement.agree(plan.description, last_word=call.refusal)
+    return agreement, plan
+
+
+@contextlib.contextmanager
+def connecting(agreement: Agreement | MeshAgreement, what: str) -> Iterator[None]:
+    """Raises SynchronizationError for ranks that cannot be connected in the block: torch's own words name
+    neither the rank nor what it was waiting for."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise SynchronizationError(
+            f"rank {agreement.rank}: {what}: the ranks agree, but cannot be connected within "
+            f"{agreement.timeout_s:g} s: {in_words(error).splitlines()[0]}; has one of them ended?"
+        ) from error
+
+
+def connect(
+    topology: Topology,
+    group: dist.ProcessGroup,
+    device: torch.device,
+    options: CommonArguments,
+    *,
+    connect_s: float,
+    nodes: int | None = None,
+    **settings: Any,
+) -> ProcessWorld:
+    """Connects the ranks of `group`, on so many `nodes`, by default those of `options`; all other `settings`
+    are those of `ProcessWorld`."""
+    assert options.timeout_s is not None, "with_timeout() fills it in"
+    nodes = num_nodes(options, group.size()) if nodes is None else nodes
+    rate = options.rate_mbit
+    return ProcessWorld(
+        Fabric(topology, num_nodes=nodes, segments=options.segments),
+        device,
+        group=group,
+        link=None if rate is None else PacedLink(bytes_per_second(rate)),
+        timeout_s=options.timeout_s,
+        connect_s=connect_s,
+        **settings,
+    )
+
+
+class ModelHook(Protocol):
+    """The hook that hands a model's gradients to a codec, until its world is closed."""
+
+    codec: Codec
+    world: ProcessWorld
+
+
+_serving: weakref.WeakValueDictionary[int, ModelHook] = weakref.WeakValueDictionary()
+"""The active hooks, by their codecs' ids: state is keyed by names, which two models would mix up."""
+
+
+def serve(codec: Codec, hook: ModelHook) -> None:
+    """Remembers as long as `hook` lives that the codec serves its model."""
+    _serving[id(innermost(codec))] = hook
+
+
+def check_unused(codec: Codec, what: str) -> None:
+    """Raises ValueError, which begins with `what`, if the codec serves another model."""
+    bare = innermost(codec)
+    hook = _serving.get(id(bare))
+    if hook is not None and innermost(hook.codec) is bare and not hook.world.closed:
+        raise ValueError(f"{what}: this codec instance serves another model; make one for each")
