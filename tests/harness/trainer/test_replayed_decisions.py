@@ -179,7 +179,7 @@ def test_decisions_that_were_changed_since_their_run_was_done_are_refused(
 def test_who_decides_nothing_replays_nothing(recorded: Path, overrides: Sequence[str], said: str) -> None:
     with pytest.raises(ConfigError) as refused:
         validate_any(compose([*overrides, "size=tiny", "cluster.workers=3", f"codec.decisions={recorded}"]))
-    assert str(refused.value).startswith(f"codec.decisions={recorded}")
+    assert str(refused.value).startswith(f"codec.decisions={str(recorded)[:20]}"), "a long path is shortened"
     assert str(refused.value).endswith(said)
 
 
