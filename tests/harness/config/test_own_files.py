@@ -256,7 +256,7 @@ BROKEN = [
 
 
 def test_a_choice_of_another_group_is_no_codec() -> None:
-    write({"codec/model.yaml": "defaults: [/schema/model/gpt2@_here_]\n"})
+    write({"codec/model.yaml": "defaults: [/schema/model/base@_here_]\n"})
     assert "codec=gpt2" in refusal("codec=model")
 
 

@@ -173,13 +173,13 @@ def test_decisions_that_were_changed_since_their_run_was_done_are_refused(
     ("overrides", "said"),
     [
         (("codec=bf16",), "codec=bf16 makes no decisions; leave it out"),
-        (("task=allreduce", "codec=mxfp8"), "task=allreduce: a training run replays decisions; leave it out"),
+        (("task=allreduce", "codec=mxfp8"), "task=allreduce; a training run replays decisions; leave it out"),
     ],
 )
 def test_who_decides_nothing_replays_nothing(recorded: Path, overrides: Sequence[str], said: str) -> None:
     with pytest.raises(ConfigError) as refused:
         validate_any(compose([*overrides, "size=tiny", "cluster.workers=3", f"codec.decisions={recorded}"]))
-    assert str(refused.value).startswith(f"codec.decisions={recorded}")
+    assert str(refused.value).startswith(f"codec.decisions={str(recorded)[:20]}"), "a long path is shortened"
     assert str(refused.value).endswith(said)
 
 
