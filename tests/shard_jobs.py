@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from attach_jobs import Net, data, said
 from attach_parameters_jobs import in_child
-from gradwire.harness.library.shard_slices import GradientSlices
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -23,6 +22,7 @@ from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
+from gradwire.harness.library.shard_gradients import GradientSlices
 from gradwire.harness.timing.trace.step import WEIGHTS
 
 SDP4BIT = {"codec": "all_to_all", "weights": "qwd", "ranks_per_node": 2, "check_hashes": True}
