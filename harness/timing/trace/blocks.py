@@ -217,7 +217,7 @@ def stored(content: bytes) -> bytes:
 
     if len(content) > MOST_BYTES:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-    frame = pa.Codec("zstd", compression_level=LEVEL).compress(content, asbytes=True)
+    frame: bytes = pa.Codec("zstd", compression_level=LEVEL).compress(content, asbytes=True)
     checksum = zlib.crc32(frame, len(content))
     return FRAME.pack(SKIPPED, FRAME.size - 8, checksum, len(frame), len(content)) + frame
 
@@ -238,7 +238,8 @@ def _values(column: pa.Array) -> list[object]:
     if hasattr(column, "indices"):
         texts = column.dictionary.to_pylist()
         return [texts[index] for index in column.indices.to_pylist()]
-    return column.to_pylist()
+    values: list[object] = column.to_pylist()
+    return values
 
 
 def _refuse_compressed(message: bytes) -> None:

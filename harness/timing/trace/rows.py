@@ -28,7 +28,7 @@ rows `start` and `update` in the place of its whole computation, which follows f
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gradwire.harness.timing.trace.step import (
     ORDINARY,
@@ -111,7 +111,7 @@ def _lane_rows(lane: Sequence[LaneOperation]) -> Iterator[Row]:
             last = at
             continue
         start, end = _ticks(operation.start), _ticks(operation.end)
-        times = {"gap": start - last, "duration": end - start}
+        times: dict[str, Any] = {"gap": start - last, "duration": end - start}
         last = end
         if isinstance(operation, Compute):
             yield Row("compute", operation.label[:LONGEST_LABEL], **times)
@@ -188,7 +188,7 @@ def _read_lane(rows: Sequence[Row], num_tasks: int) -> Iterator[LaneOperation]:
             yield Await(task, _seconds(start), _seconds(last), steps_back)
         else:
             yield Barrier(_seconds(start), _seconds(last))
-        if {detail.kind for detail in details} > ({"since_wake"} if row.kind == "compute" else set()):
+        if not {detail.kind for detail in details} <= ({"since_wake"} if row.kind == "compute" else set()):
             raise BadRowError(f"a row {details[0].kind} follows one of {row.kind}")
 
 
