@@ -119,7 +119,7 @@ def _reading(run: Path) -> Case:
 
 
 CHECKPOINT = "checkpoints/step-00000004"
-FILES = ("config.yaml", "run.json", "steps.jsonl", "evals.jsonl", "DONE", "FAILED", "trace/rank0.jsonl.gz")
+FILES = ("config.yaml", "run.json", "steps.jsonl", "evals.jsonl", "DONE", "FAILED", "trace/rank0.arrows.zst")
 COPY = "steps.jsonl.gz"
 """It is read where the rows themselves are gone."""
 PARTS = ("state.json", "DONE", "model.safetensors", COPY)
@@ -211,11 +211,13 @@ def _tensors(settings: RunConfig, whole: Path, folder: Path) -> Iterator[tuple[s
 
 
 def _traces(place: Path) -> Iterator[tuple[str, Case]]:
-    first, one = blocks.compressed([header("run", 0)]), _gzip(1, b"a" * 2**24)
+    first, part = header("run", 0), blocks.stored(b"a" * 2**24)
+    magic, size, checksum, num_stored, _ = blocks.FRAME.unpack(part[: blocks.FRAME.size])
     bombs = {
-        "one block": _gzip(COUNT, b"a" * 2**24),
-        "many blocks": _gzip(1, b"a" * (2**24 - 1) + b"\n") * (COUNT),
-        "no line ends": one * (COUNT),
+        "one block": blocks.FRAME.pack(magic, size, checksum, num_stored, 2**32 - 1)
+        + part[blocks.FRAME.size :],
+        "many blocks": part * COUNT,
+        "no frames": _gzip(COUNT, b"a" * 2**24),
     }
     for name, bomb in bombs.items():
         run = place / name

@@ -41,7 +41,7 @@ from gradwire.harness.record.writer import as_yaml
 from gradwire.harness.report.configs import RETIMED_AXES
 from gradwire.harness.tasks.once import run_once
 from gradwire.harness.timing.simulate.engine import require_engine
-from gradwire.harness.timing.trace.files import FOLDER, Recorded, rank_file, read_traces
+from gradwire.harness.timing.trace.files import FOLDER, Recorded, read_traces, trace_file
 from gradwire.harness.timing.trace.step import Post
 from gradwire.harness.timing.trace.writer import sampling
 from gradwire.harness.trainer.calibration import Wanted
@@ -145,7 +145,7 @@ def run(config: RetimeTask, directory: Path) -> int:
         if getattr(config.network, "multicast", False) and not _sends_copies(source):
             print(
                 "note: network.multicast changes nothing here: in this run's trace nobody sends several the "
-                "same bytes, as topology=broadcast does; traces of older versions do not tell"
+                "same bytes, as topology=broadcast does"
             )
     show_run(load_run(directory))
     return 0
@@ -230,7 +230,7 @@ def _keep_trace(source: Path, directory: Path, size: int) -> None:
     try:
         (directory / FOLDER).mkdir(exist_ok=True)
         for rank in range(size):
-            path = rank_file(source, rank).path
+            path = trace_file(source, rank)
             try:
                 os.link(path, directory / FOLDER / path.name, follow_symlinks=False)
             except OSError:

@@ -8,32 +8,25 @@ and `every` doubles. So it covers the whole run evenly, however long that is.
 from __future__ import annotations
 
 import errno
-import hashlib
 import math
 import os
-import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.runtime.memory import collector_paused
 from gradwire.harness.timing.trace import blocks
-from gradwire.harness.timing.trace.files import FOLDER, NAME, STEP, header, rank_file, trace_file
+from gradwire.harness.timing.trace.files import FOLDER, NAME, RankFile, header, trace_file
+from gradwire.harness.timing.trace.rows import rows_of
 from gradwire.harness.timing.trace.step import RankTrace
-from gradwire.harness.timing.trace.step_rows import Program, line_of, program_of, step_row
 
-BATCH = 16
-"""Steps of an older file that are copied at once."""
+MOST_ROWS = 2**14
+"""Steps go into one block up to so many rows, i.e. some MiB."""
 
 REPORT = 3
 """Numbers in a rank's report."""
-
-PROGRAM = re.compile(rb'\{"program":(\d{1,15}),')
-"""The beginning of the line of a program."""
 
 
 @dataclass
@@ -121,24 +114,28 @@ class TraceWriter:
         if rank not in self._kept:
             self._kept[rank] = self._begun(rank)
         kept, path = self._kept[rank], trace_file(self._directory, rank)
-        taken = {step: trace for step, trace in traces.items() if self.takes(step)}
-        for lines in block_lines(taken):
-            kept.num_bytes = blocks.append(path, blocks.compressed(lines))
-        kept.num_steps += len(taken)
+        pending = list[blocks.StepRows]()
+        for step in filter(self.takes, traces):
+            pending.append((step, rows_of(traces[step])))
+            kept.num_steps += 1
+            if sum(len(rows) for _, rows in pending) >= MOST_ROWS:
+                kept.num_bytes = blocks.append(path, blocks.step_block(pending))
+                pending = []
+        if pending:
+            kept.num_bytes = blocks.append(path, blocks.step_block(pending))
 
     def _begun(self, rank: int) -> _Kept:
         """A rank's file, which an earlier attempt may have begun; it may have kept fewer steps."""
         path = trace_file(self._directory, rank)
         if not path.exists():
-            return _Kept(blocks.append(path, blocks.compressed([header(self._run, rank)])))
-        file = rank_file(self._directory, rank, self._run)
-        steps = [line.step for line in file.lines() if line.step is not None]
+            return _Kept(blocks.append(path, header(self._run, rank)))
+        steps = [step for step, _ in RankFile(self._directory, rank, self._run).steps()]
         self._sampled = math.lcm(self._sampled, sampling(steps))
         return _Kept(path.stat().st_size, len(steps))
 
     def _thin_out(self) -> None:
         for rank, kept in self._kept.items():
-            kept.num_bytes, kept.num_steps = cut_file(
+            kept.num_bytes, kept.num_steps = blocks.rewrite(
                 trace_file(self._directory, rank), lambda step: (step + 1) % self._every == 0
             )
 
@@ -146,49 +143,6 @@ class TraceWriter:
 def sampling(steps: Sequence[int]) -> int:
     """Every how many steps one was kept, of which these are left."""
     return math.gcd(*(step + 1 for step in steps)) or 1
-
-
-def block_lines(traces: Mapping[int, RankTrace]) -> Iterator[list[bytes]]:
-    """The lines of some steps, block by block: what a block's steps do is in it, too."""
-    lines, known, num_bytes = list[bytes](), dict[bytes, int](), 0
-    for step, trace in traces.items():
-        numbers = []
-        for task in trace.tasks:
-            program = program_of(task)
-            key = _digest(program)
-            if key not in known:
-                known[key] = len(known)
-                lines.append(line_of({"program": known[key], "operations": program}))
-                num_bytes += len(lines[-1])
-            numbers.append(known[key])
-        lines.append(line_of(step_row(step, trace, numbers)))
-        num_bytes += len(lines[-1])
-        if num_bytes >= blocks.BLOCK_BYTES:
-            yield lines
-            lines, known, num_bytes = [], {}, 0
-    if lines:
-        yield lines
-
-
-def cut_file(path: Path, keep: Callable[[int], bool]) -> tuple[int, int]:
-    """Keeps only the steps for which `keep` holds, up to where the file is damaged; returns its size in bytes
-    and the number of steps. Raises OSError."""
-    num_steps = 0
-
-    def kept(lines: list[bytes]) -> list[bytes]:
-        nonlocal num_steps
-        wanted, programs = set[int](), set[bytes]()
-        for number, line in enumerate(lines):
-            if (found := STEP.match(line)) and keep(int(found[1])):
-                wanted.add(number)
-                programs.update((found[2] or b"").split(b","))
-        num_steps += len(wanted)
-        for number, line in enumerate(lines):
-            if not STEP.match(line) and ((found := PROGRAM.match(line)) is None or found[1] in programs):
-                wanted.add(number)  # a program that is left, or the file's header
-        return [lines[number] for number in sorted(wanted)]
-
-    return blocks.rewrite(path, kept), num_steps
 
 
 def cut_traces(directory: Path, step: int, run: str | None = None) -> list[str]:
@@ -206,14 +160,15 @@ def cut_traces(directory: Path, step: int, run: str | None = None) -> list[str]:
         common = set.intersection(*steps.values()) if steps else set[int]()
         if not notes:
             notes = [
-                f"{rank_file(directory, rank).path} lacks steps that other ranks have: all ranks' traces are "
+                f"{trace_file(directory, rank)} lacks steps that other ranks have: all ranks' traces are "
                 "cut to those they share; the run goes on"
                 for rank, own in sorted(steps.items())
                 if any(number < step for other in steps.values() for number in other - own)
             ]
         wanted = {number for number in common if number < step}
-        for rank in sorted(ranks):
-            _cut_rank(directory, rank, max(ranks) + 1, wanted, run)
+        for path in (trace_file(directory, rank) for rank in sorted(ranks)):
+            if path.is_file():
+                blocks.rewrite(path, wanted.__contains__)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         notes = [f"{folder} cannot be cut to the steps before {step} ({error.strerror}): removed"]
@@ -222,11 +177,10 @@ def cut_traces(directory: Path, step: int, run: str | None = None) -> list[str]:
 
 def _steps_left(directory: Path, rank: int, run: str | None, notes: list[str]) -> set[int]:
     """The steps of a rank that can be read; a file that is not to be read at all goes."""
-    file, found = rank_file(directory, rank, run), set[int]()
+    file, found = RankFile(directory, rank, run), set[int]()
     try:
-        for line in file.lines():
-            if line.step is not None:
-                found.add(line.step)
+        for step, _ in file.steps():
+            found.add(step)
     except UnusableFileError as error:
         cut = "all ranks' traces are cut there" if found else "removed, and so are the other ranks'"
         notes.append(f"{file.path} {error.problem}: {cut}; the run goes on")
@@ -235,23 +189,5 @@ def _steps_left(directory: Path, rank: int, run: str | None, notes: list[str]) -
     return found
 
 
-def _cut_rank(directory: Path, rank: int, size: int, wanted: set[int], run: str | None) -> None:
-    file, path = rank_file(directory, rank, run), trace_file(directory, rank)
-    if file.is_old and file.path.is_file():
-        writer = TraceWriter(directory, run=run or "")
-        with suppress(UnusableFileError):  # that it is damaged has been noted
-            found = file.steps(size, wanted)
-            while batch := dict(islice(found, BATCH)):
-                writer.add(rank, batch)
-        file.path.unlink()
-    elif path.is_file():
-        cut_file(path, wanted.__contains__)
-
-
 def _reason(error: int) -> str:
     return "it is a link, which is not followed" if error == errno.ELOOP else os.strerror(error)
-
-
-def _digest(program: Program) -> bytes:
-    """What tells programs apart, which are long where ranks are many, and of some codecs new at each step."""
-    return hashlib.blake2b(repr(program).encode(), digest_size=16).digest()

@@ -16,10 +16,10 @@ from training_jobs import opened, tiny_run, train_all_virtually, train_rank
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.timed_steps import timed_steps
+from gradwire.harness.timing.trace.blocks import rewrite
 from gradwire.harness.timing.trace.chrome import chrome_events
 from gradwire.harness.timing.trace.files import trace_file
 from gradwire.harness.timing.trace.step import Await
-from gradwire.harness.timing.trace.writer import cut_file
 
 SIZE = 3
 DELAYED = ("parallel=local_sgd:delayed_2", f"cluster.workers={SIZE}", "codec=mxfp8", "train.steps=6")
@@ -113,7 +113,7 @@ def test_a_step_is_drawn_with_what_was_in_flight(virtual: Path) -> None:
 def test_without_the_traces_of_all_steps_it_is_refused(virtual: Path, tmp_path: Path) -> None:
     run = shutil.copytree(virtual, tmp_path / "run")
     for rank in range(SIZE):
-        cut_file(trace_file(run, rank), lambda step: step != 3)
+        rewrite(trace_file(run, rank), lambda step: step != 3)
     problem = (
         r"^\S+ has no step 3, and steps of this run leave messages in flight[^\n]* measure.trace_every=1$"
     )

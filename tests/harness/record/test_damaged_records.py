@@ -37,7 +37,7 @@ RUN = (
     *("codec.window=2", "codec.alpha=1", "codec.max_rank=4", "measure.entropy_every=1"),
     *("measure.save_gradients_at=[1,3]", "train.steps=6"),
 )
-GRADIENTS, TRACE = "gradients/step3.safetensors", "trace/rank0.jsonl.gz"
+GRADIENTS, TRACE = "gradients/step3.safetensors", "trace/rank0.arrows.zst"
 
 Place = Callable[[Path, Path], None]
 """Puts something in the place of the file at the first path, a copy of which is at the second."""

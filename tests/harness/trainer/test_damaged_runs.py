@@ -259,7 +259,7 @@ def test_a_damaged_trace_changes_nothing(
     damage: str, settings: RunConfig, whole: Path, tmp_path: Path
 ) -> None:
     """It is cut, as are the other ranks', or begun anew; what is left is that of a whole one."""
-    directory = damaged(whole, "trace/rank1.jsonl.gz", damage, tmp_path / "run")
+    directory = damaged(whole, "trace/rank1.arrows.zst", damage, tmp_path / "run")
     train_all_virtually(settings, str(directory))
     assert outcome(directory) == outcome(whole / "done")
     kept = recorded_steps(directory, 2, run=load_run(directory).done.config_hash)

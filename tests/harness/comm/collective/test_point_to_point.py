@@ -16,8 +16,8 @@ from gradwire.harness.network.shaped.star import BURST_BYTES, LinkLimits
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.codec_times import NoTimes
 from gradwire.harness.timing.trace.observations import observations
+from gradwire.harness.timing.trace.rows import rows_of, trace_of
 from gradwire.harness.timing.trace.step import ACTIVATIONS, Post, RankTrace, spans
-from gradwire.harness.timing.trace.step_rows import Rows, line_of, program_of, row_of, step_row
 
 RATE, LATENCY_S, SWAPPED_BYTES = 1e6, 0.01, 14
 
@@ -35,9 +35,7 @@ def messages(trace: RankTrace) -> list[tuple[object, ...]]:
 
 def read_back(rank: int, trace: RankTrace) -> RankTrace:
     """A rank's trace as it is on disk."""
-    rows = Rows(rank, SIZE)
-    rows.add_program({"program": 0, "operations": program_of(trace.tasks[0])})
-    return rows.step(row_of(line_of(step_row(0, trace, [0]))))[1]
+    return trace_of(rows_of(trace), rank, SIZE)
 
 
 def took(outcomes: list[Outcome]) -> float:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 from damages import DAMAGES, one_line
-from test_trace_files import OLD, trace, write_old
+from test_trace_files import trace
 
 from gradwire.harness.timing.trace import blocks
 from gradwire.harness.timing.trace.files import (
+    RankFile,
     Recorded,
     header,
-    rank_file,
     read_traces,
     recorded_steps,
     trace_file,
 )
+from gradwire.harness.timing.trace.rows import BadRowError, Row, rows_of, trace_of
 from gradwire.harness.timing.trace.writer import TraceWriter, cut_traces
-
-LINES = [json.loads(line) for line in OLD.splitlines()]
 
 
 @pytest.fixture
@@ -45,7 +42,7 @@ def block_starts(path: Path) -> list[int]:
 def flip(path: Path) -> None:
     """A bit in the block of step 2, the fourth of the file."""
     content = bytearray(path.read_bytes())
-    content[block_starts(path)[3] + 40] ^= 4
+    content[block_starts(path)[3] + 60] ^= 4
     path.write_bytes(content)
 
 
@@ -54,12 +51,12 @@ def test_a_flipped_bit_is_named_with_the_step_and_cut(traced: Path) -> None:
     steps, damage = recorded_steps(traced, 2, run="mine")
     assert steps == [0, 1]
     assert damage is not None and damage.startswith(
-        f"{trace_file(traced, 1)}: is damaged after step 1 (Error -3"
+        f"{trace_file(traced, 1)}: is damaged after step 1 (a block's checksum"
     )
     assert damage.endswith(
         "; timeline.step= shows a step before it; a run that is resumed cuts its trace there"
     )
-    with pytest.raises(ValueError, match=r"rank1.jsonl.gz: is damaged after step 1"):
+    with pytest.raises(ValueError, match=r"rank1.arrows.zst: is damaged after step 1"):
         list(read_traces(traced, 2))
     assert [step for step, _ in read_traces(traced, 2, set(steps))] == [0, 1]
     (note,) = cut_traces(traced, 3, "mine")
@@ -72,14 +69,14 @@ def test_a_flipped_bit_is_named_with_the_step_and_cut(traced: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"\xff" * 500, b"{}\n", blocks.compressed([b"[" * 100_000 + b"\n"]), blocks.compressed([b"5\n"])],
+    [b"\xff" * 500, b"{}\n" * 20, blocks.stored(b"[" * 100_000), blocks.step_block([(0, [Row("step")])])],
 )
 def test_a_file_of_nothing_known_is_removed_when_the_run_goes_on(content: bytes, traced: Path) -> None:
     trace_file(traced, 0).write_bytes(content)
-    with pytest.raises(ValueError, match=r"rank0.jsonl.gz: is damaged at its beginning .*; remove it"):
+    with pytest.raises(ValueError, match=r"rank0.arrows.zst: is damaged at its beginning .*; remove it"):
         recorded_steps(traced, 2)
     (note,) = cut_traces(traced, 3, "mine")
-    assert "rank0.jsonl.gz is damaged at its beginning" in note and "\n" not in note
+    assert "rank0.arrows.zst is damaged at its beginning" in note and "\n" not in note
     with pytest.raises(ValueError, match="holds no steps"):
         recorded_steps(traced, 2)
     TraceWriter(traced, run="mine").add(0, {3: trace(0.1)})
@@ -92,10 +89,10 @@ def test_another_run_s_trace_is_removed_when_the_run_goes_on(traced: Path) -> No
 
 def test_an_emptied_file_has_no_steps(traced: Path) -> None:
     trace_file(traced, 1).write_bytes(b"")
-    with pytest.raises(ValueError, match=r"rank1.jsonl.gz: is damaged at its beginning \(it is empty"):
+    with pytest.raises(ValueError, match=r"rank1.arrows.zst: is damaged at its beginning \(it is empty"):
         recorded_steps(traced, 2)
     (note,) = cut_traces(traced, 3, "mine")
-    assert "rank1.jsonl.gz is damaged at its beginning" in note and note.endswith("the run goes on")
+    assert "rank1.arrows.zst is damaged at its beginning" in note and note.endswith("the run goes on")
 
 
 def test_a_file_that_ends_early_is_named(traced: Path) -> None:
@@ -145,53 +142,77 @@ def test_what_is_left_of_a_damaged_file_is_what_was_written(
 
 
 def test_bombs_are_refused_after_a_block(traced: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that are too large, give a wrong size, or hold a record batch compressed by itself."""
+    sink = pyarrow.BufferOutputStream()
+    options = pyarrow.ipc.IpcWriteOptions(compression="zstd")
+    writer = pyarrow.ipc.new_stream(sink, blocks.schema(), options=options)
+    columns = [["step"] * 1000 if name in ("kind", "label") else [0] * 1000 for name in blocks.schema().names]
+    writer.write_batch(
+        pyarrow.record_batch(
+            [
+                pyarrow.array(values, field.type)
+                for values, field in zip(columns, blocks.schema(), strict=True)
+            ],
+            schema=blocks.schema(),
+        )
+    )
+    messages = [each.serialize() for each in pyarrow.ipc.MessageReader.open_stream(sink.getvalue())]
+    inner = blocks.stored(b"".join(message.to_pybytes() for message in messages[2:]))
+    large = blocks.stored(b"a" * 2**22)
+    magic, size, checksum, num_stored, _ = blocks.FRAME.unpack(large[: blocks.FRAME.size])
+    lie = blocks.FRAME.pack(magic, size, checksum, num_stored, 2**10) + large[blocks.FRAME.size :]
     monkeypatch.setattr(blocks, "MOST_BYTES", 2**20)
-    packer = zlib.compressobj(wbits=31)
-    bomb = packer.compress(b"a" * 2**22) + packer.flush()
-    many = blocks.compressed([b"a" * 2**19 + b"\n"]) * 20
-    for content, problem in ((bomb, "a block holds more than"), (many, "expands to more than 100 times")):
-        trace_file(traced, 0).write_bytes(blocks.compressed([header("mine", 0)]) + content)
+    for content, problem in ((large, "holds more than"), (lie, "checksum"), (inner, "compressed by itself")):
+        trace_file(traced, 0).write_bytes(header("mine", 0) + content)
         with pytest.raises(ValueError, match=problem):
-            list(rank_file(traced, 0).lines())
+            list(RankFile(traced, 0).steps())
 
 
-def changed(number: int, *place: Any, to: Any) -> str:
-    """The older file's lines, one value of which is another."""
-    rows = json.loads(json.dumps(LINES))
-    holder = rows[number]
-    for key in place[:-1]:
-        holder = holder[key]
-    holder[place[-1]] = to
-    return "".join(json.dumps(row) + "\n" for row in rows)
+ROWS = rows_of(trace(0.1))
 
 
-MALFORMED: dict[str, Callable[[], str]] = {
-    "not JSON": lambda: OLD.replace('"ready": [200000.0]', '"ready": [2000'),
-    "ready: not a list": lambda: changed(3, "ready", to=5),
-    "ready: not numbers only": lambda: changed(3, "ready", to=["a"]),
-    "ready: not the times": lambda: changed(3, "ready", to=[1e99]),
-    "update and end: not the times": lambda: changed(3, "end", to=float("nan")),
-    "tasks: not a list": lambda: changed(3, "tasks", to={}),
-    "a task: not a list of 6": lambda: changed(3, "tasks", 0, to=[1]),
-    "bucket: -1": lambda: changed(3, "tasks", 0, 0, to=-1),
-    "program 7 is missing": lambda: changed(3, "tasks", 0, 4, to=7),
-    "a task has 1 times, its program 12": lambda: changed(3, "tasks", 0, 5, to=[1.0]),
-    "a program has no operations": lambda: changed(2, "operations", to=[]),
-    "an operation is": lambda: changed(2, "operations", 0, to=["run", "rm"]),
-    "a part is": lambda: changed(2, "operations", 0, 1, 0, to=[5, 0.5]),
-    "a wait is for post 9 of 1": lambda: changed(2, "operations", 3, 1, to=9),
-    "has a message with rank 5": lambda: changed(2, "operations", 1, 2, 0, 0, to=5),
-    "bytes: 1.5 is not a whole number": lambda: changed(2, "operations", 1, 2, 0, 1, to=1.5),
-    "step 0 follows step 0": lambda: changed(3, "step", to=0),
+def changed(which: str, /, **values: Any) -> list[Row]:
+    """A step's rows, the first of a kind with other values."""
+    index = [row.kind for row in ROWS].index(which)
+    return [*ROWS[:index], ROWS[index]._replace(**values), *ROWS[index + 1 :]]
+
+
+MALFORMED: dict[str, list[Row]] = {
+    "a row start is out of place": ROWS[1:],
+    "a step does not begin with its row": [ROWS[0], *ROWS],
+    "a synchronous step has other computation": [ROWS[0], *ROWS[3:]],
+    "ticks are not the time of a step": changed("update", duration=10**17),
+    "bucket: -1": changed("task", number=-1),
+    "coordinates: -1": changed("task", amount=-1),
+    "a row run is out of place": changed("work", kind="run"),
+    "a row part follows one of wait": [*ROWS, Row("wait"), Row("part")],
+    "a part has the share nan": changed("part", share=float("nan")),
+    "the post of a wait: 9": changed("wait", number=9),
+    "has a message with rank 5": changed("send", number=5),
+    "bytes: -1 is not a whole number": changed("send", amount=-1),
+    "urgency: -1": [*ROWS, Row("post"), Row("urgency", number=-1)],
+    "an awaited collective: 1": [Row("step"), Row("await", task=1), *ROWS[3:]],
+    "a start's collective: -1": [Row("step"), Row("start"), *ROWS[3:]],
+    "a row update follows one of compute": [Row("step"), Row("compute"), Row("update"), *ROWS[3:]],
 }
 
 
 @pytest.mark.parametrize("problem", list(MALFORMED))
-def test_a_damaged_row_is_named_with_file_and_step(problem: str, tmp_path: Path) -> None:
-    write_old(tmp_path, MALFORMED[problem]())
-    with pytest.raises(
-        ValueError, match=r"rank[01].jsonl: is damaged (after step 0|at its beginning) \("
-    ) as no:
-        list(read_traces(tmp_path, 2))
-    assert problem in str(no.value) and "\n" not in str(no.value)
-    assert len(str(no.value)) - len(str(tmp_path)) < 300
+def test_a_damaged_row_is_named(problem: str) -> None:
+    with pytest.raises(BadRowError) as no:
+        trace_of(MALFORMED[problem], 0, 2)
+    assert problem in str(no.value)
+    one_line(str(no.value))
+
+
+def test_a_damaged_row_is_named_with_file_and_step(tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path)
+    for rank in range(2):
+        writer.add(rank, {0: trace(0.1, peer=1 - rank)})
+    for step, problem in ((1, "has a message with rank 5"), (0, "step 0 follows step 0")):
+        path = trace_file(tmp_path, 0)
+        whole = path.read_bytes()
+        path.write_bytes(whole + blocks.step_block([(step, changed("send", number=5))]))
+        with pytest.raises(ValueError, match=rf"rank0.arrows.zst: is damaged after step 0 \(.*{problem}"):
+            list(read_traces(tmp_path, 2))
+        path.write_bytes(whole)

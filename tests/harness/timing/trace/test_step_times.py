@@ -152,7 +152,7 @@ def test_a_rank_without_a_step_is_named(tmp_path: Path) -> None:
     path = trace_file(directory, 1)
     content = path.read_bytes()
     path.write_bytes(content[:-30])  # cut off by a crash
-    with pytest.raises(ValueError, match=r"rank1.jsonl.gz: lacks step [34], which rank 0 has"):
+    with pytest.raises(ValueError, match=r"rank1.arrows.zst: lacks step [34], which rank 0 has"):
         list(timed_steps(directory))
     path.unlink()
     with pytest.raises(ValueError, match="lacks step 0"):

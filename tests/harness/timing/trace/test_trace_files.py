@@ -1,15 +1,16 @@
-"""Traces on disk: what was written is read back, in older forms, too, and later attempts append to it."""
+"""Traces on disk: what was written is read back, and later attempts append to it."""
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 
+import pandas
+import pyarrow
 import pytest
 
 from gradwire.harness.timing.trace import blocks
-from gradwire.harness.timing.trace.files import old_file, rank_file, read_traces, recorded_steps, trace_file
+from gradwire.harness.timing.trace.files import RankFile, read_traces, recorded_steps, trace_file
+from gradwire.harness.timing.trace.rows import Row
 from gradwire.harness.timing.trace.step import Part, Post, RankTrace, TaskTrace, Wait, Work
 from gradwire.harness.timing.trace.writer import TraceWriter, cut_traces
 
@@ -38,9 +39,9 @@ def close(found: object, expected: object) -> bool:
     return found == expected
 
 
-def text_of(path: Path) -> str:
-    """What `zcat` shows."""
-    return gzip.decompress(path.read_bytes()).decode()
+def table(path: Path) -> pandas.DataFrame:
+    """A rank's file as users read it."""
+    return pyarrow.ipc.open_stream(pyarrow.input_stream(str(path))).read_pandas()
 
 
 def test_steps_come_back(tmp_path: Path) -> None:
@@ -60,62 +61,29 @@ def test_copies_come_back_as_copies(tmp_path: Path) -> None:
     posts = [Post(0.5, "all_gather", ((1, 7), (2, 7)), (), copies) for copies in (True, False, True)]
     task = TaskTrace(0, 10, 0.0, tuple(posts))
     TraceWriter(tmp_path).add(0, {0: RankTrace.synchronous((0.0,), (task,), 0.0, 1.0)})
-    ((_, found),) = rank_file(tmp_path, 0).steps(3)
+    ((_, found),) = RankFile(tmp_path, 0).traces(3)
     assert found.tasks[0].operations == tuple(posts)
 
 
-def test_a_block_says_once_what_its_steps_do(tmp_path: Path) -> None:
-    """A resumed attempt begins another block, which needs no earlier one."""
-    TraceWriter(tmp_path).add(0, {0: trace(0.1), 1: trace(0.2)})
-    TraceWriter(tmp_path).add(0, {2: trace(0.3), 3: trace(0.4, 300)})
-    rows = [json.loads(line) for line in text_of(trace_file(tmp_path, 0)).splitlines()]
-    assert [row["program"] for row in rows if "program" in row] == [0, 0, 1]
-    assert [row["step"] for row in rows if "step" in row] == [0, 1, 2, 3]
-    assert [row["programs"] for row in rows if "step" in row] == [[0], [0], [0], [1]]
+def test_pandas_reads_a_file_in_two_lines(tmp_path: Path) -> None:
+    """Also one of several blocks and attempts, whose labels differ."""
+    TraceWriter(tmp_path, run="mine").add(0, {0: trace(0.1), 1: trace(0.2)})
+    TraceWriter(tmp_path, run="mine").add(0, {2: trace(0.3, 300)})
+    frame = table(trace_file(tmp_path, 0))
+    assert list(frame.columns) == ["step", *Row._fields]
+    assert list(frame.step.unique()) == [0, 1, 2]
+    sent = frame[frame.kind == "send"]
+    assert list(sent.number) == [1, 1, 1] and list(sent.amount) == [100, 100, 300]
+    encoded = frame[(frame.kind == "part") & (frame.label == "encode")]
+    assert list(encoded.duration) == [40_000] * 3, "ticks of 10 ns"
 
 
 def test_a_long_step_ends_its_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 300)
+    monkeypatch.setattr("gradwire.harness.timing.trace.writer.MOST_ROWS", 5)
     TraceWriter(tmp_path).add(0, {step: trace(0.1 * step) for step in range(4)})
     with trace_file(tmp_path, 0).open("rb") as file:
         assert len(list(blocks.blocks(file))) == 5, "the header, and a block for each step"
     assert recorded_steps(tmp_path, 1) == ([0, 1, 2, 3], None)
-
-
-OLD = """\
-{"program": 0, "operations": [["work", [["encode", 0.5], ["plan", 1.0]]],\
- ["post", "reduce_scatter", [[1, 100]], [[1, 100]]], ["work", []], ["wait", 0], ["work", [["decode", 0.5]]]]}
-{"step": 0, "ready": [100000.0], "update": 2000.0, "end": 110000.0, "tasks": [[0, 1000, 0, 100000.0, 0,\
- [100000.0, 101000.0, 400.0, 200.0, 101000.0, 101000.0, 101000.0, 101000.0,\
- 104000.0, 104000.0, 105000.0, 700.0]]]}
-{"program": 1, "operations": [["work", [["encode", 0.5], ["plan", 1.0]]],\
- ["post", "reduce_scatter", [[1, 300]], [[1, 300]]], ["work", []], ["wait", 0], ["work", [["decode", 0.5]]]]}
-{"step": 1, "ready": [200000.0], "update": 2000.0, "end": 210000.0, "tasks": [[0, 1000, 1, 200000.0, 1,\
- [200000.0, 201000.0, 400.0, 200.0, 201000.0, 201000.0, 201000.0, 201000.0,\
- 204000.0, 204000.0, 205000.0, 700.0]]]}
-"""
-"""Two steps as an older version wrote them, at commit 57cb9e5."""
-
-
-def write_old(directory: Path, text: str = OLD) -> None:
-    for rank in range(2):
-        path = old_file(directory, rank)
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text.replace("[[1, ", f"[[{1 - rank}, "))
-
-
-def test_older_traces_can_be_read_and_continued(tmp_path: Path) -> None:
-    """Older traces are read to the same floats as today's."""
-    write_old(tmp_path)
-    old = list(read_traces(tmp_path, 2))
-    assert [step for step, _ in old] == recorded_steps(tmp_path, 2).steps == [0, 1]
-    assert close(old[0][1][0], trace(0.1)) and close(old[1][1][0], trace(0.2, 300, in_turn=True))
-    assert cut_traces(tmp_path, 9, "run") == []
-    assert sorted(path.name for path in (tmp_path / "trace").iterdir()) == [
-        "rank0.jsonl.gz",
-        "rank1.jsonl.gz",
-    ]
-    assert list(read_traces(tmp_path, 2, run="run")) == old
 
 
 def test_steps_after_a_checkpoint_are_cut(tmp_path: Path) -> None:
@@ -123,8 +91,6 @@ def test_steps_after_a_checkpoint_are_cut(tmp_path: Path) -> None:
     for rank in range(2):
         writer.add(rank, {step: trace(0.1, 100 + step, peer=1 - rank) for step in range(5)})
     cut_traces(tmp_path, 3)
-    rows = [json.loads(line) for line in text_of(trace_file(tmp_path, 0)).splitlines()]
-    assert [row["program"] for row in rows if "program" in row] == [0, 1, 2], "of the steps that are left"
     TraceWriter(tmp_path).add(0, {3: trace(0.7)})
     TraceWriter(tmp_path).add(1, {3: trace(0.7, peer=0)})
     found = dict(read_traces(tmp_path, 2))
@@ -148,11 +114,6 @@ def test_a_block_cut_off_by_a_crash_is_left_out(lost: int, tmp_path: Path) -> No
     assert [step for step, _ in read_traces(tmp_path, 2)] == [0, 1]
 
 
-def test_an_older_line_cut_off_by_a_crash_is_left_out(tmp_path: Path) -> None:
-    write_old(tmp_path, OLD[:-20])
-    assert [step for step, _ in read_traces(tmp_path, 2)] == [0]
-
-
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     for read in (recorded_steps, lambda directory, size: list(read_traces(directory, size))):
         with pytest.raises(ValueError, match="trace: holds no steps; train with measure.trace=true, and"):
@@ -160,5 +121,5 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     writer = TraceWriter(tmp_path)
     writer.add(0, {0: trace(0.1), 1: trace(0.2)})
     writer.add(1, {0: trace(0.1, peer=0)})
-    with pytest.raises(ValueError, match=r"rank1.jsonl.gz: lacks step 1, which rank 0 has"):
+    with pytest.raises(ValueError, match=r"rank1.arrows.zst: lacks step 1, which rank 0 has"):
         list(read_traces(tmp_path, 2))
