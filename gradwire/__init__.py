@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gradwire.harness.library.shard_hooks import shard_hooks
     from gradwire.harness.library.shard_synchronizer import ShardSynchronizer
     from gradwire.harness.library.synchronizer import Synchronizer
+    from gradwire.harness.report.frame import load_results, load_settings
 
 __version__ = "0.1.0"
 
@@ -38,6 +39,8 @@ __all__ = [
     "Synchronizer",
     "attach",
     "codec_classes",
+    "load_results",
+    "load_settings",
     "make_codec",
     "register_codec",
     "shard_hooks",
@@ -53,6 +56,7 @@ _MODULES = {
     "harness.library.shard_hooks": ("shard_hooks",),
     "harness.library.shard_synchronizer": ("ShardSynchronizer",),
     "harness.library.synchronizer": ("Synchronizer",),
+    "harness.report.frame": ("load_results", "load_settings"),
 }
 """Where each of these names is, as above for type checkers."""
 

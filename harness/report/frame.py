@@ -1,10 +1,10 @@
 """All records' figures in one long table: a line for each value that a run has of a metric.
 
-`frame(["outputs"])` reads every finished record below a folder, of whatever task. Its columns are `run` (the
-directory), `task`, `metric` (a key of METRICS where it is one), `value`, `unit`, `case` (what of the run the
-value is of: a phase, a target, a benchmarked operation; empty for the whole run), `kind`, `seed` and `step`
-(of a training step, an evaluation, a round; missing for the whole run). `settings` has what the runs were
-asked to do, by the same `run`.
+`load_results("outputs")` reads every finished record below a folder, of whatever task. Its columns are `run`
+(the directory), `task`, `metric` (a key of METRICS where it is one), `value`, `unit`, `case` (what of the run
+the value is of: a phase, a target, a benchmarked operation; empty for the whole run), `kind`, `seed` and
+`step` (of a training step, an evaluation, a round; missing for the whole run). `load_settings` has what the
+runs were asked to do, by the same `run`.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ class Value(NamedTuple):
     step: int | None = None
 
 
-def frame(roots: Iterable[str | Path], *, steps: bool = False) -> DataFrame:
-    """The figures of all finished records at or below `roots`; with `steps` every training step's, too.
+def load_results(*folders: str | Path, steps: bool = False) -> DataFrame:
+    """The figures of all finished records at or below `folders`; with `steps` every training step's, too.
 
     Raises ValueError in one line for a record that cannot be read.
     """
-    return table(value for folder in find_runs(roots) for value in values_in(folder, steps=steps))
+    return table(value for folder in find_runs(folders) for value in values_in(folder, steps=steps))
 
 
-def settings(roots: Iterable[str | Path]) -> DataFrame:
-    """A line for each record, by `run`: its configuration by dotted key."""
+def load_settings(*folders: str | Path) -> DataFrame:
+    """A line for each record at or below `folders`, by `run`: its configuration by dotted key."""
     from pandas import DataFrame
 
-    folders = [folder for folder in find_runs(roots) if (folder / CONFIG).is_file()]
-    flat = [flatten(read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder)) for folder in folders]
-    return DataFrame(flat, index=[str(folder) for folder in folders]).rename_axis("run")
+    runs = [folder for folder in find_runs(folders) if (folder / CONFIG).is_file()]
+    flat = [flatten(read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder)) for folder in runs]
+    return DataFrame(flat, index=[str(folder) for folder in runs]).rename_axis("run")
 
 
 def table(values: Iterable[Value]) -> DataFrame:

@@ -14,7 +14,7 @@ from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.record.directory import CONFIG, SUMMARY
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.report.configs import Settings, covered, flatten, labels
-from gradwire.harness.report.frame import frame
+from gradwire.harness.report.frame import load_results
 from gradwire.harness.report.tables import Column, Page, Table, figure, figures_table, finished
 from gradwire.harness.studies.replay.record import ReplaySummary, pooled
 from gradwire.harness.timing.measure.metric import PLAIN, SHORT, Shown
@@ -134,7 +134,7 @@ def _load(folders: Sequence[Path], axes: Sequence[str]) -> list[Replayed]:
     for index, place in enumerate(zip(codecs, subjects, strict=True)):
         places.setdefault(place, []).append(index)
     first = {str(folders[index]): str(folders[own[0]]) for own in places.values() for index in own}
-    found = frame(folders)
+    found = load_results(*folders)
     figures = figures_of(found.assign(run=found.run.map(first)))
     return [
         Replayed(

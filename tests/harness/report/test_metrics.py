@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import gradwire
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.report import plots
 from gradwire.harness.report.catalogue import metric_table
 from gradwire.harness.report.compare import compare
 from gradwire.harness.report.figures import render
-from gradwire.harness.report.frame import frame, settings
+from gradwire.harness.report.frame import load_results
 from gradwire.harness.report.run_plots import training_plot
 from gradwire.harness.report.style import PRINT
 from gradwire.harness.timing.measure.metric import PERCENT, Kind, Metric
@@ -66,7 +67,7 @@ def test_a_new_metric_is_shown_everywhere(new: Metric, runs: SyntheticRuns, tmp_
     (shown,) = [found for found in compare([folder], tmp_path / "out").tables if new.heading in found.header]
     assert shown.rows[0][shown.header.index("idle [%]")] == "37.5"
     assert f"| `{new.key}` | – | step, summary | max | as the run's times |" in metric_table()
-    found = frame([folder], steps=True)
+    found = load_results(folder, steps=True)
     assert found[found.metric == new.key].value.tolist() == [0.375, 0.25, 0.5]
 
 
@@ -99,7 +100,7 @@ def test_the_frame_has_finished_runs_by_metric_case_and_step(runs: SyntheticRuns
     done, failed = runs.write("dynamiq", 3), runs.fail(runs.write("thc"), "killed")
     missed = {"20": {"train_time_s": "inf", "step": None, "stays": None}}
     runs.change_summary(done, tta=missed)
-    found = frame([runs.root])
+    found = gradwire.load_results(runs.root)
     assert set(found.run) == {str(done)}
     assert list(found.columns) == [
         *("run", "task", "metric", "value", "unit", "case", "kind", "seed", "step")
@@ -112,9 +113,9 @@ def test_the_frame_has_finished_runs_by_metric_case_and_step(runs: SyntheticRuns
     assert curve.step.tolist() == [row["step"] for row in load_run(done).evals]
     assert set(curve.kind) == {"measured"}
     assert set(found[found.metric == "bytes_sent"].case) == {"reduce_scatter", "all_gather"}
-    asked = settings([runs.root])
+    asked = gradwire.load_settings(runs.root)
     assert asked.loc[str(failed), "codec.name"] == "thc"
-    assert frame([failed]).empty
+    assert load_results(failed).empty
 
 
 SPREAD = {"median": 2.0, "low": 1.0, "high": 3.0}
@@ -172,10 +173,10 @@ def test_the_frame_has_what_studies_left(
 ) -> None:
     if task != "overhead":
         (tmp_path / "config.yaml").write_text(f"task: {{name: {task}}}\n")
-        assert frame([tmp_path]).empty, "not finished"
+        assert load_results(tmp_path).empty, "not finished"
         (tmp_path / "DONE").touch()
     (tmp_path / file).write_text(json.dumps(content))
-    found = frame([tmp_path])
+    found = load_results(tmp_path)
     assert set(found.task) == {task}
     shown = found[["metric", "case", "value", "seed"]].astype(object)
     assert lines <= set(shown.where(shown.notna(), None).itertuples(index=False, name=None))
@@ -184,4 +185,4 @@ def test_the_frame_has_what_studies_left(
     if task not in ("overhead", "statistics"):
         (tmp_path / file).write_text("{}")
         with pytest.raises(ValueError, match=f"is no record of task={task}"):
-            frame([tmp_path])
+            load_results(tmp_path)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gradwire.harness.files.typed import made
-from gradwire.harness.report.frame import frame
+from gradwire.harness.report.frame import load_results
 from gradwire.harness.studies.bench.measure import Row
 from gradwire.harness.studies.bench.views import text
 from gradwire.harness.tasks.overhead import table
@@ -27,7 +27,7 @@ TASKS = ("bench", "overhead", *COMPARED)
 def views(task: str, output: Path) -> dict[str, str]:
     """All that is made of the records of `task`, by file name; `output` is an empty folder."""
     folders = sorted(path for path in (RECORDED / task).iterdir())
-    lines = frame(folders)
+    lines = load_results(*folders)
     lines["run"] = [Path(run).name for run in lines.run]
     names = ["run", "metric", "case", "kind", "seed", "step", "value"]
     found = {"frame.csv": lines.sort_values(names, kind="stable").to_csv(index=False)}

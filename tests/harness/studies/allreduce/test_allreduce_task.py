@@ -15,7 +15,7 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.record.directory import DONE
 from gradwire.harness.record.identity import run_id, settings_id
-from gradwire.harness.report.frame import frame
+from gradwire.harness.report.frame import load_results
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.allreduce.compare import FILE, compare
 from gradwire.harness.studies.allreduce.record import AllReduceSummary
@@ -64,7 +64,7 @@ def test_wire_bits_by_level_are_those_of_the_formula(topology: str, tmp_path: Pa
     found = run(tmp_path / "run", "codec=bf16", *nodes)
     assert found.wire_bits_by_level == pytest.approx(LEVELS[topology])
     assert found.wire_bits_per_coordinate == 16
-    lines = frame([tmp_path / "run"]).set_index("metric").value
+    lines = load_results(tmp_path / "run").set_index("metric").value
     for level, bits in LEVELS[topology].items():
         assert lines[f"wire_bits_by_level.{level}"] == pytest.approx(bits)
 

@@ -17,7 +17,7 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.record.runs import load_run
-from gradwire.harness.report.frame import frame
+from gradwire.harness.report.frame import load_results
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.predict import step as predicted_step
 from gradwire.harness.studies.predict.compare import FILE
@@ -207,7 +207,7 @@ def test_tables_say_what_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixtu
     printed = capsys.readouterr().out
     for words in ("modelled", "computation given", "tensors over 2, 2 stages", *found.left_out):
         assert words in " ".join(printed.split())
-    rows = frame([tmp_path])
+    rows = load_results(tmp_path)
     times = rows[rows.metric == "step_time_s"]
     assert [*times.kind] == ["modelled"] and times.value.item() == found.step_s
     content: dict[str, Any] = json.loads((tmp_path / "a" / FILE).read_text())

@@ -27,7 +27,7 @@ from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.record.gradients import write_gradients
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.report.figures import Plot
-from gradwire.harness.report.frame import frame
+from gradwire.harness.report.frame import load_results
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.distribution import exact_mean, relative_errors, vnmse
 from gradwire.harness.studies.replay.compare import compare, file_names, gradient_names
@@ -70,7 +70,7 @@ def test_wire_bits_by_level_are_those_of_the_formula(run: Run, tmp_path: Path) -
     summary = run("codec=bf16", "cluster.workers=4", "cluster.ranks_per_node=2", "replay.repeats=2")
     assert summary["wire_bits_per_coordinate"] == 16
     assert summary["wire_bits_by_level"] == {"local": 8.0, "node": 8.0}
-    lines = frame([tmp_path / "out"]).set_index("metric").value
+    lines = load_results(tmp_path / "out").set_index("metric").value
     assert lines["wire_bits_by_level.local"] == lines["wire_bits_by_level.node"] == 8
     whole = run("codec=bf16", "cluster.workers=4", "replay.repeats=1", folder="whole")
     assert whole["wire_bits_by_level"] is None

@@ -20,7 +20,7 @@ from gradwire.harness.config.validate import validate, validate_any
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.launch.launch import run_here
 from gradwire.harness.record.identity import run_id
-from gradwire.harness.report.frame import frame
+from gradwire.harness.report.frame import load_results
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.score.checkpoint import find_checkpoint
 from gradwire.harness.tasks import score
@@ -181,7 +181,7 @@ def test_scores_are_shown_recorded_and_not_repeated(
     assert found["trained"]["codec"]["name"] == "dynamiq"
     assert found["architecture"] == "GPT2LMHeadModel"
     assert {"lm-eval", "torch", "transformers"} <= set(found["versions"])
-    lines = frame([tmp_path / "out"]).set_index(["case", "metric"])
+    lines = load_results(tmp_path / "out").set_index(["case", "metric"])
     assert lines.loc[("arc_easy", "acc"), "value"] == value["value"]
     assert lines.loc[("arc_easy", "acc_stderr"), "value"] == value["stderr"]
     assert lines.loc[("mmlu", "documents"), "value"] == 57
