@@ -37,14 +37,14 @@ class Steps(Protocol):
 class Attached(ABC):
     """A model's gradients go through a codec until `detach()`.
 
-    `call` is the call that has made it. Call `state_dict`, `load_state_dict` and `skip_step` on all ranks.
+    `_call` names the function that made it. Call `state_dict`, `load_state_dict` and `skip_step` on all ranks.
     """
 
     codec: Codec
     """The codec of gradients, with the options it was given."""
     world: ProcessWorld
     """The connections to the other ranks."""
-    call: str
+    _call: str
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Attached(ABC):
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             f"a {type(self).__name__} cannot be pickled or copied, it holds connections; save its "
-            f"state_dict(), and load that into what a new {self.call} returns"
+            f"state_dict(), and load that into what a new {self._call} returns"
         )
 
     @property
@@ -184,7 +184,7 @@ class Attached(ABC):
         self._process.check()
         failure = self._failed()
         if self.world.closed:
-            raise RuntimeError(f"the synchronizer has been detached; call gradwire.{self.call} again")
+            raise RuntimeError(f"the synchronizer has been detached; call gradwire.{self._call} again")
         if failure is not None:
             raise again(failure)
 

@@ -31,7 +31,7 @@ class ShardSynchronizer(Attached):
     Only `shard_hooks` makes one. Call `state_dict`, `load_state_dict` and `skip_step` on all ranks.
     """
 
-    call = WHAT
+    _call = WHAT
 
     def __init__(self, step: ShardStep, agreement: MeshAgreement, description: Statement) -> None:
         from gradwire.harness.library.shard_comms import GradientScatter, ReplicaAverage, WeightGather

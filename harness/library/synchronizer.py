@@ -39,7 +39,7 @@ class Synchronizer(Attached):
     Only `attach` makes one. Call `state_dict`, `load_state_dict` and `measure_vnmse` on all ranks.
     """
 
-    call = "attach()"
+    _call = "attach()"
 
     def __init__(
         self,

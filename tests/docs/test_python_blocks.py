@@ -96,7 +96,8 @@ def test_the_reference_has_every_name_and_every_argument() -> None:
     assert {next(spans(row)) for row in rows} == set(gradwire.__all__)
     cells = [line.split(" | ")[0] for line in members.splitlines() if line.startswith("| `")]
     named = {span.partition("(")[0] for cell in cells for span in spans(cell)}
-    there = {*vars(gradwire.Synchronizer), *gradwire.Synchronizer.__annotations__}
+    own = [each for each in gradwire.Synchronizer.__mro__ if each.__module__.startswith("gradwire")]
+    there = {name for each in own for name in (*vars(each), *vars(each).get("__annotations__", ()))}
     assert named == {member for member in there if not member.startswith("_")}
     nodes = [node for block in blocks(api) for node in ast.walk(ast.parse(block.text))]
     calls = [node for node in nodes if isinstance(node, ast.Call)]
