@@ -37,7 +37,8 @@ class Steps(Protocol):
 class Attached(ABC):
     """A model's gradients go through a codec until `detach()`.
 
-    `_call` names the function that made it. Call `state_dict`, `load_state_dict` and `skip_step` on all ranks.
+    `_call` names the function that made it. `state_dict`, `load_state_dict` and `skip_step` are called on all
+    ranks.
     """
 
     codec: Codec
