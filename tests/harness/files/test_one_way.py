@@ -28,7 +28,6 @@ REASONS = {
     "network/shaped/background.py": "what a process started here prints",
     "library/agreement.py": "what another rank of this job says in the store",
     "library/saved.py": "a tensor of a state that the caller hands over",
-    "library/shard_state.py": "a tensor of a state that the caller hands over",
     "record/identity.py": "a digest of the user's own file of codec times, which is checked before",
     "record/provenance.py": "our own sources, and what the kernel says",
     "report/catalogue.py": "our own documentation",
