@@ -101,7 +101,7 @@ def test_the_clock_decides_what_nobody_gives_it(tmp_path: Path) -> None:
         (["train.steps=100"], "codec.window=1000 is longer than the run of 100 steps"),
         (
             ["train.steps=null", "train.epochs=1"],
-            "codec=edgc warms up for a share of nobody knows how many steps",
+            "codec=edgc warms up for codec.warm_up_share of the steps, and train.steps=null",
         ),
         (["task=allreduce"], "codec=edgc: it compresses matrices, and there is one vector here"),
     ],
