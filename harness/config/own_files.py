@@ -37,6 +37,7 @@ SWEEP = ("hydra.sweeper.cases", "hydra.sweeper.common", "hydra.sweeper.needs")
 _PACKAGE = re.compile(r"\s*#\s*@package[ \t]+(\S+)")
 _ELSEWHERE = re.compile(r"@(?!_here_$|_global_\.\w+$)|\bhydra\b")
 """An entry of a defaults list that would put a choice's keys at another place than its group's."""
+_OVERRIDE = re.compile(r"override +/?(\w+)")
 
 
 @dataclass(frozen=True)
@@ -124,13 +125,23 @@ def _read(path: Path, group: str) -> OwnFile:
         raise ConfigError(f"{path}: defaults={shortened(defaults)}: choose a list; {REMEDY}")
     for entry in defaults:
         words = [*entry, *entry.values()] if isinstance(entry, Mapping) else [entry]
-        if not words or any(not isinstance(word, str) or _ELSEWHERE.search(word) for word in words):
+        if (
+            not words
+            or any(not isinstance(word, str) or _ELSEWHERE.search(word) for word in words)
+            or (isinstance(entry, Mapping) and any(_overridden(word) == group for word in entry))
+        ):
             other = "/<group>" if file.everywhere else "/<group>@_global_.<group>"
             raise ConfigError(
                 f"{path}: defaults: {shortened(entry)} is no choice; write <choice of {group}>, "
                 f"override {other}: <choice> or _self_"
             )
     return file
+
+
+def _overridden(word: str) -> str | None:
+    """The group in `override /<group>`. Hydra ignores one of the file's own group without a word."""
+    found = _OVERRIDE.match(word)
+    return None if found is None else found[1]
 
 
 _in_use: list[OwnFolder] = []

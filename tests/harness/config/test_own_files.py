@@ -223,6 +223,11 @@ BROKEN = [
     ("codec/x.yaml", "defaults: [../../x]\n", "codec/../..=x is unknown; choose one of cluster, codec"),
     ("codec/x.yaml", "defaults: [/schema/codec/thc]\n", "does not say which codec it changes"),
     ("codec/x.yaml", "defaults: [/codec/thc@_global_]\n", "is no choice; write <choice of codec>"),
+    (
+        "experiment/x.yaml",
+        "# @package _global_\ndefaults: [{override /experiment: debug}]\n",
+        "is no choice; write <choice of experiment>, override /<group>: <choice>",
+    ),
     ("codec/x.yaml", "defaults: [{override /model: gpt2}]\n", "Did you mean to override model?"),
     ("codec/x.yaml", "# @package train\ndefaults: [bf16]\n", "a file of codec sets keys of codec"),
     ("model/x.yaml", "defaults: [gpt2]\nname: ../x\n", "model.name=../x: choose a name of letters"),
