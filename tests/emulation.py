@@ -7,6 +7,7 @@ import pytest
 from gradwire.codecs.native.loading import Library, library
 
 NOT_BUILT = "the emulation of CUDA is not built: run `make emulation`"
+UNWATCHED = "a library under AddressSanitizer does not watch shared memory"
 
 
 def emulation() -> Library:
