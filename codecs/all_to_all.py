@@ -32,10 +32,9 @@ from gradwire.codecs.arithmetic.hadamard import hadamard_
 from gradwire.codecs.costs import COPY, NOTHING, Costs, once
 from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import Codec, Collectives, Kept, Layout, Round, refused_dtype
-from gradwire.codecs.linear.costs import quantizing, reducing
 from gradwire.codecs.linear.message import BLOCK
-from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise
-from gradwire.codecs.options.linear import AllToAllOptions, LinearRounding, ScaleType
+from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise, quantizing, reducing
+from gradwire.codecs.options.quantized import AllToAllOptions, LinearRounding, ScaleType
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.traits import SCALED_FROM, About, Traits
 

@@ -1,4 +1,4 @@
-"""Hops that send their partial sums as float32 or bfloat16, and nothing else: the uncompressed codecs'.
+"""Hops that send their partial sums as float32 or bfloat16: of all coordinates, or of selected ones.
 
 Each hop is one pass over its slice of the bucket, `cast_slice`: no copy of the bucket is made at the start,
 and the division by the workers is a part of the last hop.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -17,8 +18,8 @@ from gradwire.codecs.hop_codec import LossyHops
 from gradwire.codecs.memory import copied, empty
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.structs import BUCKETS
-from gradwire.codecs.sums import SliceCoder, chunk_bounds
+from gradwire.codecs.native.loading import BUCKETS
+from gradwire.codecs.slices import SliceCoder, chunk_bounds
 
 UNIT = 8
 """Slices begin at multiples of so many coordinates: of 16 bytes in bfloat16."""
@@ -262,3 +263,62 @@ class CastHops(LossyHops):
     def losses(self) -> Tensor:
         assert self._losses is not None, "losses() without keep_losses()"
         return self._losses
+
+
+class Selection(Protocol):
+    """Some coordinates of a bucket, in a fixed order."""
+
+    def take(self, x: Tensor) -> Tensor:
+        """Their values in `x`, (numel,) of any dtype, which is left unchanged: (selected,)."""
+        ...
+
+    def put(self, values: Tensor, into: Tensor) -> None:
+        """Write (selected,) values to their places in `into`, (numel,) of the same dtype."""
+        ...
+
+    def before(self, bounds: Sequence[int]) -> list[int]:
+        """How many selected coordinates lie before each of `bounds`, ascending from 0 to `numel`."""
+        ...
+
+
+class SelectedHops(CastHops):
+    """Hops of the selected coordinates, which travel as `wire`; in the mean the others are 0."""
+
+    def __init__(
+        self,
+        x: Tensor,
+        size: int,
+        num_chunks: int,
+        selection: Selection,
+        wire: torch.dtype,
+        factor: float = 1.0,
+        bounds: Sequence[int] | None = None,
+    ) -> None:
+        """`x` is this worker's bucket, (numel,) of a floating dtype, not written to; selected coordinates
+        are multiplied by `factor`. Chunks hold equally many selected coordinates, or those between the
+        `bounds`."""
+        self._bucket, self._selection, self._factor, self._places = x, selection, factor, bounds
+        own = selection.take(x)
+        if factor != 1.0:
+            own = own.to(torch.float32) * constant(factor, x)
+        super().__init__(own, size, num_chunks, wire)
+        if bounds is not None:
+            self._bounds = selection.before(bounds)
+
+    def finish(self) -> Tensor:
+        mean = torch.zeros_like(self._bucket)
+        self._selection.put(super().finish().to(mean.dtype), mean)
+        return mean
+
+    def shard(self, chunks: Sequence[int]) -> Tensor:
+        assert self._places is not None, "shard() of chunks that hold other coordinates in every round"
+        mean = torch.zeros(self._bucket.numel(), dtype=torch.float32, device=self._bucket.device)
+        self._selection.put(super().shard(range(len(self._bounds) - 1)), mean)
+        return torch.cat([mean[:0], *(mean[slice(*self._places[c : c + 2])] for c in chunks)])
+
+    def losses(self) -> Tensor:
+        """All of the coordinates that are not sent; of the others what the factor and rounding change."""
+        lost = self._bucket.to(torch.float32, copy=True)
+        own = self._selection.take(lost)
+        self._selection.put(own - own * constant(self._factor, own) + super().losses(), lost)
+        return lost

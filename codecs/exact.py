@@ -17,7 +17,7 @@ from gradwire.codecs.costs import Costs, exact_costs
 from gradwire.codecs.hop_codec import LossyHopCodec
 from gradwire.codecs.interface import Codec, Collectives, Layout, Round
 from gradwire.codecs.shards import Shard
-from gradwire.codecs.sums import chunk_slice
+from gradwire.codecs.slices import chunk_slice
 from gradwire.codecs.traits import About, Traits
 
 

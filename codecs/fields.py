@@ -19,8 +19,7 @@ from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any
 
-from gradwire.codecs.meant_values import example
-from gradwire.codecs.wording import did_you_mean, shortened, spelled
+from gradwire.codecs.wording import did_you_mean, example, shortened, spelled
 
 WHOLE, NUMBER, BOOLEAN, TEXT, LIST, MAPPING = (
     *("whole number", "number", "true or false", "text", "list", "mapping"),

@@ -17,13 +17,12 @@ from gradwire.codecs.arithmetic.floats import (
 )
 from gradwire.codecs.costs import Costs, coder_costs
 from gradwire.codecs.fields import check_fields
-from gradwire.codecs.groups import GroupCoder
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.native.loading import Library
 from gradwire.codecs.options.quantized import OneBitOptions
-from gradwire.codecs.sums import SliceCodec
+from gradwire.codecs.slices import GroupCoder, SliceCodec
 from gradwire.codecs.traits import About
 
 

@@ -16,24 +16,22 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.bitpack import pack, packed_bytes, unpack
 from gradwire.codecs.arithmetic.hadamard import hadamard_
 from gradwire.codecs.arithmetic.random import CoordinateBits, Key
-from gradwire.codecs.groups import GroupCoder
 from gradwire.codecs.linear.definition import linear_dequantize as write_values
 from gradwire.codecs.linear.definition import linear_quantize as write_message
 from gradwire.codecs.linear.message import MessageFormat
 from gradwire.codecs.mxfp.definition import block_bytes, block_maxima, num_blocks
 from gradwire.codecs.mxfp.definition import dequantize as dequantize_elements
 from gradwire.codecs.mxfp.definition import quantize as quantize_elements
-from gradwire.codecs.mxfp.formats import BY_WIDTH
-from gradwire.codecs.mxfp.scales import SharedScales
+from gradwire.codecs.mxfp.formats import BY_WIDTH, SharedScales
 from gradwire.codecs.native.call import readable
 from gradwire.codecs.onebit import SignCoder
 from gradwire.codecs.options.quantized import Norm, ScaleRule
 from gradwire.codecs.qsgd import LevelCoder
+from gradwire.codecs.slices import GroupCoder
 from gradwire.codecs.tfp.coder import coder_of
-from gradwire.codecs.thc.blocks import cut
+from gradwire.codecs.thc.blocks import QuantizationTable, cut
 from gradwire.codecs.thc.definition import Randomness, dequantize, quantize
 from gradwire.codecs.thc.ranges import Ranges, block_root_mean_squares
-from gradwire.codecs.thc.table import QuantizationTable
 
 
 @torch.library.custom_op("gradwire::hadamard", mutates_args=())

@@ -26,11 +26,10 @@ from gradwire.codecs.arithmetic.random import halves, philox4x32, stream_key
 from gradwire.codecs.casts import CastHops
 from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import Codec, Collectives, Layout, Round, refused_dtype
-from gradwire.codecs.options.low_rank import Orthogonalization, PowerSGDOptions
-from gradwire.codecs.step_memory import StepMemory
+from gradwire.codecs.options.reduced import Orthogonalization, PowerSGDOptions
+from gradwire.codecs.step_memory import PREFIX as NORM
+from gradwire.codecs.step_memory import LatestNorms, StepMemory, bounded
 from gradwire.codecs.traits import About, Traits
-from gradwire.codecs.wrappers.residuals import PREFIX as NORM
-from gradwire.codecs.wrappers.residuals import LatestNorms, bounded
 
 RANK, START, ERROR = "rank/", "q/", "error/"
 """Begin the keys under which a parameter's own rank, its Qᵀ and its error are saved."""

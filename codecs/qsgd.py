@@ -22,13 +22,12 @@ from gradwire.codecs.arithmetic.floats import (
 from gradwire.codecs.arithmetic.random import CoordinateBits, shared_bits
 from gradwire.codecs.costs import Cost, Costs, coder_costs, moved, nearest, sum_costs
 from gradwire.codecs.fields import check_fields
-from gradwire.codecs.groups import GroupCoder
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.native.loading import Library
 from gradwire.codecs.options.quantized import Norm, QSGDOptions
-from gradwire.codecs.sums import SliceCodec, SliceCoder
+from gradwire.codecs.slices import GroupCoder, SliceCodec, SliceCoder
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wording import spelled
 from gradwire.codecs.wrappers.feedback import feedback_diverges

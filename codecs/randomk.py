@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import Key, mix32
+from gradwire.codecs.casts import SelectedHops
 from gradwire.codecs.fields import check_fields
 from gradwire.codecs.hop_codec import LossyHopCodec
 from gradwire.codecs.interface import Layout, Round, refused_dtype
-from gradwire.codecs.options.sparse import RandomKOptions
-from gradwire.codecs.selected import SelectedHops
+from gradwire.codecs.options.reduced import RandomKOptions
 from gradwire.codecs.shards import Shard
-from gradwire.codecs.sums import chunk_bounds, chunk_slice
+from gradwire.codecs.slices import chunk_bounds, chunk_slice
+from gradwire.codecs.step_memory import of_contraction
 from gradwire.codecs.topk import WIRE_DTYPES, selected_count
 from gradwire.codecs.traits import About, Traits
-from gradwire.codecs.wrappers.residuals import of_contraction
 
 _TILE = 1 << 16
 """Coordinates hashed at a time: temporaries of 512 KiB stay near a core."""

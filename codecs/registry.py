@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from gradwire.codecs.fields import check_fields, check_names, plain, rules_of
 from gradwire.codecs.options.common import CommonOptions, NoOptions, check_globs
 from gradwire.codecs.options.dynamiq import DynamiQOptions, DynamiQPlusOptions, UniformOptions
-from gradwire.codecs.options.linear import AllToAllOptions, LinearOptions
-from gradwire.codecs.options.low_rank import EDGCOptions, OptimusCCOptions, PowerSGDOptions
 from gradwire.codecs.options.quantized import (
+    AllToAllOptions,
     AQGBOptions,
+    LinearOptions,
     MXFPOptions,
     OneBitOptions,
     QSGDOptions,
@@ -25,7 +25,14 @@ from gradwire.codecs.options.quantized import (
     TFPOptions,
     THCOptions,
 )
-from gradwire.codecs.options.sparse import OmniReduceOptions, RandomKOptions, TopKOptions
+from gradwire.codecs.options.reduced import (
+    EDGCOptions,
+    OmniReduceOptions,
+    OptimusCCOptions,
+    PowerSGDOptions,
+    RandomKOptions,
+    TopKOptions,
+)
 from gradwire.codecs.plugins import find
 
 if TYPE_CHECKING:
@@ -47,19 +54,19 @@ _OWN = {
     "bf16": Own("exact:BF16", NoOptions),
     "backend": Own("exact:Backend", NoOptions),
     "dynamiq": Own("dynamiq.codec:DynamiQ", DynamiQOptions),
-    "dynamiq_plus": Own("dynamiq.variants:DynamiQPlus", DynamiQPlusOptions),
-    "uniform": Own("dynamiq.variants:UniformQuantization", UniformOptions),
+    "dynamiq_plus": Own("dynamiq.codec:DynamiQPlus", DynamiQPlusOptions),
+    "uniform": Own("dynamiq.codec:UniformQuantization", UniformOptions),
     "mxfp8": Own("mxfp.codec:MXFP", MXFPOptions),
     "mxfp6": Own("mxfp.codec:MXFP", MXFPOptions),
     "mxfp4": Own("mxfp.codec:MXFP", MXFPOptions),
     "thc": Own("thc.codec:THC", THCOptions),
-    "omnireduce": Own("omnireduce.codec:OmniReduce", OmniReduceOptions),
+    "omnireduce": Own("omnireduce:OmniReduce", OmniReduceOptions),
     "qsgd": Own("qsgd:QSGD", QSGDOptions),
     "tfp": Own("tfp.codec:TFP", TFPOptions),
     "aqgb": Own("aqgb.codec:AQGB", AQGBOptions),
     "powersgd": Own("powersgd:PowerSGD", PowerSGDOptions),
     "edgc": Own("edgc.codec:EDGC", EDGCOptions),
-    "optimus_cc": Own("optimus_cc.codec:OptimusCC", OptimusCCOptions),
+    "optimus_cc": Own("optimus_cc:OptimusCC", OptimusCCOptions),
     "terngrad": Own("terngrad:TernGrad", TernGradOptions),
     "onebit": Own("onebit:OneBit", OneBitOptions),
     "topk": Own("topk:TopK", TopKOptions),

@@ -1,10 +1,26 @@
-"""What a codec remembers from step to step, and how a skipped step is taken back."""
+"""State that lasts from step to step: values that a skipped step leaves, and the bound on residuals.
+
+A spike, one coordinate of 1e12 in one step, loses a share of itself when it is encoded. The residual would
+bring that share back, again and again, for as many steps as it takes to sink below the gradients.
+
+What ordinary training can pile up is bounded. With a worker's gradients of norm at most G and a codec that
+keeps a share δ of the energy it encodes, residuals stay below 2·√(1 − δ)/δ · G (Karimireddy et al., "Error
+feedback fixes SignSGD", 2019, Lemma 3). `ReportsLosses.largest_residual` says how many times G a codec needs;
+what exceeds `MARGIN` times as much is no residual of such gradients, and its large coordinates are dropped.
+
+G is the median norm of the latest gradients, which a spike or two do not move. It is the worker's own, as the
+residuals are, so nothing has to be agreed.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import UserDict
 from collections.abc import Collection, Mapping
 from typing import TypeVar
+
+import torch
+from torch import Tensor
 
 Value = TypeVar("Value")
 
@@ -45,3 +61,73 @@ class StepMemory(UserDict[str, Value]):
         """Replace everything by `values`, as they are between two steps."""
         self.data = dict(values)
         self._before.clear()
+
+
+LATEST = 5
+"""How many gradients' norms the median is taken of: two of them may be spikes."""
+
+MARGIN = 10.0
+"""The bound over the largest residual that gradients of equal norms leave: norms change during training."""
+
+PREFIX = "norms/"
+"""Begins the keys under which norms are saved; the name of the bucket's first parameter follows."""
+
+
+def of_contraction(share: float) -> float:
+    """The largest residual, in norms of the gradient, of a codec that keeps at least this share of the energy
+    that it encodes."""
+    return 2 * math.sqrt(1 - share) / share
+
+
+class LatestNorms:
+    """The norms of each bucket's latest gradients, by the name of the bucket's first parameter."""
+
+    def __init__(self) -> None:
+        self.memory = StepMemory[Tensor]()
+        """(LATEST,) float32 per bucket, the newest last, zeros where there were fewer."""
+
+    def median(self, bucket: str, gradient: Tensor) -> Tensor:
+        """Take in the norm of `gradient`, (numel,) float32, and return the median, () float32: the lower one
+        of two, NaN if there is none yet.
+
+        Norms that are zero, overflow or are not finite say nothing and are left out.
+        """
+        norm = torch.linalg.vector_norm(gradient)
+        norms = self.memory.get(bucket)
+        if norms is None:
+            norms = torch.zeros(LATEST, device=norm.device)
+        norms = norms.to(norm.device)
+        taken = torch.cat((norms[1:], norm[None]))
+        norms = torch.where(norm.isfinite() & (norm > 0), taken, norms)
+        self.memory[bucket] = norms
+        return norms.masked_fill(norms == 0, torch.nan).nanmedian()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {f"{PREFIX}{bucket}": norms for bucket, norms in self.memory.items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Load what `state_dict` returned; keys of others are ignored."""
+        own = [key for key in state if key.startswith(PREFIX)]
+        self.memory.load({key.removeprefix(PREFIX): state[key].clone() for key in own})
+
+
+def bounded(residual: Tensor, norm: Tensor, times: float) -> Tensor:
+    """`residual`, (numel,) float32 and finite, if its norm is at most `times` the recent gradients' `norm`.
+
+    Otherwise the residual without the coordinates that exceed `norm`, () float32, by themselves; zeros if
+    that is still too large. Where the norm is not known (NaN), everything stays.
+    """
+    if residual.device.type == "cpu" and not _exceeds(residual, norm * times):
+        return residual  # elsewhere the host would have to wait for the answer
+    return without_excess(residual, norm, times)
+
+
+def without_excess(residual: Tensor, norm: Tensor, times: float) -> Tensor:
+    """What `bounded` returns, without waiting for the device."""
+    excess = _exceeds(residual, norm * times) & (residual.abs() > norm)
+    rest = residual.masked_fill(excess, 0.0)
+    return rest.masked_fill_(_exceeds(rest, norm * times), 0.0)
+
+
+def _exceeds(residual: Tensor, bound: Tensor) -> Tensor:
+    return torch.gt(torch.linalg.vector_norm(residual), bound)

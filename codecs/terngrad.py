@@ -11,7 +11,7 @@ from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.options.quantized import TernGradOptions
 from gradwire.codecs.qsgd import LevelCoder, lost_share
-from gradwire.codecs.sums import SliceCodec
+from gradwire.codecs.slices import SliceCodec
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges
 

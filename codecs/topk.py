@@ -16,9 +16,9 @@ from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.fields import check_fields
 from gradwire.codecs.hop_codec import ReportsLosses
 from gradwire.codecs.interface import Codec, Collectives, Layout, Round, refused_dtype
-from gradwire.codecs.options.sparse import TopKOptions
+from gradwire.codecs.options.reduced import TopKOptions
+from gradwire.codecs.step_memory import of_contraction
 from gradwire.codecs.traits import About
-from gradwire.codecs.wrappers.residuals import of_contraction
 
 WIRE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 

@@ -13,26 +13,23 @@ from gradwire.codecs.arithmetic.bitpack import packed_bytes
 from gradwire.codecs.arithmetic.hadamard import transform
 from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.dynamiq.allocation import paper_increments
-from gradwire.codecs.dynamiq.arrangement import Chunks, arrange
+from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, write_statistics
 from gradwire.codecs.dynamiq.codebooks import chosen_values
-from gradwire.codecs.dynamiq.definition import Coder
+from gradwire.codecs.dynamiq.definition import Coder, Dither
 from gradwire.codecs.dynamiq.format import ChunkSize, numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import make_hop
-from gradwire.codecs.dynamiq.rounding import Dither
-from gradwire.codecs.dynamiq.statistics import write_statistics
-from gradwire.codecs.edgc.definition import add_histogram
-from gradwire.codecs.groups import GroupCoder
+from gradwire.codecs.edgc.sampler import add_histogram
 from gradwire.codecs.interface import align
 from gradwire.codecs.linear.definition import linear_add, linear_dequantize, linear_quantize, linear_reduce
 from gradwire.codecs.linear.message import MessageFormat
 from gradwire.codecs.mxfp.definition import add_elements, write_elements, write_maxima, write_means
-from gradwire.codecs.omnireduce.definition import write_energies
+from gradwire.codecs.omnireduce import write_energies
 from gradwire.codecs.onebit import SignCoder
 from gradwire.codecs.options.dynamiq import Format, ScaleRounding, ValueKind
 from gradwire.codecs.options.quantized import Norm
 from gradwire.codecs.qsgd import LevelCoder
-from gradwire.codecs.tfp.coder import coder_of
-from gradwire.codecs.tfp.planes import tfp_plane, tfp_refine, tfp_refine_add, tfp_refine_decode
+from gradwire.codecs.slices import GroupCoder
+from gradwire.codecs.tfp.coder import coder_of, tfp_plane, tfp_refine, tfp_refine_add, tfp_refine_decode
 from gradwire.codecs.thc.blocks import cut
 from gradwire.codecs.thc.definition import write_integers, write_mean
 from gradwire.codecs.thc.ranges import write_root_mean_squares

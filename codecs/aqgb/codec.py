@@ -10,12 +10,21 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
+from gradwire.codecs.adaptation import Adapts, Agreed, Feedback, Numbers
 from gradwire.codecs.aqgb import plan
-from gradwire.codecs.aqgb.packets import NOTHING, Packing, packing, partitions_per_packet
-from gradwire.codecs.aqgb.payload import FULL, Payload, mean_of, payload_bytes, plane_of, refinement_bytes
-from gradwire.codecs.aqgb.profile import Profile
-from gradwire.codecs.decided import Numbers
+from gradwire.codecs.aqgb.payload import (
+    FULL,
+    NOTHING,
+    Packing,
+    Payload,
+    mean_of,
+    packing,
+    partitions_per_packet,
+    payload_bytes,
+    plane_of,
+    refinement_bytes,
+)
+from gradwire.codecs.aqgb.plan import Profile
 from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import (
     Codec,

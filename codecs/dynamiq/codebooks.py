@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import fold
-from gradwire.codecs.dynamiq.scales import inverse_maxima
+from gradwire.codecs.dynamiq.format import inverse_maxima
 from gradwire.codecs.dynamiq.values import Distinct, Values, distinct_values, values_of
 from gradwire.codecs.options.dynamiq import ValueKind
 

@@ -1,14 +1,16 @@
 """EDGC: the entropy of a gradient from some of its coordinates, and the rank that an entropy asks for."""
 
-from gradwire.codecs.edgc.definition import sampled_histogram, stride_of
-from gradwire.codecs.edgc.entropy import (
+from gradwire.codecs.edgc.sampler import (
     differential_entropy,
+    estimate,
     gaussian_entropy_with_zeros,
     gaussian_entropy_without_zeros,
+    sample,
+    sampled_histogram,
+    stride_of,
     zero_share,
 )
-from gradwire.codecs.edgc.sampler import estimate, sample
-from gradwire.codecs.options.low_rank import ESTIMATORS
+from gradwire.codecs.options.reduced import ESTIMATORS
 
 __all__ = [
     "ESTIMATORS",

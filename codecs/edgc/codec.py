@@ -15,17 +15,20 @@ from gradwire.codecs.edgc.communication import (
     MOST_PROBES,
     NO_TIMES,
     REPETITIONS,
+    SAMPLED,
+    Samples,
     Times,
     largest_saving_rank,
+    matrices,
     mean_of,
     model_told,
     rank_of_step,
+    shapes_told,
     step_times,
+    windows_told,
 )
-from gradwire.codecs.edgc.definition import stride_of
-from gradwire.codecs.edgc.plan import NUMBERS, Plan, wrong_with
-from gradwire.codecs.edgc.rank_control import RankControl
-from gradwire.codecs.edgc.samples import SAMPLED, Samples, matrices, shapes_told, windows_told
+from gradwire.codecs.edgc.rank_control import NUMBERS, Plan, RankControl, wrong_with
+from gradwire.codecs.edgc.sampler import stride_of
 from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import (
     Codec,
@@ -36,7 +39,7 @@ from gradwire.codecs.interface import (
     Round,
     refused_dtype,
 )
-from gradwire.codecs.options.low_rank import (
+from gradwire.codecs.options.reduced import (
     Alignment,
     EDGCOptions,
     Reference,

@@ -1,6 +1,6 @@
 """Group-wise linear quantizers, int8 and int4, with or without a Hadamard smoother: what sharded data
-parallelism sends (SDP4Bit §3, ZeRO++). See `quantizer` for the settings, `message` for what is where,
-`definition` for the arithmetic, `native` for the same compiled; `codec` is the codec that quantizes at every
+parallelism sends (SDP4Bit §3, ZeRO++). See `quantizer` for the settings, `message` for its parts,
+`definition` for the arithmetic; `codec` is the codec that quantizes at every
 hop. Two all-to-alls of them are `codecs.all_to_all`."""
 
 from gradwire.codecs.linear.codec import Linear

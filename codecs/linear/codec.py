@@ -15,10 +15,9 @@ from torch import Tensor
 from gradwire.codecs.costs import COPY, Costs, sum_costs
 from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import Layout, Round, refused_dtype
-from gradwire.codecs.linear.costs import adding, dequantizing, quantizing
-from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise
-from gradwire.codecs.options.linear import LinearOptions, LinearRounding, ScaleType
-from gradwire.codecs.sums import SliceCodec, SliceCoder
+from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise, adding, dequantizing, quantizing
+from gradwire.codecs.options.quantized import LinearOptions, LinearRounding, ScaleType
+from gradwire.codecs.slices import SliceCodec, SliceCoder
 from gradwire.codecs.traits import SCALED_FROM, About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges
 

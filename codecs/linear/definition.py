@@ -30,9 +30,10 @@ from gradwire.codecs.arithmetic.bitpack import packed, unpacked
 from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.arithmetic.hadamard import butterflies
 from gradwire.codecs.arithmetic.random import CoordinateBits
-from gradwire.codecs.linear import native
 from gradwire.codecs.linear.message import BLOCK, MessageFormat
+from gradwire.codecs.native.call import run
 from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.loading import Library
 
 SMALLEST_SCALE = 2.0**-100
 
@@ -69,8 +70,23 @@ def linear_quantize(
     form = MessageFormat(bits, group, scales)
     library = library_for(x.device)
     if library is not None:
-        random = (first, key0, key1, rank) if stochastic else None
-        native.quantize(library, x, message, form, hadamard, random)
+        run(
+            library,
+            "linear_quantize",
+            x.device,
+            x=(x, x.numel()),
+            message=(message, form.num_bytes(x.numel())),
+            numel=x.numel(),
+            first=first if stochastic else 0,
+            bits=bits,
+            group=group,
+            scale_dtype=library.constant(f"GRADWIRE_{scales.upper()}"),
+            hadamard=hadamard,
+            stochastic=stochastic,
+            key0=key0,
+            key1=key1,
+            rank=rank,
+        )
         return
     noise = CoordinateBits((key0, key1), rank) if stochastic else None
     scale_part, code_part = form.split(message, x.numel())
@@ -132,7 +148,7 @@ def linear_dequantize(
     form = MessageFormat(bits, group, scales)
     library = library_for(out.device)
     if library is not None:
-        native.decode(library, "linear_dequantize", message[None], out, form, hadamard)
+        _decode(library, "linear_dequantize", message[None], out, form, hadamard)
         return
     out.copy_(_values(message, out.numel(), form, hadamard))
 
@@ -144,7 +160,7 @@ def linear_add(message: Tensor, target: Tensor, bits: int, group: int, scales: s
     form = MessageFormat(bits, group, scales)
     library = library_for(target.device)
     if library is not None:
-        native.decode(library, "linear_add", message[None], target, form, hadamard)
+        _decode(library, "linear_add", message[None], target, form, hadamard)
         return
     target.copy_(target.to(torch.float32) + _values(message, target.numel(), form, hadamard))
 
@@ -166,12 +182,32 @@ def linear_reduce(messages: Tensor, out: Tensor, bits: int, group: int, scales: 
     form = MessageFormat(bits, group, scales)
     library = library_for(out.device)
     if library is not None:
-        native.decode(library, "linear_reduce", messages, out, form, hadamard)
+        _decode(library, "linear_reduce", messages, out, form, hadamard)
         return
     first, *others = (_products(message, out.numel(), form, hadamard) for message in messages)
     for other in others:
         first = first + other
     out.copy_((butterflies(first, BLOCK) if hadamard else first)[: out.numel()])
+
+
+def _decode(
+    library: Library, operation: str, messages: Tensor, out: Tensor, form: MessageFormat, hadamard: bool
+) -> None:
+    """The kernel of an operation that reads `messages`, (m, num_bytes) uint8, rows at any distance."""
+    run(
+        library,
+        operation,
+        out.device,
+        messages=(messages[0], form.num_bytes(out.numel())),
+        stride=messages.stride(0),
+        out=(out, out.numel()),
+        numel=out.numel(),
+        count=len(messages),
+        bits=form.bits,
+        group=form.group,
+        scale_dtype=library.constant(f"GRADWIRE_{form.scales.upper()}"),
+        hadamard=hadamard,
+    )
 
 
 def _values(message: Tensor, numel: int, form: MessageFormat, hadamard: bool) -> Tensor:

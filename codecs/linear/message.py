@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.options.linear import BITS, GROUPS
+from gradwire.codecs.options.quantized import BITS, GROUPS
 
 BLOCK = 32
 """Coordinates that the smoother mixes; messages consist of whole ones."""

@@ -8,25 +8,24 @@ from typing import cast
 
 from torch import Tensor
 
-from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
+from gradwire.codecs.adaptation import Adapts, Agreed, Feedback, Numbers
 from gradwire.codecs.costs import MAXIMUM, Costs, hop_costs, moved, once
-from gradwire.codecs.decided import Numbers
 from gradwire.codecs.fields import check_fields
 from gradwire.codecs.hop_codec import LossyHopCodec
 from gradwire.codecs.interface import Decision, Layout, Op, Round, refused_dtype
-from gradwire.codecs.mxfp.automatic_scaling import (
+from gradwire.codecs.mxfp.definition import BLOCK, block_maxima
+from gradwire.codecs.mxfp.formats import FORMATS, SharedScales
+from gradwire.codecs.mxfp.hops import (
     COUNTS,
     FIRST_DECISION,
     LARGEST_MU,
     MU,
     AutomaticScaling,
     CastCounts,
+    MXFPHops,
+    chunk_bounds,
     pair_of,
 )
-from gradwire.codecs.mxfp.definition import BLOCK, block_maxima
-from gradwire.codecs.mxfp.formats import FORMATS
-from gradwire.codecs.mxfp.hops import MXFPHops, chunk_bounds
-from gradwire.codecs.mxfp.scales import SharedScales
 from gradwire.codecs.options.quantized import MXFPOptions, ScaleRule
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.traits import About, Traits

@@ -11,12 +11,10 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import packed as packed_codes
 from gradwire.codecs.arithmetic.floats import BF16_INFINITY
-from gradwire.codecs.mxfp import native
-from gradwire.codecs.mxfp.formats import BY_WIDTH, ElementFormat, cast, decode
-from gradwire.codecs.mxfp.scales import BlockScales, SharedScales
-from gradwire.codecs.native.call import readable
+from gradwire.codecs.mxfp.formats import BY_WIDTH, BlockScales, ElementFormat, SharedScales, cast, decode
+from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.structs import BUCKETS
+from gradwire.codecs.native.loading import BUCKETS
 from gradwire.codecs.options.quantized import ScaleRule
 
 BLOCK = 32
@@ -54,7 +52,9 @@ def write_maxima(x: Tensor, maxima: Tensor) -> None:
     """Fill `maxima`, bf16 (blocks,), from `x`, (numel,) float32 or bfloat16."""
     library = library_for(x.device)
     if library is not None:
-        native.maxima(library, x, maxima)
+        numel = x.numel()
+        given = {"x": (x, numel), "block_maxima": (maxima, num_blocks(numel))}
+        run(library, "mxfp_maxima", x.device, **given, numel=numel)
         return
     largest = _rows(x).abs().amax(dim=1)
     pattern = ((largest.view(torch.int32) + 0xFFFF) >> 16).clamp(max=_LARGEST_BF16)
@@ -77,7 +77,19 @@ def write_elements(
     """`quantize` for `x` in float32 or bfloat16, with the block scales' `maxima`, (blocks,) bf16."""
     library = library_for(x.device)
     if library is not None:
-        native.quantize(library, x, maxima, mu, rule, width, out, saturated)
+        run(
+            library,
+            "mxfp_quantize",
+            x.device,
+            x=(x, x.numel()),
+            maxima=(maxima, num_blocks(x.numel())),
+            elements=(out, num_blocks(x.numel()) * BLOCK * width // 8),
+            saturated=(saturated, 1),
+            numel=x.numel(),
+            mu=mu,
+            rule=library.constant(f"MXFP_{rule.upper()}"),
+            width=width,
+        )
         return
     element, shared = BY_WIDTH[width], SharedScales(maxima, mu, typed(ScaleRule, rule), 1)
     scales = shared.of(element)
@@ -106,7 +118,10 @@ def add_elements(own: Tensor, message: Tensor, width: int, saturated: Tensor) ->
     """`add` of whole blocks."""
     library = library_for(own.device)
     if library is not None:
-        native.add(library, own, message, width, saturated)
+        numel = own.numel() * 8 // width
+        size = numel * width // 8
+        given = {"elements": (own, size), "message": (message, size), "saturated": (saturated, 1)}
+        run(library, "mxfp_add", own.device, **given, numel=numel, width=width)
         return
     element = BY_WIDTH[width]
     _write_cast(decode(own, element) + decode(message, element), element, own, saturated)
@@ -127,7 +142,19 @@ def write_means(
     """`dequantize` for `out` in float32 or bfloat16, with the block scales' `maxima`, (blocks,) bf16."""
     library = library_for(packed.device)
     if library is not None:
-        native.dequantize(library, packed, maxima, mu, rule, workers, width, out)
+        run(
+            library,
+            "mxfp_dequantize",
+            out.device,
+            maxima=(maxima, num_blocks(out.numel())),
+            elements=(packed, num_blocks(out.numel()) * BLOCK * width // 8),
+            mean=(out, out.numel()),
+            numel=out.numel(),
+            mu=mu,
+            rule=library.constant(f"MXFP_{rule.upper()}"),
+            width=width,
+            workers=workers,
+        )
         return
     element, shared = BY_WIDTH[width], SharedScales(maxima, mu, typed(ScaleRule, rule), workers)
     out.copy_(restored(decode(packed, element), shared.of(element))[: out.numel()])

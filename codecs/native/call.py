@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradwire.codecs.native.loading import Library
-from gradwire.codecs.native.structs import BUCKETS
+from gradwire.codecs.native.loading import BUCKETS, Library
 
 
 class KernelError(RuntimeError):

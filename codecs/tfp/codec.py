@@ -11,10 +11,9 @@ from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.options.quantized import Scale, TFPOptions
-from gradwire.codecs.sums import SliceCodec
+from gradwire.codecs.slices import SliceCodec
 from gradwire.codecs.tfp.coder import TruncationCoder
-from gradwire.codecs.tfp.definition import BLOCK, WIDEST_SCALED
-from gradwire.codecs.tfp.formats import truncated_format
+from gradwire.codecs.tfp.definition import BLOCK, WIDEST_SCALED, truncated_format
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges
 

@@ -1,6 +1,6 @@
-"""THC: sums of quantized integers after a rotation. In reading order: `codec` for the settings, `blocks` for
-what is rotated together, `ranges` for what it is clamped to, `table` for the values, `definition` for the
-quantization, `native` for the same compiled, `hops` for a round."""
+"""THC: sums of quantized integers after a rotation. In reading order: `codec` for the settings and a
+round, `blocks` for what is rotated together and the tables of values, `ranges` for what it is clamped to,
+`definition` for the quantization."""
 
 from gradwire.codecs.thc.codec import THC
 

@@ -1,14 +1,22 @@
-"""How a bucket is cut into blocks, each rotated on its own.
+"""Blocks that are rotated on their own, and the tables of values that their coordinates are rounded to.
 
 A bucket is padded with zeros to a multiple of 128 coordinates: any number of bits then fills whole 16 bytes.
 As many blocks of the given size as fit come first, then, of what is left, as many of the largest power of two
 that fits, and so on down to 128. So less than 128 coordinates are padding, whatever the size of the blocks.
+
+Rotated coordinates are close to normal. In units of their standard deviation the range is [−t, t]; what lies
+between two neighbouring entries is rounded to one of them at random, right on average.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
+
+import torch
+from torch import Tensor
 
 from gradwire.codecs.options.quantized import LARGEST_ROTATION
 
@@ -77,3 +85,91 @@ def cut(numel: int, block: int) -> Blocks:
         segments.append(Segment(start, index, size, left // size))
         start, index = segments[-1].coordinates.stop, segments[-1].blocks.stop
     return Blocks(numel, total, tuple(segments))
+
+
+_COST_UNIT = 2.0**-48
+"""Expected errors are compared as integers, so that the last bits of `erf` decide nothing."""
+
+
+@dataclass(frozen=True)
+class QuantizationTable:
+    """`entries` are integers from 0 to g, ascending; entry z stands for −t + entries[z]·2t/g."""
+
+    entries: tuple[int, ...]
+
+    @property
+    def granularity(self) -> int:
+        """g, the largest integer a worker contributes to a sum."""
+        return self.entries[-1]
+
+    @property
+    def is_uniform(self) -> bool:
+        return len(self.entries) == self.granularity + 1
+
+    def expected_error(self, t: float) -> float:
+        """E(Q(Z) − Z)² of a standard normal Z: what a worker loses, relative to its energy, if its norm is
+        the largest of all."""
+        unit = 2 * t / self.granularity
+        inner = sum(
+            _rounding_error(-t + low * unit, -t + high * unit) for low, high in pairwise(self.entries)
+        )
+        return inner + 2 * ((1 + t * t) * (1 - _cumulative(t)) - t * _density(t))
+
+
+def uniform_table(bits: int) -> QuantizationTable:
+    """All integers below 2^bits."""
+    return QuantizationTable(tuple(range(1 << bits)))
+
+
+@lru_cache(maxsize=64)
+def optimal_table(bits: int, granularity: int, t: float) -> QuantizationTable:
+    """The symmetric table of 2^bits entries with the smallest expected squared error for a normal coordinate
+    within [−t, t]; `granularity` is at least 2^bits − 1.
+
+    Half of the entries determine a symmetric table: `best[last]` is the least error of a beginning that ends
+    with `last`, and its entries. For 16 entries and g = 30 they are the tables of the authors' released code.
+    """
+    lower_half = range((granularity + 1) // 2)
+    costs = {(a, b): _cost(a, b, granularity, t) for a in lower_half for b in lower_half if a < b}
+    best: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, (0,))}
+    for _ in range((1 << (bits - 1)) - 1):
+        best = {
+            entry: min((best[a][0] + costs[a, entry], (*best[a][1], entry)) for a in best if a < entry)
+            for entry in range(min(best) + 1, len(lower_half))
+        }
+    _, half = min(
+        (2 * error + _cost(last, granularity - last, granularity, t), entries)
+        for last, (error, entries) in best.items()
+    )
+    return QuantizationTable((*half, *(granularity - entry for entry in reversed(half))))
+
+
+def _cost(low: int, high: int, granularity: int, t: float) -> int:
+    unit = 2 * t / granularity
+    return round(_rounding_error(-t + low * unit, -t + high * unit) / _COST_UNIT)
+
+
+def _rounding_error(low: float, high: float) -> float:
+    """∫(z − low)(high − z)φ(z)dz from `low` to `high`: the variance of rounding what lies between them."""
+    mass = _cumulative(high) - _cumulative(low)
+    mean = _density(low) - _density(high)
+    square = mass + low * _density(low) - high * _density(high)
+    return (low + high) * mean - low * high * mass - square
+
+
+def _density(z: float) -> float:
+    return math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+
+
+def _cumulative(z: float) -> float:
+    return (1 + math.erf(z / math.sqrt(2))) / 2
+
+
+@lru_cache(maxsize=16)
+def neighbours(table: QuantizationTable, device: torch.device) -> Tensor:
+    """For each integer k in [0, g] the entry at or below it, and the distance from there to the next one, 1
+    where there is none: (2, g + 1) float32."""
+    below = [max(entry for entry in table.entries if entry <= k) for k in range(table.granularity + 1)]
+    distances = dict(zip(table.entries, (b - a for a, b in pairwise(table.entries)), strict=False))
+    gaps = [distances.get(entry, 1) for entry in below]
+    return torch.tensor([below, gaps], dtype=torch.float32, device=device)

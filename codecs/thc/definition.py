@@ -12,13 +12,11 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.arithmetic.hadamard import hadamard_
 from gradwire.codecs.arithmetic.random import Key, halves, philox4x32
-from gradwire.codecs.native.call import readable
+from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.structs import BUCKETS
-from gradwire.codecs.thc import native
-from gradwire.codecs.thc.blocks import UNIT, Blocks, Segment, cut
+from gradwire.codecs.native.loading import BUCKETS
+from gradwire.codecs.thc.blocks import UNIT, Blocks, QuantizationTable, Segment, cut, neighbours
 from gradwire.codecs.thc.ranges import Ranges, padded, range_scales
-from gradwire.codecs.thc.table import QuantizationTable, neighbours
 
 _SHARED = 0
 """The stream of the signs; worker r's dither is stream r + 1."""
@@ -130,7 +128,24 @@ def write_integers(
     blocks, table = cut(x.numel(), block), QuantizationTable(tuple(entries))
     library = library_for(x.device)
     if library is not None:
-        native.quantize(library, x, root_mean_squares, t_p, blocks, table, key, rank, integers, key_place)
+        values = None if table.is_uniform else neighbours(table, x.device)
+        run(
+            library,
+            "thc_quantize",
+            x.device,
+            x=(x, blocks.numel),
+            numel=blocks.numel,
+            block=blocks.largest,
+            root_mean_squares=(root_mean_squares, blocks.count),
+            table=(values, 2 * (table.granularity + 1)),
+            integers=(integers, blocks.total),
+            t_p=t_p,
+            granularity=table.granularity,
+            key0=key[0],
+            key1=key[1],
+            key_place=(key_place, 2),
+            rank=rank,
+        )
         return
     scales = range_scales(Ranges(root_mean_squares, t_p))
     randomness = Randomness((key[0], key[1]), rank)
@@ -160,7 +175,26 @@ def write_mean(
     blocks = cut(sums.numel(), block)
     library = library_for(sums.device)
     if library is not None:
-        native.dequantize(library, sums, peak, root_mean_squares, t_p, blocks, key, mean, key_place)
+        between = mean  # where large blocks have float32 values on the way
+        if mean.dtype != torch.float32:
+            is_large = blocks.largest > library.constant("GRADWIRE_THC_SMALL_BLOCK")
+            between = torch.empty(blocks.total if is_large else 0, dtype=torch.float32, device=sums.device)
+        run(
+            library,
+            "thc_dequantize",
+            sums.device,
+            sums=(sums, blocks.total),
+            total=blocks.total,
+            block=blocks.largest,
+            root_mean_squares=(root_mean_squares, blocks.count),
+            between=(between, between.numel()),
+            mean=(mean, blocks.total),
+            t_p=t_p,
+            peak=peak,
+            key0=key[0],
+            key1=key[1],
+            key_place=(key_place, 2),
+        )
         return
     scales = range_scales(Ranges(root_mean_squares, t_p))
     randomness = Randomness((key[0], key[1]), rank=0)

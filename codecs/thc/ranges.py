@@ -22,12 +22,14 @@ from gradwire.codecs.arithmetic.floats import (
     normalizers,
     power_of_two,
 )
-from gradwire.codecs.native.call import readable
+from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.thc import native
 from gradwire.codecs.thc.blocks import UNIT, Blocks, cut
 
 _LARGEST_FLOAT = torch.finfo(torch.float32).max
+
+_TILE = 1 << 14
+"""Coordinates whose energy compiled kernels add up at a time."""
 
 
 def padded(x: Tensor, total: int) -> Tensor:
@@ -55,7 +57,20 @@ def write_root_mean_squares(x: Tensor, block: int, root_mean_squares: Tensor) ->
     blocks = cut(x.numel(), block)
     library = library_for(x.device)
     if library is not None:
-        native.root_mean_squares(library, x, blocks, root_mean_squares)
+        tiles = -(-blocks.total // _TILE) if blocks.largest > _TILE else 0
+        maxima = torch.empty(tiles, dtype=torch.int32, device=x.device)
+        energies = torch.empty(tiles, dtype=torch.float32, device=x.device)
+        run(
+            library,
+            "thc_root_mean_squares",
+            x.device,
+            x=(x, blocks.numel),
+            numel=blocks.numel,
+            block=blocks.largest,
+            maxima=(maxima, tiles),
+            energies=(energies, tiles),
+            root_mean_squares=(root_mean_squares, blocks.count),
+        )
         return
     values = padded(x, blocks.total)
     for segment in blocks.segments:

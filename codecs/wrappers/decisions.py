@@ -1,4 +1,4 @@
-"""What goes around a codec that adapts: its numbers reach all ranks, and its decisions their steps.
+"""The wrapper of a codec that adapts: its numbers reach all ranks, and its decisions their steps.
 
 It is the outermost wrapper, which sees every bucket of a step. The first one carries the numbers of the step
 before: they travel with the codec's own first metadata, in the same message. Where that bucket reduces no
@@ -24,8 +24,31 @@ from gradwire.codecs.costs import Costs
 from gradwire.codecs.decision_file import DecisionFile
 from gradwire.codecs.interface import Codec, Collectives, Decision, Op, Round
 from gradwire.codecs.wording import shortened
-from gradwire.codecs.wrappers.packing import packed, unpacked
 from gradwire.codecs.wrappers.wrapper import Wrapper, innermost
+
+
+def packed(parts: Sequence[Tensor]) -> Tensor:
+    """(length,) uint8 on the CPU; empty for no parts."""
+    lengths = torch.tensor([part.numel() for part in parts], dtype=torch.int64, device="cpu")
+    return torch.cat([_bytes(lengths), *(_bytes(part.cpu()) for part in parts)])
+
+
+def unpacked(message: Tensor, dtypes: Sequence[torch.dtype]) -> list[Tensor]:
+    """The tensors that `packed` was given, on the CPU."""
+    rest, found = message.cpu(), []
+    lengths = rest[: 8 * len(dtypes)].clone().view(torch.int64).tolist()
+    rest = rest[8 * len(dtypes) :]
+    for length, dtype in zip(lengths, dtypes, strict=True):
+        size = length * dtype.itemsize
+        found.append(rest[:size].clone().view(dtype))
+        rest = rest[size:]
+    assert not rest.numel(), "a message is longer than its parts"
+    return found
+
+
+def _bytes(part: Tensor) -> Tensor:
+    return part.contiguous().view(torch.uint8)
+
 
 _Collective = Callable[[Tensor, Round, Collectives], Awaitable[Tensor]]
 

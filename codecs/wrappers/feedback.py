@@ -26,9 +26,8 @@ from torch import Tensor
 from gradwire.codecs.adaptation import Adapts
 from gradwire.codecs.hop_codec import ReportsLosses
 from gradwire.codecs.interface import Codec, Collectives, Layout, Round
-from gradwire.codecs.step_memory import StepMemory
-from gradwire.codecs.wrappers.residuals import MARGIN, LatestNorms, bounded
-from gradwire.codecs.wrappers.residuals import PREFIX as NORMS
+from gradwire.codecs.step_memory import MARGIN, LatestNorms, StepMemory, bounded
+from gradwire.codecs.step_memory import PREFIX as NORMS
 from gradwire.codecs.wrappers.wrapper import Wrapper
 
 LARGEST_SHARE = 0.9

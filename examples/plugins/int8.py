@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import gradwire
-from gradwire.codecs.sums import SliceCodec, SliceCoder
+from gradwire.codecs.slices import SliceCodec, SliceCoder
 
 
 @dataclass(frozen=True)

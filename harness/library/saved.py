@@ -14,9 +14,9 @@ from torch import Tensor
 
 from gradwire.codecs.describe import digest
 from gradwire.codecs.powersgd import ERROR, START
+from gradwire.codecs.step_memory import LATEST
+from gradwire.codecs.step_memory import PREFIX as NORMS
 from gradwire.codecs.wrappers.feedback import PREFIX as RESIDUAL
-from gradwire.codecs.wrappers.residuals import LATEST
-from gradwire.codecs.wrappers.residuals import PREFIX as NORMS
 from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.reducer import Buckets
 from gradwire.harness.runtime.fields import shown

@@ -15,7 +15,7 @@ from world_steps import run_collectives
 from gradwire.codecs.arithmetic.random import stream_key
 from gradwire.codecs.hop_codec import LossyHopCodec
 from gradwire.codecs.interface import Codec, Layout, Round
-from gradwire.codecs.sums import SliceCoder
+from gradwire.codecs.slices import SliceCoder
 from gradwire.codecs.wrappers.feedback import ErrorFeedback
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule

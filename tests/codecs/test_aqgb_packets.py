@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from gradwire.codecs.aqgb.packets import (
+from gradwire.codecs.aqgb.payload import (
     HEADER,
     NOTHING,
     Packing,
@@ -17,8 +17,7 @@ from gradwire.codecs.aqgb.packets import (
     partitions_per_packet,
 )
 from gradwire.codecs.options.quantized import PARTITIONS
-from gradwire.codecs.tfp.coder import coder_of
-from gradwire.codecs.tfp.planes import plane_bytes
+from gradwire.codecs.tfp.coder import coder_of, plane_bytes
 
 
 def first_bits(numel: int, bits: int) -> int:

@@ -7,8 +7,7 @@ import random
 
 import pytest
 
-from gradwire.codecs.aqgb.plan import Agreed, bits_of, make_plan
-from gradwire.codecs.aqgb.profile import Profile
+from gradwire.codecs.aqgb.plan import Agreed, Profile, bits_of, make_plan
 from gradwire.codecs.interface import Observation
 
 BLOCK = 1_000_000

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from gradwire.codecs.casts import Cast
 from gradwire.codecs.interface import Collectives, Layout, Round
+from gradwire.codecs.slices import SliceCodec
 from gradwire.codecs.step_memory import StepMemory
-from gradwire.codecs.sums import SliceCodec
 from gradwire.codecs.traits import About, Traits
 
 

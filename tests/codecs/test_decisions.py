@@ -17,7 +17,7 @@ from torch import Tensor
 from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
 from gradwire.codecs.aqgb.codec import AQGB
 from gradwire.codecs.describe import describe_codec
-from gradwire.codecs.edgc.plan import Control, Plan
+from gradwire.codecs.edgc.rank_control import Control, Plan
 from gradwire.codecs.exact import FP32
 from gradwire.codecs.interface import Codec, Collectives, Decision, Layout, Op, Round
 from gradwire.codecs.registry import make_codec

@@ -20,10 +20,9 @@ from gradwire.codecs.dynamiq.allocation import (
     threshold_patterns,
     worth_keys,
 )
-from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, message_order
+from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, message_order, norm_patterns
 from gradwire.codecs.dynamiq.codec import tell_of_small_bucket
 from gradwire.codecs.dynamiq.format import chunk_size, used_bytes
-from gradwire.codecs.dynamiq.statistics import norm_patterns
 from gradwire.codecs.interface import align
 from gradwire.codecs.options.dynamiq import Allocation, Format, budget_limits
 

@@ -11,7 +11,7 @@ from dynamiq_rounds import empty_message, heavy_tailed, make_hops, run_ring
 from torch import Tensor
 
 from gradwire.codecs.dynamiq import DynamiQ, UniformQuantization
-from gradwire.codecs.dynamiq.width_errors import LOST_SHARES, lost_share
+from gradwire.codecs.dynamiq.allocation import LOST_SHARES, lost_share
 from gradwire.codecs.hop_codec import LossyHopCodec
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.wrappers.feedback import ErrorFeedback

@@ -11,9 +11,8 @@ from dynamiq_cluster import Cluster
 from dynamiq_rounds import empty_message, heavy_tailed, make_hops, simulate_ring, vnmse
 
 from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus
-from gradwire.codecs.dynamiq.allocation import allocate, measured_increments
-from gradwire.codecs.dynamiq.statistics import norm_patterns
-from gradwire.codecs.dynamiq.width_errors import WIDTH_ERRORS
+from gradwire.codecs.dynamiq.allocation import WIDTH_ERRORS, allocate, measured_increments
+from gradwire.codecs.dynamiq.arrangement import norm_patterns
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.options.dynamiq import Allocation, budget_limits
 

@@ -15,7 +15,7 @@ from gradwire.codecs.dynamiq.codebooks import (
     mirrored,
     unmarked,
 )
-from gradwire.codecs.dynamiq.scales import super_group_scale
+from gradwire.codecs.dynamiq.format import super_group_scale
 
 CPU = torch.device("cpu")
 GROUP = 32

@@ -13,8 +13,8 @@ from real_gradients import gpt2_gradients
 from torch import Tensor
 
 from gradwire.codecs.dynamiq import DynamiQ, DynamiQPlus
+from gradwire.codecs.dynamiq.allocation import WIDTH_ERRORS
 from gradwire.codecs.dynamiq.format import to_super_groups
-from gradwire.codecs.dynamiq.width_errors import WIDTH_ERRORS
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.random import stream_key
 from gradwire.codecs.dynamiq import definition
 from gradwire.codecs.dynamiq.codebooks import CODEBOOK_WIDTHS, codebooks_of
+from gradwire.codecs.dynamiq.definition import Dither
 from gradwire.codecs.dynamiq.format import used_bytes
-from gradwire.codecs.dynamiq.rounding import Dither
 from gradwire.codecs.dynamiq.values import values_of
 from gradwire.codecs.options.dynamiq import Format, Rounding, ScaleRounding
 

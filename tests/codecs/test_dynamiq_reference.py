@@ -10,10 +10,9 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import stream_key
 from gradwire.codecs.dynamiq import definition
-from gradwire.codecs.dynamiq.definition import Coder
+from gradwire.codecs.dynamiq.arrangement import super_group_statistics
+from gradwire.codecs.dynamiq.definition import Coder, Dither
 from gradwire.codecs.dynamiq.format import used_bytes
-from gradwire.codecs.dynamiq.rounding import Dither
-from gradwire.codecs.dynamiq.statistics import super_group_statistics
 from gradwire.codecs.dynamiq.values import values_of
 from gradwire.codecs.options.dynamiq import WIDTHS, Format, Rounding, ScaleRounding
 

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from gradwire.codecs.dynamiq import DynamiQ, definition
 from gradwire.codecs.dynamiq.allocation import paper_increments
-from gradwire.codecs.dynamiq.arrangement import Chunks, arrange
+from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, super_group_statistics
 from gradwire.codecs.dynamiq.format import chunk_size
-from gradwire.codecs.dynamiq.statistics import super_group_statistics
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.options.dynamiq import Format

@@ -11,13 +11,13 @@ from dynamiq_rounds import empty_message, make_hops, simulate_ring
 
 from gradwire.codecs.arithmetic.random import stream_key
 from gradwire.codecs.dynamiq import DynamiQ
-from gradwire.codecs.dynamiq.format import sections
-from gradwire.codecs.dynamiq.rounding import Dither
-from gradwire.codecs.dynamiq.scales import (
+from gradwire.codecs.dynamiq.definition import Dither
+from gradwire.codecs.dynamiq.format import (
     group_quotients,
     group_steps,
     inverse_maxima,
     scale_value,
+    sections,
     stochastic_group_scales,
     super_group_scale,
 )

@@ -17,7 +17,7 @@ from gradwire.codecs.edgc import (
     stride_of,
     zero_share,
 )
-from gradwire.codecs.edgc.definition import (
+from gradwire.codecs.edgc.sampler import (
     COUNTERS,
     ZEROS,
     log2_widths,

@@ -6,9 +6,8 @@ import math
 
 import pytest
 
-from gradwire.codecs.edgc.plan import Control, Plan
-from gradwire.codecs.edgc.rank_control import RankControl, Window
-from gradwire.codecs.options.low_rank import Alignment, Reference
+from gradwire.codecs.edgc.rank_control import Control, Plan, RankControl, Window
+from gradwire.codecs.options.reduced import Alignment, Reference
 
 SHAPE = (256, 1024)
 

@@ -10,7 +10,7 @@ from codec_rounds import Cluster, gradients, layout_of
 from torch import Tensor
 
 from gradwire.codecs.edgc.codec import EDGC
-from gradwire.codecs.edgc.plan import Plan
+from gradwire.codecs.edgc.rank_control import Plan
 from gradwire.codecs.registry import make_codec
 from gradwire.codecs.wrappers.decisions import Decisions
 

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradwire.codecs.edgc.definition import sampled_coordinates, sampling_key
-from gradwire.codecs.edgc.sampler import estimate, sample
-from gradwire.codecs.options.low_rank import ESTIMATORS
+from gradwire.codecs.edgc.sampler import estimate, sample, sampled_coordinates, sampling_key
+from gradwire.codecs.options.reduced import ESTIMATORS
 
 NUMEL = 1_000_003
 GAUSSIAN = 0.5 * math.log(2 * math.pi * math.e)

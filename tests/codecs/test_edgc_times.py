@@ -7,6 +7,7 @@ import pytest
 from gradwire.codecs.edgc.communication import (
     FIRST_PROBE,
     NO_TIMES,
+    Shape,
     StepTimes,
     Times,
     growing_line,
@@ -18,7 +19,6 @@ from gradwire.codecs.edgc.communication import (
     rank_of_step,
     step_times,
 )
-from gradwire.codecs.edgc.samples import Shape
 from gradwire.codecs.interface import Observation
 from gradwire.codecs.powersgd import effective_rank
 

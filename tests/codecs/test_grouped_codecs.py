@@ -9,15 +9,15 @@ import torch
 from slice_rounds import Cluster, heavy_tailed, mean_of, remaining_error, sent
 
 from gradwire.codecs.arithmetic.random import CoordinateBits
-from gradwire.codecs.groups import GroupCoder
 from gradwire.codecs.hop_codec import LossyHopCodec
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.onebit import OneBit, SignCoder
 from gradwire.codecs.qsgd import QSGD, LevelCoder
+from gradwire.codecs.slices import GroupCoder
 from gradwire.codecs.terngrad import TernGrad
 from gradwire.codecs.tfp import TFP
 from gradwire.codecs.tfp.coder import TruncationCoder
-from gradwire.codecs.tfp.formats import truncated_format
+from gradwire.codecs.tfp.definition import truncated_format
 
 Make = Callable[[], LossyHopCodec]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import philox4x32
 from gradwire.codecs.linear import LinearQuantizer, RoundingNoise
-from gradwire.codecs.options.linear import GROUPS
+from gradwire.codecs.options.quantized import GROUPS
 
 KEY = (0x1234_5678, 0x9ABC_DEF0)
 

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.mxfp.definition import BLOCK, block_maxima
-from gradwire.codecs.mxfp.formats import FORMATS
-from gradwire.codecs.mxfp.scales import block_scales
+from gradwire.codecs.mxfp.formats import FORMATS, block_scales
 
 LARGEST = torch.finfo(torch.bfloat16).max
 

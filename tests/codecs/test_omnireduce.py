@@ -11,8 +11,7 @@ from torch import Tensor
 
 from gradwire.codecs.exact import BF16
 from gradwire.codecs.interface import Layout
-from gradwire.codecs.omnireduce import OmniReduce
-from gradwire.codecs.omnireduce.definition import block_energies, largest_blocks, pack_mask, unpack_mask
+from gradwire.codecs.omnireduce import OmniReduce, block_energies, largest_blocks, pack_mask, unpack_mask
 
 LARGE = Layout.flat(1 << 20)
 

@@ -11,8 +11,7 @@ from real_gradients import gpt2_gradients
 from torch import Tensor
 
 from gradwire.codecs.interface import Layout, Round
-from gradwire.codecs.omnireduce import OmniReduce
-from gradwire.codecs.omnireduce.definition import pack_mask, unpack_mask
+from gradwire.codecs.omnireduce import OmniReduce, pack_mask, unpack_mask
 
 BLOCK, BLOCKS = 4, 1024
 

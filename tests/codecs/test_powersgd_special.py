@@ -12,7 +12,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
 from gradwire.codecs import powersgd
 from gradwire.codecs.interface import Layout, Round
-from gradwire.codecs.options.low_rank import Orthogonalization
+from gradwire.codecs.options.reduced import Orthogonalization
 from gradwire.codecs.powersgd import (
     gram_schmidt,
     householder,

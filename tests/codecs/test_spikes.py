@@ -13,7 +13,7 @@ from torch import Tensor
 from gradwire.codecs.hop_codec import ReportsLosses
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import codec_classes, make_codec
-from gradwire.codecs.wrappers.residuals import LATEST, MARGIN, LatestNorms, bounded, without_excess
+from gradwire.codecs.step_memory import LATEST, MARGIN, LatestNorms, bounded, without_excess
 
 SIZE = 4
 SMALL = layout_of({"matrix": (40, 50), "norm": (100,)})

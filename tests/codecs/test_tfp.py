@@ -13,8 +13,7 @@ from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.exact import FP32
 from gradwire.codecs.tfp import TFP
 from gradwire.codecs.tfp.coder import TruncationCoder
-from gradwire.codecs.tfp.definition import block_scales, restore, truncate
-from gradwire.codecs.tfp.formats import truncated_format
+from gradwire.codecs.tfp.definition import block_scales, restore, truncate, truncated_format
 
 RANDOM = CoordinateBits((1, 2), 0)
 ALL = range(2, 33)

@@ -8,8 +8,7 @@ import pytest
 import torch
 from tfp_reference import magnitudes
 
-from gradwire.codecs.tfp.definition import restore, truncate
-from gradwire.codecs.tfp.formats import truncated_format
+from gradwire.codecs.tfp.definition import restore, truncate, truncated_format
 
 SMALL = range(2, 10)
 EXPECTED = {

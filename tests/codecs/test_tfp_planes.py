@@ -12,9 +12,9 @@ from slice_rounds import Vector, heavy_tailed, sent
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import packed_bytes, unpack
-from gradwire.codecs.tfp.coder import coder_of
-from gradwire.codecs.tfp.planes import (
+from gradwire.codecs.tfp.coder import (
     cannot_refine,
+    coder_of,
     plane_bytes,
     tfp_plane,
     tfp_refine,

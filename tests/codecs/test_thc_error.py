@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.thc import THC
-from gradwire.codecs.thc.table import optimal_table, uniform_table
+from gradwire.codecs.thc.blocks import optimal_table, uniform_table
 
 LARGE = Layout.flat(1 << 20)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from gradwire.codecs.thc.table import QuantizationTable, neighbours, optimal_table, uniform_table
+from gradwire.codecs.thc.blocks import QuantizationTable, neighbours, optimal_table, uniform_table
 
 
 def cell_error(low: float, high: float) -> float:

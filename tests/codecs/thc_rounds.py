@@ -11,7 +11,7 @@ from world_steps import run_collectives
 
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.thc import THC
-from gradwire.codecs.thc.hops import THCHops
+from gradwire.codecs.thc.codec import THCHops
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Round
 from gradwire.codecs.registry import codec_classes, register_codec
-from gradwire.codecs.sums import SliceCodec, SliceCoder
+from gradwire.codecs.slices import SliceCodec, SliceCoder
 from gradwire.codecs.traits import About, Traits
 
 

@@ -10,10 +10,9 @@ from inputs import poisoned
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.codebooks import chosen_values
-from gradwire.codecs.dynamiq.definition import Coder
+from gradwire.codecs.dynamiq.definition import Coder, Dither
 from gradwire.codecs.dynamiq.format import num_super_groups, numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import Hop, make_hop
-from gradwire.codecs.dynamiq.rounding import Dither
 from gradwire.codecs.interface import align
 from gradwire.codecs.options.dynamiq import SUPER_GROUP, Format
 

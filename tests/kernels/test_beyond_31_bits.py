@@ -12,13 +12,13 @@ from implementations import implementation
 from inputs import assert_same, poisoned
 from torch import Tensor
 
+from gradwire.codecs.dynamiq.arrangement import super_group_statistics
 from gradwire.codecs.dynamiq.format import numbers_of
 from gradwire.codecs.dynamiq.hops import make_hop
-from gradwire.codecs.dynamiq.statistics import super_group_statistics
-from gradwire.codecs.edgc.definition import sampled_histogram
+from gradwire.codecs.edgc.sampler import sampled_histogram
 from gradwire.codecs.mxfp.definition import block_maxima
 from gradwire.codecs.native.choice import using_kernels
-from gradwire.codecs.omnireduce.definition import block_energies
+from gradwire.codecs.omnireduce import block_energies
 
 NUMEL = (1 << 31) + 300
 END = 256 * 3 + 300

@@ -7,7 +7,7 @@ import torch
 from implementations import CPU, EMULATED, IMPLEMENTATIONS, defined, implementation
 from inputs import KINDS, assert_same, gradient, misaligned
 
-from gradwire.codecs.edgc.definition import COUNTERS, add_histogram, sampled_histogram
+from gradwire.codecs.edgc.sampler import COUNTERS, add_histogram, sampled_histogram
 
 
 def assert_defined(name: str, x: torch.Tensor, stride: int, seed: int = 3) -> None:

@@ -13,8 +13,7 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.bitpack import packed
 from gradwire.codecs.mxfp import definition
 from gradwire.codecs.mxfp.definition import block_maxima, num_blocks, write_maxima
-from gradwire.codecs.mxfp.formats import BY_WIDTH
-from gradwire.codecs.mxfp.scales import SharedScales
+from gradwire.codecs.mxfp.formats import BY_WIDTH, SharedScales
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.options.quantized import ScaleRule
 

@@ -7,7 +7,7 @@ import torch
 from implementations import CPU, EMULATED, IMPLEMENTATIONS, defined, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 
-from gradwire.codecs.omnireduce.definition import block_energies, num_blocks, write_energies
+from gradwire.codecs.omnireduce import block_energies, num_blocks, write_energies
 
 # Each way of a kernel: lanes of a warp for a block, a warp, several tiles, more tiles than partial sums.
 BLOCKS = (1, 7, 16, 33, 64, 100, 128, 255, 256, 257, 1000, 1024, 8192, 20_000)

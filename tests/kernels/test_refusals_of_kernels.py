@@ -15,7 +15,7 @@ from gradwire.codecs.interface import align
 from gradwire.codecs.native.call import KernelError
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.native.loading import library
-from gradwire.codecs.omnireduce.definition import block_energies
+from gradwire.codecs.omnireduce import block_energies
 
 CPU_DEVICE = torch.device("cpu")
 

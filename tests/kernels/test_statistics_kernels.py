@@ -7,8 +7,8 @@ import torch
 from implementations import IMPLEMENTATIONS, defined, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 
+from gradwire.codecs.dynamiq.arrangement import write_statistics
 from gradwire.codecs.dynamiq.format import num_super_groups
-from gradwire.codecs.dynamiq.statistics import write_statistics
 
 
 def statistics(x: torch.Tensor, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -13,8 +13,7 @@ import torch
 from emulation import NOT_BUILT
 
 from gradwire.codecs.native.call import run
-from gradwire.codecs.native.loading import Library, LibraryName, library
-from gradwire.codecs.native.structs import BUCKETS, read_declarations
+from gradwire.codecs.native.loading import BUCKETS, Library, LibraryName, library, read_declarations
 
 CALL = "typedef struct { int32_t bytes, device; uint64_t stream; int32_t threads, dtype; } gradwire_call;"
 

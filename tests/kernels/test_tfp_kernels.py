@@ -12,11 +12,11 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import pack, packed_bytes
 from gradwire.codecs.arithmetic.random import CoordinateBits
-from gradwire.codecs.groups import GroupCoder
 from gradwire.codecs.native.choice import using_kernels
-from gradwire.codecs.tfp.coder import coder_of
-from gradwire.codecs.tfp.planes import (
+from gradwire.codecs.slices import GroupCoder
+from gradwire.codecs.tfp.coder import (
     cannot_refine,
+    coder_of,
     plane_bytes,
     tfp_plane,
     tfp_refine,

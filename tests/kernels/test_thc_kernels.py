@@ -10,9 +10,8 @@ from torch import Tensor
 
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.thc import definition
-from gradwire.codecs.thc.blocks import cut
+from gradwire.codecs.thc.blocks import QuantizationTable, cut, optimal_table, uniform_table
 from gradwire.codecs.thc.ranges import write_root_mean_squares
-from gradwire.codecs.thc.table import QuantizationTable, optimal_table, uniform_table
 
 T_P = 2.154
 KEY = (0x89ABCDEF, 0xFEDCBA98)

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.allocation import paper_increments
-from gradwire.codecs.dynamiq.arrangement import Chunks, arrange
+from gradwire.codecs.dynamiq.arrangement import TRAVEL_EXPONENT, Chunks, arrange, super_group_statistics
 from gradwire.codecs.dynamiq.format import chunk_size
-from gradwire.codecs.dynamiq.statistics import TRAVEL_EXPONENT, super_group_statistics
 from gradwire.codecs.options.dynamiq import Format, budget_limits
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule

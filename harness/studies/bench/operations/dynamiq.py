@@ -17,15 +17,12 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.allocation import paper_increments
-from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, native_plan
+from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, native_plan, write_statistics
 from gradwire.codecs.dynamiq.codebooks import chosen_values
-from gradwire.codecs.dynamiq.codec import DynamiQ
-from gradwire.codecs.dynamiq.definition import Coder
+from gradwire.codecs.dynamiq.codec import DynamiQ, DynamiQPlus
+from gradwire.codecs.dynamiq.definition import Coder, Dither
 from gradwire.codecs.dynamiq.format import chunk_size, num_super_groups, numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import Hop, make_hop
-from gradwire.codecs.dynamiq.rounding import Dither
-from gradwire.codecs.dynamiq.statistics import write_statistics
-from gradwire.codecs.dynamiq.variants import DynamiQPlus
 from gradwire.codecs.interface import align
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.options.dynamiq import SUPER_GROUP, Format, ScaleRounding, ValueKind

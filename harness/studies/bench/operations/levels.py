@@ -9,11 +9,17 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import CoordinateBits
-from gradwire.codecs.groups import GroupCoder
 from gradwire.codecs.onebit import SignCoder
 from gradwire.codecs.qsgd import LevelCoder
-from gradwire.codecs.tfp.coder import coder_of
-from gradwire.codecs.tfp.planes import plane_bytes, tfp_plane, tfp_refine, tfp_refine_add, tfp_refine_decode
+from gradwire.codecs.slices import GroupCoder
+from gradwire.codecs.tfp.coder import (
+    coder_of,
+    plane_bytes,
+    tfp_plane,
+    tfp_refine,
+    tfp_refine_add,
+    tfp_refine_decode,
+)
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 RANDOM = CoordinateBits((0x1234_5678, 0x9ABC_DEF0), 0)

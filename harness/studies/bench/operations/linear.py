@@ -9,8 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradwire.codecs.linear.costs import MESSAGES
-from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise
+from gradwire.codecs.linear.quantizer import MESSAGES, LinearQuantizer, RoundingNoise
 from gradwire.harness.studies.bench.operation import Case, Operation, deepspeed_quantizer
 
 GROUP, LARGE_GROUP = 128, 2048

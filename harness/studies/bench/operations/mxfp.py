@@ -10,8 +10,7 @@ from torch import Tensor
 
 from gradwire.codecs.mxfp import definition
 from gradwire.codecs.mxfp.definition import block_maxima, num_blocks, write_maxima
-from gradwire.codecs.mxfp.formats import FORMATS, ElementFormat
-from gradwire.codecs.mxfp.scales import SharedScales
+from gradwire.codecs.mxfp.formats import FORMATS, ElementFormat, SharedScales
 from gradwire.harness.studies.bench.operation import (
     TORCH_CAST,
     TORCH_CAST_BACK,

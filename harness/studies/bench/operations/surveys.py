@@ -11,9 +11,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradwire.codecs.edgc.definition import COUNTERS, add_histogram
-from gradwire.codecs.edgc.sampler import estimate
-from gradwire.codecs.omnireduce.definition import num_blocks, write_energies
+from gradwire.codecs.edgc.sampler import COUNTERS, add_histogram, estimate
+from gradwire.codecs.omnireduce import num_blocks, write_energies
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 BLOCK, STRIDE = 256, 4

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.hadamard import hadamard_
-from gradwire.codecs.thc.blocks import cut
+from gradwire.codecs.thc.blocks import cut, uniform_table
 from gradwire.codecs.thc.definition import write_integers, write_mean
 from gradwire.codecs.thc.ranges import block_root_mean_squares, write_root_mean_squares
-from gradwire.codecs.thc.table import uniform_table
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 KEY, T_P, WORKERS, TABLE = (0x1234_5678, 0x9ABC_DEF0), 2.154, 8, uniform_table(4)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradwire.codecs.casts import Cast
 from gradwire.codecs.interface import Hops
-from gradwire.codecs.sums import SumHops
+from gradwire.codecs.slices import SumHops
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.transport.channel import Channel, Completion, Handle, TaggedMessage, Traffic

@@ -26,7 +26,7 @@ from world_steps import run_collectives
 from gradwire.codecs.casts import CastHops
 from gradwire.codecs.interface import Hops, Layout, Round
 from gradwire.codecs.registry import make_codec
-from gradwire.codecs.sums import chunk_bounds
+from gradwire.codecs.slices import chunk_bounds
 from gradwire.harness.comm.collective.metadata import magnitude_bits
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld

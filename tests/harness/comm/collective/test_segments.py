@@ -11,7 +11,7 @@ from driven import DrivenChannel, Event, drive, integers, watched_sum
 from pool import Workers
 
 from gradwire.codecs.casts import CastHops
-from gradwire.codecs.sums import chunk_bounds
+from gradwire.codecs.slices import chunk_bounds
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.topology.registry import TOPOLOGIES
 

@@ -1,34 +1,45 @@
-"""Gradients of hidden states at low rank, with lazy error propagation (Optimus-CC).
+"""Optimus-CC (Song et al., ASPLOS 2023): gradients of the first stages and of hidden states at low rank.
 
 A micro-batch's gradient is a matrix M with a row for each token. One step of PowerSGD's iteration, without
 any other worker, gives P and Q, which are sent in its place, and M̂ = P Qᵀ. What M̂ lacks of M is added to
 the next message of the same sender, which belongs to another micro-batch: their weight gradients add up to
 nearly what they would have been, as far as their hidden states are alike.
+
+Selective stage compression: PowerSGD for the gradients of the first stages alone. The last stage is the first
+to end its backward passes, and synchronizes while those before it still compute. What the first one
+synchronizes nothing hides.
+
+Compressed backpropagation: gradients of hidden states at low rank, see `messages`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from gradwire.codecs.backward import BackwardMessage
-from gradwire.codecs.options.low_rank import Orthogonalization
+from gradwire.codecs.interface import Round
+from gradwire.codecs.options.reduced import OptimusCCOptions, Orthogonalization
 from gradwire.codecs.powersgd import (
     ERROR,
     LARGEST_ERROR,
     START,
+    PowerSGD,
     all_finite,
+    effective_rank,
     next_start,
     orthonormal,
     projected,
     resized,
 )
-from gradwire.codecs.step_memory import StepMemory
-from gradwire.codecs.wrappers.residuals import PREFIX as NORM
-from gradwire.codecs.wrappers.residuals import LatestNorms, bounded
+from gradwire.codecs.step_memory import PREFIX as NORM
+from gradwire.codecs.step_memory import LatestNorms, StepMemory, bounded
+from gradwire.codecs.traits import About
 
 
 class LowRankMessages:
@@ -139,3 +150,86 @@ def _place(message: BackwardMessage) -> tuple[slice, slice]:
     """A message's rows and tokens in an error that has room for them."""
     rows, tokens, _ = message.shape
     return slice(rows), slice(tokens)
+
+
+PREFIX = "backward/"
+"""Begins the keys under which the state of the messages is saved."""
+
+FLOAT_BYTES = 4
+
+
+@dataclass
+class OptimusCC(OptimusCCOptions, PowerSGD):
+    """PowerSGD for the first stages' gradients, the others in float32; low rank for those of hidden states.
+
+    The fields of PowerSGD apply to both but for `rank` and `feedback`, which are about the gradients of
+    parameters. Without a pipeline there is one stage, which is compressed, and it sends nothing back.
+    """
+
+    about = About(
+        group="low rank",
+        source="Optimus-CC (Song et al., ASPLOS 2023)",
+        wire_bits="as `powersgd` in the first `codec.stages` stages, 32 in the others",
+        state="PowerSGD's; Q and the error of the latest gradient of hidden states",
+        own_feedback=True,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._messages = LowRankMessages(
+            cast(Orthogonalization, self.orthogonalization),
+            lazy_errors=self.lazy_errors,
+            warm_start=self.warm_start,
+        )
+
+    def supports_stages(self, stages: int, *, refines: bool = False) -> str | None:
+        if self.stages is not None and self.stages > stages:
+            there = f"parallel.stages={stages}" if stages > 1 else "the one stage of a run without a pipeline"
+            return (
+                f"codec.stages={self.stages} exceeds {there}; leave codec.stages out, or use {stages} or less"
+            )
+        if stages == 1 and self.backward in ("all", "epilogue"):
+            return (
+                f"codec.backward={self.backward} has no effect on one stage, which sends no other anything; "
+                "leave codec.backward out, or use parallel=pipeline with parallel.stages=2 or more"
+            )
+        return None
+
+    def _wanted_rank(self, name: str, this_round: Round) -> int:
+        compressed = max(1, 3 * this_round.stages // 4) if self.stages is None else self.stages
+        return super()._wanted_rank(name, this_round) if this_round.stage < compressed else 0
+
+    def backward_bytes(self, message: BackwardMessage) -> int:
+        rank = self._message_rank(message)
+        return FLOAT_BYTES * (rank * sum(message.matrix_shape) if rank else message.numel)
+
+    def encode_backward(self, gradient: Tensor, message: BackwardMessage) -> Tensor:
+        return self._messages.encode(gradient, self._message_rank(message), message)
+
+    def decode_backward(self, received: Tensor, message: BackwardMessage) -> Tensor:
+        return decoded(received, self._message_rank(message), message)
+
+    def _message_rank(self, message: BackwardMessage) -> int:
+        """The rank of a message, 0 if it goes uncompressed."""
+        compressed = {"all": True, "none": False, "epilogue": message.in_epilogue}
+        if self._not_begun(message.step) or not compressed.get(self.backward, not message.in_epilogue):
+            return 0
+        return effective_rank(message.matrix_shape, self.backward_rank, self.min_compression_rate)
+
+    def end_step(self, step: int) -> Mapping[str, float]:
+        self._messages.end_step()
+        return super().end_step(step)
+
+    def skip_step(self, step: int) -> Mapping[str, float]:
+        self._messages.skip_step()
+        return super().skip_step(step)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        messages = {f"{PREFIX}{key}": value for key, value in self._messages.state_dict().items()}
+        return super().state_dict() | messages
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Replace everything by what `state_dict` gave. Raises ValueError for other keys."""
+        messages = {key for key in state if key.startswith(PREFIX)}
+        super().load_state_dict({key: value for key, value in state.items() if key not in messages})
+        self._messages.load_state_dict({key.removeprefix(PREFIX): state[key] for key in messages})
