@@ -30,8 +30,7 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.arithmetic.hadamard import hadamard_
 from gradwire.codecs.costs import COPY, NOTHING, Costs, once
-from gradwire.codecs.fields import check_fields
-from gradwire.codecs.interface import Codec, Collectives, Kept, Layout, Round, refused_dtype
+from gradwire.codecs.interface import Codec, Collectives, Kept, Layout, Round
 from gradwire.codecs.linear.message import BLOCK
 from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise, quantizing, reducing
 from gradwire.codecs.options.quantized import AllToAllOptions, LinearRounding, ScaleType
@@ -91,7 +90,7 @@ class AllToAll(AllToAllOptions, Codec):
     )
 
     def __post_init__(self) -> None:
-        check_fields(type(self), vars(self), "codec")
+        super().__post_init__()
         self.traits = Traits(
             unbiased=self.rounding == "stochastic", smallest_magnitude=SCALED_FROM, worst_vnmse=0.1
         )
@@ -102,7 +101,7 @@ class AllToAll(AllToAllOptions, Codec):
                 f"codec={self.name} does not use topology={topology}: it has an all-to-all inside nodes and "
                 "one between; leave topology out, or choose topology=two_level"
             )
-        return refused_dtype(self.name, layout)
+        return super().supports(topology, size, layout)
 
     @property
     def scatters(self) -> bool:

@@ -35,7 +35,9 @@ def describe_codec(codec: Codec) -> dict[str, str]:
     if dataclasses.is_dataclass(inner):
         found |= {field.name: getattr(inner, field.name) for field in dataclasses.fields(inner)}
     else:
-        found |= {name: value for name, value in vars(inner).items() if not name.startswith("_")}
+        public = {name: value for name, value in vars(inner).items() if not name.startswith("_")}
+        public.pop("memories", None)  # state, no setting
+        found |= public
     own = type(inner)
     registered = codec.name in codec_names() and codec_class(codec.name) is own
     name = codec.name if registered else f"{codec.name} ({own.__module__}.{own.__qualname__})"

@@ -74,5 +74,8 @@ class Backend(Codec):
     traits = Traits(unbiased=True, uses_backend=True, worst_vnmse=1e-4)
     about = About("the backend's own all-reduce", "not counted", group="uncompressed")
 
+    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
+        return None
+
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         return await comm.backend_sum(x / this_round.size)

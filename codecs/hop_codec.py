@@ -1,4 +1,4 @@
-"""Codecs that quantize hop by hop: the base class of most codecs, and what error feedback asks of them."""
+"""Codecs that quantize hop by hop: the base class of most codecs, and the interface for error feedback."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol, cast, runtime_checkable
 
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, Collectives, Hops, Kept, Layout, Op, Round, refused_dtype
+from gradwire.codecs.interface import Codec, Collectives, Hops, Kept, Layout, Op, Round
 from gradwire.codecs.shards import Shard, joined
 
 
@@ -28,28 +28,36 @@ class LossyHops(Hops, Protocol):
 
 
 class HopCodec(Codec):
-    """A codec that quantizes hop by hop: statistics, their reduction, a plan, one all-reduce."""
+    """A codec that quantizes hop by hop: statistics, their reduction, a plan, one all-reduce.
+
+    One that needs nothing of the other ranks beforehand gives `hops` alone; with statistics it gives `plan`.
+    """
+
+    def hops(self, x: Tensor, this_round: Round, num_chunks: int) -> Hops:
+        """The hop-wise state of this round, where nothing has to be reduced first."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither hops() nor plan()")
 
     def statistics(self, x: Tensor, this_round: Round) -> list[tuple[Tensor, Op]]:
         """Metadata the plan needs from all ranks; none by default."""
         return []
 
-    @abstractmethod
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> Hops:
         """The hop-wise state of this round, given the reduced statistics."""
+        return self.hops(x, this_round, num_chunks)
 
     def plan_scatter(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> Hops:
         """The hop-wise state of a scatter; another than `plan`'s where that one's chunks do not hold the same
         coordinates in every round."""
         return self.plan(x, this_round, reduced, num_chunks)
 
-    @abstractmethod
     def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
-        """Which coordinates of a bucket one chunk of a scatter holds, in every round."""
+        """The coordinates of a bucket that one chunk of a scatter holds, in every round; a codec that does
+        not say has no scatter."""
+        raise ValueError(f"codec={self.name} has no scatter")
 
     @property
     def scatters(self) -> bool:
-        return True
+        return type(self).chunk is not HopCodec.chunk
 
     def shards(self, layout: Layout, kept: Kept) -> tuple[Shard, ...]:
         num_chunks = sum(len(chunks) for chunks in kept)
@@ -105,9 +113,6 @@ class ReportsLosses(Protocol):
 class LossyHopCodec(HopCodec, ReportsLosses):
     """A hop-wise codec whose `plan()` gives `LossyHops`: error feedback can be put around it. Its sums are in
     float32."""
-
-    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        return refused_dtype(self.name, layout)
 
     async def synchronize_with_losses(
         self, x: Tensor, this_round: Round, comm: Collectives

@@ -1,4 +1,4 @@
-"""What a codec is, and what it is given: the contract between `codecs` and `harness`.
+"""The contract between `codecs` and `harness`: a codec, and all that it is given.
 
 A codec turns the gradients of all workers into their (approximate) mean. It knows tensors and
 nothing else: no process groups, no training loop, no configuration system. The harness hands it a
@@ -10,18 +10,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.costs import Costs
+from gradwire.codecs.fields import check_fields
 from gradwire.codecs.rounds import Capture, Decision, Layout, Observation, Round
 from gradwire.codecs.shards import Shard
+from gradwire.codecs.step_memory import Memories
 from gradwire.codecs.traits import About, Traits
 
 __all__ = ["Capture", "Decision", "Layout", "Observation", "Round"]
-"""What `rounds` has and the contract is about: imported from here, as what is defined here is."""
+"""Names of `rounds` that belong to the contract and are imported from here."""
 
 Op = Literal["sum", "max_bits", "or", "norm"]
 """How metadata is combined: `sum` in float32 (float64 and integers in their own type), `max_bits` the
@@ -30,7 +33,7 @@ integer maximum of |x| bit patterns (NaN wins), `or` bitwise, `norm` sqrt(a² + 
 Level = Literal["all", "node", "local"]
 
 Elapsed = Callable[[], float]
-"""Tells how many seconds have passed since this rank's backward pass of the step began."""
+"""Returns the seconds since this rank's backward pass of the step began."""
 
 Kept = Sequence[Sequence[int]]
 """The chunks that each rank keeps of a reduce-scatter, ascending: every chunk is one rank's."""
@@ -192,8 +195,8 @@ class Collectives(Protocol):
 class Codec(ABC):
     """A way to compute the mean of the workers' gradients over a network: the base class of all codecs.
 
-    A codec is a dataclass whose fields are its settings. It must give `synchronize`, and, if it remembers
-    something, `skip_step`, `state_dict` and `load_state_dict`. What holds for every codec:
+    A codec is a dataclass whose fields are its settings. It must give `synchronize`; everything else has a
+    default. What it remembers from step to step it puts into its `memories`. What holds for every codec:
 
     - All ranks get the same bits, and real processes the same as virtual ones. So a decision that ranks share
       is integer arithmetic on reduced statistics, and a random draw a function of (seed, step, bucket,
@@ -213,16 +216,28 @@ class Codec(ABC):
     about: About = About()
     traits: Traits = Traits()
 
+    @cached_property
+    def memories(self) -> Memories:
+        """State that lasts from step to step: it is saved, and a skipped step leaves it as it was."""
+        return Memories()
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a field that does not allow its value."""
+        check_fields(type(self), vars(self), "codec")
+
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        """None, or the reason why this codec cannot run there; asked before anything starts."""
-        return None
+        """None, or the reason why this codec cannot run there, by default a dtype that gradients in training
+        do not have; asked before anything starts."""
+        if layout.dtype in GRADIENT_DTYPES:
+            return None
+        return f"codec={self.name} takes float32, bfloat16 and float16 gradients, got {layout.dtype}"
 
     def supports_stages(self, stages: int, *, refines: bool = False) -> str | None:
-        """None, or the reason why this codec, as it is set, cannot run with a model in so many stages, one
-        without a pipeline, or where nobody `refines` means; asked before anything starts."""
+        """None, or the reason why this codec, as it is set, cannot run with a model in `stages` stages, 1
+        without a pipeline, or without refinement of means; asked before anything starts."""
         if self.refines and not refines:
             return (
-                f"codec={self.name} goes on with a gradient until it is used; use parallel=blocks, which "
+                f"codec={self.name} keeps refining a gradient until it is used; use parallel=blocks, which "
                 "waits for that"
             )
         return None
@@ -244,17 +259,17 @@ class Codec(ABC):
         """
 
     def observe(self, observations: Sequence[Observation]) -> None:
-        """What the clock, real or simulated, said of this rank's step; called before its `end_step` or
+        """Take the real or simulated times of this rank's step; called before its `end_step` or
         `skip_step`, for codecs whose traits say that they are `clock_driven`."""
         return
 
     @property
     def scatters(self) -> bool:
-        """Whether it can stop half-way, with a shard of the mean on each rank: `shards` and `scatter`."""
+        """True if it can stop half-way, with a shard of the mean on each rank: `shards` and `scatter`."""
         return False
 
     def shards(self, layout: Layout, kept: Kept) -> tuple[Shard, ...]:
-        """Which coordinates of a bucket each rank gets from `scatter`, the same in every round: every
+        """The coordinates of a bucket that each rank gets from `scatter`, the same in every round: every
         coordinate is one rank's. `kept` is that of the collectives, or of the run's schedule."""
         raise ValueError(f"codec={self.name} has no scatter")
 
@@ -267,7 +282,7 @@ class Codec(ABC):
 
     @property
     def refines(self) -> bool:
-        """Whether it may have more to send of a bucket once all of a step's buckets are synchronized:
+        """True if it may have more to send of a bucket once all of a step's buckets are synchronized:
         `refine`."""
         return False
 
@@ -289,29 +304,34 @@ class Codec(ABC):
 
     def end_step(self, step: int) -> Mapping[str, float]:
         """Called once all buckets of a step are synchronized; returns what is worth logging."""
+        self.memories.end_step()
         return {}
 
     def skip_step(self, step: int) -> Mapping[str, float]:
         """Called instead of `end_step` where the step's means are not used, because they are not finite, or
         for the user's reasons; the same on all ranks.
 
-        Nothing of them has been delivered: a codec that remembers something takes it back.
+        Nothing of them has been delivered: memories are what they were before the step.
         """
+        self.memories.skip_step()
         return self.end_step(step)
 
     def take_back(self, names: Collection[str]) -> None:
         """Called before `end_step` with the parameters whose means of this step are not applied, the same on
         all ranks: those that no rank has used. What a codec would have sent of them, it still owes."""
-        return
+        self.memories.take_back(names)
 
     def state_dict(self) -> dict[str, Tensor]:
         """This rank's state between two steps, keyed by parameter name, or by `Layout.key` of a bucket."""
-        return {}
+        return self.memories.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Replace the state by what `state_dict` gave. Raises ValueError for what it did not give."""
-        if state:
-            raise ValueError(f"{type(self).__name__} has no state, got {sorted(state)}")
+        if rest := ", ".join(sorted(self.memories.load(state))):
+            if not self.memories:
+                raise ValueError(f"{type(self).__name__} has no state, got {rest}")
+            known = ", ".join(f"{prefix}…" for prefix in self.memories)
+            raise ValueError(f"the state of codec={self.name} has {known}, got {rest}")
 
     def costs(self, workers: int) -> Costs | None:
         """What its steps cost among `workers`, see `costs`; None if `task=bench` measures nothing of it."""
@@ -328,13 +348,7 @@ def align(num_bytes: int) -> int:
 
 
 GRADIENT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-
-
-def refused_dtype(codec: str, layout: Layout) -> str | None:
-    """Why a codec that takes the gradients of training alone does not take a bucket, for `Codec.supports`."""
-    if layout.dtype in GRADIENT_DTYPES:
-        return None
-    return f"codec={codec} takes float32, bfloat16 and float16 gradients, got {layout.dtype}"
+"""The dtypes of gradients in training."""
 
 
 @runtime_checkable

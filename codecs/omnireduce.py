@@ -21,15 +21,14 @@ from gradwire.codecs.arithmetic.bitpack import packed, unpacked
 from gradwire.codecs.arithmetic.floats import exponents, fold, normalizers, restorers
 from gradwire.codecs.casts import SelectedHops
 from gradwire.codecs.costs import COPY, UNION, Costs, exact_costs, moved, once
-from gradwire.codecs.fields import check_fields
 from gradwire.codecs.hop_codec import LossyHopCodec
-from gradwire.codecs.interface import Layout, Op, Round, refused_dtype
+from gradwire.codecs.interface import Layout, Op, Round
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.options.reduced import WIRE_BITS, OmniReduceOptions
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.slices import chunk_bounds, chunk_slice
-from gradwire.codecs.step_memory import StepMemory, of_contraction
+from gradwire.codecs.step_memory import Memories, StepMemory, of_contraction
 from gradwire.codecs.traits import About, Traits
 
 SPAN = 256
@@ -181,11 +180,9 @@ class OmniReduce(OmniReduceOptions, LossyHopCodec):
     )
 
     def __post_init__(self) -> None:
-        check_fields(type(self), vars(self), "codec")
+        super().__post_init__()
         self._local = LocalK(self.bits / WIRE_BITS, self.gamma)
-
-    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        return refused_dtype(self.name, layout)
+        self.memories = Memories({_PREFIX: self._local.shares})
 
     def largest_residual(self, this_round: Round) -> float:
         # A worker's own k blocks are at least its part of a union of the wanted size.
@@ -226,17 +223,12 @@ class OmniReduce(OmniReduceOptions, LossyHopCodec):
 
     def end_step(self, step: int) -> Mapping[str, float]:
         """The union, and k of a worker, of all buckets of the step, as shares of their blocks."""
-        return self._local.end_step()
-
-    def skip_step(self, step: int) -> Mapping[str, float]:
-        """As `end_step`, but k of every bucket stays as it was before the step."""
-        return self._local.skip_step()
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return self._local.state_dict()
+        super().end_step(step)
+        return self._local.counted()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        self._local.load_state_dict(state)
+        super().load_state_dict(state)
+        self._local.counted()
 
     def costs(self, workers: int) -> Costs:
         """All blocks' energies are sorted. The union's blocks, as many as are wanted, are gathered, summed
@@ -264,13 +256,17 @@ class LocalK:
 
     def __init__(self, target: float, gamma: float) -> None:
         self._target, self._gamma = target, gamma
-        self._shares = StepMemory[float]()
+        self.shares = StepMemory[Tensor]()  # () float64
         self._blocks = self._taken = self._united = 0
 
     def blocks(self, bucket: str, workers: int, total: int) -> int:
         """Blocks a worker takes of the `total` ones of a bucket."""
-        share = self._shares.setdefault(bucket, self._first_share(workers))
-        return min(max(round(share * total), 1), total)
+        if bucket not in self.shares:
+            self._set(bucket, self._first_share(workers))
+        return min(max(round(float(self.shares[bucket]) * total), 1), total)
+
+    def _set(self, bucket: str, share: float) -> None:
+        self.shares[bucket] = torch.tensor(share, dtype=torch.float64, device="cpu")
 
     def _first_share(self, workers: int) -> float:
         """What fills the target if workers choose independently; where they agree, the union begins smaller
@@ -280,37 +276,15 @@ class LocalK:
 
     def follow(self, bucket: str, workers: int, union: int, total: int) -> None:
         """Adapt k to a union of `union` blocks of `total`."""
-        taken, share = self.blocks(bucket, workers, total), self._shares[bucket]
+        taken, share = self.blocks(bucket, workers, total), float(self.shares[bucket])
         changed = self._gamma * share + (1.0 - self._gamma) * (self._target * total / union) * share
-        self._shares[bucket] = min(max(changed, 1.0 / total), 1.0)
+        self._set(bucket, min(max(changed, 1.0 / total), 1.0))
         self._blocks += total
         self._taken += taken
         self._united += union
 
-    def end_step(self) -> dict[str, float]:
-        """The step's k and union over all buckets, as shares of all blocks."""
-        self._shares.end_step()
-        return self._counted()
-
-    def skip_step(self) -> dict[str, float]:
-        """As above, for a step whose unions k does not follow."""
-        self._shares.skip_step()
-        return self._counted()
-
-    def _counted(self) -> dict[str, float]:
+    def counted(self) -> dict[str, float]:
+        """k and the union over all buckets since the last call, as shares of all blocks."""
         blocks, taken, united = self._blocks, self._taken, self._united
         self._blocks = self._taken = self._united = 0
         return {"k": taken / blocks, "union": united / blocks} if blocks else {}
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {
-            f"{_PREFIX}{bucket}": torch.tensor(share, dtype=torch.float64, device="cpu")
-            for bucket, share in self._shares.items()
-        }
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        foreign = sorted(key for key in state if not key.startswith(_PREFIX))
-        if foreign:
-            raise ValueError(f"the state of OmniReduce has {_PREFIX}<parameter>, got {foreign}")
-        self._shares.load({key.removeprefix(_PREFIX): float(share) for key, share in state.items()})
-        self._blocks = self._taken = self._united = 0

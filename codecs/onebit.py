@@ -16,7 +16,6 @@ from gradwire.codecs.arithmetic.floats import (
     restorers,
 )
 from gradwire.codecs.costs import Costs, coder_costs
-from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import without_kernels
@@ -101,9 +100,6 @@ class OneBit(OneBitOptions, SliceCodec):
     about = About(
         "1-bit SGD (Seide et al., Interspeech 2014)", "1 + 64/`codec.block`", group="sign and ternary"
     )
-
-    def __post_init__(self) -> None:
-        check_fields(type(self), vars(self), "codec")
 
     def largest_residual(self, this_round: Round) -> float:
         return 100.0

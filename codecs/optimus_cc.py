@@ -14,7 +14,6 @@ Compressed backpropagation: gradients of hidden states at low rank, see `message
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
@@ -50,6 +49,7 @@ class LowRankMessages:
         self._starts = StepMemory[Tensor]()  # Qᵀ of the latest message, (rank, hidden size) float32
         self._errors = StepMemory[Tensor]()  # what is still to be sent, (rows, tokens, hidden size) float32
         self._norms = LatestNorms()  # of the latest gradients
+        self.memories = {START: self._starts, ERROR: self._errors, NORM: self._norms}
 
     def encode(self, gradient: Tensor, rank: int, message: BackwardMessage) -> Tensor:
         """Pᵀ (rank, tokens) and Qᵀ (rank, hidden size), one after the other, as bytes; at rank 0 the
@@ -104,31 +104,6 @@ class LowRankMessages:
         after[_place(message)] = lost
         self._errors[message.link] = torch.where(all_finite(delivered), after, before)
 
-    def end_step(self) -> None:
-        for memory in (self._starts, self._errors, self._norms.memory):
-            memory.end_step()
-
-    def skip_step(self) -> None:
-        for memory in (self._starts, self._errors, self._norms.memory):
-            memory.skip_step()
-
-    def state_dict(self) -> dict[str, Tensor]:
-        starts = {f"{START}{link}": start for link, start in self._starts.items()}
-        errors = {f"{ERROR}{link}": error for link, error in self._errors.items()}
-        return starts | errors | self._norms.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replace everything by what `state_dict` gave. Raises ValueError for other keys."""
-        found: dict[str, dict[str, Tensor]] = {START: {}, ERROR: {}, NORM: {}}
-        for key, value in state.items():
-            kind, slash, link = key.partition("/")
-            if kind + slash not in found:
-                raise ValueError(f"the state of messages has q/…, error/… and norms/…, got {key}")
-            found[kind + slash][link] = value.clone()
-        self._starts.load(found[START])
-        self._errors.load(found[ERROR])
-        self._norms.load_state_dict(state)
-
 
 def decoded(received: Tensor, rank: int, message: BackwardMessage) -> Tensor:
     """M̂, float32 of `message.shape`, from what `encode` gave; a view of it at rank 0."""
@@ -181,6 +156,7 @@ class OptimusCC(OptimusCCOptions, PowerSGD):
             lazy_errors=self.lazy_errors,
             warm_start=self.warm_start,
         )
+        self.memories |= {f"{PREFIX}{kind}": memory for kind, memory in self._messages.memories.items()}
 
     def supports_stages(self, stages: int, *, refines: bool = False) -> str | None:
         if self.stages is not None and self.stages > stages:
@@ -215,21 +191,3 @@ class OptimusCC(OptimusCCOptions, PowerSGD):
         if self._not_begun(message.step) or not compressed.get(self.backward, not message.in_epilogue):
             return 0
         return effective_rank(message.matrix_shape, self.backward_rank, self.min_compression_rate)
-
-    def end_step(self, step: int) -> Mapping[str, float]:
-        self._messages.end_step()
-        return super().end_step(step)
-
-    def skip_step(self, step: int) -> Mapping[str, float]:
-        self._messages.skip_step()
-        return super().skip_step(step)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        messages = {f"{PREFIX}{key}": value for key, value in self._messages.state_dict().items()}
-        return super().state_dict() | messages
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replace everything by what `state_dict` gave. Raises ValueError for other keys."""
-        messages = {key for key in state if key.startswith(PREFIX)}
-        super().load_state_dict({key: value for key, value in state.items() if key not in messages})
-        self._messages.load_state_dict({key.removeprefix(PREFIX): state[key] for key in messages})

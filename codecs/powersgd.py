@@ -15,7 +15,7 @@ are kept as rows, Pᵀ (rank, m) and Qᵀ (rank, n): products with them run alon
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -24,11 +24,10 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import halves, philox4x32, stream_key
 from gradwire.codecs.casts import CastHops
-from gradwire.codecs.fields import check_fields
-from gradwire.codecs.interface import Codec, Collectives, Layout, Round, refused_dtype
+from gradwire.codecs.interface import Codec, Collectives, Layout, Round
 from gradwire.codecs.options.reduced import Orthogonalization, PowerSGDOptions
 from gradwire.codecs.step_memory import PREFIX as NORM
-from gradwire.codecs.step_memory import LatestNorms, StepMemory, bounded
+from gradwire.codecs.step_memory import LatestNorms, Memories, StepMemory, bounded
 from gradwire.codecs.traits import About, Traits
 
 RANK, START, ERROR = "rank/", "q/", "error/"
@@ -65,15 +64,15 @@ class PowerSGD(PowerSGDOptions, Codec):
     )
 
     def __post_init__(self) -> None:
-        check_fields(type(self), vars(self), "codec")
+        super().__post_init__()
         # By parameter name, so that any other division into buckets finds them.
-        self._ranks: dict[str, int] = {}  # those that differ from `rank`
+        self._ranks = Ranks()  # those that differ from `rank`
         self._starts = StepMemory[Tensor]()  # Qᵀ of the latest round, (rank, columns) float32
         self._errors = StepMemory[Tensor]()  # what the results lack of its gradients, (numel,) float32
         self._norms = LatestNorms()  # of this worker's gradients, bucket by bucket
-
-    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        return refused_dtype(self.name, layout)
+        self.memories = Memories(
+            {RANK: self._ranks, START: self._starts, ERROR: self._errors, NORM: self._norms}
+        )
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         method = cast(Orthogonalization, self.orthogonalization)
@@ -119,7 +118,7 @@ class PowerSGD(PowerSGDOptions, Codec):
 
     def _wanted_rank(self, name: str, this_round: Round) -> int:
         """The rank that a parameter gets if its shape allows, 0 for none."""
-        return 0 if self._not_begun(this_round.step) else self._ranks.get(name, self.rank)
+        return 0 if self._not_begun(this_round.step) else int(self._ranks.get(name, self.rank))
 
     def _not_begun(self, step: int) -> bool:
         """Whether a step comes before `start_step`; those of a warm-up, below 0, do not."""
@@ -158,44 +157,17 @@ class PowerSGD(PowerSGDOptions, Codec):
         for name, rank in ranks.items():
             if rank < 0:
                 raise ValueError(f"the rank of {name} cannot be {rank}: choose 0 (uncompressed) or more")
-        self._ranks |= {name: int(rank) for name, rank in ranks.items()}
+        self._ranks.update({name: torch.tensor(rank, device="cpu") for name, rank in ranks.items()})
 
-    def end_step(self, step: int) -> Mapping[str, float]:
-        for memory in (self._starts, self._errors, self._norms.memory):
-            memory.end_step()
-        return {}
 
-    def skip_step(self, step: int) -> Mapping[str, float]:
-        """Q and the errors stay as they were before the step; ranks are the user's."""
-        for memory in (self._starts, self._errors, self._norms.memory):
-            memory.skip_step()
-        return {}
+class Ranks(StepMemory[Tensor]):
+    """Ranks of single parameters, () int64. They are the user's: a skipped step leaves them as they are."""
 
-    def take_back(self, names: Collection[str]) -> None:
-        """Q and the errors of these parameters stay as they were before the step."""
-        for memory in (self._starts, self._errors):
-            memory.take_back(names)
+    def __setitem__(self, name: str, rank: Tensor) -> None:
+        self.data[name] = rank
 
-    def state_dict(self) -> dict[str, Tensor]:
-        ranks = {f"{RANK}{name}": torch.tensor(rank, device="cpu") for name, rank in self._ranks.items()}
-        starts = {f"{START}{name}": start for name, start in self._starts.items()}
-        errors = {f"{ERROR}{name}": error for name, error in self._errors.items()}
-        return ranks | starts | errors | self._norms.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replace everything by what `state_dict` gave. Raises ValueError for other keys."""
-        found: dict[str, dict[str, Tensor]] = {RANK: {}, START: {}, ERROR: {}, NORM: {}}
-        for key, value in state.items():
-            kind, slash, name = key.partition("/")
-            if kind + slash not in found:
-                raise ValueError(
-                    f"the state of a PowerSGD codec has rank/…, q/…, error/… and norms/…, got {key}"
-                )
-            found[kind + slash][name] = value.clone()
-        self._ranks = {name: int(rank) for name, rank in found[RANK].items()}
-        self._starts.load(found[START])
-        self._errors.load(found[ERROR])
-        self._norms.load_state_dict(state)
+    def load(self, values: Mapping[str, Tensor]) -> None:
+        super().load({name: rank.cpu() for name, rank in values.items()})
 
 
 async def _means(parts: Mapping[str, Tensor], this_round: Round, comm: Collectives) -> dict[str, Tensor]:

@@ -21,7 +21,6 @@ from gradwire.codecs.arithmetic.floats import (
 )
 from gradwire.codecs.arithmetic.random import CoordinateBits, shared_bits
 from gradwire.codecs.costs import Cost, Costs, coder_costs, moved, nearest, sum_costs
-from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import without_kernels
@@ -270,7 +269,7 @@ class QSGD(QSGDOptions, SliceCodec):
     )
 
     def __post_init__(self) -> None:
-        check_fields(type(self), vars(self), "codec")
+        super().__post_init__()
         self.traits = Traits(unbiased=True, worst_vnmse=0.4)
         if min(self.widths) == 2:  # TernGrad's errors, with the l2 norm up to √group times larger
             worst = 30.0 if self.norm == "max" else math.inf

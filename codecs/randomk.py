@@ -16,9 +16,8 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import Key, mix32
 from gradwire.codecs.casts import SelectedHops
-from gradwire.codecs.fields import check_fields
 from gradwire.codecs.hop_codec import LossyHopCodec
-from gradwire.codecs.interface import Layout, Round, refused_dtype
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.options.reduced import RandomKOptions
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.slices import chunk_bounds, chunk_slice
@@ -82,7 +81,7 @@ class RandomK(RandomKOptions, LossyHopCodec):
     )
 
     def __post_init__(self) -> None:
-        check_fields(type(self), vars(self), "codec")
+        super().__post_init__()
         # What is not sent is lost: of a hundredth of the coordinates some 99 % of the energy.
         scaled = 1.2 * (1 / self.fraction - 1)
         worst = scaled if self.unbiased_scaling else 0.95 if self.fraction >= 0.1 else 0.999
@@ -91,9 +90,6 @@ class RandomK(RandomKOptions, LossyHopCodec):
             worst_vnmse=worst,
             large_error="what is sent is scaled up for what is not" if worst >= 1 else "",
         )
-
-    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        return refused_dtype(self.name, layout)
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         # A coordinate drawn with probability p loses (1/p − 1) times itself, or else all of itself: with a

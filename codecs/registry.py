@@ -1,4 +1,4 @@
-"""All codecs by name. A new codec is one entry here, one file beside this one, one YAML.
+"""All codecs by name. A new codec is one file beside this one, its options in `options`, and one YAML.
 
 Nothing here imports PyTorch until a codec's class is asked for: `codec_options` says what can be set.
 """
@@ -7,85 +7,34 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import pkgutil
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from gradwire.codecs import options
 from gradwire.codecs.fields import check_fields, check_names, plain, rules_of
-from gradwire.codecs.options.common import CommonOptions, NoOptions, check_globs
-from gradwire.codecs.options.dynamiq import DynamiQOptions, DynamiQPlusOptions, UniformOptions
-from gradwire.codecs.options.quantized import (
-    AllToAllOptions,
-    AQGBOptions,
-    LinearOptions,
-    MXFPOptions,
-    OneBitOptions,
-    QSGDOptions,
-    TernGradOptions,
-    TFPOptions,
-    THCOptions,
-)
-from gradwire.codecs.options.reduced import (
-    EDGCOptions,
-    OmniReduceOptions,
-    OptimusCCOptions,
-    PowerSGDOptions,
-    RandomKOptions,
-    TopKOptions,
-)
+from gradwire.codecs.options.common import ENTRIES, CommonOptions, check_globs
 from gradwire.codecs.plugins import find
 
 if TYPE_CHECKING:
     from gradwire.codecs.interface import Codec
 
 
-class Own(NamedTuple):
-    """A codec of this package: where its class is, below `gradwire.codecs`, and the class of its options.
-
-    Without `options` the class itself is imported for its fields, and PyTorch with it.
-    """
-
-    place: str
-    options: type | None = None
-
-
-_OWN = {
-    "fp32": Own("exact:FP32", NoOptions),
-    "bf16": Own("exact:BF16", NoOptions),
-    "backend": Own("exact:Backend", NoOptions),
-    "dynamiq": Own("dynamiq.codec:DynamiQ", DynamiQOptions),
-    "dynamiq_plus": Own("dynamiq.codec:DynamiQPlus", DynamiQPlusOptions),
-    "uniform": Own("dynamiq.codec:UniformQuantization", UniformOptions),
-    "mxfp8": Own("mxfp.codec:MXFP", MXFPOptions),
-    "mxfp6": Own("mxfp.codec:MXFP", MXFPOptions),
-    "mxfp4": Own("mxfp.codec:MXFP", MXFPOptions),
-    "thc": Own("thc.codec:THC", THCOptions),
-    "omnireduce": Own("omnireduce:OmniReduce", OmniReduceOptions),
-    "qsgd": Own("qsgd:QSGD", QSGDOptions),
-    "tfp": Own("tfp.codec:TFP", TFPOptions),
-    "aqgb": Own("aqgb.codec:AQGB", AQGBOptions),
-    "powersgd": Own("powersgd:PowerSGD", PowerSGDOptions),
-    "edgc": Own("edgc.codec:EDGC", EDGCOptions),
-    "optimus_cc": Own("optimus_cc:OptimusCC", OptimusCCOptions),
-    "terngrad": Own("terngrad:TernGrad", TernGradOptions),
-    "onebit": Own("onebit:OneBit", OneBitOptions),
-    "topk": Own("topk:TopK", TopKOptions),
-    "randomk": Own("randomk:RandomK", RandomKOptions),
-    "linear": Own("linear.codec:Linear", LinearOptions),
-    "all_to_all": Own("all_to_all:AllToAll", AllToAllOptions),
-}
+for _module in pkgutil.iter_modules(options.__path__, f"{options.__name__}."):
+    importlib.import_module(_module.name)  # enters its codecs
 
 
 class _Classes(Mapping[str, "type[Codec]"]):
     """Every codec's class by name, those of `register_codec` among them; imported when it is asked for."""
 
     def __init__(self) -> None:
-        self._known: dict[str, type[Codec] | None] = dict.fromkeys(_OWN)
+        self._known: dict[str, type[Codec] | None] = dict.fromkeys(ENTRIES)
 
     def __getitem__(self, name: str) -> type[Codec]:
         found = self._known[name]
         if found is None:
-            module, _, attribute = _OWN[name].place.partition(":")
+            module, _, attribute = ENTRIES[name].place.partition(":")
             found = cast(
                 "type[Codec]", getattr(importlib.import_module(f"gradwire.codecs.{module}"), attribute)
             )
@@ -123,16 +72,15 @@ def codec_classes() -> dict[str, type[Codec]]:
 
 
 def codec_options(name: str) -> type:
-    """A dataclass of the fields of the codec called `name`: its options, or, without these, its class.
-
-    Raises ValueError for a name that there is not.
+    """A dataclass of the fields of the codec called `name`: the options of one of this package, else its
+    class. Raises ValueError for an unknown name.
     """
-    return (_OWN[name].options if name in _OWN else None) or codec_class(name)
+    return ENTRIES[name].options if name in ENTRIES else codec_class(name)
 
 
 def are_one_class(first: str, second: str) -> bool:
-    """Whether two codecs of this package are one class, as `mxfp8` and `mxfp4` are."""
-    return first in _OWN and second in _OWN and _OWN[first].place == _OWN[second].place
+    """True if two codecs of this package are one class, as `mxfp8` and `mxfp4` are."""
+    return {first, second} <= ENTRIES.keys() and ENTRIES[first].place == ENTRIES[second].place
 
 
 def register_codec(codec_class: type[Codec]) -> type[Codec]:

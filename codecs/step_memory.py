@@ -46,11 +46,14 @@ class StepMemory(UserDict[str, Value]):
 
     def skip_step(self) -> None:
         """The step counts for nothing: what was there before it is there again."""
-        self.take_back(list(self._before))
+        self._restore(list(self._before))
 
     def take_back(self, names: Collection[str]) -> None:
         """The step counts for nothing for these: what was there before it is there again."""
-        for name in self._before.keys() & set(names):
+        self._restore(self._before.keys() & set(names))
+
+    def _restore(self, names: Collection[str]) -> None:
+        for name in names:
             value = self._before.pop(name)
             if value is None:
                 del self.data[name]
@@ -61,6 +64,33 @@ class StepMemory(UserDict[str, Value]):
         """Replace everything by `values`, as they are between two steps."""
         self.data = dict(values)
         self._before.clear()
+
+
+class Memories(UserDict[str, StepMemory[Tensor]]):
+    """Memories of tensors, by what their keys begin with in a codec's saved state: `error/`, `norms/`."""
+
+    def end_step(self) -> None:
+        for memory in self.values():
+            memory.end_step()
+
+    def skip_step(self) -> None:
+        for memory in self.values():
+            memory.skip_step()
+
+    def take_back(self, names: Collection[str]) -> None:
+        for memory in self.values():
+            memory.take_back(names)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {f"{prefix}{name}": x for prefix, memory in self.items() for name, x in memory.items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Replace everything by what `state_dict` gave; returns what belongs to none of them."""
+        rest = dict(state)
+        for prefix, memory in self.items():
+            own = [key for key in rest if key.startswith(prefix)]
+            memory.load({key.removeprefix(prefix): rest.pop(key).clone() for key in own})
+        return rest
 
 
 LATEST = 5
@@ -79,12 +109,9 @@ def of_contraction(share: float) -> float:
     return 2 * math.sqrt(1 - share) / share
 
 
-class LatestNorms:
-    """The norms of each bucket's latest gradients, by the name of the bucket's first parameter."""
-
-    def __init__(self) -> None:
-        self.memory = StepMemory[Tensor]()
-        """(LATEST,) float32 per bucket, the newest last, zeros where there were fewer."""
+class LatestNorms(StepMemory[Tensor]):
+    """The norms of each bucket's latest gradients, by the name of the bucket's first parameter: (LATEST,)
+    float32 each, the newest last, zeros where there were fewer."""
 
     def median(self, bucket: str, gradient: Tensor) -> Tensor:
         """Take in the norm of `gradient`, (numel,) float32, and return the median, () float32: the lower one
@@ -93,22 +120,17 @@ class LatestNorms:
         Norms that are zero, overflow or are not finite say nothing and are left out.
         """
         norm = torch.linalg.vector_norm(gradient)
-        norms = self.memory.get(bucket)
+        norms = self.get(bucket)
         if norms is None:
             norms = torch.zeros(LATEST, device=norm.device)
         norms = norms.to(norm.device)
         taken = torch.cat((norms[1:], norm[None]))
         norms = torch.where(norm.isfinite() & (norm > 0), taken, norms)
-        self.memory[bucket] = norms
+        self[bucket] = norms
         return norms.masked_fill(norms == 0, torch.nan).nanmedian()
 
-    def state_dict(self) -> dict[str, Tensor]:
-        return {f"{PREFIX}{bucket}": norms for bucket, norms in self.memory.items()}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Load what `state_dict` returned; keys of others are ignored."""
-        own = [key for key in state if key.startswith(PREFIX)]
-        self.memory.load({key.removeprefix(PREFIX): state[key].clone() for key in own})
+    def take_back(self, names: Collection[str]) -> None:
+        """A gradient has had its norm, whether its mean is applied or not."""
 
 
 def bounded(residual: Tensor, norm: Tensor, times: float) -> Tensor:

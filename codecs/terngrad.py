@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.costs import Costs, coder_costs
-from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.options.quantized import TernGradOptions
@@ -27,9 +26,6 @@ class TernGrad(TernGradOptions, SliceCodec):
 
     traits = Traits(unbiased=True, worst_vnmse=30.0, large_error="one level beside zero")
     about = About("TernGrad (Wen et al., NIPS 2017)", "2 + 32/`codec.block`", group="sign and ternary")
-
-    def __post_init__(self) -> None:
-        check_fields(type(self), vars(self), "codec")
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         share = lost_share(self.block, 1, "max")

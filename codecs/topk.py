@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import constant
-from gradwire.codecs.fields import check_fields
 from gradwire.codecs.hop_codec import ReportsLosses
-from gradwire.codecs.interface import Codec, Collectives, Layout, Round, refused_dtype
+from gradwire.codecs.interface import Codec, Collectives, Layout, Round
 from gradwire.codecs.options.reduced import TopKOptions
 from gradwire.codecs.step_memory import of_contraction
 from gradwire.codecs.traits import About
@@ -56,11 +55,8 @@ class TopK(TopKOptions, Codec, ReportsLosses):
         wire_bits="64·`codec.fraction` (bf16: 48) to each other worker",
     )
 
-    def __post_init__(self) -> None:
-        check_fields(type(self), vars(self), "codec")
-
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        refused = refused_dtype(self.name, layout)
+        refused = super().supports(topology, size, layout)
         if refused is not None:
             return refused
         if layout.numel >= 1 << 31:

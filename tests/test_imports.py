@@ -95,12 +95,13 @@ def test_options_of_codecs_import_no_more_than_fields() -> None:
         "print(len([codec_options(name) for name in codec_names()]) > 20, 'torch' in sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout == "True False\n", "a codec's entry in the registry names its options"
+    assert ran.stdout == "True False\n", "options import nothing of their codecs"
     for name, text in sources().items():
         if name.startswith("codecs/options/"):
             found = set(re.findall(r"^\s*(?:from|import)\s+([\w.]+)", text, re.M))
             assert found <= {
-                *("__future__", "collections.abc", "dataclasses", "typing", "gradwire.codecs.fields")
+                *("__future__", "collections.abc", "dataclasses", "typing", "gradwire.codecs.fields"),
+                "gradwire.codecs.options.common",
             }, name
 
 

@@ -25,7 +25,6 @@ from gradwire.codecs.aqgb.payload import (
     refinement_bytes,
 )
 from gradwire.codecs.aqgb.plan import Profile
-from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import (
     Codec,
     Collectives,
@@ -34,7 +33,6 @@ from gradwire.codecs.interface import (
     Layout,
     Observation,
     Round,
-    refused_dtype,
 )
 from gradwire.codecs.options.quantized import AQGBOptions
 from gradwire.codecs.traits import About, Traits
@@ -94,7 +92,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
     traits = Traits(stateful=True, clock_driven=True, worst_vnmse=0.15)
 
     def __post_init__(self) -> None:
-        check_fields(type(self), vars(self), "codec")
+        super().__post_init__()
         self._per_packet(FULL)
         self.first_decision: Decision = {"first": [], "more": [], "deadlines": [], SENT: []}
         self._profile = Profile(self.gain, self.rate_gain)
@@ -150,7 +148,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
                 "every worker's gradient reaches all others as it is, which no topology that sums can do; "
                 "add topology=broadcast"
             )
-        return refused_dtype(self.name, layout)
+        return super().supports(topology, size, layout)
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         bucket, decision = this_round.bucket, this_round.decision

@@ -27,9 +27,8 @@ from gradwire.codecs.dynamiq.definition import MAX_WORKERS, Coder, Dither
 from gradwire.codecs.dynamiq.format import chunk_coordinates, chunk_shard, chunk_size, num_super_groups
 from gradwire.codecs.dynamiq.hops import DynamiQHops, KeptRounds, Pool
 from gradwire.codecs.dynamiq.values import Values
-from gradwire.codecs.fields import check_fields
 from gradwire.codecs.hop_codec import LossyHopCodec
-from gradwire.codecs.interface import Collectives, Layout, Op, Round, refused_dtype
+from gradwire.codecs.interface import Collectives, Layout, Op, Round
 from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for, without_kernels
 from gradwire.codecs.options.dynamiq import (
@@ -70,7 +69,7 @@ class DynamiQ(DynamiQOptions, LossyHopCodec):
     )
 
     def __post_init__(self) -> None:
-        check_fields(type(self), vars(self), "codec")
+        super().__post_init__()
         self.widths = sorted(self.widths)
         self._format = format_of(vars(self))
         self._bits = budget_limits(self._format)[0] if self.bits is None else self.bits
@@ -90,7 +89,7 @@ class DynamiQ(DynamiQOptions, LossyHopCodec):
             return f"codec={self.name} runs on at most {MAX_WORKERS} workers, got {size}; use another codec"
         if self.exact_size and layout.device.type != "cpu":
             return "codec.exact_size=true needs sizes on the host; it runs on CPU only"
-        return refused_dtype(self.name, layout)
+        return super().supports(topology, size, layout)
 
     def refuses_capture(self, layout: Layout) -> str | None:
         if self.exact_size:

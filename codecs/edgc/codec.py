@@ -29,15 +29,12 @@ from gradwire.codecs.edgc.communication import (
 )
 from gradwire.codecs.edgc.rank_control import NUMBERS, Plan, RankControl, wrong_with
 from gradwire.codecs.edgc.sampler import stride_of
-from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import (
     Codec,
     Collectives,
     Decision,
-    Layout,
     Observation,
     Round,
-    refused_dtype,
 )
 from gradwire.codecs.options.reduced import (
     Alignment,
@@ -45,6 +42,7 @@ from gradwire.codecs.options.reduced import (
     Reference,
 )
 from gradwire.codecs.powersgd import PowerSGD
+from gradwire.codecs.step_memory import Memories
 from gradwire.codecs.traits import About, Traits
 
 WINDOWS, CLOCK = "windows", "clock"
@@ -77,7 +75,7 @@ class EDGC(EDGCOptions, Codec, Adapts):
     )
 
     def __post_init__(self) -> None:
-        check_fields(type(self), vars(self), "codec")
+        super().__post_init__()
         self._check_together()
         aligns = self.alignment == "aligned" and self.stages > 1 and self.stage_offset is None
         clock_driven = self.max_rank is None or aligns
@@ -94,6 +92,7 @@ class EDGC(EDGCOptions, Codec, Adapts):
         self._every = round(1 / self.alpha)
         self._decision, self._plan = self.first_decision, Plan.of(self.first_decision)
         self._samples, self._times = Samples(self.estimator, stride_of(self.beta)), Times()
+        self.memories = Memories({SAMPLED: self._samples.rows})
         self._step, self._windows = -1, 0
         self._observed = NO_TIMES
 
@@ -123,9 +122,6 @@ class EDGC(EDGCOptions, Codec, Adapts):
             feedback=lasting,
             warm_start=lasting,
         )
-
-    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        return refused_dtype(self.name, layout)
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         step, self._step = this_round.step, this_round.step
@@ -221,7 +217,7 @@ class EDGC(EDGCOptions, Codec, Adapts):
         )
 
     def end_step(self, step: int) -> Mapping[str, float]:
-        self._samples.end_step()
+        super().end_step(step)
         if step >= 0:
             self._times.values = self._times_with_step()
         if self._is_due:
@@ -233,27 +229,23 @@ class EDGC(EDGCOptions, Codec, Adapts):
 
     def skip_step(self, step: int) -> Mapping[str, float]:
         """Nothing of the step is remembered."""
-        self._samples.skip_step()
+        self.memories.skip_step()
         self._observed = NO_TIMES
         return {**self._engine.skip_step(step), **self._plan.figures()}
 
     def take_back(self, names: Collection[str]) -> None:
+        """What was sampled of these parameters counts all the same."""
         self._engine.take_back(names)
 
     def state_dict(self) -> dict[str, Tensor]:
         own = {WINDOWS: torch.tensor(self._windows, device="cpu"), CLOCK: self._times.values}
-        return self._engine.state_dict() | self._samples.state_dict() | own
+        return self._engine.state_dict() | super().state_dict() | own
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Replace everything by what `state_dict` gave. Raises ValueError for other keys."""
         if not {WINDOWS, CLOCK} <= state.keys():
             raise ValueError(f"the state of codec={self.name} has {WINDOWS} and {CLOCK}, got {sorted(state)}")
-        engine = {
-            key: value
-            for key, value in state.items()
-            if key not in (WINDOWS, CLOCK) and not key.startswith(SAMPLED)
-        }
-        self._engine.load_state_dict(engine)
-        self._samples.load_state_dict(state)
+        rest = self.memories.load(state)
+        self._engine.load_state_dict({key: x for key, x in rest.items() if key not in (WINDOWS, CLOCK)})
         self._windows, self._times.values = int(state[WINDOWS]), state[CLOCK].clone()
         self._step, self._observed = -1, NO_TIMES

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -62,50 +62,35 @@ class Samples:
 
     def __init__(self, estimator: str, stride: int) -> None:
         self._estimator, self._stride = estimator, stride
-        self._rows = StepMemory[Tensor]()  # rows, columns and the four sums: (6,) float64
+        self.rows = StepMemory[Tensor]()  # rows, columns and the four sums: (6,) float64
 
     def see(self, matrix: Place) -> None:
         """Takes note of a matrix of this stage."""
-        if matrix.name not in self._rows:
-            self._rows[matrix.name] = _row(matrix.rows, matrix.columns, *NOTHING)
+        if matrix.name not in self.rows:
+            self.rows[matrix.name] = _row(matrix.rows, matrix.columns, *NOTHING)
 
     def sample(self, matrix: Place, x: Tensor, seed: int) -> None:
         """Adds the entropy of a matrix that has been seen, in the bucket `x`."""
         found = sample(x[matrix.values], self._estimator, self._stride, seed)
         entropy = (found.nats, 1) if math.isfinite(found.nats) else (0, 0)
-        self._rows[matrix.name] = self._rows[matrix.name] + _row(0, 0, *entropy, found.zeros, 1)
+        self.rows[matrix.name] = self.rows[matrix.name] + _row(0, 0, *entropy, found.zeros, 1)
 
     def shapes(self) -> list[Shape]:
         """The shapes of all matrices seen, in order."""
-        found = [_shape(row) for row in self._rows.values()]
+        found = [_shape(row) for row in self.rows.values()]
         return [Shape(*shape, found.count(shape)) for shape in sorted(set(found))]
 
     def totals(self) -> Tensor:
         """The four sums of each shape: (shapes, 4) float64."""
         numbers = {shape[:2]: number for number, shape in enumerate(self.shapes())}
         totals = torch.zeros(len(numbers), 4, dtype=torch.float64, device="cpu")
-        for row in self._rows.values():
+        for row in self.rows.values():
             totals[numbers[_shape(row)]] += row[2:]
         return totals
 
     def begin_window(self) -> None:
         """Forgets all entropies; called between two steps."""
-        self._rows.load({name: _row(*row[:2].tolist(), *NOTHING) for name, row in self._rows.items()})
-
-    def end_step(self) -> None:
-        self._rows.end_step()
-
-    def skip_step(self) -> None:
-        """What the step has added counts for nothing."""
-        self._rows.skip_step()
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {f"{SAMPLED}{name}": row for name, row in self._rows.items()}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Takes the keys that `state_dict` has given out of `state`."""
-        own = {key.removeprefix(SAMPLED): row for key, row in state.items() if key.startswith(SAMPLED)}
-        self._rows.load({name: row.clone() for name, row in own.items()})
+        self.rows.load({name: _row(*row[:2].tolist(), *NOTHING) for name, row in self.rows.items()})
 
 
 def shapes_told(numbers: Tensor) -> list[Shape]:

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.costs import COPY, Costs, sum_costs
-from gradwire.codecs.fields import check_fields
-from gradwire.codecs.interface import Layout, Round, refused_dtype
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise, adding, dequantizing, quantizing
 from gradwire.codecs.options.quantized import LinearOptions, LinearRounding, ScaleType
 from gradwire.codecs.slices import SliceCodec, SliceCoder
@@ -73,13 +72,10 @@ class Linear(LinearOptions, SliceCodec):
     )
 
     def __post_init__(self) -> None:
-        check_fields(type(self), vars(self), "codec")
+        super().__post_init__()
         self.traits = Traits(
             unbiased=self.rounding == "stochastic", smallest_magnitude=SCALED_FROM, worst_vnmse=0.3
         )
-
-    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        return refused_dtype(self.name, layout)
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         share = lost_share(self.bits, self.rounding == "stochastic")

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from gradwire.codecs.adaptation import Adapts, Agreed, Feedback, Numbers
 from gradwire.codecs.costs import MAXIMUM, Costs, hop_costs, moved, once
-from gradwire.codecs.fields import check_fields
 from gradwire.codecs.hop_codec import LossyHopCodec
-from gradwire.codecs.interface import Decision, Layout, Op, Round, refused_dtype
+from gradwire.codecs.interface import Decision, Layout, Op, Round
 from gradwire.codecs.mxfp.definition import BLOCK, block_maxima
 from gradwire.codecs.mxfp.formats import FORMATS, SharedScales
 from gradwire.codecs.mxfp.hops import (
@@ -44,7 +43,7 @@ class MXFP(MXFPOptions, LossyHopCodec, Adapts):
     decides = {MU: Numbers(0.0, LARGEST_MU, count=2)}
 
     def __post_init__(self) -> None:
-        check_fields(type(self), vars(self), "codec")
+        super().__post_init__()
         self._element = FORMATS[self.name]
         self.about = About(
             group="floating-point formats",
@@ -56,9 +55,6 @@ class MXFP(MXFPOptions, LossyHopCodec, Adapts):
         self._scaling = AutomaticScaling(self.epsilon, self.gamma, self.mu_minimum)
         self._counts = CastCounts()
         self._logged: Mapping[str, float] = {}
-
-    def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        return refused_dtype(self.name, layout)
 
     def statistics(self, x: Tensor, this_round: Round) -> list[tuple[Tensor, Op]]:
         return [(block_maxima(x), "max_bits")]

@@ -1,11 +1,41 @@
-"""The options common to all codecs, and those of a codec that has no others."""
+"""The codecs there are, and the options common to all of them.
+
+A codec is entered beside its options, by `codec_at`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 from gradwire.codecs.fields import list_of
+
+Options = TypeVar("Options")
+
+
+class CodecEntry(NamedTuple):
+    """The place of a codec's class below `gradwire.codecs`, and the class of its options."""
+
+    place: str
+    options: type
+
+
+ENTRIES: dict[str, CodecEntry] = {}
+"""Name to codec, complete once all modules of this folder are imported, as `registry` does."""
+
+
+def codec_at(place: str, *names: str) -> Callable[[type[Options]], type[Options]]:
+    """Class decorator: the decorated options are those of the codec at `place`, "<file>:<class>" below
+    `gradwire.codecs`. Its name is the default of their field `name`, unless there are several `names`."""
+
+    def enter(options: type[Options]) -> type[Options]:
+        for name in names or (options.name,):  # type: ignore[attr-defined]
+            assert name not in ENTRIES, f"two codecs are called {name}"
+            ENTRIES[name] = CodecEntry(place, options)
+        return options
+
+    return enter
 
 
 @dataclass
@@ -17,9 +47,12 @@ class CommonOptions:
     decisions: str | None = None  # decisions.jsonl of a run that this one replays; null: it decides itself
 
 
+@codec_at("exact:Backend", "backend")
+@codec_at("exact:BF16", "bf16")
+@codec_at("exact:FP32", "fp32")
 @dataclass
 class NoOptions:
-    """A codec that can be told nothing but what all can."""
+    """The options of a codec that has no others."""
 
     name: str = ""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from gradwire.codecs.fields import NUMBER, Rule, at_least, between, list_of, one_of
+from gradwire.codecs.options.common import codec_at
 
 Allocation = Literal["fast", "exact"]
 Rounding = Literal["correlated", "independent"]
@@ -84,6 +85,7 @@ def format_of(fields: Mapping[str, Any]) -> Format:
     return Format(widths, fields["group"], scales, fields["mean"], fields["codebooks"])
 
 
+@codec_at("dynamiq.codec:DynamiQ")
 @dataclass
 class DynamiQOptions:
     """What `DynamiQ` can be told."""
@@ -161,6 +163,7 @@ class DynamiQOptions:
         return {"bits": Rule((NUMBER,), optional=single, low=low, high=high, hint=hint)}
 
 
+@codec_at("dynamiq.codec:DynamiQPlus")
 @dataclass
 class DynamiQPlusOptions(DynamiQOptions):
     """What `DynamiQPlus` can be told."""
@@ -191,6 +194,7 @@ class DynamiQPlusOptions(DynamiQOptions):
     """Subtract the workers' mean of each super-group, which is then sent in the first all-reduce."""
 
 
+@codec_at("dynamiq.codec:UniformQuantization")
 @dataclass
 class UniformOptions(DynamiQOptions):
     """What `UniformQuantization` can be told."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from gradwire.codecs.fields import WHOLE, Rule, at_least, between, number_or_pair, one_of
+from gradwire.codecs.options.common import codec_at
 
 GROUP_SIZES = tuple(1 << power for power in range(3, 17))
 """Powers of two, so that groups are whole bytes and `groups.fold` their sums."""
@@ -34,61 +35,16 @@ LARGEST_PACKET = 65_507
 """Bytes that a UDP datagram can carry over IPv4."""
 
 
-@dataclass
-class QSGDOptions:
-    """What `QSGD` can be told."""
+BITS = (4, 8)
 
-    name: str = "qsgd"
+GROUPS = (32, 64, 128, 256, 512, 1024, 2048)
+"""Coordinates that share a scale: whole blocks, and whole groups in what a kernel treats at a time."""
 
-    bits: Any = number_or_pair(2, 16, 8, hint="AQGB compares with 4 and 8, and with [2,8]")
-    """The bits of a coordinate's code: a sign and 2^(bits − 1) − 1 levels above zero. Of two widths, each
-    coordinate has either by chance."""
-
-    group: int = one_of(*GROUP_SIZES, default=512)
-    """Coordinates that share a norm, a power of two. QSGD's word is bucket, which is something else here."""
-
-    norm: str = one_of(*get_args(Norm), default="l2")
-    """`l2`, which the paper analyses, or `max`, which has less variance at few bits."""
+ScaleType = Literal["float32", "bfloat16"]
+LinearRounding = Literal["nearest", "stochastic"]
 
 
-@dataclass
-class TernGradOptions:
-    """What `TernGrad` can be told."""
-
-    name: str = "terngrad"
-
-    block: int = one_of(*GROUP_SIZES, default=512)
-    """Coordinates that share a largest magnitude, a power of two; larger blocks have more variance."""
-
-
-@dataclass
-class OneBitOptions:
-    """What `OneBit` can be told."""
-
-    name: str = "onebit"
-
-    block: int = one_of(*GROUP_SIZES, default=512)
-    """Coordinates that share the two means, a power of two."""
-
-
-@dataclass
-class TFPOptions:
-    """What `TFP` can be told."""
-
-    name: str = "tfp"
-
-    bits: int = between(2, 32, 4, hint="AQGB sends 4 or more")
-    """Bits of a coordinate, 2 to 32; without loss at 32. The default is the least that AQGB sends."""
-
-    rounding: str = one_of(*get_args(TruncationRounding), default="stochastic")
-    """`stochastic`: up with the probability that makes it unbiased, helpful at few bits by the paper;
-    `truncate`: towards zero, sufficient at many."""
-
-    scale: str = one_of(*get_args(Scale), default="block")
-    """Which formats get a bf16 scale for every 32 coordinates: `block`, those below fp16, `all` fp16's 7 to 9
-    bits as well, whose steps of 2⁻¹⁷ to 2⁻¹⁵ are large for the gradients of large models, or `none`."""
-
-
+@codec_at("mxfp.codec:MXFP", "mxfp8", "mxfp6", "mxfp4")
 @dataclass
 class MXFPOptions:
     """What `MXFP` can be told."""
@@ -108,6 +64,7 @@ class MXFPOptions:
     """μ, which starts at the number of workers, falls no further. Below 1 single gradients saturate."""
 
 
+@codec_at("thc.codec:THC")
 @dataclass
 class THCOptions:
     """What `THC` can be told."""
@@ -142,6 +99,44 @@ class THCOptions:
         return {"granularity": Rule((WHOLE,), low=low, high=255, hint="30 is THC's for 4 bits")}
 
 
+@codec_at("qsgd:QSGD")
+@dataclass
+class QSGDOptions:
+    """What `QSGD` can be told."""
+
+    name: str = "qsgd"
+
+    bits: Any = number_or_pair(2, 16, 8, hint="AQGB compares with 4 and 8, and with [2,8]")
+    """The bits of a coordinate's code: a sign and 2^(bits − 1) − 1 levels above zero. Of two widths, each
+    coordinate has either by chance."""
+
+    group: int = one_of(*GROUP_SIZES, default=512)
+    """Coordinates that share a norm, a power of two. QSGD's word is bucket, which is something else here."""
+
+    norm: str = one_of(*get_args(Norm), default="l2")
+    """`l2`, which the paper analyses, or `max`, which has less variance at few bits."""
+
+
+@codec_at("tfp.codec:TFP")
+@dataclass
+class TFPOptions:
+    """What `TFP` can be told."""
+
+    name: str = "tfp"
+
+    bits: int = between(2, 32, 4, hint="AQGB sends 4 or more")
+    """Bits of a coordinate, 2 to 32; without loss at 32. The default is the least that AQGB sends."""
+
+    rounding: str = one_of(*get_args(TruncationRounding), default="stochastic")
+    """`stochastic`: up with the probability that makes it unbiased, helpful at few bits by the paper;
+    `truncate`: towards zero, sufficient at many."""
+
+    scale: str = one_of(*get_args(Scale), default="block")
+    """Which formats get a bf16 scale for every 32 coordinates: `block`, those below fp16, `all` fp16's 7 to 9
+    bits as well, whose steps of 2⁻¹⁷ to 2⁻¹⁵ are large for the gradients of large models, or `none`."""
+
+
+@codec_at("aqgb.codec:AQGB")
 @dataclass
 class AQGBOptions:
     """What `AQGB` can be told."""
@@ -176,15 +171,29 @@ class AQGBOptions:
     """Bits of a refinement that are sent at a time; before each of these a rank looks at the clock."""
 
 
-BITS = (4, 8)
+@codec_at("terngrad:TernGrad")
+@dataclass
+class TernGradOptions:
+    """What `TernGrad` can be told."""
 
-GROUPS = (32, 64, 128, 256, 512, 1024, 2048)
-"""Coordinates that share a scale: whole blocks, and whole groups in what a kernel treats at a time."""
+    name: str = "terngrad"
 
-ScaleType = Literal["float32", "bfloat16"]
-LinearRounding = Literal["nearest", "stochastic"]
+    block: int = one_of(*GROUP_SIZES, default=512)
+    """Coordinates that share a largest magnitude, a power of two; larger blocks have more variance."""
 
 
+@codec_at("onebit:OneBit")
+@dataclass
+class OneBitOptions:
+    """What `OneBit` can be told."""
+
+    name: str = "onebit"
+
+    block: int = one_of(*GROUP_SIZES, default=512)
+    """Coordinates that share the two means, a power of two."""
+
+
+@codec_at("linear.codec:Linear")
 @dataclass
 class LinearOptions:
     """What `Linear` can be told."""
@@ -207,6 +216,7 @@ class LinearOptions:
     """`nearest`, or `stochastic`, which is unbiased."""
 
 
+@codec_at("all_to_all:AllToAll")
 @dataclass
 class AllToAllOptions:
     """What `AllToAll` can be told."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from gradwire.codecs.fields import above, at_least, between, one_of
+from gradwire.codecs.options.common import codec_at
 
 WireType = Literal["fp32", "bf16"]
 
@@ -13,35 +14,18 @@ WIRE_BITS = 16
 """Bits of a coordinate that OmniReduce sends."""
 
 
-@dataclass
-class TopKOptions:
-    """What `TopK` can be told."""
+Orthogonalization = Literal["auto", "gram_schmidt", "qr"]
+Backward = Literal["but_epilogue", "all", "epilogue", "none"]
 
-    name: str = "topk"
+ESTIMATORS = ("bits", "hist", "gaussian")
+Alignment = Literal["aligned", "shared", "own"]
+Reference = Literal["activation", "first"]
 
-    fraction: float = between(1e-6, 1, 0.01, hint="0.01 sends one coordinate of a hundred")
-    """The share of a bucket's coordinates that each worker sends, rounded to a whole number of them."""
-
-    values: str = one_of(*get_args(WireType))
-    """How values travel: `fp32` or `bf16`."""
+LARGEST_STRIDE = 1 << 16
+"""The most consecutive coordinates of which one is sampled."""
 
 
-@dataclass
-class RandomKOptions:
-    """What `RandomK` can be told."""
-
-    name: str = "randomk"
-
-    fraction: float = between(1e-6, 1, 0.01, hint="0.01 sends one coordinate of a hundred")
-    """The share of a bucket's coordinates that are sent, rounded to a whole number of them."""
-
-    values: str = one_of(*get_args(WireType))
-    """How values travel: `fp32` or `bf16`, which is rounded to nearest at every hop."""
-
-    unbiased_scaling: bool = False
-    """Multiply by coordinates per coordinate sent: right on average. Error feedback wants it `false`."""
-
-
+@codec_at("omnireduce:OmniReduce")
 @dataclass
 class OmniReduceOptions:
     """What `OmniReduce` can be told."""
@@ -59,17 +43,38 @@ class OmniReduceOptions:
     """The share of k that a round leaves as it is."""
 
 
-Orthogonalization = Literal["auto", "gram_schmidt", "qr"]
-Backward = Literal["but_epilogue", "all", "epilogue", "none"]
+@codec_at("topk:TopK")
+@dataclass
+class TopKOptions:
+    """What `TopK` can be told."""
 
-ESTIMATORS = ("bits", "hist", "gaussian")
-Alignment = Literal["aligned", "shared", "own"]
-Reference = Literal["activation", "first"]
+    name: str = "topk"
 
-LARGEST_STRIDE = 1 << 16
-"""The most consecutive coordinates of which one is sampled."""
+    fraction: float = between(1e-6, 1, 0.01, hint="0.01 sends one coordinate of a hundred")
+    """The share of a bucket's coordinates that each worker sends, rounded to a whole number of them."""
+
+    values: str = one_of(*get_args(WireType))
+    """How values travel: `fp32` or `bf16`."""
 
 
+@codec_at("randomk:RandomK")
+@dataclass
+class RandomKOptions:
+    """What `RandomK` can be told."""
+
+    name: str = "randomk"
+
+    fraction: float = between(1e-6, 1, 0.01, hint="0.01 sends one coordinate of a hundred")
+    """The share of a bucket's coordinates that are sent, rounded to a whole number of them."""
+
+    values: str = one_of(*get_args(WireType))
+    """How values travel: `fp32` or `bf16`, which is rounded to nearest at every hop."""
+
+    unbiased_scaling: bool = False
+    """Multiply by coordinates per coordinate sent: right on average. Error feedback wants it `false`."""
+
+
+@codec_at("powersgd:PowerSGD")
 @dataclass
 class PowerSGDOptions:
     """What `PowerSGD` can be told."""
@@ -98,29 +103,7 @@ class PowerSGDOptions:
     """How factors are made orthonormal: `gram_schmidt`, `qr`, or torch's choice of them by rank (`auto`)."""
 
 
-@dataclass
-class OptimusCCOptions(PowerSGDOptions):
-    """What `OptimusCC` can be told."""
-
-    name: str = "optimus_cc"
-
-    stages: int | None = at_least(1, None, 1024, hint="null: three quarters of them, rounded down")
-    """How many of the first stages compress their gradients; null: three quarters of them, rounded down, at
-    least one."""
-
-    backward: str = one_of(*get_args(Backward))
-    """Which gradients of hidden states are compressed: `but_epilogue` all but those that the stage before
-    awaits once its forward passes are done, `epilogue` those alone, `all`, or `none`. Idle without a
-    pipeline."""
-
-    backward_rank: int = between(1, 65_536, 4, hint="the authors take 16 for hidden sizes of 1920 and 3072")
-    """Columns of the factors of a gradient of hidden states. Idle with `backward=none`."""
-
-    lazy_errors: bool = True
-    """Lazy error propagation: what a gradient of hidden states lacks is added to the next micro-batch's. Idle
-    with `backward=none`."""
-
-
+@codec_at("edgc.codec:EDGC")
 @dataclass
 class EDGCOptions:
     """What `EDGC` can be told."""
@@ -173,3 +156,27 @@ class EDGCOptions:
 
     orthogonalization: str = one_of(*get_args(Orthogonalization), default="auto")
     """How factors are made orthonormal: `gram_schmidt`, `qr`, or torch's choice of them by rank (`auto`)."""
+
+
+@codec_at("optimus_cc:OptimusCC")
+@dataclass
+class OptimusCCOptions(PowerSGDOptions):
+    """What `OptimusCC` can be told."""
+
+    name: str = "optimus_cc"
+
+    stages: int | None = at_least(1, None, 1024, hint="null: three quarters of them, rounded down")
+    """How many of the first stages compress their gradients; null: three quarters of them, rounded down, at
+    least one."""
+
+    backward: str = one_of(*get_args(Backward))
+    """Which gradients of hidden states are compressed: `but_epilogue` all but those that the stage before
+    awaits once its forward passes are done, `epilogue` those alone, `all`, or `none`. Idle without a
+    pipeline."""
+
+    backward_rank: int = between(1, 65_536, 4, hint="the authors take 16 for hidden sizes of 1920 and 3072")
+    """Columns of the factors of a gradient of hidden states. Idle with `backward=none`."""
+
+    lazy_errors: bool = True
+    """Lazy error propagation: what a gradient of hidden states lacks is added to the next micro-batch's. Idle
+    with `backward=none`."""

@@ -7,7 +7,6 @@ from typing import cast
 
 from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.costs import Costs, coder_costs, nearest
-from gradwire.codecs.fields import check_fields
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.options.quantized import Scale, TFPOptions
@@ -45,7 +44,7 @@ class TFP(TFPOptions, SliceCodec):
     )
 
     def __post_init__(self) -> None:
-        check_fields(type(self), vars(self), "codec")
+        super().__post_init__()
         self._format = truncated_format(self.bits)
         self._scaled = self.bits <= _SCALED_BITS[cast(Scale, self.scale)]
         within_range = self._scaled or self.bits > _SCALED_BITS["block"]

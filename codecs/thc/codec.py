@@ -13,9 +13,8 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import pack, unpack, unpack_add
 from gradwire.codecs.costs import COPY, MAXIMUM, NOTHING, Costs, hop_costs, moved, nearest, once
-from gradwire.codecs.fields import check_fields
 from gradwire.codecs.hop_codec import LossyHopCodec, LossyHops
-from gradwire.codecs.interface import Layout, Op, Round, refused_dtype
+from gradwire.codecs.interface import Layout, Op, Round
 from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.options.quantized import LARGEST_BITS, LARGEST_ROTATION, THCOptions
 from gradwire.codecs.shards import Shard
@@ -115,7 +114,7 @@ class THC(THCOptions, LossyHopCodec):
     )
 
     def __post_init__(self) -> None:
-        check_fields(type(self), vars(self), "codec")
+        super().__post_init__()
         if self.block and (self.block.bit_count() != 1 or not 16 <= self.block <= LARGEST_ROTATION):
             raise ValueError(
                 f"codec.block={self.block}: choose 0 or a power of two from 16 to {LARGEST_ROTATION}"
@@ -131,7 +130,7 @@ class THC(THCOptions, LossyHopCodec):
         return optimal_table(self.quantization_bits, self.granularity, self.t_p)
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        refused = refused_dtype(self.name, layout)
+        refused = super().supports(topology, size, layout)
         if refused is not None:
             return refused
         bits, needed, peak = self.sum_bits(size), self._needed_bits(size), self._table.granularity

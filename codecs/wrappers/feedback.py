@@ -17,7 +17,7 @@ they were before it. And the shares of a spike that a codec could not encode: `r
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -26,7 +26,7 @@ from torch import Tensor
 from gradwire.codecs.adaptation import Adapts
 from gradwire.codecs.hop_codec import ReportsLosses
 from gradwire.codecs.interface import Codec, Collectives, Layout, Round
-from gradwire.codecs.step_memory import MARGIN, LatestNorms, StepMemory, bounded
+from gradwire.codecs.step_memory import MARGIN, LatestNorms, Memories, StepMemory, bounded
 from gradwire.codecs.step_memory import PREFIX as NORMS
 from gradwire.codecs.wrappers.wrapper import Wrapper
 
@@ -55,6 +55,7 @@ class ErrorFeedback(Wrapper):
         self._lossy: ReportsLosses = inner
         self.traits = replace(inner.traits, unbiased=False, stateful=True)
         self._residuals, self._norms = StepMemory[Tensor](), LatestNorms()
+        self.memories = Memories({PREFIX: self._residuals, NORMS: self._norms})
 
     def refuses_capture(self, layout: Layout) -> str | None:
         return "codec.ef=true keeps the residuals of each step"
@@ -107,32 +108,6 @@ class ErrorFeedback(Wrapper):
             if name in self._residuals:
                 found[place] = self._residuals[name].to(device)
         return found
-
-    def end_step(self, step: int) -> Mapping[str, float]:
-        self._residuals.end_step()
-        self._norms.memory.end_step()
-        return super().end_step(step)
-
-    def skip_step(self, step: int) -> Mapping[str, float]:
-        self._residuals.skip_step()
-        self._norms.memory.skip_step()
-        return super().skip_step(step)
-
-    def take_back(self, names: Collection[str]) -> None:
-        self._residuals.take_back(names)
-        super().take_back(names)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        own = {f"{PREFIX}{name}": residual for name, residual in self._residuals.items()}
-        return own | self._norms.state_dict() | super().state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        own = {key: value for key, value in state.items() if key.startswith((PREFIX, NORMS))}
-        self._residuals.load(
-            {key.removeprefix(PREFIX): own[key].clone() for key in own if key.startswith(PREFIX)}
-        )
-        self._norms.load_state_dict(own)
-        super().load_state_dict({key: value for key, value in state.items() if key not in own})
 
 
 def feedback_diverges(share: float, largest_sum: int) -> bool:

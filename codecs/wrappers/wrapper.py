@@ -55,19 +55,22 @@ class Wrapper(Codec):
     async def scatter(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor: ...
 
     def end_step(self, step: int) -> Mapping[str, float]:
+        self.memories.end_step()
         return self.inner.end_step(step)
 
     def skip_step(self, step: int) -> Mapping[str, float]:
+        self.memories.skip_step()
         return self.inner.skip_step(step)
 
     def take_back(self, names: Collection[str]) -> None:
+        self.memories.take_back(names)
         self.inner.take_back(names)
 
     def state_dict(self) -> dict[str, Tensor]:
-        return self.inner.state_dict()
+        return self.memories.state_dict() | self.inner.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        self.inner.load_state_dict(state)
+        self.inner.load_state_dict(self.memories.load(state))
 
 
 def innermost(codec: Codec) -> Codec:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -44,6 +45,17 @@ def codec_groups() -> dict[str, list[str]]:
     strange = {name: group for name, group in groups.items() if group not in GROUPS}
     assert not strange, f"about.group of {strange} is none of {GROUPS}"
     return {group: [name for name in own if groups[name] == group] for group in GROUPS}
+
+
+def with_codec_rows(readme: str) -> str:
+    """The README, whose row of each group names the codecs of this package that have no row of their own."""
+    apart = set(re.findall(r"^\| \*\*codec\*\* `(\w+)`", readme, re.M))
+
+    def row(found: re.Match[str]) -> str:
+        names = [name for name in codec_groups()[found[1]] if name not in apart]
+        return f"| **codecs** {' '.join(f'`{name}`' for name in names)} ({found[1]}) |"
+
+    return re.sub(r"\| \*\*codecs\*\* .*? \((.*?)\) \|", row, readme)
 
 
 def metric_table() -> str:
@@ -121,3 +133,5 @@ if __name__ == "__main__":
     for name, (page, _) in TABLES.items():
         path = Path(__file__).resolve().parents[2] / page
         write_atomically(path, replaced(path.read_text(), name))
+    front = Path(__file__).resolve().parents[2] / "README.md"
+    write_atomically(front, with_codec_rows(front.read_text()))

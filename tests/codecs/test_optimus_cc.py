@@ -215,7 +215,7 @@ def test_a_skipped_step_is_taken_back_and_a_state_goes_on() -> None:
             assert torch.equal(one, other)
         whole.end_step(step)
         restored.end_step(step)
-    with pytest.raises(ValueError, match="got other/stage1"):
+    with pytest.raises(ValueError, match="got backward/other/stage1"):
         restored.load_state_dict({"backward/other/stage1": torch.zeros(1)})
 
 

@@ -167,7 +167,7 @@ def test_other_refusals() -> None:
     ):
         codec.set_ranks({"b.weight": 2, "a.weight": -1})
     assert codec.state_dict() == {}, "nothing of a refused call remains"
-    with pytest.raises(ValueError, match=r"has rank/…, q/…, error/… and norms/…, got residual/x$"):
+    with pytest.raises(ValueError, match=r"has rank/…, q/…, error/…, norms/…, got residual/x$"):
         codec.load_state_dict({"residual/x": torch.zeros(1)})
     with pytest.raises(ValueError, match="codec=powersgd has error feedback of its own"):
         ErrorFeedback(codec)

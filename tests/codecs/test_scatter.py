@@ -15,9 +15,9 @@ from scatter_jobs import scatter_for_real, scattered
 from test_every_codec import CASES
 from torch import Tensor
 
-from gradwire.codecs.hop_codec import ReportsLosses
+from gradwire.codecs.hop_codec import HopCodec, ReportsLosses
 from gradwire.codecs.interface import Hops, Round
-from gradwire.codecs.registry import make_codec
+from gradwire.codecs.registry import codec_class, make_codec
 from gradwire.codecs.shards import Run, Shard
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
@@ -34,10 +34,14 @@ OTHER_CHUNKS = {"fp32": 1e-6, "bf16": 1e-2}
 every_codec = pytest.mark.parametrize(("codec", "options"), SCATTERING, ids=lambda value: str(value))
 
 
-def test_all_codecs_but_five_scatter() -> None:
-    without = {codec for codec, options in CASES if not make_codec(codec, **options).scatters}
-    assert {name for name in without if ":" not in name} == {"powersgd", "edgc", "optimus_cc", "topk", "aqgb"}
-    assert not make_codec("backend").scatters
+def test_codecs_that_sum_hop_by_hop_scatter_if_they_place_their_chunks() -> None:
+    scattering = {codec for codec, _ in SCATTERING}
+    for name in {codec for codec, _ in CASES} - {"all_to_all"}:
+        made = codec_class(name)
+        places = issubclass(made, HopCodec) and made.chunk is not HopCodec.chunk
+        assert (name in scattering) == places, name
+    assert "all_to_all" in scattering and not make_codec("backend").scatters
+    assert not {"powersgd", "edgc", "optimus_cc", "topk", "aqgb", "only_hops"} & scattering
     with pytest.raises(ValueError, match="codec=topk has no scatter"):
         make_codec("topk").shards(MODEL, [[0], [1]])
 

@@ -22,7 +22,7 @@ from gradwire.harness.config.validate import validate
 from gradwire.harness.library.options import AttachOptions, check_runs, make_options
 from gradwire.harness.network.settings import NETWORKS
 from gradwire.harness.parallel.registry import PARALLELISMS
-from gradwire.harness.report.catalogue import codec_groups
+from gradwire.harness.report.catalogue import MADE_BY, codec_groups, with_codec_rows
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 
@@ -76,13 +76,9 @@ def works(world: str, network: str, codec: str = "bf16") -> bool:
 def test_codecs_stand_in_their_groups() -> None:
     """A row for each group, in the order of the docs; codecs that do not work everywhere have their own."""
     table = (ROOT / "README.md").read_text().partition("## What works with what")[2]
-    found = {
-        group: spans(names) for names, group in re.findall(r"\| \*\*codecs\*\* (.*?) \((.*?)\) \|", table)
-    }
-    apart = {"backend", "all_to_all", "aqgb"}
-    groups = {group: [name for name in names if name not in apart] for group, names in codec_groups().items()}
-    assert {group: list(names) for group, names in found.items()} == {g: n for g, n in groups.items() if n}
-    assert list(found) == [group for group in groups if groups[group]]
+    found = re.findall(r"\| \*\*codecs\*\* .*? \((.*?)\) \|", table)
+    assert found == [group for group in codec_groups() if group in found]
+    assert with_codec_rows(table) == table, f"run: python -m {MADE_BY}"
 
 
 def test_the_table_names_everything_there_is() -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from tiny import TINY_MODEL
 
+from gradwire.codecs.options.common import ENTRIES
+
 SHORT = (
     *TINY_MODEL,
     "train.steps=5",
@@ -162,4 +164,8 @@ CASES: dict[str, Case] = {
         then=("task=retime", "run={run}", "network.rate_mbit=1", "network.latency_s=0.01", *GIVEN_TIMES),
     ),
 }
-"""Every codec, topology and family of models, and what makes a step more than one pass and one message."""
+"""Every topology and family of models, and what makes a step more than one pass and one message."""
+
+_NAMED = {override for case in CASES.values() for override in case.overrides}
+CASES |= {f"{name} ring": virtual(f"codec={name}") for name in ENTRIES if f"codec={name}" not in _NAMED}
+"""And every codec of the package: at its defaults, where no case above names it."""
