@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,35 +15,10 @@ from gradwire.codecs.arithmetic.floats import (
     restorers,
 )
 from gradwire.codecs.costs import Costs, coder_costs
-from gradwire.codecs.interface import Layout, Round
-from gradwire.codecs.native.call import readable, run
-from gradwire.codecs.native.choice import without_kernels
-from gradwire.codecs.native.loading import Library
+from gradwire.codecs.interface import Round
 from gradwire.codecs.options.quantized import OneBitOptions
 from gradwire.codecs.slices import GroupCoder, SliceCodec
 from gradwire.codecs.traits import About
-
-
-@dataclass(frozen=True)
-class SignKernels:
-    """The compiled `GroupKernels` of a `SignCoder`."""
-
-    coder: SignCoder
-
-    def encode(
-        self, library: Library, values: Tensor, first: int, out: Tensor, message: Tensor | None = None
-    ) -> None:
-        values, size = readable(values), self.coder.num_bytes(values.numel())
-        given = {"message_in": (message, size), "message_out": (out, size)}
-        self._run(library, "signs_encode", values, values_in=(values, values.numel()), **given)
-
-    def decode(self, library: Library, message: Tensor, values: Tensor, add: bool) -> None:
-        operation, numel = "signs_add" if add else "signs_decode", values.numel()
-        received = (message, self.coder.num_bytes(numel))
-        self._run(library, operation, values, message_in=received, values_out=(values, numel))
-
-    def _run(self, library: Library, operation: str, values: Tensor, **tensors: Any) -> None:
-        run(library, operation, values.device, **tensors, numel=values.numel(), group=self.coder.group)
 
 
 @dataclass(frozen=True)
@@ -55,13 +29,11 @@ class SignCoder(GroupCoder):
     A mean of none is 0. Both are NaN where a coordinate of the group is not finite.
     """
 
+    family = "signs"
+
     @property
     def scales_per_group(self) -> int:
         return 2
-
-    @property
-    def kernels(self) -> SignKernels:
-        return SignKernels(self)
 
     def quantize(self, rows: Tensor, first: int, numel: int) -> tuple[Tensor, Tensor]:
         negative = rows < 0
@@ -103,9 +75,6 @@ class OneBit(OneBitOptions, SliceCodec):
 
     def largest_residual(self, this_round: Round) -> float:
         return 100.0
-
-    def refuses_capture(self, layout: Layout) -> str | None:
-        return without_kernels(layout.device)
 
     def coder(self, this_round: Round) -> SignCoder:
         return SignCoder(self.block, bits=1)

@@ -22,8 +22,6 @@ from gradwire.codecs.arithmetic.floats import (
 from gradwire.codecs.arithmetic.random import CoordinateBits, shared_bits
 from gradwire.codecs.costs import Cost, Costs, coder_costs, moved, nearest, sum_costs
 from gradwire.codecs.interface import Layout, Round
-from gradwire.codecs.native.call import readable, run
-from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.native.loading import Library
 from gradwire.codecs.options.quantized import Norm, QSGDOptions
 from gradwire.codecs.slices import GroupCoder, SliceCodec, SliceCoder
@@ -83,43 +81,6 @@ def level_values(codes: Tensor, norms: Tensor, bits: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class LevelKernels:
-    """The compiled `GroupKernels` of a `LevelCoder`."""
-
-    coder: LevelCoder
-
-    def encode(
-        self, library: Library, values: Tensor, first: int, out: Tensor, message: Tensor | None = None
-    ) -> None:
-        values, size = readable(values), self.coder.num_bytes(values.numel())
-        given = {"message_in": (message, size), "message_out": (out, size)}
-        self._run(library, "levels_encode", values, first, values_in=(values, values.numel()), **given)
-
-    def decode(self, library: Library, message: Tensor, values: Tensor, add: bool) -> None:
-        operation, numel = "levels_add" if add else "levels_decode", values.numel()
-        received = (message, self.coder.num_bytes(numel))
-        self._run(library, operation, values, 0, message_in=received, values_out=(values, numel))
-
-    def _run(self, library: Library, operation: str, values: Tensor, first: int, **tensors: Any) -> None:
-        coder = self.coder
-        run(
-            library,
-            operation,
-            values.device,
-            **tensors,
-            numel=values.numel(),
-            first=first,
-            group=coder.group,
-            bits=coder.bits,
-            l2=coder.norm == "l2",
-            key0=coder.random.key[0],
-            key1=coder.random.key[1],
-            rank=coder.random.rank,
-            key_place=(coder.random.key_place, 2),
-        )
-
-
-@dataclass(frozen=True)
 class LevelCoder(GroupCoder):
     """The magnitude in units of norm/s, s = 2^(bits − 1) − 1, rounded stochastically, and above it the sign.
 
@@ -130,9 +91,11 @@ class LevelCoder(GroupCoder):
     norm: Norm
     random: CoordinateBits
 
-    @property
-    def kernels(self) -> LevelKernels:
-        return LevelKernels(self)
+    family = "levels"
+
+    def settings(self, library: Library, first: int) -> dict[str, Any]:
+        norm = {"bits": self.bits, "l2": self.norm == "l2"}
+        return {**super().settings(library, first), "first": first, **norm, **self.random.fields()}
 
     def quantize(self, rows: Tensor, first: int, numel: int) -> tuple[Tensor, Tensor]:
         norms, normalizer, normalized = group_norms(rows, self.norm)
@@ -283,7 +246,7 @@ class QSGD(QSGDOptions, SliceCodec):
     def refuses_capture(self, layout: Layout) -> str | None:
         if len(self.widths) == 2:
             return f"codec.bits={spelled(self.bits)} has no compiled kernels"
-        return without_kernels(layout.device)
+        return super().refuses_capture(layout)
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         """Each of two widths loses its share of half of the coordinates. Measured as `lost_share` was, on 2
@@ -301,10 +264,8 @@ class QSGD(QSGDOptions, SliceCodec):
         )
 
     def coder(self, this_round: Round) -> LevelCoder | PairCoder:
-        random, norm = (
-            CoordinateBits(this_round.key, this_round.rank, this_round.key_place),
-            cast(Norm, self.norm),
-        )
+        random = CoordinateBits(this_round.key, this_round.rank, this_round.key_place)
+        norm = cast(Norm, self.norm)
         if len(self.widths) == 2:
             narrow, wide = self.widths
             return PairCoder(self.group, (narrow, wide), norm, random)

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -20,7 +20,8 @@ from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.hop_codec import LossyHopCodec, LossyHops
 from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.memory import copied
-from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.call import readable, run
+from gradwire.codecs.native.choice import library_for, without_kernels
 from gradwire.codecs.native.loading import Library
 from gradwire.codecs.shards import Shard
 
@@ -156,49 +157,52 @@ class SliceCodec(LossyHopCodec):
     def coder(self, this_round: Round) -> SliceCoder:
         """The coder of one worker in one round; the same `unit` in all of them."""
 
+    def refuses_capture(self, layout: Layout) -> str | None:
+        """The kernels of a `GroupCoder` find the key of each replay."""
+        coder = self.coder(_any_round(layout))
+        if isinstance(coder, GroupCoder) and coder.family:
+            return without_kernels(layout.device)
+        return super().refuses_capture(layout)
+
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
         return SumHops(x, this_round.size, num_chunks, self.coder(this_round))
 
     def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
-        any_round = Round(step=0, layout=layout, rank=0, size=1, seed=0)
-        return chunk_slice(layout.numel, num_chunks, chunk, self.coder(any_round).unit)
+        return chunk_slice(layout.numel, num_chunks, chunk, self.coder(_any_round(layout)).unit)
 
 
-class GroupKernels(Protocol):
-    """What encodes and decodes as a `GroupCoder` does."""
-
-    def encode(
-        self, library: Library, values: Tensor, first: int, out: Tensor, message: Tensor | None
-    ) -> None:
-        """Encode (numel,) `values` in any floating dtype; with a message their sum with what it stands for,
-        float32."""
-        ...
-
-    def decode(self, library: Library, message: Tensor, values: Tensor, add: bool) -> None:
-        """Write to (numel,) float32 `values`, or add to them."""
-        ...
+def _any_round(layout: Layout) -> Round:
+    return Round(step=0, layout=layout, rank=0, size=1, seed=0)
 
 
 @dataclass(frozen=True)
 class GroupCoder(SliceCoder, ABC):
     """A `SliceCoder` that sends scales for every `group` coordinates and `bits` bits for each of them.
 
-    `quantize` and `dequantize` define the bytes; where there are `kernels` these do it all at once.
+    `quantize` and `dequantize` define the bytes; where there are compiled kernels these do it all at once.
     """
 
     group: int
     bits: int
 
     scale_dtype: ClassVar[torch.dtype] = torch.float32
+    family: ClassVar[str] = ""
+    """That of its compiled kernels: `levels` for `levels_encode`, `levels_decode` and `levels_add`."""
 
     @property
     def scales_per_group(self) -> int:
         return 1
 
-    @property
-    def kernels(self) -> GroupKernels | None:
-        """Compiled ones, None if there are none."""
-        return None
+    def settings(self, library: Library, first: int) -> dict[str, Any]:
+        """Fields of its kernels' structs beside tensors and `numel`; the coordinates are those from `first`
+        on."""
+        return {"group": self.group}
+
+    def run(self, library: Library, operation: str, values: Tensor, first: int = 0, **given: Any) -> None:
+        """Run a kernel of its family for as many coordinates as `values` has; `given` as `native.call` has
+        it."""
+        fields = {**self.settings(library, first), "numel": values.numel(), **given}
+        run(library, f"{self.family}_{operation}", values.device, **fields)
 
     @abstractmethod
     def quantize(self, rows: Tensor, first: int, numel: int) -> tuple[Tensor, Tensor]:
@@ -234,8 +238,11 @@ class GroupCoder(SliceCoder, ABC):
 
     def _encode(self, values: Tensor, first: int, out: Tensor, message: Tensor | None) -> None:
         library, numel = library_for(values.device), values.numel()
-        if library is not None and self.kernels is not None:
-            self.kernels.encode(library, values, first, out, message)
+        if library is not None and self.family:
+            size = self.num_bytes(numel)
+            given = {"message_in": (message, size), "message_out": (out, size)}
+            values = readable(values)
+            self.run(library, "encode", values, first, values_in=(values, numel), **given)
             return
         total = values.to(torch.float32)
         if message is not None:
@@ -258,8 +265,10 @@ class GroupCoder(SliceCoder, ABC):
 
     def _decode(self, message: Tensor, values: Tensor, add: bool) -> None:
         library = library_for(values.device)
-        if library is not None and self.kernels is not None:
-            self.kernels.decode(library, message, values, add)
+        if library is not None and self.family:
+            received = (message, self.num_bytes(values.numel()))
+            operation = "add" if add else "decode"
+            self.run(library, operation, values, message_in=received, values_out=(values, values.numel()))
             return
         decoded = self._values(message, values.numel())
         values.copy_(values + decoded if add else decoded)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.costs import Costs, coder_costs
 from gradwire.codecs.interface import Layout, Round
-from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.options.quantized import TernGradOptions
 from gradwire.codecs.qsgd import LevelCoder, lost_share
 from gradwire.codecs.slices import SliceCodec
@@ -35,9 +34,6 @@ class TernGrad(TernGradOptions, SliceCodec):
             f"with codec.block={self.block} an encoding loses {100 * share:.0f} % of the energy, too much "
             f"for sums of {largest_sum} gradients; choose a smaller block, or codec=onebit"
         )
-
-    def refuses_capture(self, layout: Layout) -> str | None:
-        return without_kernels(layout.device)
 
     def coder(self, this_round: Round) -> LevelCoder:
         return LevelCoder(

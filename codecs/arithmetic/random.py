@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -99,6 +100,11 @@ class CoordinateBits:
     rank: int
     key_place: Tensor | None = None
     """`Round.key_place`."""
+
+    def fields(self) -> dict[str, Any]:
+        """Those that kernels have for it."""
+        key0, key1 = self.key
+        return {"key0": key0, "key1": key1, "rank": self.rank, "key_place": (self.key_place, 2)}
 
     def dithers(self, first: int, like: Tensor) -> Tensor:
         """Integers below 2¹⁶ for the coordinates from `first` on, as many as `like` has: int32 of its shape.

@@ -1,5 +1,5 @@
 """TFP, truncation of floating-point numbers. In reading order: `codec` for the settings, `definition` for
-formats and truncation, `native` for the same compiled, `coder` for messages and their refinement."""
+formats and truncation, `coder` for messages and their refinement."""
 
 from gradwire.codecs.tfp.codec import TFP
 

@@ -8,7 +8,6 @@ from typing import cast
 from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.costs import Costs, coder_costs, nearest
 from gradwire.codecs.interface import Layout, Round
-from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.options.quantized import Scale, TFPOptions
 from gradwire.codecs.slices import SliceCodec
 from gradwire.codecs.tfp.coder import TruncationCoder
@@ -62,9 +61,6 @@ class TFP(TFPOptions, SliceCodec):
             f"with codec.bits={self.bits} an encoding loses {100 * share:.0f} % of the energy, too much for "
             f"sums of {largest_sum} gradients; choose more bits, or codec.rounding=truncate"
         )
-
-    def refuses_capture(self, layout: Layout) -> str | None:
-        return without_kernels(layout.device)
 
     def coder(self, this_round: Round) -> TruncationCoder:
         stochastic = self.rounding == "stochastic"

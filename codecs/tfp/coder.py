@@ -12,15 +12,18 @@ and block scales depend on the number of bits. Below 7 bits the embedded base is
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import packed, packed_bytes, unpacked
 from gradwire.codecs.arithmetic.random import CoordinateBits
+from gradwire.codecs.native.call import readable
 from gradwire.codecs.native.choice import library_for
+from gradwire.codecs.native.loading import Library
 from gradwire.codecs.slices import GroupCoder
 from gradwire.codecs.tfp.definition import (
     BLOCK,
@@ -34,15 +37,36 @@ from gradwire.codecs.tfp.definition import (
     truncate,
     truncated_format,
 )
-from gradwire.codecs.tfp.native import TruncationKernels
 
 Base = Literal["plain", "scaled", "embedded"]
 """What bits are of: coordinates in the format of as many bits (`formats`), their multiples of a block's
 scale in that format, or these in the one base that has all numbers of bits (`embedded`)."""
 
 
+class FirstBitsCoder(GroupCoder):
+    """Codes of the first bits of a `base`, rounded with `random` bits, towards zero without."""
+
+    family = "tfp"
+    scale_dtype = torch.bfloat16
+    random: CoordinateBits | None
+
+    @property
+    @abstractmethod
+    def base(self) -> Base: ...
+
+    def settings(self, library: Library, first: int) -> dict[str, Any]:
+        return {
+            "first": first,
+            "bits": self.bits,
+            "bits_in": self.bits,
+            "base": library.constant(f"TFP_{self.base.upper()}"),
+            "stochastic": self.random is not None,
+            **(self.random or CoordinateBits((0, 0), 0)).fields(),
+        }
+
+
 @dataclass(frozen=True)
-class TruncationCoder(GroupCoder):
+class TruncationCoder(FirstBitsCoder):
     """Codes in the format `target` of the coordinates or, if `scaled`, of their multiples of a block's scale;
     rounded stochastically with `random`, towards zero without."""
 
@@ -50,15 +74,13 @@ class TruncationCoder(GroupCoder):
     scaled: bool
     random: CoordinateBits | None
 
-    scale_dtype = torch.bfloat16
-
     @property
     def scales_per_group(self) -> int:
         return 1 if self.scaled else 0
 
     @property
-    def kernels(self) -> TruncationKernels:
-        return TruncationKernels(self.bits, "scaled" if self.scaled else "plain", self.random)
+    def base(self) -> Base:
+        return "scaled" if self.scaled else "plain"
 
     def quantize(self, rows: Tensor, first: int, numel: int) -> tuple[Tensor, Tensor]:
         scales = torch.empty(len(rows), 0, dtype=self.scale_dtype, device=rows.device)
@@ -74,14 +96,14 @@ class TruncationCoder(GroupCoder):
 
 
 @dataclass(frozen=True)
-class EmbeddedCoder(GroupCoder):
+class EmbeddedCoder(FirstBitsCoder):
     """Codes whose first bits are those of fewer bits, of multiples of a block's scale; towards zero."""
 
-    scale_dtype = torch.bfloat16
+    random = None
 
     @property
-    def kernels(self) -> TruncationKernels:
-        return TruncationKernels(self.bits, "embedded", None)
+    def base(self) -> Base:
+        return "embedded"
 
     def quantize(self, rows: Tensor, first: int, numel: int) -> tuple[Tensor, Tensor]:
         scales = block_scales(rows, 1.0, round_up=True)
@@ -91,7 +113,7 @@ class EmbeddedCoder(GroupCoder):
         return restore_embedded(codes, self.bits) * scales.to(torch.float32)
 
 
-def coder_of(bits: int, base: str, random: CoordinateBits | None = None) -> GroupCoder:
+def coder_of(bits: int, base: str, random: CoordinateBits | None = None) -> FirstBitsCoder:
     """The coder of `bits` of one of the `Base`s; rounded stochastically with `random`.
 
     Raises ValueError for what there is not.
@@ -132,15 +154,11 @@ def plane_bytes(numel: int, bits: int, more: int) -> int:
     return packed_bytes(numel, more - bits)
 
 
-def _coders(bits: int, more: int, base: str) -> tuple[GroupCoder, GroupCoder]:
+def _coders(bits: int, more: int, base: str) -> tuple[FirstBitsCoder, FirstBitsCoder]:
     reason = cannot_refine(bits, more, base)
     if reason is not None:
         raise ValueError(f"tfp: cannot refine {reason}")
     return coder_of(bits, base), coder_of(more, base)
-
-
-def _kernels(coder: GroupCoder) -> TruncationKernels:
-    return cast(TruncationKernels, coder.kernels)
 
 
 def tfp_plane(values: Tensor, bits: int, more: int, base: str, out: Tensor) -> None:
@@ -152,7 +170,9 @@ def tfp_plane(values: Tensor, bits: int, more: int, base: str, out: Tensor) -> N
     _, coder = _coders(bits, more, base)
     library = library_for(values.device)
     if library is not None:
-        _kernels(coder).plane(library, values, bits, out)
+        values, size = readable(values), plane_bytes(values.numel(), bits, more)
+        given = {"values_in": (values, values.numel()), "message_out": (out, size)}
+        coder.run(library, "plane", values, bits_in=bits, **given)
         return
     width, numel = more - bits, values.numel()
     message = torch.empty(coder.num_bytes(numel), dtype=torch.uint8, device=values.device)
@@ -171,7 +191,12 @@ def tfp_refine(
     less, coder = _coders(bits, more, base)
     library = library_for(out.device)
     if library is not None:
-        _kernels(coder).refine(library, message, plane, numel, bits, out)
+        given = {
+            "message_in": (message, less.num_bytes(numel)),
+            "plane_in": (plane, plane_bytes(numel, bits, more)),
+            "message_out": (out, coder.num_bytes(numel)),
+        }
+        coder.run(library, "refine", out, numel=numel, bits_in=bits, **given)
         return
     (codes, scales), (all_codes, same_scales) = less.split(message, numel), coder.split(out, numel)
     width = more - bits
@@ -200,10 +225,15 @@ def tfp_refine_add(message: Tensor, plane: Tensor, bits: int, more: int, base: s
 def _refined(
     message: Tensor, plane: Tensor, bits: int, more: int, base: str, values: Tensor, add: bool
 ) -> None:
-    _, coder = _coders(bits, more, base)
-    library = library_for(values.device)
+    less, coder = _coders(bits, more, base)
+    library, numel = library_for(values.device), values.numel()
     if library is not None:
-        _kernels(coder).decode_refined(library, message, plane, values, bits, add)
+        given = {
+            "message_in": (message, less.num_bytes(numel)),
+            "plane_in": (plane, plane_bytes(numel, bits, more)),
+            "values_out": (values, numel),
+        }
+        coder.run(library, "add" if add else "decode", values, bits_in=bits, **given)
         return
     joined = torch.empty(coder.num_bytes(values.numel()), dtype=torch.uint8, device=values.device)
     tfp_refine(message, plane, values.numel(), bits, more, base, joined)
