@@ -31,12 +31,12 @@ class Numbers:
     whole: bool = False
     listed: bool = True
     count: int | None = None
-    """How many a list has; None: any number of them."""
+    """Length of a list; None: any."""
     unknown: bool = False
-    """Whether −inf may stand for a number that is not known."""
+    """−inf may stand for a number that is not known."""
 
     def refusal(self, value: float | Sequence[float]) -> str | None:
-        """What is wrong with a value, to be said behind its name; None if nothing is."""
+        """The fault of a value, to follow its name in a message; None if there is none."""
         if isinstance(value, int | float) is self.listed:
             return f"is {'one number' if self.listed else 'a list'}, not {self.allowed()}"
         numbers = value if isinstance(value, Sequence) else [value]
@@ -70,7 +70,7 @@ Feedback = Mapping[str, tuple[Tensor, Op]]
 
 @dataclass(frozen=True)
 class Agreed:
-    """What all ranks know alike when a step ends.
+    """Numbers that all ranks share as a step ends.
 
     `size` is the number of ranks and `decision` what the step followed. `feedback` is that of the last step
     before it that counted, combined over the ranks, on the CPU. Where the ranks hold one of several stages of
@@ -87,30 +87,30 @@ class Agreed:
 
 @runtime_checkable
 class Adapts(Protocol):
-    """What a codec gives that adapts to what all ranks have seen. It follows `Round.decision`.
+    """A codec that adapts to what all ranks have seen and follows `Round.decision`.
 
     The names in `feedback()` and in decisions are those of a new codec in every step, and so are the lengths,
-    unless they are zero there. Both are kept in checkpoints beside the codec's own state, whose keys differ.
+    unless they are zero there. Both are kept in checkpoints with the codec's own state, whose keys differ.
     """
 
     first_decision: Decision = {}
-    """What is followed until the first decision is made."""
+    """The decision in force until the first one is made."""
 
     hindsight: Mapping[str, int] = {}
-    """Names in decisions that tell what was done, and how many steps before. A replay is told in the step
+    """Names in decisions that record what was done, and how many steps before. A replay gets them in the step
     itself, as `replayed/<name>` in its decision."""
 
     decides: Mapping[str, Numbers] = {}
-    """What decisions may say, by name: a file's are compared with it before a run begins. Names that are not
-    here may have any number where `first_decision` has one, and any list where that has a list."""
+    """The numbers that decisions may hold, by name: a file's are checked before a run begins. Names that are
+    not here may have any number where `first_decision` has one, and any list where that has a list."""
 
     def refuses_decision(self, decision: Decision) -> str | None:
-        """Why a file's decision, whose numbers `decides` allows, is none that this codec makes; None if it is
-        one."""
+        """The reason why a file's decision, whose numbers `decides` allows, does not fit this codec; None
+        if it does."""
         return None
 
     def refuses_in(self, decision: Decision, this_round: Round) -> str | None:
-        """Why a file's decision cannot be followed in a round: it says nothing of this bucket, for example.
+        """The reason why a file's decision cannot be followed in a round, e.g. it lacks this bucket.
         None if it can."""
         return None
 
@@ -125,7 +125,7 @@ class Adapts(Protocol):
 
     @abstractmethod
     def decide(self, agreed: Agreed) -> Decision:
-        """What the next step is to follow, the same on all ranks: a function of `agreed` and the settings.
+        """The decision for the next step, the same on all ranks: a function of `agreed` and the settings.
 
         Called before `end_step` or `skip_step`. The decision of a skipped step is not used.
         """

@@ -40,7 +40,7 @@ from gradwire.codecs.traits import SCALED_FROM, About, Traits
 LevelName = Literal["local", "node"]
 
 DRAWS: dict[LevelName, int] = {"local": 0, "node": 1}
-"""The levels in their order; the numbers tell their random draws apart."""
+"""The levels in their order; the numbers distinguish their random draws."""
 
 TOPOLOGIES = ("ring", "two_level")
 """It follows none. The default one is let through, and the one that has these two levels."""
@@ -119,7 +119,7 @@ class AllToAll(AllToAllOptions, Codec):
         return -(-numel // (ranks * self.group)) * self.group
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
-        """What `scatter` leaves with the ranks, gathered in the bucket's dtype."""
+        """The shards that `scatter` leaves with the ranks, gathered in the bucket's dtype."""
         shard = await self.scatter(x, this_round, comm)
         ranks = [[rank] for rank in range(comm.size)]
         sizes = [each.numel for each in self.shards(this_round.layout, ranks)]
@@ -187,7 +187,7 @@ class AllToAll(AllToAllOptions, Codec):
 
 
 def label(step: str, level: LevelName, hadamard: bool) -> str:
-    """What a level's work is called in traces and `costs`: `encode.local`, `collect.node.hadamard`."""
+    """The name of a level's work in traces and `costs`: `encode.local`, `collect.node.hadamard`."""
     return f"{step}.{level}{'.hadamard' if hadamard else ''}"
 
 

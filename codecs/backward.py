@@ -1,4 +1,4 @@
-"""What a pipeline's stages send back, the gradients of hidden states, and the codecs that compress it."""
+"""Gradients of hidden states, which a pipeline's stages send back, and the codecs that compress them."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class BackwardMessage:
 
     @property
     def matrix_shape(self) -> tuple[int, int]:
-        """As a matrix: a row for each token."""
+        """The shape as a matrix: a row for each token."""
         rows, tokens, hidden = self.shape
         return rows * tokens, hidden
 
     def round(self) -> Round:
-        """What random numbers that all replicas share depend on."""
+        """The round whose key is that of random numbers that all replicas share."""
         layout = Layout.flat(self.numel, f"backward of {self.link}", self.device)
         return Round(self.step, layout, 0, 1, self.seed, stage=self.stage, stages=self.stages)
 

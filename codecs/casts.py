@@ -164,7 +164,7 @@ class CastHops(LossyHops):
         return None if summed else self._x[self._place(chunks)].view(torch.uint8)
 
     def seal_in_result(self) -> Tensor | None:
-        """Where messages and result are of one type the sink divides, and the rest receive means."""
+        """The result, if messages are of its type: the sink then divides, and other ranks receive means."""
         if self._x.dtype != self._wire or self._losses is not None:
             return None
         self._sends_means = True
@@ -239,7 +239,7 @@ class CastHops(LossyHops):
         self._is_final[chunks.start : chunks.stop] = [True] * len(chunks)
 
     def finish(self) -> Tensor:
-        if self._size == 1 and not any(self._is_final):  # nobody sends anything
+        if self._size == 1 and not any(self._is_final):  # nothing is sent
             return self._x.to(self._dtype, copy=True)
         assert all(self._is_final), "finish() before the sums of all chunks have come"
         mean = self._means()
@@ -277,7 +277,7 @@ class Selection(Protocol):
         ...
 
     def before(self, bounds: Sequence[int]) -> list[int]:
-        """How many selected coordinates lie before each of `bounds`, ascending from 0 to `numel`."""
+        """Number of selected coordinates before each of `bounds`, ascending from 0 to `numel`."""
         ...
 
 

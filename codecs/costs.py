@@ -1,6 +1,6 @@
-"""What the steps of a codec cost per coordinate, in terms of what `task=bench` measures.
+"""Costs of a codec's steps per coordinate, in operations that `task=bench` measures.
 
-A codec says so in `costs()`, for each label that the harness puts on its work in a trace:
+A codec gives them by `costs()`, for each label that the harness puts on its work in a trace:
 
     statistics, metadata       what `statistics()` does, and a hop of its reduction
     plan                       `plan()`, or what is done before the first message

@@ -1,7 +1,7 @@
-"""`decisions.jsonl`: what a run decided, step by step, for another run to replay.
+"""`decisions.jsonl`: the decisions of a run, step by step, for another run to replay.
 
-The first line says whose decisions they are: `{"steps": 100, "settings": {"seed": 0, …}}`, the number of
-steps of the run (null if nobody knew it) and the settings that its decisions are about. Every other line is
+The first line identifies the run: `{"steps": 100, "settings": {"seed": 0, …}}`, the number of
+steps of the run (null if not known) and the settings that its decisions are about. Every other line is
 the decision that one step follows, `{"step": 1, "mu": [4.0, 4.0]}`, from step 1 on, without a gap; the last
 one would hold for the step after the run's end. The first step, 0, follows the codec's first decision.
 """
@@ -34,7 +34,7 @@ MOST_LINE = 2**20
 STEP, STEPS, SETTINGS = "step", "steps", "settings"
 
 _NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-"""As records write numbers that JSON has no words for."""
+"""Numbers that JSON has no words for, as records write them."""
 
 GIVE = f"give the {FILE} that a run has written"
 
@@ -44,14 +44,14 @@ class DecisionFile:
     """The decisions of a finished run."""
 
     option: str
-    """How it was asked for, as `codec.decisions=<path>`."""
+    """The option that named it: `codec.decisions=<path>`."""
     path: Path
     digest: str
     settings: Mapping[str, Any]
     lines: Sequence[bytes]
     """`lines[s]` is what step s + 1 followed, as the file has it."""
     _fits: dict[str, str | None] = field(default_factory=dict)
-    """What `check_all` has found."""
+    """Results of `check_all`."""
 
     @property
     def num_steps(self) -> int:
@@ -59,7 +59,7 @@ class DecisionFile:
         return len(self.lines)
 
     def decision(self, step: int) -> Decision:
-        """What step `step` followed. Raises ValueError for one that the run did not have."""
+        """The decision that step `step` followed. Raises ValueError for one that the run did not have."""
         if not 1 <= step <= self.num_steps:
             raise ValueError(f"{self.option} has no decision for step {step}, only for 1 to {self.num_steps}")
         return _parsed(self.lines[step - 1])
@@ -80,7 +80,7 @@ class DecisionFile:
             before = line
 
     def refusal(self, step: int, reason: str) -> str:
-        """What is wrong with the decision for a step, with the line that has it."""
+        """A message about the decision for a step, with its line in the file."""
         return f"{self.option}: line {step + 1}: {reason}; {GIVE}"
 
     def check_settings(self, own: Mapping[str, Any]) -> None:

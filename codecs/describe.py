@@ -1,4 +1,4 @@
-"""What a codec is set to, in words: for ranks to compare, and to be kept beside its state."""
+"""Settings of a codec as text: compared between ranks, and saved with its state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def describe_codec(codec: Codec) -> dict[str, str]:
 
     The name of a codec that is not registered comes with its class; the fields of one that is no dataclass
     are its public attributes. Values are the same text wherever they are the same, tensors a digest. Raises
-    ValueError for a value that no words tell apart from others of its type.
+    ValueError for a value whose text would equal that of others of its type.
     """
     found: dict[str, Any] = {}
     inner: Any = codec
@@ -102,6 +102,6 @@ def called(function: Any) -> str:
 
 
 def digest(content: str | bytes) -> str:
-    """12 hex digits that tell contents apart."""
+    """12 hex digits that identify contents."""
     data = content.encode() if isinstance(content, str) else content
     return hashlib.sha256(data).hexdigest()[:12]

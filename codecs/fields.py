@@ -1,6 +1,6 @@
 """Dataclass fields that say which values they allow, and the one check that enforces it.
 
-The allowed values stand beside the field, once, and serve the check, its message, the help page and the
+The allowed values stand with the field, once, and serve the check, its message, the help page and the
 tests alike. What a field may hold follows from its type and from what these functions add: bounds, choices,
 lengths. Every number must be finite, every text printable and not empty, every message is one line.
 
@@ -24,7 +24,7 @@ from gradwire.codecs.wording import did_you_mean, example, shortened, spelled
 WHOLE, NUMBER, BOOLEAN, TEXT, LIST, MAPPING = (
     *("whole number", "number", "true or false", "text", "list", "mapping"),
 )
-"""What a value can be, in the words of messages."""
+"""The kinds of values, in the words of messages."""
 
 NOTHING = "set automatically; leave it out"
 """A value that no user gives."""
@@ -47,25 +47,25 @@ _RULE = "rule"
 
 @dataclass(frozen=True)
 class Rule:
-    """What a field allows."""
+    """The values that a field allows."""
 
     kinds: tuple[str, ...] = ()
     """Any of them; empty: anything, another check looks at it."""
     optional: bool = False
-    """Whether null is allowed."""
+    """True if null is allowed."""
     choices: tuple[Any, ...] = ()
     low: float = -math.inf
     high: float = math.inf
     low_included: bool = True
     high_included: bool = True
     plain: bool = False
-    """Whether a text becomes part of a file's name: letters, digits and a few signs."""
+    """True if a text becomes part of a file's name: letters, digits and a few signs."""
     fewest: int = 0
     """Elements of a list."""
     unique: bool = False
-    """Whether a list has each element once."""
+    """True if a list has each element once."""
     pair: bool = False
-    """Whether a list is of two numbers, the smaller first."""
+    """True if a list is of two numbers, the smaller first."""
     elements: Rule | None = None
     hint: str = ""
     """Helps to choose; in parentheses after what is allowed."""
@@ -221,9 +221,9 @@ def _is_union(hint: Any) -> bool:
 def rules_with(schema: type, values: Mapping[str, Any]) -> Mapping[str, Rule | type]:
     """`rules_of`, narrower where what a field may hold follows from the `values` of others.
 
-    A dataclass says so by a class method `narrowed_rules`, which gets all its fields, each with a value that
-    its own rule allows (the default of one that is not among `values`), and returns the rules that replace
-    those of its fields.
+    A dataclass narrows them by its class method `narrowed_rules`, which gets all fields, each with a value
+    that its own rule allows (the default of one that is not among `values`), and returns the rules that
+    replace those of its fields.
     """
     rules, narrowed = rules_of(schema), getattr(schema, "narrowed_rules", None)
     if narrowed is None:
@@ -336,7 +336,7 @@ def _is_long(text: str) -> bool:
 
 
 def is_plain_name(text: str) -> bool:
-    """Whether a text can be part of a file's name: it starts with a letter or digit and has no separators."""
+    """True if a text can be part of a file's name: it starts with a letter or digit and has no separators."""
     signs = set("._+-")
     return (
         0 < len(text) <= LONGEST_NAME

@@ -12,7 +12,7 @@ from gradwire.codecs.shards import Shard, joined
 
 
 class LossyHops(Hops, Protocol):
-    """Hops that can tell what this worker's own encodings have lost: what error feedback sends next time."""
+    """Hops that report the losses of this worker's own encodings, which error feedback sends next time."""
 
     def keep_losses(self) -> None:
         """From now on add up the losses; called before the first hop, costs a decoding per encoding."""
@@ -80,7 +80,7 @@ class HopCodec(Codec):
 
 @runtime_checkable
 class ReportsLosses(Protocol):
-    """What error feedback needs of the codec that it is put around, beside being a codec."""
+    """The interface of a codec for error feedback around it."""
 
     @abstractmethod
     async def synchronize_with_losses(

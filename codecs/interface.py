@@ -27,7 +27,7 @@ __all__ = ["Capture", "Decision", "Layout", "Observation", "Round"]
 """Names of `rounds` that belong to the contract and are imported from here."""
 
 Op = Literal["sum", "max_bits", "or", "norm"]
-"""How metadata is combined: `sum` in float32 (float64 and integers in their own type), `max_bits` the
+"""Combination of metadata: `sum` in float32 (float64 and integers in their own type), `max_bits` the
 integer maximum of |x| bit patterns (NaN wins), `or` bitwise, `norm` sqrt(a² + b²) without overflow."""
 
 Level = Literal["all", "node", "local"]
@@ -134,7 +134,7 @@ class Collectives(Protocol):
 
     def in_phase(self, phase: Literal["probe"]) -> Collectives:
         """These collectives, whose bytes count under `phase`: what a `probe` sends is no part of the result,
-        and only tells how long it takes. It does not count in the wire bits per coordinate."""
+        and only measures how long it takes. It does not count in the wire bits per coordinate."""
         ...
 
     def group(self, level: Level) -> Collectives:
@@ -184,7 +184,7 @@ class Collectives(Protocol):
 
     def worked(self, label: str, share: float) -> None:
         """Labels what was computed since the last label, message or wait, for this share of the bucket's
-        coordinates: a codec that does not work by `Hops` says so itself what its `costs` are of."""
+        coordinates: a codec that does not work by `Hops` so labels what its `costs` are of."""
         ...
 
     async def backend_sum(self, x: Tensor) -> Tensor:
@@ -334,7 +334,7 @@ class Codec(ABC):
             raise ValueError(f"the state of codec={self.name} has {known}, got {rest}")
 
     def costs(self, workers: int) -> Costs | None:
-        """What its steps cost among `workers`, see `costs`; None if `task=bench` measures nothing of it."""
+        """Costs of its steps among `workers`, see `costs`; None if `task=bench` measures nothing of it."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""Memory for what outlives a hop, handed out again once nobody holds it.
+"""Memory for tensors that outlive a hop, handed out again once it is free.
 
 The system gives a large block page by page, each one faulted in and zeroed: for the mean of a bucket that
 takes longer than computing it. Here a block is lent to one tensor, and is free when the last tensor, view or
@@ -19,7 +19,7 @@ SMALLEST = 1 << 22
 """Bytes from which blocks are kept: smaller ones the C library hands out again by itself."""
 
 LIMIT = 1 << 29
-"""The most bytes that are kept while nobody uses them."""
+"""The most bytes that are kept while they are free."""
 
 
 class Blocks:

@@ -100,7 +100,7 @@ def _span_energies(spans: Tensor) -> Tensor:
 
 
 def largest_blocks(energies: Tensor, count: int) -> Tensor:
-    """Which blocks are among the `count` of most energy, the earlier of two alike: (blocks,) bool.
+    """Mask of the `count` blocks of most energy, the earlier of two alike: (blocks,) bool.
 
     Blocks that are not finite always are, even if they are more.
     """
@@ -245,8 +245,8 @@ class OmniReduce(OmniReduceOptions, LossyHopCodec):
 
 
 class LocalK:
-    """How many blocks each worker takes of a bucket, so that the union of all workers' choices is as large as
-    wanted (DynamiQ Appendix C, equation 1).
+    """Number of blocks that each worker takes of a bucket, so that the union of all choices is as
+    large as wanted (DynamiQ Appendix C, equation 1).
 
     Each round k ← γ·k + (1 − γ)·(K/K')·k, where K is `target` of the blocks and K' the number in the union; k
     stays between one block and all. It is kept as a share of the blocks, which outlives a change of the
@@ -269,8 +269,8 @@ class LocalK:
         self.shares[bucket] = torch.tensor(share, dtype=torch.float64, device="cpu")
 
     def _first_share(self, workers: int) -> float:
-        """What fills the target if workers choose independently; where they agree, the union begins smaller
-        and grows fast, while a union too large would shrink by at most 1 − γ a round."""
+        """The share that fills the target if workers choose independently; where they agree, the union begins
+        smaller and grows fast, while a union too large would shrink by at most 1 − γ a round."""
         unchosen: float = (1.0 - self._target) ** (1.0 / workers)
         return 1.0 - unchosen
 

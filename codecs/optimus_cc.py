@@ -96,7 +96,7 @@ class LowRankMessages:
         return resized(kept, rank, f"backward of {message.link}", message.shape[-1], message.round())
 
     def _keep_error(self, lost: Tensor, delivered: Tensor, message: BackwardMessage) -> None:
-        """Keep what a message has `lost`, beside what belongs to more rows or tokens than it had; after one
+        """Keep what a message has `lost`, with what belongs to more rows or tokens than it had; after one
         that is not finite, what there was."""
         known = self._errors.get(message.link)
         before = torch.zeros_like(lost) if known is None else _room(known.to(lost.device), message)

@@ -22,7 +22,7 @@ from typing import TypeVar
 from gradwire.codecs.wording import closest, shortened
 
 Part = TypeVar("Part")
-"""What a registry holds: codec classes, topologies, kinds of parallelism."""
+"""An element of a registry: a codec class, a topology, a kind of parallelism."""
 
 ALLOWED = "GRADWIRE_PLUGINS"
 """The environment variable with everything that may be imported, separated by spaces."""
@@ -32,13 +32,13 @@ ENTRY_POINTS = {
     "topology": "gradwire.topologies",
     "parallel": "gradwire.parallelisms",
 }
-"""What `<kind>=` chooses, to the group of entry points in which packages announce theirs."""
+"""Kind of a part to the group of entry points in which packages announce theirs."""
 
 _REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def is_reference(name: object) -> bool:
-    """Whether `name` has the form `module:name`."""
+    """True if `name` has the form `module:name`."""
     return isinstance(name, str) and _REFERENCE.fullmatch(name) is not None
 
 
@@ -55,7 +55,7 @@ def announced(kind: str) -> dict[str, metadata.EntryPoint]:
 
 
 def is_plugin(kind: str, name: object) -> bool:
-    """Whether `name` means something from outside: a reference, or an announced name."""
+    """True if `name` means something from outside: a reference, or an announced name."""
     return is_reference(name) or (isinstance(name, str) and name in announced(kind))
 
 
@@ -75,14 +75,14 @@ def allow(name: str) -> None:
 
 
 def allowed() -> list[str]:
-    """What the user has named."""
+    """The plug-ins that the user has named."""
     return os.environ.get(ALLOWED, "").split()
 
 
 def find(
     kind: str, name: str, own: Mapping[str, Part], form: str, checked: Callable[[object, str], Part]
 ) -> Part:
-    """What `<kind>=<name>` chooses: one of the project's `own`, or a plug-in.
+    """The part that `<kind>=<name>` chooses: one of the project's `own`, or a plug-in.
 
     `form` says what a plug-in's name looks like; `checked` gives a plug-in's object back if it can be used.
     Raises ValueError in one line.
@@ -182,7 +182,7 @@ def source_digest(kind: str, name: str) -> str:
 
 
 def version(kind: str, name: str) -> str:
-    """What a plug-in's code is: the version of the package that brought it, if one did, and its digest."""
+    """A plug-in's version: that of the package that brought it, if one did, and its source's digest."""
     module_name, _ = _target(kind, name)
     packages = metadata.packages_distributions().get(module_name.partition(".")[0], [])
     versions = [f"{package} {metadata.version(package)}" for package in packages[:1]]

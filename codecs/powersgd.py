@@ -41,7 +41,7 @@ differed from the mean, of which the sum over the workers is zero, and grows wit
 steps: to 1e5 times a gradient in 1e10 steps. Adding so large an error rounds off 1 % of a gradient."""
 
 DEPENDENT = 2.0**-30
-"""What is left of a row after projection, relative to it, is noise below this: float64 has 2⁻⁵² of it, and
+"""Bound of noise in the rest of a row after projection, relative to it: float64 has 2⁻⁵² of it, and
 differences between float32 rows are larger."""
 
 
@@ -121,7 +121,7 @@ class PowerSGD(PowerSGDOptions, Codec):
         return 0 if self._not_begun(this_round.step) else int(self._ranks.get(name, self.rank))
 
     def _not_begun(self, step: int) -> bool:
-        """Whether a step comes before `start_step`; those of a warm-up, below 0, do not."""
+        """True if a step comes before `start_step`; those of a warm-up, below 0, do not."""
         return 0 <= step < self.start_step
 
     def _with_errors(self, x: Tensor, parameters: Sequence[Parameter]) -> dict[str, Tensor]:
@@ -210,7 +210,7 @@ def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
 
 
 def all_finite(values: Tensor) -> Tensor:
-    """Whether all of at least one value are finite, as a tensor without dimensions, in one pass."""
+    """True if all of at least one value are finite: a tensor without dimensions, in one pass."""
     low, high = torch.aminmax(values)
     return (low > -torch.inf) & (high < torch.inf)
 

@@ -74,7 +74,7 @@ def level_codes(values: Tensor, normalizer: Tensor, normalized: Tensor, dithers:
 
 
 def level_values(codes: Tensor, norms: Tensor, bits: int) -> Tensor:
-    """What int32 `codes` stand for, float32 of the same shape; the `norms` are those of their groups."""
+    """The values of int32 `codes`, float32 of the same shape; the `norms` are those of their groups."""
     levels = top_level(bits)
     signed = torch.where(codes > levels, (levels + 1) - codes, codes)
     return signed.to(torch.float32).mul_(norms / constant(levels, norms))
@@ -145,8 +145,8 @@ class PairCoder(SliceCoder):
         return message[:between], message[between:end], message[end:]
 
     def _wider_first(self, first: int, like: Tensor) -> Tensor:
-        """Whether the first of two neighbours has the wider code: bool of the shape of `like`, which has an
-        element for every pair from coordinate `first` on."""
+        """True where the first of two neighbours has the wider code: bool of the shape of `like`, which has
+        an element for every pair from coordinate `first` on."""
         return shared_bits(self.random.key, first // 2, like.numel(), like.device).view(like.shape)
 
     def encode(self, values: Tensor, first: int, out: Tensor) -> None:
@@ -218,7 +218,7 @@ def lost_share(group: int, levels: int, norm: Norm) -> float:
 
 @dataclass
 class QSGD(QSGDOptions, SliceCodec):
-    """Groups scaled by a norm of their own and quantized anew at every hop; sent once by everybody with
+    """Groups scaled by a norm of their own and quantized anew at every hop; sent once by all ranks with
     `topology=broadcast`, as AQGB does.
 
     A value that is not finite makes its group NaN, and so does an l2 norm beyond float32's range. Raises

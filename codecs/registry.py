@@ -1,4 +1,4 @@
-"""All codecs by name. A new codec is one file beside this one, its options in `options`, and one YAML.
+"""All codecs by name. A new codec is one file in this folder, its options in `options`, and one YAML.
 
 Nothing here imports PyTorch until a codec's class is asked for: `codec_options` says what can be set.
 """

@@ -1,4 +1,4 @@
-"""Opens files that have an end: a pipe would block whoever reads it, and a device may go on for ever."""
+"""Opening of files that have an end: reading a pipe would block, reading a device might never end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def open_regular(path: str | Path, *, follow: bool = True) -> BufferedReader:
 
 
 def _is_made_up(descriptor: int) -> bool:
-    """Whether a file that the system calls empty has contents, or blocks whoever asks for them."""
+    """True if a file that the system calls empty has contents, or blocks its readers."""
     if os.fstat(descriptor).st_size:
         return False
     try:

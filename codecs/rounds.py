@@ -1,4 +1,4 @@
-"""What a round is about: the bucket, the step, the rank, and what is known of earlier steps."""
+"""Rounds and their context: the bucket, the step, the rank, and what is known of earlier steps."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.random import Key, stream_key
 
 Decision = Mapping[str, float | Sequence[float]]
-"""What all ranks have decided for a step, by name: numbers, and lists of numbers. See `adaptation`."""
+"""The decision of all ranks for a step, by name: numbers, and lists of numbers. See `adaptation`."""
 
 
 class Observation(NamedTuple):
-    """What the clock said of one rank's step: the bytes it sent in one phase of one bucket, from the phase's
+    """Times of one rank's step: the bytes it sent in one phase of one bucket, from the phase's
     first message to its last, in seconds since the step began.
 
     The phases are those that bytes are counted under, and `compute`: what was computed until the bucket was
@@ -110,5 +110,5 @@ class Round:
 
     @property
     def key_place(self) -> Tensor | None:
-        """Where kernels read the words of the key, (2,) int32, in place of `key`; None: nowhere."""
+        """The words of the key on the device, (2,) int32, which kernels read in place of `key`, if any."""
         return None if self.capture is None else self.capture.key_place

@@ -1,4 +1,4 @@
-"""Which coordinates of a bucket a chunk holds, and so which ones a rank keeps of it: its shard."""
+"""Coordinates of a bucket in a chunk, and so those that a rank keeps: its shard."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Run:
             yield from self._cut(last + 1, start, stop)
 
     def _cut(self, number: int, start: int, stop: int) -> Iterator[Run]:
-        """What one stretch has from `start` up to `stop`."""
+        """The part of one stretch from `start` up to `stop`."""
         own = self.start + number * self.stride
         low, high = max(own, start), min(own + self.length, stop)
         if low < high:

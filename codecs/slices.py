@@ -27,7 +27,7 @@ from gradwire.codecs.shards import Shard
 
 
 class SliceCoder(Protocol):
-    """How slices of a bucket are encoded in one round of one worker: a base class.
+    """An encoding of slices of a bucket in one round of one worker: a base class.
 
     Slices begin at multiples of `unit` coordinates, and only the bucket's last one ends elsewhere: `unit`
     coordinates take a multiple of 16 bytes, so every slice's bytes are aligned. `first` is the index of a
@@ -187,15 +187,14 @@ class GroupCoder(SliceCoder, ABC):
 
     scale_dtype: ClassVar[torch.dtype] = torch.float32
     family: ClassVar[str] = ""
-    """That of its compiled kernels: `levels` for `levels_encode`, `levels_decode` and `levels_add`."""
+    """The name of its compiled kernels: `levels` for `levels_encode`, `levels_decode` and `levels_add`."""
 
     @property
     def scales_per_group(self) -> int:
         return 1
 
     def settings(self, library: Library, first: int) -> dict[str, Any]:
-        """Fields of its kernels' structs beside tensors and `numel`; the coordinates are those from `first`
-        on."""
+        """Fields of its kernels' structs apart from tensors and `numel`; coordinates begin with `first`."""
         return {"group": self.group}
 
     def run(self, library: Library, operation: str, values: Tensor, first: int = 0, **given: Any) -> None:
@@ -222,7 +221,7 @@ class GroupCoder(SliceCoder, ABC):
 
     @property
     def unit(self) -> int:
-        """As many groups as take a multiple of 16 bytes."""
+        """The coordinates of groups that take a multiple of 16 bytes."""
         group_bytes = self._scale_bytes + packed_bytes(self.group, self.bits)
         return self.group * (16 // math.gcd(16, group_bytes))
 
@@ -274,7 +273,7 @@ class GroupCoder(SliceCoder, ABC):
         values.copy_(values + decoded if add else decoded)
 
     def _values(self, message: Tensor, numel: int) -> Tensor:
-        """What a message stands for, (numel,) float32."""
+        """The values of a message, (numel,) float32."""
         codes, scales = self.split(message, numel)
         # Scales lie anywhere: they are copied to where they can be read.
         scales = scales.clone().view(self.scale_dtype).view(-(-numel // self.group), self.scales_per_group)
@@ -286,6 +285,6 @@ class GroupCoder(SliceCoder, ABC):
         return message[:end], message[end:]
 
     def _rows(self, flat: Tensor) -> Tensor:
-        """As (groups, group), the last group padded with zeros; a view where possible."""
+        """Rows (groups, group), the last group padded with zeros; a view where possible."""
         padding = -flat.numel() % self.group
         return (torch.nn.functional.pad(flat, (0, padding)) if padding else flat).view(-1, self.group)

@@ -28,7 +28,7 @@ Value = TypeVar("Value")
 class StepMemory(UserDict[str, Value]):
     """Values by name, of a parameter or (`Layout.key`) a bucket, which a step sets and a skipped one leaves.
 
-    From the first time that a step sets a value until the step ends, the one before is kept beside it. The
+    From the first time that a step sets a value until the step ends, the one before is kept, too. The
     owner calls `end_step` or `skip_step` once a step, and sets values, but never writes into them.
     """
 
@@ -94,7 +94,7 @@ class Memories(UserDict[str, StepMemory[Tensor]]):
 
 
 LATEST = 5
-"""How many gradients' norms the median is taken of: two of them may be spikes."""
+"""Number of gradients whose norms' median is taken: two of them may be spikes."""
 
 MARGIN = 10.0
 """The bound over the largest residual that gradients of equal norms leave: norms change during training."""
@@ -145,7 +145,7 @@ def bounded(residual: Tensor, norm: Tensor, times: float) -> Tensor:
 
 
 def without_excess(residual: Tensor, norm: Tensor, times: float) -> Tensor:
-    """What `bounded` returns, without waiting for the device."""
+    """The result of `bounded`, without waiting for the device."""
     excess = _exceeds(residual, norm * times) & (residual.abs() > norm)
     rest = residual.masked_fill(excess, 0.0)
     return rest.masked_fill_(_exceeds(rest, norm * times), 0.0)

@@ -1,6 +1,6 @@
 """Top-k: every worker sends its own largest coordinates, as pairs of index and value, to all others.
 
-Different workers choose different coordinates, so nothing is summed on the way: everybody adds up the same
+Different workers choose different coordinates, so nothing is summed on the way: all ranks add up the same
 messages in the order of the ranks, on any topology. (Aji & Heafield, "Sparse communication for distributed
 gradient descent", 2017; with error feedback: Stich et al., "Sparsified SGD with memory", 2018.)
 """
@@ -31,7 +31,7 @@ def selected_count(fraction: float, numel: int) -> int:
 
 
 def largest_coordinates(x: Tensor, count: int) -> Tensor:
-    """Where the `count` largest magnitudes of (numel,) float32 are, NaN above infinity, the earlier of two
+    """Indices of the `count` largest magnitudes of (numel,) float32, NaN above infinity, the earlier of two
     alike: ascending int64."""
     magnitudes = x.view(torch.int32).bitwise_and(_MAGNITUDE)
     smallest = magnitudes.topk(count, sorted=False).values.min()

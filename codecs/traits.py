@@ -1,4 +1,4 @@
-"""What a codec says about itself: facts that other code asks, and words for the table."""
+"""Declared properties of codecs: facts that other code asks, and words for the table."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Traits:
     """The root mean square of gradients from which on the relative error is the same. Smaller ones may become
     zeros; those of float32 that are subnormal lose bits with any codec."""
     shows_nonfinite: bool = True
-    """Where a coordinate of any rank is NaN or infinite, so is one of the mean: the step can be skipped."""
+    """If a coordinate of any rank is NaN or infinite, so is one of the mean: the step can be skipped."""
     worst_vnmse: float = 0.95
-    """What the vNMSE of one round stays below on gradients like those of the tests: less than 1, which a mean
+    """Bound of the vNMSE of one round on gradients like those of the tests: less than 1, which a mean
     of zeros has. Infinite for a result that is no estimate of the mean."""
     large_error: str = ""
-    """Why `worst_vnmse` is 1 or more, where it is."""
+    """The reason for a `worst_vnmse` of 1 or more."""
 
 
 GROUPS = (
@@ -61,18 +61,18 @@ GROUPS = (
 
 @dataclass(frozen=True)
 class About:
-    """What the tables of codecs say of one, in words; the rest is asked of the codec itself."""
+    """A codec's words in the tables; the rest is asked of the codec itself."""
 
     source: str = ""
-    """Where it comes from: "DynamiQ §3"."""
+    """Its source: "DynamiQ §3"."""
     wire_bits: str = ""
     """Bits on the wire per coordinate, all metadata included, as settings determine them."""
     metadata: str = "none"
-    """What is reduced before the gradients are."""
+    """Metadata that is reduced before the gradients are."""
     state: str = "none"
-    """What it remembers from step to step."""
+    """State that lasts from step to step."""
     own_feedback: bool = False
-    """Whether it feeds its errors back by itself, without `codec.ef`."""
+    """True if it feeds its errors back by itself, without `codec.ef`."""
     unbiased_if: str = ""
     """The setting that makes it unbiased where it is not by default: "codec.rounding=independent"."""
     group: str = ""

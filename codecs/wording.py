@@ -68,7 +68,7 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
 
 
 class Rule(Protocol):
-    """What is asked of a rule of `fields`, which builds on this."""
+    """The interface of a rule of `fields`, which builds on this module."""
 
     @property
     def kinds(self) -> tuple[str, ...]: ...
@@ -85,10 +85,10 @@ WORDS = {
     True: ("yes", "on", "1", "y", "t", "enable", "enabled", "True"),
     False: ("no", "off", "0", "n", "f", "disable", "disabled", "False", "none"),
 }
-"""How others say true and false."""
+"""Other words for true and false."""
 
 NOTHING_WORDS = ("none", "auto", "never", "off", "default", "false", "no", "nil", "unlimited", "all")
-"""How others say null."""
+"""Other words for null."""
 
 CHOICE_WORDS = {
     "cuda": ("gpu", "cuda:0", "nvidia", "gpus"),
@@ -106,13 +106,13 @@ MEGABITS = {"kbit": 1e-3, "mbit": 1.0, "gbit": 1e3, "tbit": 1e6, "k": 1e-3, "m":
 MEGABYTES = {"kb": 1e-3, "mb": 1.0, "gb": 1e3, "kib": 1e-3, "mib": 1.0, "gib": 1e3, **MEGABITS}
 COUNTS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "bit": 1.0, "bits": 1.0, "x": 1.0, "%": 1e-2}
 FACTORS = {"_s": SECONDS, "_mbit": MEGABITS, "_mb": MEGABYTES, "": COUNTS}
-"""What a unit stands for, in that of the key, by the end of the key's name."""
+"""Factors of units to the key's own, by the end of the key's name."""
 
 _QUANTITY = re.compile(r"([-+]?[\d_]*\.?\d+(?:e[-+]?\d+)?)\s*([a-z%]*)(?:/s|ps)?", re.IGNORECASE)
 
 
 def example(key: str, value: Any, rule: Rule, *, python: bool = False) -> str:
-    """`, e.g. key=<what was meant>`, or nothing where nobody can tell."""
+    """`, e.g. key=<a likely value>`, or nothing if there is none."""
     vast = isinstance(value, int) and value.bit_length() > ECHOED  # Python does not write it
     if not isinstance(value, str | int | float) or vast or len(str(value)) > ECHOED:
         return ""

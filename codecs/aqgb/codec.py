@@ -61,7 +61,7 @@ class Open:
 
 @dataclass
 class Figures:
-    """What a step has sent of its first stage: coordinates, their bits, and as which packets."""
+    """Counts of a step's first stage: coordinates, their bits, and packets."""
 
     coordinates: int = 0
     bits: int = 0
@@ -177,7 +177,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
         self._figures.packing += packing(numel, self.partition, self.packet, size)
 
     def _replayed(self, decision: Decision, bucket: int, ranks: int) -> list[int] | None:
-        """What each rank sent in the run that is replayed, if any and if it says so."""
+        """The bits that each rank sent in the run that is replayed, if its file has them."""
         sent = decision.get(f"replayed/{SENT}", [])
         assert isinstance(sent, Sequence)
         own = [int(bits) for bits in sent[bucket * ranks : (bucket + 1) * ranks]]
@@ -187,7 +187,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
         self, mean: Tensor, this_round: Round, comm: Collectives, elapsed: Elapsed | None = None
     ) -> Tensor:
         """Bits are sent piece by piece; ahead of each every rank says how many it sends, 0 once it has sent
-        all or its time is up. So all ranks have the same bits, whoever was late."""
+        all or its time is up. So all ranks have the same bits, whichever was late."""
         block = self._open.pop((this_round.step, this_round.bucket), None)
         if block is None:
             return mean
@@ -262,7 +262,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
         return {"first": list(made.first), "more": list(made.more), "deadlines": deadlines, SENT: sent}
 
     def _sent_in(self, step: int) -> list[int]:
-        """How many more bits each rank has sent of each block in a step, block after block."""
+        """Further bits that each rank has sent of each block in a step, block after block."""
         own = self._sent.get(step, {})
         nothing = [0] * self._ranks
         return [bits for bucket in sorted(self._sizes) for bits in own.get(bucket, nothing)]
@@ -316,7 +316,7 @@ def _listed(decision: Decision, name: str) -> Sequence[float]:
 
 
 def _number(decision: Decision, name: str, bucket: int, otherwise: float) -> float:
-    """What a decision says of a bucket; `otherwise` if nothing."""
+    """The entry of a decision for a bucket; `otherwise` if there is none."""
     values: Any = decision.get(name, [])
     return float(values[bucket]) if bucket < len(values) else otherwise
 

@@ -43,7 +43,7 @@ class Packet(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """What a payload is as packets: their number, and bytes without headers and of headers."""
+    """A payload as packets: their number, and bytes without headers and of headers."""
 
     packets: int
     num_bytes: int
@@ -65,7 +65,7 @@ NOTHING = Packing(0, 0, 0)
 
 
 def partitions_per_packet(partition: int, packet: int, size: Size) -> int:
-    """How many partitions of `partition` coordinates a packet of `packet` bytes holds. Raises ValueError for
+    """Number of partitions of `partition` coordinates in a packet of `packet` bytes. Raises ValueError for
     none."""
     fitting = packet // size(partition)
     if not fitting:

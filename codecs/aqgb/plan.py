@@ -40,9 +40,9 @@ class Profile:
     forward: list[float] = field(default_factory=list)
     rate: float = 0.0
     arrival: float = 0.0
-    """When the first stage of the last step had come, seconds since its backward pass began."""
+    """Arrival of the last step's first stage, in seconds since its backward pass began."""
     planned: bool = False
-    """Whether the last step followed a plan. Others say little of when blocks can be used."""
+    """True if the last step followed a plan. The times of others say little of when blocks can be used."""
 
     def see(self, seen: Sequence[Observation], blocks: int, size: int, *, planned: bool) -> None:
         """Takes in a rank's step of so many blocks among `size` ranks."""
@@ -70,7 +70,7 @@ class Profile:
 
     @property
     def is_complete(self) -> bool:
-        """Whether there is enough for a plan; of refinements only where `forward` is known, too."""
+        """True if there is enough for a plan; of refinements only where `forward` is known, too."""
         return bool(self.backward) and self.rate > 0
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -109,7 +109,7 @@ NEGLIGIBLE = 1e-3
 
 @dataclass(frozen=True)
 class Agreed:
-    """What all ranks know alike: `sizes` of the blocks in coordinates, when each is there (`backward`), when
+    """Times that all ranks share: `sizes` of the blocks in coordinates, when each is there (`backward`), when
     the next forward pass can use it at the earliest (`forward`), the latest of all ranks, in seconds, and the
     `rate` at which every rank's broadcast reaches the others, bytes a second."""
 

@@ -63,7 +63,7 @@ NEIGHBOURS = 16
 """Coordinates that are added first."""
 
 _ROW, _FAR = 32, 256
-"""How many sums of neighbours are added next, and how far apart lie those that are added first of long
+"""Number of sums of neighbours that are added next, and the distance of those that are added first of long
 groups."""
 
 

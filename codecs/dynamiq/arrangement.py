@@ -97,24 +97,24 @@ MOST_SUPER_GROUPS = 2**31 - 1
 
 @dataclass(frozen=True)
 class Chunks:
-    """How a bucket is cut into chunks, which is the same in every round."""
+    """The chunks of a bucket, the same in every round."""
 
     sizes: tuple[ChunkSize, ...]
 
     @cached_property
     def super_groups(self) -> int:
-        """How many the whole bucket has."""
+        """Super-groups of the whole bucket."""
         return sum(size.super_groups for size in self.sizes)
 
     @cached_property
     def rows(self) -> tuple[slice, ...]:
-        """Where each chunk's super-groups lie in an order."""
+        """The places of each chunk's super-groups in an order."""
         starts = [0, *accumulate(size.super_groups for size in self.sizes)]
         return tuple(slice(start, stop) for start, stop in pairwise(starts))
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Where each chunk's message begins, and where the last one ends, if all have their capacities."""
+        """The begin of each chunk's message, and the end of the last one, if all have their capacities."""
         return (0, *accumulate(size.capacity for size in self.sizes))
 
 
@@ -137,17 +137,17 @@ class Arrangement:
 
     @cached_property
     def counts(self) -> tuple[Mapping[int, int], ...]:
-        """How many super-groups of each width every chunk has: read back to the host, which waits for it."""
+        """Super-groups of each width in every chunk: read back to the host, which waits for it."""
         return tuple(counts_of(row, self.format.widths) for row in self.numbers.cpu())
 
     @property
     def rows(self) -> tuple[slice, ...]:
-        """Where each chunk's super-groups lie in `order`."""
+        """The places of each chunk's super-groups in `order`."""
         return self.chunks.rows
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Where each chunk's message begins, and where the last one ends: messages have their capacities, or
+        """The begin of each chunk's message, and the end of the last one: messages have their capacities, or
         the bytes used if sizes are exact."""
         if not self.exact_size:
             return self.chunks.offsets

@@ -78,7 +78,7 @@ class Codebooks:
         return replace(self.values, first=larger * (len(self.values.thresholds) // 2), **chosen)
 
     def tables(self, scales: Tensor) -> Tensor:
-        """Where in `decoded` the table begins that each scale (g,) int16 asks for: (g, 1) int32."""
+        """The begin in `decoded` of the table that each scale (g,) int16 chooses: (g, 1) int32."""
         return (scales[:, None].to(torch.int32) & _LARGER) * (len(self.decoded) // 2)
 
 

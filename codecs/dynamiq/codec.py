@@ -158,7 +158,7 @@ class DynamiQ(DynamiQOptions, LossyHopCodec):
 
     @property
     def _counts(self) -> bool:
-        """Whether widths are chosen by counting, as compiled kernels do."""
+        """True if widths are chosen by counting, as compiled kernels do."""
         return self.allocation == "fast" or len(self.widths) == 1
 
     def _increments(self) -> WidthIncrements:
@@ -187,12 +187,12 @@ class DynamiQ(DynamiQOptions, LossyHopCodec):
         }
 
     def _chunks(self, numel: int, num_chunks: int, rank: int) -> Chunks:
-        """How a bucket is cut; the first rank says if that takes more than the budget."""
+        """The chunks of a bucket; the first rank warns if these take more than the budget."""
         if (numel, num_chunks) not in self._cut:
             self._cut[numel, num_chunks] = self._chunks_and_most(numel, num_chunks)
         chunks, most = self._cut[numel, num_chunks]
         if most is not None and rank == 0:
-            tell_of_small_bucket(self.name, self._bits, numel, most)
+            warn_of_small_bucket(self.name, self._bits, numel, most)
         return chunks
 
     def _chunks_and_most(self, numel: int, num_chunks: int) -> tuple[Chunks, float | None]:
@@ -234,7 +234,7 @@ class DynamiQ(DynamiQOptions, LossyHopCodec):
 
 
 @lru_cache(maxsize=1024)
-def tell_of_small_bucket(codec: str, bits: float, numel: int, most: float) -> None:
+def warn_of_small_bucket(codec: str, bits: float, numel: int, most: float) -> None:
     """Warn that the smallest width takes more than the budget, up to `most` bits per coordinate; once."""
     logger.warning(
         "gradwire: %s at %g bits: a bucket of %d coordinates is too small to keep to this budget, its "

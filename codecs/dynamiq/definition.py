@@ -116,7 +116,7 @@ class Dither:
 
 @dataclass(frozen=True)
 class Coder:
-    """What the operations of one worker need in one round: values per width, randomness, rule of scales, and
+    """Parameters of one worker's operations in one round: values per width, randomness, rule of scales, and
     what a message looks like."""
 
     values: Mapping[int, Values | Codebooks]

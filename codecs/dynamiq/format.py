@@ -56,7 +56,7 @@ COUNTED_WIDTHS = 17
 
 
 def counts_of(numbers: Tensor, widths: Sequence[int]) -> dict[int, int]:
-    """How many super-groups of each of `widths` a chunk has, from a tensor (17,)."""
+    """Super-groups of each of `widths` in a chunk, from a tensor (17,)."""
     every = numbers.tolist()
     return {width: every[width] for width in widths}
 
@@ -84,14 +84,14 @@ class ChunkSize:
 
 
 def chunk_coordinates(numel: int, num_chunks: int, chunk: int) -> int:
-    """How many of a bucket's `numel` coordinates are in chunk `chunk`."""
+    """Number of a bucket's `numel` coordinates in chunk `chunk`."""
     total = num_super_groups(numel)
     coordinates = len(range(chunk, total, num_chunks)) * SUPER_GROUP
     return coordinates - (total * SUPER_GROUP - numel if (total - 1) % num_chunks == chunk else 0)
 
 
 def chunk_shard(numel: int, num_chunks: int, chunk: int) -> Shard:
-    """Which of a bucket's `numel` coordinates chunk `chunk` holds: every `num_chunks`-th super-group."""
+    """The coordinates of chunk `chunk` of a bucket of `numel`: every `num_chunks`-th super-group."""
     stride, whole = num_chunks * SUPER_GROUP, numel // SUPER_GROUP
     count = len(range(chunk, whole, num_chunks))
     runs = (Run(chunk * SUPER_GROUP, SUPER_GROUP, stride, count),) if count else ()
@@ -158,7 +158,7 @@ def clear_unused(message: Tensor, counts: Mapping[int, int], message_format: For
 _NAN, _LARGEST = 0x7FC0, 0x7F7F  # bf16 patterns
 
 _SMALLEST = 2.0 ** (SMALLEST_EXPONENT - 127)
-"""What has a maximum below is sent as zeros: there is no scaling further down."""
+"""The smallest maximum that is scaled: values below it are sent as zeros."""
 
 _SMALLEST_GROUP = 2.0**-26
 """A group whose maximum, normalised like the super-group's (at least 2), is below can only get the scale

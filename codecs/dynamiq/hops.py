@@ -109,13 +109,13 @@ class DynamiQHops(LossyHops):
 
     @property
     def _result(self) -> Tensor:
-        """Where the means go."""
+        """The tensor of the means."""
         if self._made is None:
             self._made = memory.empty(self._x.numel(), self._x.dtype, self._x.device)
         return self._made
 
     def _rows(self, chunk: int) -> Tensor:
-        """Where the chunk's partial sum is kept once it has left the bucket."""
+        """The rows of the chunk's partial sum once it has left the bucket."""
         if self._sums is None:
             order = self._arrangement.order
             sums = memory.empty(order.numel() * SUPER_GROUP, torch.float32, order.device)
@@ -264,7 +264,7 @@ class Pool(Generic[Item]):
         self._free: dict[Hashable, list[Item]] = {}
 
     def take(self, key: Hashable, make: Callable[[], Item]) -> Item:
-        """An item of this key that nobody has."""
+        """A free item of this key, or a new one."""
         try:
             return self._free.setdefault(key, []).pop()
         except IndexError:

@@ -278,6 +278,6 @@ class NativeHop:
     def _message(self, message: Tensor | None, name: str) -> int | None:
         if message is None:
             return None
-        if message.numel() < self._least:  # what the widths need beside that is checked where they are known
+        if message.numel() < self._least:  # more, as the widths need it, is checked where these are known
             raise ValueError(f"{_HOP}: {name} has {message.numel()} bytes, {self._least} or more are needed")
         return pointer(message, _HOP, name, (torch.uint8,), message.numel(), self._device)

@@ -21,11 +21,11 @@ from gradwire.codecs.edgc.communication import (
     largest_saving_rank,
     matrices,
     mean_of,
-    model_told,
     rank_of_step,
-    shapes_told,
+    reported_shapes,
+    reported_windows,
     step_times,
-    windows_told,
+    time_model,
 )
 from gradwire.codecs.edgc.rank_control import NUMBERS, Plan, RankControl, wrong_with
 from gradwire.codecs.edgc.sampler import stride_of
@@ -59,7 +59,7 @@ class EDGC(EDGCOptions, Codec, Adapts):
     At the end of each window of steps the rank of each shape of matrices becomes what keeps its compression
     error as the entropy of its gradients changes. What ranks have sampled in a window is agreed on in the
     step after it, and followed from the one after that. In a pipeline all stages decide together. Where times
-    are asked for, ranks probe in the warm-up how long compressed gradients take, beside the uncompressed
+    are asked for, ranks probe in the warm-up how long compressed gradients take, after the uncompressed
     ones. Raises ValueError for settings outside their range or that contradict one another.
     """
 
@@ -163,7 +163,7 @@ class EDGC(EDGCOptions, Codec, Adapts):
 
     @property
     def _is_due(self) -> bool:
-        """Whether the step that is about to end is the last one of a window, or the first after it that
+        """True if the step that is about to end is the last one of a window, or the first after it that
         counts."""
         return self._step >= 0 and (self._step + 1) // self.window > self._windows
 
@@ -181,12 +181,12 @@ class EDGC(EDGCOptions, Codec, Adapts):
         }
 
     def decide(self, agreed: Agreed) -> Decision:
-        shapes = [shapes_told(stage["shapes"]) for stage in agreed.stages]
+        shapes = [reported_shapes(stage["shapes"]) for stage in agreed.stages]
         if not any(shapes):
             return agreed.decision
         plan, windows = Plan.of(agreed.decision), []
         for number, stage in enumerate(agreed.stages):
-            windows += windows_told(number, shapes[number], stage["entropies"])
+            windows += reported_windows(number, shapes[number], stage["entropies"])
         if self.traits.clock_driven:
             plan = self._timed(plan, agreed)
         offset = self.stage_offset
@@ -200,10 +200,10 @@ class EDGC(EDGCOptions, Codec, Adapts):
         times = [stage["times"].view(-1, 2) for stage in agreed.stages]
         backward = [mean_of(own[1]) for own in times if own.numel()]
         plan = replace(plan, backward_s=sum(backward) / len(backward) if backward else 0.0)
-        shapes, rate = shapes_told(agreed.stages[0]["shapes"]), self.min_compression_rate
+        shapes, rate = reported_shapes(agreed.stages[0]["shapes"]), self.min_compression_rate
         if plan.seconds_per_rank or not shapes or agreed.step <= PROBING_ENDS:
             return plan
-        model, uncompressed = model_told(shapes, times[0], rate), mean_of(times[0][0])
+        model, uncompressed = time_model(shapes, times[0], rate), mean_of(times[0][0])
         if model is None:
             return plan
         most = self.max_rank or largest_saving_rank(model, shapes, uncompressed, rate)
@@ -234,7 +234,7 @@ class EDGC(EDGCOptions, Codec, Adapts):
         return {**self._engine.skip_step(step), **self._plan.figures()}
 
     def take_back(self, names: Collection[str]) -> None:
-        """What was sampled of these parameters counts all the same."""
+        """Undoes what the engine has kept; samples of these parameters still count."""
         self._engine.take_back(names)
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -93,13 +93,13 @@ class Samples:
         self.rows.load({name: _row(*row[:2].tolist(), *NOTHING) for name, row in self.rows.items()})
 
 
-def shapes_told(numbers: Tensor) -> list[Shape]:
+def reported_shapes(numbers: Tensor) -> list[Shape]:
     """The shapes whose rows, columns and counts are `numbers`, (3 · shapes,) int64."""
     return [Shape(*row) for row in numbers.view(-1, 3).tolist()]
 
 
-def windows_told(stage: int, shapes: Sequence[Shape], totals: Tensor) -> list[Window]:
-    """What a stage's ranks have told at the end of a window; `totals` are summed over them, (4 · shapes,)
+def reported_windows(stage: int, shapes: Sequence[Shape], totals: Tensor) -> list[Window]:
+    """The windows that a stage's ranks report as a window ends; `totals` are summed over them, (4 · shapes,)
     float64."""
     windows = []
     for shape, (nats, number, zeros, samples) in zip(shapes, totals.view(-1, 4).tolist(), strict=True):
@@ -125,7 +125,7 @@ FIRST_PROBE, REPETITIONS, MOST_PROBES = 2, 2, 6
 
 
 class StepTimes(NamedTuple):
-    """What one rank's clock says of a step, in seconds: how long gradients were under way, with a probe
+    """Times of one rank in a step, in seconds: how long gradients were under way, with a probe
     if it had one, and the mean time of a micro-batch backward, 0 outside pipelines."""
 
     communication: float
@@ -227,7 +227,7 @@ def _one(seconds: float) -> Tensor:
     return torch.tensor([seconds, 1.0], dtype=torch.float64, device="cpu")
 
 
-def model_told(shapes: Sequence[Shape], values: Tensor, min_compression_rate: float) -> LineFit | None:
+def time_model(shapes: Sequence[Shape], values: Tensor, min_compression_rate: float) -> LineFit | None:
     """The model by the probes of a stage, whose `values` (see `Times`) are summed over its ranks: what a step
     takes longer for a probe is the probe's time. None if fewer than two ranks have times, or times do not
     grow with them."""

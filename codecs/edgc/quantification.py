@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 METHODS = ("quantiles", "monte_carlo")
-"""How eigenvalues are chosen: the middles of m equal shares of the law, or m random draws as printed."""
+"""Choice of eigenvalues: the middles of m equal shares of the law, or m random draws as printed."""
 
 _BISECTIONS = 54
 """Halvings of [0, π/2], after which float64 has no further number between."""

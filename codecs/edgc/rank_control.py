@@ -53,7 +53,7 @@ class Control:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a step follows.
+    """The plan that a step follows.
 
     `max_rank` is that of the run, 0 until it is known. The times come from the clock, where ranks follow it:
     a model `seconds_per_rank`·r + `seconds` of the communication of the first stage, its mean error
@@ -71,7 +71,7 @@ class Plan:
     controls: tuple[Control, ...] = ()
 
     def decision(self) -> Decision:
-        """As numbers and lists of numbers by name."""
+        """The plan as numbers and lists of numbers by name."""
         found: dict[str, float | Sequence[float]] = {
             field.name: getattr(self, field.name) for field in _NUMBERS
         }
@@ -79,20 +79,20 @@ class Plan:
 
     @classmethod
     def of(cls, decision: Decision) -> Plan:
-        """What `decision` has made a decision of."""
+        """The inverse of `decision`."""
         values = cast(Mapping[str, Any], decision)
         rows = zip(*(values[name] for name in _COLUMNS), strict=True)
         controls = tuple(Control(**dict(zip(_COLUMNS, row, strict=True))) for row in rows)
         return cls(**{field.name: values[field.name] for field in _NUMBERS}, controls=controls)
 
     def rank(self, stage: int, shape: tuple[int, int]) -> int:
-        """What matrices of a shape are compressed to; 0 if they go uncompressed."""
+        """The rank of matrices of a shape; 0 if they go uncompressed."""
         if not self.compressing:
             return 0
         return next((each.rank for each in self.controls if (each.stage, each.shape) == (stage, shape)), 0)
 
     def figures(self) -> dict[str, float]:
-        """What is worth logging. A stage's rank is that of the shape with the most coordinates, its entropy
+        """Figures to log. A stage's rank is that of the shape with the most coordinates, its entropy
         and its share of zeros the means over its coordinates."""
         found: dict[str, float] = {"compressing": self.compressing, "max_rank": self.max_rank}
         if self.seconds_per_rank:
@@ -128,11 +128,11 @@ NUMBERS: Mapping[str, Numbers] = {
     **dict.fromkeys(("entropy", "reference_entropy"), _NATS),
     "zeros": Numbers(0, 1),
 }
-"""What a decision may say."""
+"""The numbers of a decision."""
 
 
 def wrong_with(decision: Decision) -> str | None:
-    """Why a decision, whose numbers `NUMBERS` allow, is no plan; None if it is one."""
+    """The reason why a decision, whose numbers `NUMBERS` allow, is no plan; None if it is one."""
     lengths = {name: len(cast(Sequence[float], decision[name])) for name in _COLUMNS}
     if len({*lengths.values()}) > 1:
         return (
@@ -145,7 +145,7 @@ def wrong_with(decision: Decision) -> str | None:
 
 @dataclass(frozen=True)
 class Window:
-    """What a window has told of the matrices of one shape in one stage: their mean entropy [nats], −∞ if all
+    """A window's result for the matrices of one shape in one stage: their mean entropy [nats], −∞ if all
     of them were zero, and the mean share of exact zeros."""
 
     stage: int
@@ -178,9 +178,9 @@ class RankControl:
         before it, if ranks are `aligned`.
         """
         before = {(each.stage, each.shape): each for each in plan.controls}
-        told = _with_shared_entropies(windows) if self.alignment == "shared" else windows
-        seen = [_seen(each, before.get((each.stage, each.shape))) for each in told]
-        if not plan.max_rank:  # compression saves no time, or nobody knows yet
+        windows = _with_shared_entropies(windows) if self.alignment == "shared" else windows
+        seen = [_seen(each, before.get((each.stage, each.shape))) for each in windows]
+        if not plan.max_rank:  # compression saves no time, or that is not known yet
             return replace(plan, controls=tuple(seen))
         if not plan.compressing:
             return self._warmed_up(plan, seen, next_step)

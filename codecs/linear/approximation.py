@@ -1,4 +1,4 @@
-"""How far linear quantizers are from what they quantize: SDP4Bit's κ and δ (Definitions 4.1 and 4.2).
+"""Distance of linear quantizers from their input: SDP4Bit's κ and δ (Definitions 4.1 and 4.2).
 
 An unbiased compressor U is κ-approximate if E‖U(v) − v‖² ≤ κ‖v‖² for all v, and any compressor C is
 δ-approximate if E‖C(v) − v‖² ≤ (1 − δ)‖v‖². Gradients need the former and weight differences the latter
@@ -26,7 +26,7 @@ from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise
 
 @dataclass(frozen=True)
 class Compression:
-    """What a vector loses on average, relative to its energy: all of the `error`, and the part of it that no
+    """Mean losses of a vector, relative to its energy: all of the `error`, and the part of it that no
     average removes, the `bias`."""
 
     error: float

@@ -59,7 +59,7 @@ class LinearCoder(SliceCoder):
 @dataclass
 class Linear(LinearOptions, SliceCodec):
     """int4 or int8 codes relative to the largest magnitude of every `group` coordinates, quantized anew at
-    every hop; sent once by everybody with `topology=broadcast`.
+    every hop; sent once by all ranks with `topology=broadcast`.
 
     A value that is not finite makes its group NaN. Raises ValueError for settings that are not offered.
     """

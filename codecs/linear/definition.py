@@ -41,7 +41,7 @@ FRACTION_BITS = 14
 """Fraction of a coordinate in steps, when it is rounded stochastically: 127 of them still have 22 bits."""
 
 NORM = 1 / math.sqrt(BLOCK)
-"""What makes the smoother orthogonal: it is part of a group's factor, so that the transform multiplies no
+"""Factor that makes the smoother orthogonal, a part of a group's factor, so that the transform multiplies no
 coordinate (SDP4Bit §3.2.2)."""
 
 _INFINITE, _NAN = 0x7F80_0000, 0x7FC0_0000  # bits of float32
@@ -211,14 +211,14 @@ def _decode(
 
 
 def _values(message: Tensor, numel: int, form: MessageFormat, hadamard: bool) -> Tensor:
-    """What a message stands for: (numel,) float32."""
+    """The values of a message: (numel,) float32."""
     scales, codes = form.split(message, numel)
     values = _signed(codes, form.bits)
     return _scaled(butterflies(values, BLOCK) if hadamard else values, scales, form, hadamard)[:numel]
 
 
 def _products(message: Tensor, numel: int, form: MessageFormat, hadamard: bool) -> Tensor:
-    """What a message stands for before it is transformed, whole blocks of float32."""
+    """The values of a message before the transform, whole blocks of float32."""
     scales, codes = form.split(message, numel)
     return _scaled(_signed(codes, form.bits), scales, form, hadamard)
 

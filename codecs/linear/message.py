@@ -1,4 +1,4 @@
-"""What a quantized buffer looks like on the wire: one message with two sections, each a multiple of 16 bytes.
+"""A quantized buffer on the wire: one message with two sections, each a multiple of 16 bytes.
 
 - Scales, one for each group, float32 or bfloat16; zeros up to a multiple of 16 bytes.
 - Codes, two's complement, in the order of the coordinates: a byte each at 8 bits, at 4 bits two to a byte,

@@ -22,7 +22,7 @@ LARGEST = PER_COUNTER << 32
 @dataclass(frozen=True)
 class RoundingNoise:
     """One rank's randomness in one step: `key` is the step's (`random.stream_key`), `draw`, an unsigned
-    32-bit word, tells several quantizations of the same coordinates apart (0 inside nodes, 1 between)."""
+    32-bit word, distinguishes quantizations of the same coordinates (0 inside nodes, 1 between)."""
 
     key: Key
     rank: int
@@ -98,7 +98,7 @@ class LinearQuantizer:
 
 
 MESSAGES = 4
-"""How many messages `linear.reduce` of the benchmark sums."""
+"""Number of messages that `linear.reduce` of the benchmark sums."""
 
 _GROUPS = (128, 2048)
 

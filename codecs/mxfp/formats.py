@@ -117,7 +117,7 @@ def _table(element: ElementFormat, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class SharedScales:
-    """What gives a bucket's blocks their scales, the same on all workers: the reduced `maxima`, (blocks,)
+    """Source of the scales of a bucket's blocks, the same on all workers: the reduced `maxima`, (blocks,)
     bf16, μ and the rule. Sums of elements are divided by the number of `workers`."""
 
     maxima: Tensor
@@ -132,7 +132,7 @@ class SharedScales:
 
 @dataclass(frozen=True)
 class BlockScales:
-    """How blocks are scaled on the way in, (g·normalizer)·factor, and out, (v·step)·restorer.
+    """Factors of blocks on the way in, (g·normalizer)·factor, and out, (v·step)·restorer.
 
     All are (blocks, 1), float32; `alive` is bool: blocks of zeros and those that are not finite are not, the
     elements of both are +0. `step` includes the division by the number of workers; it is NaN

@@ -40,7 +40,7 @@ LARGEST_MU = 1e30
 
 @dataclass
 class CastCount:
-    """What one rank did in one round: `saturated` casts (int64 scalar on the device) of all its `casts`."""
+    """Counts of one rank in one round: `saturated` casts (int64 scalar on the device) of all its `casts`."""
 
     saturated: Tensor
     casts: int = 0
@@ -84,7 +84,7 @@ class AutomaticScaling:
         return pair_of(decision)[0] or max(float(workers), self.minimum)
 
     def decide(self, agreed: Agreed) -> Decision:
-        """The μ of the next step, beside that of the step that ends."""
+        """The μ of the next step, with that of the step that ends."""
         used, counted = self.mu(agreed.decision, agreed.size), pair_of(agreed.decision)[1]
         share, following = self.overflow(agreed), used
         if share is not None:
@@ -166,7 +166,7 @@ class MXFPHops(LossyHops):
 
     def decode(self, message: Tensor, chunks: range, workers: int) -> None:
         self._own(message, chunks).copy_(message)
-        if self._losses is not None:  # what is added from now on, in a broadcast, everybody adds alike
+        if self._losses is not None:  # what is added from now on, in a broadcast, all ranks add alike
             self._losses.share = 1 / self._size
 
     def finish(self) -> Tensor:
@@ -218,7 +218,7 @@ class CastLosses:
         return values_of(unpack(whole, self._element.width), self._element)
 
     def add(self, first_block: int, exact: Tensor, packed: Tensor) -> None:
-        """What the blocks from `first_block` on lost when the sums `exact` were cast to `packed`."""
+        """Add the losses of the blocks from `first_block` on, whose sums `exact` were cast to `packed`."""
         lost = (exact - self.values(packed)) * self.share
         places = self._of_sums[first_block * BLOCK :][: lost.numel()]
         places += lost[: places.numel()]

@@ -20,7 +20,7 @@ class Call:
     """One operation with the struct of its arguments, to be made once or many times: set what changes in
     `arguments`, then `run()`.
 
-    It keeps no tensors alive: that is for whoever made it. `run` takes a microsecond, where PyTorch's
+    It keeps no tensors alive: that is up to its owner. `run` takes a microsecond, where PyTorch's
     operators take some twenty. Not for two threads at a time: the arguments are theirs while a call lasts.
     """
 

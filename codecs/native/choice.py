@@ -1,4 +1,4 @@
-"""Which implementation of the codecs' kernels runs: one choice for the process.
+"""Choice of the implementation of the codecs' kernels: one for the process.
 
 `default` is plain PyTorch: readable, on every device, and the definition of what a kernel computes. `cpu` and
 `cuda` are compiled from `csrc` and give the same bytes; `auto` stands for what a device has.
@@ -14,7 +14,7 @@ import torch
 from gradwire.codecs.native.loading import Library, LibraryName, cuda_devices, library, old_driver
 
 KERNELS = ("auto", "default", "cpu", "cuda")
-"""What `kernels=` accepts."""
+"""Values of `kernels=`."""
 
 _active = "auto"
 

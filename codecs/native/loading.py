@@ -30,7 +30,7 @@ _NUMBERS: dict[str, Any] = {
 }
 
 BUCKETS = (torch.float32, torch.bfloat16)
-"""What a `void*` points to: the dtypes that kernels read and write."""
+"""The dtypes behind a `void*`, which kernels read and write."""
 
 _TENSORS: dict[str, tuple[torch.dtype, ...]] = {
     "void": BUCKETS,
@@ -61,7 +61,7 @@ class Struct(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Declarations:
-    """What the headers of a library declare, by name: `operations` has the struct of each operation."""
+    """The declarations of a library's headers, by name: `operations` has the struct of each operation."""
 
     structs: dict[str, type[Struct]]
     operations: dict[str, str]
@@ -128,7 +128,7 @@ class Library:
 
     @cached_property
     def declarations(self) -> Declarations:
-        """What the headers declare that this library was built from."""
+        """The declarations of the headers that this library was built from."""
         return read_declarations(self.handle.gradwire_declarations().decode())
 
     def constant(self, name: str) -> int:
@@ -153,7 +153,7 @@ class Library:
         return {}
 
     def error(self, code: int) -> str:
-        """What an error code means."""
+        """The meaning of an error code."""
         text: bytes = self.handle.gradwire_error(code)
         return text.decode()
 
@@ -177,7 +177,7 @@ def load_library(name: str) -> Library | None:
 
 
 def _directories() -> Iterator[Path]:
-    """Where libraries may lie: an editable install has its own beside `site-packages`, not the sources."""
+    """Folders of libraries: an editable install has its own near `site-packages`, not in the sources."""
     if directory := os.environ.get(DIRECTORY):
         yield Path(directory)
         return
@@ -203,8 +203,8 @@ def cuda_devices() -> int:
 
 
 def old_driver() -> str | None:
-    """Why this driver cannot run the kernels for CUDA: it is of an earlier major version than the runtime in
-    their library. None where it can, and without the kernels or without a driver."""
+    """The reason why this driver cannot run the kernels for CUDA: it is older, by its major version, than the
+    runtime in their library. None where it can, and without the kernels or without a driver."""
     cuda = library("cuda")
     return None if cuda is None else _old_driver(cuda)
 
@@ -219,7 +219,7 @@ def _old_driver(cuda: Library) -> str | None:
 
 
 def cpu_level() -> str | None:
-    """Which instructions the kernels for CPUs use here: `base`, `v3` (AVX2) or `v4` (AVX-512)."""
+    """The instructions that kernels for CPUs use here: `base`, `v3` (AVX2) or `v4` (AVX-512)."""
     cpu = library("cpu")
     if cpu is None:
         return None

@@ -1,6 +1,6 @@
 """The codecs there are, and the options common to all of them.
 
-A codec is entered beside its options, by `codec_at`.
+`codec_at`, on a codec's options, enters it.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Format:
 
     @property
     def norm(self) -> bool:
-        """Whether the super-groups' norms are sent."""
+        """True if the super-groups' norms are sent."""
         return len(self.widths) > 1
 
     @property
@@ -80,7 +80,7 @@ def budget_limits(message_format: Format) -> tuple[float, float]:
 
 
 def format_of(fields: Mapping[str, Any]) -> Format:
-    """What the fields of a codec say of its messages."""
+    """The format that the fields of a codec give its messages."""
     scales, widths = cast(ScaleKind, fields["scales"]), tuple(sorted(fields["widths"]))
     return Format(widths, fields["group"], scales, fields["mean"], fields["codebooks"])
 
@@ -88,7 +88,7 @@ def format_of(fields: Mapping[str, Any]) -> Format:
 @codec_at("dynamiq.codec:DynamiQ")
 @dataclass
 class DynamiQOptions:
-    """What `DynamiQ` can be told."""
+    """Options of `DynamiQ`."""
 
     name: str = "dynamiq"
 
@@ -100,10 +100,10 @@ class DynamiQOptions:
     """Bits per coordinate a super-group may get; a single one is given to all of them."""
 
     allocation: str = one_of(*get_args(Allocation), default="fast")
-    """How widths are chosen: one threshold by counting (`fast`), or sorting without rounding (`exact`)."""
+    """Choice of widths: one threshold by counting (`fast`), or sorting without rounding (`exact`)."""
 
     errors: str = one_of("powers", "measured")
-    """What a width's error is taken for when widths are chosen: `powers` of four, 4^−w, as in the paper, or
+    """A width's error where widths are chosen: `powers` of four, 4^−w, as in the paper, or
     `measured` ones."""
 
     values: str = one_of(*get_args(ValueKind), default="nonuniform")
@@ -139,7 +139,7 @@ class DynamiQOptions:
     """`hierarchical`: one byte per group and one bf16 per super-group (DynamiQ §3.3); `bf16`: one a group."""
 
     scale_rounding: str = one_of(*get_args(ScaleRounding), default="stochastic")
-    """How group scales are rounded: `stochastic` as in the paper, or `ceil` as in its authors' released
+    """Rounding of group scales: `stochastic` as in the paper, or `ceil` as in its authors' released
     code."""
 
     mean: bool = True
@@ -166,7 +166,7 @@ class DynamiQOptions:
 @codec_at("dynamiq.codec:DynamiQPlus")
 @dataclass
 class DynamiQPlusOptions(DynamiQOptions):
-    """What `DynamiQPlus` can be told."""
+    """Options of `DynamiQPlus`."""
 
     name: str = "dynamiq_plus"
 
@@ -176,7 +176,7 @@ class DynamiQPlusOptions(DynamiQOptions):
     """Bits per coordinate a super-group may get; a single one is given to all of them."""
 
     errors: str = one_of("powers", "measured", default="measured")
-    """What a width's error is taken for when widths are chosen: as `measured`, or `powers` of four, 4^−w."""
+    """A width's error where widths are chosen: as `measured`, or `powers` of four, 4^−w."""
 
     values: str = one_of(*get_args(ValueKind), default="distinct")
     """Quantization values: `distinct`, `nonuniform` (DynamiQ §3.3: two codes are zero), or `uniform`."""
@@ -188,7 +188,7 @@ class DynamiQPlusOptions(DynamiQOptions):
     """Coordinates that share a scale: 16 or 32."""
 
     scale_rounding: str = one_of(*get_args(ScaleRounding), default="ceil")
-    """How group scales are rounded: up (`ceil`), or at random (`stochastic`)."""
+    """Rounding of group scales: up (`ceil`), or at random (`stochastic`)."""
 
     mean: bool = False
     """Subtract the workers' mean of each super-group, which is then sent in the first all-reduce."""
@@ -197,7 +197,7 @@ class DynamiQPlusOptions(DynamiQOptions):
 @codec_at("dynamiq.codec:UniformQuantization")
 @dataclass
 class UniformOptions(DynamiQOptions):
-    """What `UniformQuantization` can be told."""
+    """Options of `UniformQuantization`."""
 
     name: str = "uniform"
 
@@ -219,7 +219,7 @@ class UniformOptions(DynamiQOptions):
     """`bf16`: one per group; `hierarchical`: one byte per group and one bf16 per super-group of 256."""
 
     scale_rounding: str = one_of(*get_args(ScaleRounding), default="ceil")
-    """How group scales are rounded: up (`ceil`), or at random (`stochastic`)."""
+    """Rounding of group scales: up (`ceil`), or at random (`stochastic`)."""
 
     mean: bool = False
     """Subtract the workers' mean of each super-group, which is then sent in a first all-reduce."""

@@ -47,7 +47,7 @@ LinearRounding = Literal["nearest", "stochastic"]
 @codec_at("mxfp.codec:MXFP", "mxfp8", "mxfp6", "mxfp4")
 @dataclass
 class MXFPOptions:
-    """What `MXFP` can be told."""
+    """Options of `MXFP`."""
 
     name: str = one_of(*get_args(ElementName), default="mxfp8")
 
@@ -58,7 +58,7 @@ class MXFPOptions:
     """Share of saturated casts beyond which μ doubles (FP8-LM's 0.001 %)."""
 
     gamma: float = between(0.5, 1, 0.99, hint="close to 1; 1 keeps μ from falling")
-    """What μ is multiplied by otherwise."""
+    """Factor of μ otherwise."""
 
     mu_minimum: float = between(0.001, 1000, 1.0, hint="1 scales by the largest gradient")
     """μ, which starts at the number of workers, falls no further. Below 1 single gradients saturate."""
@@ -67,7 +67,7 @@ class MXFPOptions:
 @codec_at("thc.codec:THC")
 @dataclass
 class THCOptions:
-    """What `THC` can be told."""
+    """Options of `THC`."""
 
     name: str = "thc"
 
@@ -75,7 +75,7 @@ class THCOptions:
     """Coordinates rotated together, a power of two; 0: as many as fit, up to 2²⁴."""
 
     norm: str = one_of("block", "bucket")
-    """What ranges follow: each `block`'s norm, or that of the `bucket`, whose blocks then share a range."""
+    """Norms that ranges follow: each `block`'s, or the `bucket`'s, whose blocks then share a range."""
 
     t_p: float = between(0.5, 4096, 2.154, hint="2.154 clamps 1 of 32 coordinates")
     """Coordinates are clamped to t_p standard deviations: p = 1/32 of a normal distribution lie beyond."""
@@ -84,7 +84,7 @@ class THCOptions:
     """A worker's coordinate becomes one of 2^quantization_bits values."""
 
     table: str = one_of("uniform", "nonuniform")
-    """Which values: `uniform`, or `nonuniform`, the best multiples of 1/granularity of the range."""
+    """The values: `uniform`, or `nonuniform`, the best multiples of 1/granularity of the range."""
 
     granularity: int = between(1, 255, 30, hint="30 is THC's for 4 bits")
     """The granularity of the nonuniform table: a coordinate adds up to this much to a sum."""
@@ -102,7 +102,7 @@ class THCOptions:
 @codec_at("qsgd:QSGD")
 @dataclass
 class QSGDOptions:
-    """What `QSGD` can be told."""
+    """Options of `QSGD`."""
 
     name: str = "qsgd"
 
@@ -120,7 +120,7 @@ class QSGDOptions:
 @codec_at("tfp.codec:TFP")
 @dataclass
 class TFPOptions:
-    """What `TFP` can be told."""
+    """Options of `TFP`."""
 
     name: str = "tfp"
 
@@ -132,14 +132,14 @@ class TFPOptions:
     `truncate`: towards zero, sufficient at many."""
 
     scale: str = one_of(*get_args(Scale), default="block")
-    """Which formats get a bf16 scale for every 32 coordinates: `block`, those below fp16, `all` fp16's 7 to 9
+    """Formats with a bf16 scale for every 32 coordinates: `block`, those below fp16, `all` fp16's 7 to 9
     bits as well, whose steps of 2⁻¹⁷ to 2⁻¹⁵ are large for the gradients of large models, or `none`."""
 
 
 @codec_at("aqgb.codec:AQGB")
 @dataclass
 class AQGBOptions:
-    """What `AQGB` can be told."""
+    """Options of `AQGB`."""
 
     name: str = "aqgb"
 
@@ -174,7 +174,7 @@ class AQGBOptions:
 @codec_at("terngrad:TernGrad")
 @dataclass
 class TernGradOptions:
-    """What `TernGrad` can be told."""
+    """Options of `TernGrad`."""
 
     name: str = "terngrad"
 
@@ -185,7 +185,7 @@ class TernGradOptions:
 @codec_at("onebit:OneBit")
 @dataclass
 class OneBitOptions:
-    """What `OneBit` can be told."""
+    """Options of `OneBit`."""
 
     name: str = "onebit"
 
@@ -196,7 +196,7 @@ class OneBitOptions:
 @codec_at("linear.codec:Linear")
 @dataclass
 class LinearOptions:
-    """What `Linear` can be told."""
+    """Options of `Linear`."""
 
     name: str = "linear"
 
@@ -219,7 +219,7 @@ class LinearOptions:
 @codec_at("all_to_all:AllToAll")
 @dataclass
 class AllToAllOptions:
-    """What `AllToAll` can be told."""
+    """Options of `AllToAll`."""
 
     name: str = "all_to_all"
 

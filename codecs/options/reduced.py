@@ -28,7 +28,7 @@ LARGEST_STRIDE = 1 << 16
 @codec_at("omnireduce:OmniReduce")
 @dataclass
 class OmniReduceOptions:
-    """What `OmniReduce` can be told."""
+    """Options of `OmniReduce`."""
 
     name: str = "omnireduce"
 
@@ -46,7 +46,7 @@ class OmniReduceOptions:
 @codec_at("topk:TopK")
 @dataclass
 class TopKOptions:
-    """What `TopK` can be told."""
+    """Options of `TopK`."""
 
     name: str = "topk"
 
@@ -54,13 +54,13 @@ class TopKOptions:
     """The share of a bucket's coordinates that each worker sends, rounded to a whole number of them."""
 
     values: str = one_of(*get_args(WireType))
-    """How values travel: `fp32` or `bf16`."""
+    """Type of values on the wire: `fp32` or `bf16`."""
 
 
 @codec_at("randomk:RandomK")
 @dataclass
 class RandomKOptions:
-    """What `RandomK` can be told."""
+    """Options of `RandomK`."""
 
     name: str = "randomk"
 
@@ -68,7 +68,7 @@ class RandomKOptions:
     """The share of a bucket's coordinates that are sent, rounded to a whole number of them."""
 
     values: str = one_of(*get_args(WireType))
-    """How values travel: `fp32` or `bf16`, which is rounded to nearest at every hop."""
+    """Type of values on the wire: `fp32` or `bf16`, which is rounded to nearest at every hop."""
 
     unbiased_scaling: bool = False
     """Multiply by coordinates per coordinate sent: right on average. Error feedback wants it `false`."""
@@ -77,7 +77,7 @@ class RandomKOptions:
 @codec_at("powersgd:PowerSGD")
 @dataclass
 class PowerSGDOptions:
-    """What `PowerSGD` can be told."""
+    """Options of `PowerSGD`."""
 
     name: str = "powersgd"
 
@@ -100,13 +100,13 @@ class PowerSGDOptions:
     """Begin with the Q of the round before; otherwise with a random one in every round."""
 
     orthogonalization: str = one_of(*get_args(Orthogonalization), default="auto")
-    """How factors are made orthonormal: `gram_schmidt`, `qr`, or torch's choice of them by rank (`auto`)."""
+    """Method that makes factors orthonormal: `gram_schmidt`, `qr`, or torch's choice by rank (`auto`)."""
 
 
 @codec_at("edgc.codec:EDGC")
 @dataclass
 class EDGCOptions:
-    """What `EDGC` can be told."""
+    """Options of `EDGC`."""
 
     name: str = "edgc"
 
@@ -117,7 +117,7 @@ class EDGCOptions:
     """GSR: the share of a gradient's coordinates that are sampled."""
 
     estimator: str = one_of(*ESTIMATORS)
-    """How an entropy is estimated: bins of float32 `bits`, a `hist` of 256 bins by σ, or `gaussian` of σ."""
+    """Estimator of an entropy: bins of float32 `bits`, a `hist` of 256 bins by σ, or `gaussian` of σ."""
 
     window: int = at_least(1, 1000, 2**31)
     """Steps between two changes of ranks."""
@@ -138,11 +138,11 @@ class EDGCOptions:
     """Steps of the whole run, set automatically in training; null: `warm_up_share` has no effect."""
 
     reference: str = one_of(*get_args(Reference))
-    """Whose error is kept: that of the largest rank as compression begins (`activation`), or in the `first`
-    window."""
+    """The error that is kept: that of the largest rank as compression begins (`activation`), or in the
+    `first` window."""
 
     alignment: str = one_of(*get_args(Alignment))
-    """How the stages of a pipeline differ: all have the first one's rank and those after it as many more as
+    """Ranks of a pipeline's stages: all have the first one's rank and those after it as many more as
     they have time for (`aligned`), all the same (`shared`), or each its `own`."""
 
     stage_offset: float | None = between(0, 65_536, None)
@@ -155,22 +155,22 @@ class EDGCOptions:
     """A matrix is compressed if rank · (rows + columns) · this < rows · columns."""
 
     orthogonalization: str = one_of(*get_args(Orthogonalization), default="auto")
-    """How factors are made orthonormal: `gram_schmidt`, `qr`, or torch's choice of them by rank (`auto`)."""
+    """Method that makes factors orthonormal: `gram_schmidt`, `qr`, or torch's choice by rank (`auto`)."""
 
 
 @codec_at("optimus_cc:OptimusCC")
 @dataclass
 class OptimusCCOptions(PowerSGDOptions):
-    """What `OptimusCC` can be told."""
+    """Options of `OptimusCC`."""
 
     name: str = "optimus_cc"
 
     stages: int | None = at_least(1, None, 1024, hint="null: three quarters of them, rounded down")
-    """How many of the first stages compress their gradients; null: three quarters of them, rounded down, at
+    """Number of the first stages that compress their gradients; null: three quarters, rounded down, at
     least one."""
 
     backward: str = one_of(*get_args(Backward))
-    """Which gradients of hidden states are compressed: `but_epilogue` all but those that the stage before
+    """Gradients of hidden states that are compressed: `but_epilogue` all but those that the stage before
     awaits once its forward passes are done, `epilogue` those alone, `all`, or `none`. Idle without a
     pipeline."""
 

@@ -39,7 +39,7 @@ from gradwire.codecs.tfp.definition import (
 )
 
 Base = Literal["plain", "scaled", "embedded"]
-"""What bits are of: coordinates in the format of as many bits (`formats`), their multiples of a block's
+"""The numbers that are cut: coordinates in the format of as many bits, their multiples of a block's
 scale in that format, or these in the one base that has all numbers of bits (`embedded`)."""
 
 
@@ -171,7 +171,7 @@ def tfp_plane(values: Tensor, bits: int, more: int, base: str, out: Tensor) -> N
     library = library_for(values.device)
     if library is not None:
         values, size = readable(values), plane_bytes(values.numel(), bits, more)
-        given = {"values_in": (values, values.numel()), "message_out": (out, size)}
+        given: dict[str, Any] = {"values_in": (values, values.numel()), "message_out": (out, size)}
         coder.run(library, "plane", values, bits_in=bits, **given)
         return
     width, numel = more - bits, values.numel()
@@ -191,7 +191,7 @@ def tfp_refine(
     less, coder = _coders(bits, more, base)
     library = library_for(out.device)
     if library is not None:
-        given = {
+        given: dict[str, Any] = {
             "message_in": (message, less.num_bytes(numel)),
             "plane_in": (plane, plane_bytes(numel, bits, more)),
             "message_out": (out, coder.num_bytes(numel)),
@@ -228,7 +228,7 @@ def _refined(
     less, coder = _coders(bits, more, base)
     library, numel = library_for(values.device), values.numel()
     if library is not None:
-        given = {
+        given: dict[str, Any] = {
             "message_in": (message, less.num_bytes(numel)),
             "plane_in": (plane, plane_bytes(numel, bits, more)),
             "values_out": (values, numel),

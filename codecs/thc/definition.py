@@ -24,7 +24,7 @@ _SHARED = 0
 
 @dataclass(frozen=True)
 class Randomness:
-    """What is random for one worker in one round: the signs before the rotation, the same on all workers, and
+    """Randomness of one worker in one round: the signs before the rotation, the same on all workers, and
     its own dither. `key` comes from seed, step and the bucket's uid; beyond it both are functions of the
     coordinate. `key_place` is `Round.key_place`."""
 

@@ -128,7 +128,7 @@ def _restored(mean_square: Tensor, maximum: Tensor, restorer: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Ranges:
-    """What the blocks of a round are clamped to: `t_p` times the largest root mean square of any worker,
+    """The ranges of a round's blocks: `t_p` times the largest root mean square of any worker,
     (blocks,) float32."""
 
     root_mean_squares: Tensor
@@ -137,7 +137,7 @@ class Ranges:
 
 @dataclass(frozen=True)
 class RangeScales:
-    """How blocks are scaled on the way in, y = x·normalizer, and out, x = y·restorer/2.
+    """Factors of blocks on the way in, y = x·normalizer, and out, x = y·restorer/2.
 
     All are (blocks, 1), float32. `limit` is t in units of y: 0 for blocks of zeros, NaN for those that are
     not finite. `alive` is bool, False for both of these.

@@ -5,7 +5,7 @@ before: they travel with the codec's own first metadata, in the same message. Wh
 metadata, as one of excluded parameters, they travel by themselves.
 
 Where ranks hold the stages of a model, each stage's numbers reach the other stages before the step ends:
-`stage_report` says what they are to be sent, `hear_stages` is told what they have sent.
+`stage_report` gives the message to them, `receive_stage_reports` takes theirs.
 
 A replay follows the decisions of a run that has been, whatever its own would be. Its messages are the same.
 """
@@ -85,11 +85,11 @@ class Decisions(Wrapper):
         self._size = 0
         self._reduced: list[Tensor] | None = None
         self._stages: list[Mapping[str, Tensor]] = []
-        """The combined numbers of all stages, once their ranks have told one another."""
+        """The combined numbers of all stages, once they have been exchanged."""
 
     @property
     def decision(self) -> Decision:
-        """What the coming step follows, or the one under way."""
+        """The decision for the coming step, or for the one under way."""
         return self._decision
 
     def options(self) -> dict[str, object]:
@@ -128,13 +128,13 @@ class Decisions(Wrapper):
 
     def skip_step(self, step: int) -> Mapping[str, float]:
         if self._reduced is not None:
-            told = self._decide(step)
-            kept = {**self._decision, **{name: told[name] for name in self._adapting.hindsight}}
+            decided = self._decide(step)
+            kept = {**self._decision, **{name: decided[name] for name in self._adapting.hindsight}}
             self._decision = self._followed_after(step, kept)
         return super().skip_step(step)
 
     def _refusal(self, decision: Decision) -> str | None:
-        """Why a decision of the file is none of this codec's."""
+        """The reason why a decision of the file is none of this codec's."""
         own = self._adapting.first_decision
         if decision.keys() != own.keys():
             there, here = (", ".join(sorted(names)) or "nothing" for names in (decision, own))
@@ -149,22 +149,22 @@ class Decisions(Wrapper):
         return self._adapting.refuses_decision(decision)
 
     def _followed_in(self, step: int) -> Decision:
-        """What step `step` follows; in a replay also what the other run did in it, as far as it says so."""
+        """The decision for step `step`; in a replay with what the other run did in it, if recorded."""
         if self.replayed is None or step < 0:
             return self._decision
-        told = {
+        recorded = {
             f"replayed/{name}": self.replayed.decision(step + later)[name]
             for name, later in self._adapting.hindsight.items()
             if step + later <= self.replayed.num_steps
         }
-        return {**self._decision, **told} if told else self._decision
+        return {**self._decision, **recorded} if recorded else self._decision
 
     def _followed_after(self, step: int, decision: Decision) -> Decision:
-        """What the step after `step` follows: `decision`, unless another run's are replayed."""
+        """The decision for the step after `step`: `decision`, unless another run's are replayed."""
         return decision if self.replayed is None or step < 0 else self.replayed.decision(step + 1)
 
     def _decide(self, step: int) -> Decision:
-        """What was agreed on in the step leads to."""
+        """The decision that follows from what was agreed on in the step."""
         assert self._reduced is not None
         agreed = self._agreed(self._reduced)
         stages, self._stages, self._reduced = self._stages or [agreed], [], None
@@ -179,7 +179,7 @@ class Decisions(Wrapper):
         reduced = self._reduced or []
         return packed(reduced) if any(numbers.numel() for numbers in reduced) else packed([])
 
-    def hear(self, reports: Sequence[Tensor]) -> None:
+    def receive_reports(self, reports: Sequence[Tensor]) -> None:
         """Takes the reports of all stages, this one among them."""
         assert self._reduced is not None
         dtypes = [numbers.dtype for numbers in self._reduced]
@@ -227,20 +227,20 @@ def with_decisions(codec: Codec, replayed: DecisionFile | None = None) -> Codec:
 
 
 def decision_of(codec: Codec) -> Decision:
-    """What the coming step follows; nothing for a codec that makes no decisions."""
+    """The decision for the coming step; empty for a codec that makes none."""
     return codec.decision if isinstance(codec, Decisions) else {}
 
 
 def stage_report(codec: Codec) -> Tensor:
-    """What the ranks of a stage tell those of the others when a step ends: (length,) uint8, empty if there is
-    nothing to tell."""
+    """The report of a stage to the others as a step ends: (length,) uint8, empty if there is
+    nothing to report."""
     return codec.report() if isinstance(codec, Decisions) else packed([])
 
 
-def hear_stages(codec: Codec, reports: Sequence[Tensor]) -> None:
-    """Tells a codec the reports of all stages in their order; not called if all of them are empty."""
+def receive_stage_reports(codec: Codec, reports: Sequence[Tensor]) -> None:
+    """Give a codec the reports of all stages in their order; not called if all of them are empty."""
     if isinstance(codec, Decisions):
-        codec.hear(reports)
+        codec.receive_reports(reports)
 
 
 class _Carrier:

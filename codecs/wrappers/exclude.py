@@ -90,7 +90,7 @@ class Uncompressed(Codec):
 class Exclude(Wrapper):
     """`inner` for all parameters but those that match one of `globs`.
 
-    A glob that matches no parameter is told at the end of the first step, when all names have been seen.
+    A glob that matches no parameter causes a warning as the first step ends, when all names have been seen.
     """
 
     def __init__(self, inner: Codec, globs: Sequence[str]) -> None:

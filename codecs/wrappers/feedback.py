@@ -8,7 +8,7 @@ It does not always help. A codec that loses a share ω of the energy it encodes 
 too, and along a ring a worker encodes sums of 1 to n gradients, (n + 1)/2 in the mean. For ω ≥ 1 what is kept
 grows without bound; below it settles, as a chain's end does, near (1 + ω/(1 − ω))ⁿ times the energy of the
 gradients: from about ω·(n + 1)/2 = 1 on a round's mean is mostly noise, and nothing is won. Both are called
-divergence here. `ReportsLosses.refuses_feedback` says so before anything starts.
+divergence here. `ReportsLosses.refuses_feedback` refuses it before anything starts.
 
 Two things must not be sent again. What a skipped step lost: its means were not used, so the residuals stay as
 they were before it. And the shares of a spike that a codec could not encode: `residuals` bounds what is kept.
@@ -46,7 +46,7 @@ class ErrorFeedback(Wrapper):
     """
 
     def __init__(self, inner: Codec) -> None:
-        """ValueError if `inner` cannot tell what it loses."""
+        """Raises ValueError if `inner` does not report its losses."""
         if not isinstance(inner, ReportsLosses):
             own = hasattr(inner, "feedback") and not isinstance(inner, Adapts)
             why = "has error feedback of its own" if own else "reports no loss that could be sent later"
@@ -78,15 +78,15 @@ class ErrorFeedback(Wrapper):
         return delivered
 
     async def scatter(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
-        """As `synchronize`, but a rank sees only its own shard: it leaves the bucket's residuals as they were
-        if that is not finite, and where another rank's is not, it is the skipped step that does."""
+        """Like `synchronize`, but a rank sees only its own shard: it leaves the bucket's residuals as they
+        were if that is not finite, and where another rank's is not, it is the skipped step that does."""
         before, corrected, wide = self._corrected(x, this_round)
         mean, losses = await self._lossy.scatter_with_losses(corrected, wide, comm)
         self._keep(this_round.layout, before, losses, mean)
         return mean
 
     def _corrected(self, x: Tensor, this_round: Round) -> tuple[Tensor, Tensor, Round]:
-        """What was kept of a bucket, the gradient with it, both (numel,) float32, and the round for that."""
+        """The residual of a bucket, the gradient with it, both (numel,) float32, and the round for that."""
         gradient = x.to(torch.float32)
         norm = self._norms.median(this_round.layout.names[0], gradient)
         times = MARGIN * self._lossy.largest_residual(this_round)
@@ -111,11 +111,11 @@ class ErrorFeedback(Wrapper):
 
 
 def feedback_diverges(share: float, largest_sum: int) -> bool:
-    """Whether the residual outgrows the gradients where a worker encodes sums of 1 to `largest_sum`."""
+    """True if the residual outgrows the gradients where a worker encodes sums of 1 to `largest_sum`."""
     return share >= LARGEST_SHARE or share * (largest_sum + 1) / 2 >= 1
 
 
 def _places(layout: Layout) -> Iterator[tuple[str, slice]]:
-    """Where each parameter lies in a bucket."""
+    """The place of each parameter in a bucket."""
     for name, shape, offset in zip(layout.names, layout.shapes, layout.offsets, strict=True):
         yield name, slice(offset, offset + math.prod(shape))

@@ -1,4 +1,4 @@
-"""What every codec can be asked for beside its own fields: wrappers around it, put there by `make_codec`."""
+"""Wrappers of codecs, put there by `make_codec` for the options that all codecs have."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def cast_codes(x: Vector, element: Element) -> Vector:
 
 
 def saturates(x: Vector, element: Element) -> Vector:
-    """Where rounding with an unbounded exponent leaves the format's range."""
+    """True where rounding with an unbounded exponent leaves the format's range."""
     magnitude = np.abs(x)
     beyond: Vector = magnitude >= element.beyond if element.inclusive else magnitude > element.beyond
     return beyond

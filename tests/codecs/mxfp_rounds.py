@@ -64,7 +64,7 @@ class Cluster:
         return [[results[rank][index] for rank in range(size)] for index in range(len(buckets))]
 
     def end_step(self) -> list[dict[str, float]]:
-        """What the codecs log, by rank."""
+        """The codecs' logged figures, by rank."""
         logged = [dict(codec.end_step(self.steps)) for codec in self.codecs]
         self.steps += 1
         return logged

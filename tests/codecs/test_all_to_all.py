@@ -85,7 +85,7 @@ class Recording:
 
 
 def codes_between_nodes(xs: Sequence[Tensor], nodes: int) -> list[Tensor]:
-    """What TLq-HS sends of each node's sum, as codes in the order of the bucket."""
+    """The codes of each node's sum that TLq-HS sends, in the order of the bucket."""
     numel, ranks = xs[0].numel(), len(xs)
     codec, length = make_codec("all_to_all"), -(-numel // (ranks * 128)) * 128
     recorded: dict[int, list[Tensor]] = {rank: [] for rank in range(ranks)}

@@ -66,7 +66,7 @@ def test_a_bucket_is_put_in_order_within_the_round() -> None:
 
 
 def test_other_rounds_leave_a_captured_one_alone() -> None:
-    """What the codec keeps from round to round, which the graph uses, no later round of it gets."""
+    """No later round gets what the codec keeps from round to round if the graph uses it."""
     rounds = Rounds("dynamiq", {}, 2, "ring", NUMEL, CPU)
     replayed = rounds.captured(EmulatedGraph())
     memory = {hop._call.arguments.counts for kept in replayed.given.kept for hop in kept.hops}  # type: ignore[attr-defined]

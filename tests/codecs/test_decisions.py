@@ -36,7 +36,7 @@ class Counting(Codec, Adapts):
 
     name: str = "counting"
     metadata: bool = True
-    """Whether it reduces metadata of its own."""
+    """True if it reduces metadata of its own."""
 
     traits = Traits(stateful=True)
     first_decision = {"sums": (0, 0), "largest": 0.0}
@@ -69,12 +69,12 @@ class Counting(Codec, Adapts):
 
 
 def number(step: int, rank: int) -> int:
-    """What rank `rank` counts in a bucket of step `step`."""
+    """The counts of rank `rank` in a bucket of step `step`."""
     return 1 + (7919 * step + 104729 * rank) % 1000
 
 
 def expected(step: int, size: int, buckets: int) -> Decision:
-    """What step `step` follows: the numbers of the last step but one."""
+    """The decision for step `step`: the numbers of the last step but one."""
     if step == 0:
         return Counting.first_decision
     if step == 1:

@@ -21,7 +21,7 @@ from gradwire.codecs.dynamiq.allocation import (
     worth_keys,
 )
 from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, message_order, norm_patterns
-from gradwire.codecs.dynamiq.codec import tell_of_small_bucket
+from gradwire.codecs.dynamiq.codec import warn_of_small_bucket
 from gradwire.codecs.dynamiq.format import chunk_size, used_bytes
 from gradwire.codecs.interface import align
 from gradwire.codecs.options.dynamiq import Allocation, Format, budget_limits
@@ -263,7 +263,7 @@ def test_the_budget_holds_for_every_size(workers: int, widths: tuple[int, ...]) 
 def test_a_tiny_bucket_is_sent_at_the_smallest_widths_and_says_so_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    tell_of_small_bucket.cache_clear()
+    warn_of_small_bucket.cache_clear()
     for _ in range(2):  # two ranks of one process
         hops = make_hops(DynamiQ(bits=3), heavy_tailed(100, 1))
         assert hops[0].message_bytes(range(1), 1) == 96
@@ -276,7 +276,7 @@ def test_the_warning_of_a_small_bucket_names_what_exceeds_its_budget(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """One chunk has 288 of the 544 coordinates, the other is within the budget; only rank 0 warns."""
-    tell_of_small_bucket.cache_clear()
+    warn_of_small_bucket.cache_clear()
     hops = make_hops(DynamiQ(), heavy_tailed(544, 1), num_chunks=2)
     sizes = [hops[0].message_bytes(range(chunk, chunk + 1), 1) for chunk in range(2)]
     (told,) = caplog.messages

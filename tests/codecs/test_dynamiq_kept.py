@@ -1,4 +1,4 @@
-"""What DynamiQ keeps between rounds changes nothing, whoever else is at work, and leaves little to do."""
+"""DynamiQ's state between rounds changes no result, also with threads, and saves nearly all set-up."""
 
 from __future__ import annotations
 

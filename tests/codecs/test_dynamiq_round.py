@@ -22,7 +22,7 @@ ACCURATE = 5e-4
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """Whether both are equal bit for bit; any NaN equals any other."""
+    """True if both are equal bit for bit; any NaN equals any other."""
     return torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num())
 
 

@@ -54,7 +54,7 @@ def test_half_of_sigma_is_log_2_less(method: str, stride: int) -> None:
 
 
 def test_an_equal_histogram_misses_a_spike() -> None:
-    """Where most values are far smaller than σ, they fall into one bin of `hist`."""
+    """Values far smaller than σ, if most are, fall into one bin of `hist`."""
     x = torch.where(torch.arange(NUMEL) % 50 == 0, NORMAL, NORMAL * 1e-3)
     assert estimate(x, "hist", 1, 0) > estimate(x, "bits", 1, 0) + 1
 
@@ -88,7 +88,7 @@ def test_what_is_not_finite_does_not_count(method: str) -> None:
 @pytest.mark.parametrize("method", ESTIMATORS)
 @pytest.mark.parametrize("numel", [5, 16_385, 70_001])
 def test_all_methods_draw_alike(method: str, numel: int) -> None:
-    """What is drawn alone decides, whatever its place and the matrix's shape."""
+    """Only the drawn values decide, whatever their places and the matrix's shape."""
     windows = torch.arange(-(-numel // 3))
     drawn = sampled_coordinates(windows, numel, 3, sampling_key(9))
     x = STUDENT[:numel].clone()

@@ -1,4 +1,4 @@
-"""What EDGC makes of times: communication by rank, its linear model, and the largest rank that saves time."""
+"""EDGC's use of times: communication by rank, its linear model, and the largest rank that saves time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gradwire.codecs.edgc.communication import (
     highest_rank,
     largest_saving_rank,
     mean_rank,
-    model_told,
     probed_ranks,
     rank_of_step,
     step_times,
+    time_model,
 )
 from gradwire.codecs.interface import Observation
 from gradwire.codecs.powersgd import effective_rank
@@ -79,7 +79,7 @@ def test_the_largest_rank_is_that_which_saves_time() -> None:
         rank = rank_of_step(step, SHAPES, 1.0)
         probe = 0.1 + 0.01 * mean_rank(SHAPES, rank, 1.0) if rank else 0.0
         times.values = times.with_step(step, StepTimes(0.3 + probe, 0.05, rank > 0), uncompressed=True)
-    model = model_told(SHAPES, times.values, 1.0)
+    model = time_model(SHAPES, times.values, 1.0)
     assert model is not None and model.error < 1e-9
     assert (model.slope, model.constant) == pytest.approx((0.01, 0.1))
     assert largest_saving_rank(model, SHAPES, 0.295, 1.0) == 19

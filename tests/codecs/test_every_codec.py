@@ -1,4 +1,4 @@
-"""What every registered codec must do, including one from outside the package."""
+"""Rules of every registered codec, including two from outside the package."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def with_feedback(codec: str, options: dict[str, Any], size: int, topology: str 
 
 
 def residual(codecs: Sequence[Codec]) -> Tensor:
-    """What all ranks together keep for the next step, float64, in the model's layout."""
+    """The residual of all ranks together for the next step, float64, in the model's layout."""
     total = torch.zeros(MODEL.numel, dtype=torch.float64)
     for codec in codecs:
         state = codec.state_dict()

@@ -1,4 +1,4 @@
-"""What QSGD, TernGrad, 1-bit SGD and TFP have in common: slices of groups with scales, encoded anew."""
+"""Common behavior of QSGD, TernGrad, 1-bit SGD and TFP: slices of groups with scales, encoded anew."""
 
 from __future__ import annotations
 

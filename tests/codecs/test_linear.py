@@ -255,7 +255,7 @@ def test_a_sum_is_that_of_the_values(bits: int, hadamard: bool) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_adding_rounds_once(dtype: torch.dtype) -> None:
-    """How weight differences reach the weights (SDP4Bit §3.1)."""
+    """Weight differences reach the weights (SDP4Bit §3.1)."""
     quantizer = LinearQuantizer(4, 2048)
     weights, difference = normal(5000, 1).to(dtype), normal(5000, 2) * 1e-2
     message, values = quantized(quantizer, difference), restored(quantizer, difference)

@@ -25,7 +25,7 @@ def ternary(x: Tensor) -> Tensor:
 
 
 def gradient(w: Tensor, generator: torch.Generator) -> Tensor:
-    """That of f(w) = |w|² in one of the two coordinates, twice as large: right on average."""
+    """The gradient of f(w) = |w|² in one of the two coordinates, twice as large: right on average."""
     chosen = torch.randint(2, (1,), generator=generator)
     return 4 * w * torch.nn.functional.one_hot(chosen, 2)[0]
 
@@ -66,7 +66,7 @@ UNBIASED, BIASED = LinearQuantizer(4, 32, rounding="stochastic"), LinearQuantize
 
 @dataclass(frozen=True)
 class Theorem:
-    """What Theorem 4.1 says of f(w) = ½ Σ λ w² from w = 1 on, whose gradients have independent noise."""
+    """The bound of Theorem 4.1 for f(w) = ½ Σ λ w² from w = 1 on, whose gradients have independent noise."""
 
     curvatures: Tensor
     kappa: float

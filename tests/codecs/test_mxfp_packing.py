@@ -52,7 +52,7 @@ def test_chunks_cover_every_block_once(numel: int, num_chunks: int) -> None:
 
 
 def payload(name: str, numel: int, workers: int) -> int:
-    """What all ranks of a ring send for a bucket besides the maxima."""
+    """Bytes that all ranks of a ring send for a bucket besides the maxima."""
     cluster = Cluster(workers, name=name)
     cluster.step(gradients(numel, workers))
     return cluster.bytes_sent("reduce_scatter") + cluster.bytes_sent("all_gather")

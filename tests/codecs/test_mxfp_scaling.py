@@ -99,7 +99,7 @@ def test_a_resumed_run_is_the_same_run() -> None:
 
 
 def test_discarded_rounds_leave_no_trace() -> None:
-    """What a warm-up does: rounds, with or without the end of the last step, undone by the state before."""
+    """A warm-up: rounds, with or without the end of the last step, undone by the state before."""
     fresh = run(Cluster(2, name="mxfp4", gamma=0.5), range(4))
     warm = Cluster(2, name="mxfp4", gamma=0.5)
     before = [{key: value.clone() for key, value in codec.state_dict().items()} for codec in warm.codecs]

@@ -54,7 +54,7 @@ def test_a_ring_is_the_references_bit_for_bit(numel: int, block: int, unit: int)
 
 
 def test_sums_and_squared_errors_are_the_best() -> None:
-    """What arrives has the sum of what was sent; any other two values for the signs are further away."""
+    """The result has the sum of the input; any other two values for the signs are further away."""
     (x,) = heavy_tailed(512, 1)
     arrived = sent(SignCoder(512, 1), x).double()
     assert float(arrived.sum()) == pytest.approx(float(x.double().sum()), rel=1e-6)

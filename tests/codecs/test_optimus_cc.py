@@ -51,7 +51,7 @@ def gradient(message: BackwardMessage) -> Tensor:
 
 
 def delivered(codec: OptimusCC, message: BackwardMessage, given: Tensor | None = None) -> Tensor:
-    """What another rank's codec of the same settings makes of a message."""
+    """A message as another rank's codec of the same settings decodes it."""
     given = gradient(message) if given is None else given
     before = given.clone()
     sent = codec.encode_backward(given, message)
@@ -145,7 +145,7 @@ def test_a_constant_gradient_of_low_rank_is_found() -> None:
 
 
 def test_micro_batches_of_other_lengths_lose_nothing() -> None:
-    """What belongs to rows and tokens that a micro-batch lacks waits for one that has them."""
+    """Errors of rows and tokens that a micro-batch lacks wait for one that has them."""
     codec = OptimusCC(backward="all", backward_rank=2)
     shapes = [(2, 12, 16), (2, 7, 16), (1, 14, 16), (2, 12, 16)]
     total = torch.zeros(2, 14, 16, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""What PowerSGD remembers, ranks that change during a run, and what it refuses."""
+"""PowerSGD's state, ranks that change during a run, and its refusals."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_resumed_run_is_the_same_run(options: dict[str, Any]) -> None:
 
 
 def test_discarded_rounds_leave_no_trace() -> None:
-    """What a warm-up does: rounds of negative steps, undone by the state before them."""
+    """A warm-up: rounds of negative steps, undone by the state before them."""
     fresh, warm = Cluster(2, rank=2), Cluster(2, rank=2)
     for cluster in (fresh, warm):
         for codec in cluster.codecs:

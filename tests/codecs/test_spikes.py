@@ -195,7 +195,7 @@ def test_the_norm_that_counts_is_a_median() -> None:
 
 
 def test_sparse_codecs_may_keep_more() -> None:
-    """What they do not send adds up until it is sent."""
+    """Coordinates that are not sent add up until they are."""
     of = {
         name: codec.largest_residual(Round(0, Layout.flat(10_000), 0, 4, 0))
         for name, codec in {

@@ -1,4 +1,4 @@
-"""What each TFP format represents, against ml_dtypes, numpy's half precision and float32's bit patterns."""
+"""TFP's formats against ml_dtypes, numpy's half precision and float32's bit patterns."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ LARGE = Layout.flat(1 << 20)
 
 
 def shares(xs: list[Tensor], steps: int, **options: Any) -> Tensor:
-    """How much of the exact mean is in a round's, ⟨mean, exact⟩/⟨exact, exact⟩, by step."""
+    """The share of the exact mean in a round's, ⟨mean, exact⟩/⟨exact, exact⟩, by step."""
     exact = exact_mean(xs)
     means = (mean_and_losses(xs, step, **options)[0].double() for step in range(steps))
     return torch.stack([mean @ exact / (exact @ exact) for mean in means])

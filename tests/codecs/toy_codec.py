@@ -41,7 +41,7 @@ class Toy(SliceCodec):
 
     name: str = "toy"
     phase: int = 0
-    """Where to begin."""
+    """The first phase."""
 
     about = About(source="a test", wire_bits="8")
     traits = Traits(shows_nonfinite=False)

@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from gradwire.codecs.interface import Layout, Round
-from gradwire.codecs.wrappers.decisions import hear_stages, stage_report
+from gradwire.codecs.wrappers.decisions import receive_stage_reports, stage_report
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective, RankStep, Submission, World
 from gradwire.harness.models.stages import make_stage, tied_parameter
@@ -140,7 +140,7 @@ class Pipeline(BaseParallelism):
             squares = rank_step.replicated(partial(held.squares, counted_elsewhere), self.group(rank))
         figures = await agree(squares, passes.loss, stage_report(self._codecs[rank]), rank_step)
         if figures.reports:
-            hear_stages(self._codecs[rank], figures.reports)
+            receive_stage_reports(self._codecs[rank], figures.reports)
         return RankOutcome(figures.loss, figures.norm, copies)
 
     def _synchronization(
