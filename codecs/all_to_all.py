@@ -35,6 +35,7 @@ from gradwire.codecs.linear.message import BLOCK
 from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise, quantizing, reducing
 from gradwire.codecs.options.quantized import AllToAllOptions, LinearRounding, ScaleType
 from gradwire.codecs.shards import Shard
+from gradwire.codecs.slices import chunk_slice
 from gradwire.codecs.traits import SCALED_FROM, About, Traits
 
 LevelName = Literal["local", "node"]
@@ -109,10 +110,7 @@ class AllToAll(AllToAllOptions, Codec):
 
     def shards(self, layout: Layout, kept: Kept) -> tuple[Shard, ...]:
         """Slice r is rank r's, whatever chunks a topology would leave with it."""
-        numel = layout.numel
-        length = self._slice_length(numel, len(kept))
-        starts = [min(rank * length, numel) for rank in range(len(kept))]
-        return tuple(Shard.between(start, min(start + length, numel)) for start in starts)
+        return tuple(chunk_slice(layout.numel, len(kept), rank, self.group) for rank in range(len(kept)))
 
     def _slice_length(self, numel: int, ranks: int) -> int:
         """Coordinates of a slice: whole groups, which are whole blocks of the smoother."""

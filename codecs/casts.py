@@ -120,7 +120,6 @@ class CastHops(LossyHops):
         self._sums: Tensor | None = None
         self._mean: Tensor | None = None
         self._sends_means = False
-        self._losses: Tensor | None = None
 
     def message_bytes(self, chunks: range, workers: int) -> int:
         return (self._bounds[chunks.stop] - self._bounds[chunks.start]) * self._wire.itemsize
@@ -259,10 +258,6 @@ class CastHops(LossyHops):
 
     def keep_losses(self) -> None:
         self._losses = torch.zeros(self._x.numel(), dtype=torch.float32, device=self._x.device)
-
-    def losses(self) -> Tensor:
-        assert self._losses is not None, "losses() without keep_losses()"
-        return self._losses
 
 
 class Selection(Protocol):

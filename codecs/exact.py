@@ -26,7 +26,7 @@ class Exact(LossyHopCodec):
 
     wire: ClassVar[torch.dtype]
 
-    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> CastHops:
+    def hops(self, x: Tensor, this_round: Round, num_chunks: int) -> CastHops:
         return CastHops(x, this_round.size, num_chunks, self.wire)
 
     def refuses_capture(self, layout: Layout) -> str | None:

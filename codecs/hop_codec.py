@@ -14,6 +14,9 @@ from gradwire.codecs.shards import Shard, joined
 class LossyHops(Hops, Protocol):
     """Hops that report the losses of this worker's own encodings, which error feedback sends next time."""
 
+    _losses: Tensor | None = None
+    """Those so far, None if they are not asked for."""
+
     def keep_losses(self) -> None:
         """From now on add up the losses; called before the first hop, costs a decoding per encoding."""
         ...
@@ -24,7 +27,8 @@ class LossyHops(Hops, Protocol):
 
         Summed over the ranks it is n times the exact mean less n times the result.
         """
-        ...
+        assert self._losses is not None, "losses() without keep_losses()"
+        return self._losses
 
 
 class HopCodec(Codec):

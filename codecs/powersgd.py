@@ -106,15 +106,15 @@ class PowerSGD(PowerSGDOptions, Codec):
             if self.feedback:
                 self._keep_error(name, matrices[name].view(-1) - result[place], result[place])
             if self.warm_start:
-                self._keep_start(name, starts[name], rights[name], result[place])
+                self._starts[name] = next_start(starts[name], rights[name], result[place])
         return result
 
     def _parameters(self, this_round: Round) -> Iterator[Parameter]:
         """The bucket's parameters in their order."""
         layout = this_round.layout
-        for name, shape, offset in zip(layout.names, layout.shapes, layout.offsets, strict=True):
+        for name, shape, place in zip(layout.names, layout.shapes, layout.places, strict=True):
             rank = effective_rank(shape, self._wanted_rank(name, this_round), self.min_compression_rate)
-            yield Parameter(name, slice(offset, offset + math.prod(shape)), *matrix_shape(shape), rank)
+            yield Parameter(name, place, *matrix_shape(shape), rank)
 
     def _wanted_rank(self, name: str, this_round: Round) -> int:
         """The rank that a parameter gets if its shape allows, 0 for none."""
@@ -143,9 +143,6 @@ class PowerSGD(PowerSGDOptions, Codec):
         """Keep what a compressed parameter has `lost`; after a result that is not finite, what there was."""
         before = self._errors[name].to(lost.device) if name in self._errors else torch.zeros_like(lost)
         self._errors[name] = torch.where(all_finite(delivered), lost, before)
-
-    def _keep_start(self, name: str, start: Tensor, right: Tensor, delivered: Tensor) -> None:
-        self._starts[name] = next_start(start, right, delivered)
 
     def set_ranks(self, ranks: Mapping[str, int]) -> None:
         """Compress the named parameters to these ranks from the next round on; 0 sends them uncompressed.

@@ -105,7 +105,7 @@ class RandomK(RandomKOptions, LossyHopCodec):
         share = selected_count(self.fraction, this_round.layout.numel) / this_round.layout.numel
         return max(super().largest_residual(this_round), of_contraction(share))
 
-    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SelectedHops:
+    def hops(self, x: Tensor, this_round: Round, num_chunks: int) -> SelectedHops:
         return self._hops(x, this_round, num_chunks)
 
     def plan_scatter(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -56,6 +57,12 @@ class Layout:
         """31-bit hash of the parameter names."""
         digest = hashlib.sha256("\n".join(self.names).encode()).digest()
         return int.from_bytes(digest[:4], "little") & 0x7FFF_FFFF
+
+    @cached_property
+    def places(self) -> tuple[slice, ...]:
+        """The coordinates of each parameter, in the order of `names`."""
+        ends = zip(self.offsets, map(math.prod, self.shapes), strict=True)
+        return tuple(slice(offset, offset + length) for offset, length in ends)
 
     @property
     def key(self) -> str:

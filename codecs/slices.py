@@ -82,7 +82,6 @@ class SumHops(LossyHops):
         self._sums = copied(x, torch.float32)
         self._size, self._dtype, self._coder = size, x.dtype, coder
         self._bounds = chunk_bounds(x.numel(), num_chunks, coder.unit)
-        self._losses: Tensor | None = None
 
     def _chunk_bytes(self, chunk: int) -> int:
         numel = self._bounds[chunk + 1] - self._bounds[chunk]
@@ -145,10 +144,6 @@ class SumHops(LossyHops):
     def keep_losses(self) -> None:
         self._losses = torch.zeros_like(self._sums)
 
-    def losses(self) -> Tensor:
-        assert self._losses is not None, "losses() without keep_losses()"
-        return self._losses
-
 
 class SliceCodec(LossyHopCodec):
     """A codec that is no more than a `SliceCoder` for each round: a base class."""
@@ -164,7 +159,7 @@ class SliceCodec(LossyHopCodec):
             return without_kernels(layout.device)
         return super().refuses_capture(layout)
 
-    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SumHops:
+    def hops(self, x: Tensor, this_round: Round, num_chunks: int) -> SumHops:
         return SumHops(x, this_round.size, num_chunks, self.coder(this_round))
 
     def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:

@@ -87,7 +87,6 @@ class DynamiQHops(LossyHops):
         self._made: Tensor | None = None
         self._summed: set[int] = set()
         self._finished: set[int] = set()
-        self._losses: Tensor | None = None
         self._coder, self._release = coder, finished
         self._offsets, self._filled = arrangement.offsets, arrangement.chunks.sizes
         self._hops = hops or [self._hop(chunk) for chunk in range(len(self._filled))]
@@ -219,9 +218,8 @@ class DynamiQHops(LossyHops):
         self._losses = torch.zeros(self._arrangement.order.numel(), SUPER_GROUP, device=self._x.device)
 
     def losses(self) -> Tensor:
-        assert self._losses is not None, "losses() without keep_losses()"
-        order = self._arrangement.order.long()
-        losses = torch.empty_like(self._losses).index_copy_(0, order, self._losses)
+        rows, order = super().losses(), self._arrangement.order.long()
+        losses = torch.empty_like(rows).index_copy_(0, order, rows)
         self._release()
         return losses.view(-1)[: self._x.numel()]
 

@@ -48,10 +48,9 @@ class Place(NamedTuple):
 def matrices(layout: Layout, min_compression_rate: float) -> list[Place]:
     """The matrices of a bucket that some rank makes smaller."""
     found = []
-    for name, shape, offset in zip(layout.names, layout.shapes, layout.offsets, strict=True):
+    for name, shape, values in zip(layout.names, layout.shapes, layout.places, strict=True):
         if effective_rank(shape, 1, min_compression_rate):
-            rows, columns = matrix_shape(shape)
-            found.append(Place(name, rows, columns, slice(offset, offset + rows * columns)))
+            found.append(Place(name, *matrix_shape(shape), values))
     return found
 
 

@@ -15,6 +15,7 @@ from gradwire.codecs.interface import Decision, Layout, Op, Round
 from gradwire.codecs.mxfp.definition import BLOCK, block_maxima
 from gradwire.codecs.mxfp.formats import FORMATS, SharedScales
 from gradwire.codecs.mxfp.hops import (
+    BLOCKS_PER_UNIT,
     COUNTS,
     FIRST_DECISION,
     LARGEST_MU,
@@ -22,11 +23,11 @@ from gradwire.codecs.mxfp.hops import (
     AutomaticScaling,
     CastCounts,
     MXFPHops,
-    chunk_bounds,
     pair_of,
 )
 from gradwire.codecs.options.quantized import MXFPOptions, ScaleRule
 from gradwire.codecs.shards import Shard
+from gradwire.codecs.slices import chunk_slice
 from gradwire.codecs.traits import About, Traits
 
 
@@ -81,8 +82,7 @@ class MXFP(MXFPOptions, LossyHopCodec, Adapts):
         return self._scaling.decide(agreed)
 
     def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
-        bounds = chunk_bounds(layout.numel, num_chunks)[chunk : chunk + 2]
-        return Shard.between(*(min(bound * BLOCK, layout.numel) for bound in bounds))
+        return chunk_slice(layout.numel, num_chunks, chunk, BLOCKS_PER_UNIT * BLOCK)
 
     def end_step(self, step: int) -> Mapping[str, float]:
         self._counts.forget()

@@ -27,6 +27,7 @@ from gradwire.codecs.interface import Decision, align
 from gradwire.codecs.mxfp import definition
 from gradwire.codecs.mxfp.definition import BLOCK, num_blocks
 from gradwire.codecs.mxfp.formats import ElementFormat, SharedScales, values_of
+from gradwire.codecs.slices import chunk_bounds
 
 MU, COUNTS = "mu", "cast_counts"
 
@@ -111,13 +112,6 @@ BLOCKS_PER_UNIT = 2
 """Chunk boundaries are multiples of two blocks, 48 bytes at 6 bits: only the last message needs padding."""
 
 
-def chunk_bounds(numel: int, num_chunks: int) -> list[int]:
-    """`num_chunks + 1` boundaries of nearly equal slices, in blocks; the last ones may be short or empty."""
-    total = num_blocks(numel)
-    per_chunk = -(-total // (num_chunks * BLOCKS_PER_UNIT)) * BLOCKS_PER_UNIT
-    return [min(chunk * per_chunk, total) for chunk in range(num_chunks + 1)]
-
-
 class MXFPHops(LossyHops):
     """Partial sums as packed elements: a chunk's message is its slice of them. The scales are those of the
     whole round."""
@@ -134,9 +128,9 @@ class MXFPHops(LossyHops):
         """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to."""
         self._x, self._numel, self._dtype, self._element = x, x.numel(), x.dtype, element
         self._size = size
-        self._losses: CastLosses | None = None
+        self._lost: CastLosses | None = None
         self._scales, self._count = scales, count
-        self._bounds = chunk_bounds(x.numel(), num_chunks)
+        self._bounds = chunk_bounds(num_blocks(x.numel()), num_chunks, BLOCKS_PER_UNIT)
         self._offsets = [align(bound * definition.block_bytes(element)) for bound in self._bounds]
         self._sums = torch.empty(self._offsets[-1], dtype=torch.uint8, device=x.device)
         used = self._bounds[-1] * definition.block_bytes(element)
@@ -157,17 +151,18 @@ class MXFPHops(LossyHops):
 
     def accumulate(self, message: Tensor, chunks: range, workers: int) -> None:
         own = self._own(message, chunks)
-        exact = None if self._losses is None else self._losses.values(own) + self._losses.values(message)
+        lost = self._lost
+        exact = None if lost is None else lost.values(own) + lost.values(message)
         definition.add(own, message, self._element, self._count.saturated)
-        if self._losses is not None and exact is not None:
-            self._losses.add(self._bounds[chunks.start], exact, own)
+        if lost is not None and exact is not None:
+            lost.add(self._bounds[chunks.start], exact, own)
         first, last = (min(self._bounds[c] * BLOCK, self._numel) for c in (chunks.start, chunks.stop))
         self._count.casts += last - first
 
     def decode(self, message: Tensor, chunks: range, workers: int) -> None:
         self._own(message, chunks).copy_(message)
-        if self._losses is not None:  # what is added from now on, in a broadcast, all ranks add alike
-            self._losses.share = 1 / self._size
+        if self._lost is not None:  # what is added from now on, in a broadcast, all ranks add alike
+            self._lost.share = 1 / self._size
 
     def finish(self) -> Tensor:
         mean = torch.empty(self._numel, dtype=self._dtype, device=self._sums.device)
@@ -188,11 +183,11 @@ class MXFPHops(LossyHops):
         return torch.cat(found)
 
     def keep_losses(self) -> None:
-        self._losses = CastLosses(self._x, self._sums, self._scales, self._element, self._size)
+        self._lost = CastLosses(self._x, self._sums, self._scales, self._element, self._size)
 
     def losses(self) -> Tensor:
-        assert self._losses is not None, "losses() without keep_losses()"
-        return self._losses.total()
+        assert self._lost is not None, "losses() without keep_losses()"
+        return self._lost.total()
 
 
 class CastLosses:

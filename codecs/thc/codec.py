@@ -57,7 +57,6 @@ class THCHops(LossyHops):
         self._blocks, self._ranges, self._table, self._randomness = blocks, ranges, table, randomness
         self._bounds = bounds or chunk_bounds(blocks.total, num_chunks, UNIT)
         self._sums = definition.quantize(x, blocks, ranges, table, randomness)
-        self._losses: Tensor | None = None
 
     def message_bytes(self, chunks: range, workers: int) -> int:
         return (self._bounds[chunks.stop] - self._bounds[chunks.start]) // 8 * self._bits
@@ -86,10 +85,6 @@ class THCHops(LossyHops):
     def keep_losses(self) -> None:
         """All that is lost is lost before the first hop, where the sums are this worker's own integers."""
         self._losses = self._x.to(torch.float32) - self._mean(1, torch.float32)
-
-    def losses(self) -> Tensor:
-        assert self._losses is not None, "losses() without keep_losses()"
-        return self._losses
 
     def _mean(self, workers: int, dtype: torch.dtype) -> Tensor:
         return definition.dequantize(

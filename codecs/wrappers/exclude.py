@@ -57,8 +57,6 @@ def part_of(layout: Layout, chosen: Sequence[int]) -> Part | None:
         return None
     shapes = tuple(layout.shapes[i] for i in chosen)
     ends = list(accumulate(math.prod(shape) for shape in shapes))
-    starts = [layout.offsets[i] for i in chosen]
-    places = [slice(start, start + math.prod(shape)) for start, shape in zip(starts, shapes, strict=True)]
     own = replace(
         layout,
         names=tuple(layout.names[i] for i in chosen),
@@ -66,7 +64,7 @@ def part_of(layout: Layout, chosen: Sequence[int]) -> Part | None:
         offsets=(0, *ends[:-1]),
         numel=ends[-1],
     )
-    return Part(own, tuple(places))
+    return Part(own, tuple(layout.places[i] for i in chosen))
 
 
 @dataclass(frozen=True)

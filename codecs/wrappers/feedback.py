@@ -16,8 +16,6 @@ they were before it. And the shares of a spike that a codec could not encode: `r
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -98,13 +96,13 @@ class ErrorFeedback(Wrapper):
         """Keeps the losses of a bucket, or what was kept `before` where these or the mean are not finite."""
         sound = losses.isfinite() & mean.isfinite().all()
         kept = torch.where(sound, losses, before)
-        for name, place in _places(layout):
+        for name, place in zip(layout.names, layout.places, strict=True):
             self._residuals[name] = kept[place].clone()
 
     def _gather(self, layout: Layout, device: torch.device) -> Tensor:
         """The residuals of a bucket, (numel,) float32; zeros where there are none yet."""
         found = torch.zeros(layout.numel, dtype=torch.float32, device=device)
-        for name, place in _places(layout):
+        for name, place in zip(layout.names, layout.places, strict=True):
             if name in self._residuals:
                 found[place] = self._residuals[name].to(device)
         return found
@@ -113,9 +111,3 @@ class ErrorFeedback(Wrapper):
 def feedback_diverges(share: float, largest_sum: int) -> bool:
     """True if the residual outgrows the gradients where a worker encodes sums of 1 to `largest_sum`."""
     return share >= LARGEST_SHARE or share * (largest_sum + 1) / 2 >= 1
-
-
-def _places(layout: Layout) -> Iterator[tuple[str, slice]]:
-    """The place of each parameter in a bucket."""
-    for name, shape, offset in zip(layout.names, layout.shapes, layout.offsets, strict=True):
-        yield name, slice(offset, offset + math.prod(shape))

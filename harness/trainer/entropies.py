@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradwire.codecs.edgc import estimate, stride_of
+from gradwire.codecs.edgc.sampler import estimate, stride_of
 from gradwire.codecs.interface import Layout
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.parallel.interface import KeepsRawBuckets, Parallelism

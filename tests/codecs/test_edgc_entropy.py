@@ -10,20 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradwire.codecs.edgc import (
-    differential_entropy,
-    gaussian_entropy_with_zeros,
-    sampled_histogram,
-    stride_of,
-    zero_share,
-)
 from gradwire.codecs.edgc.sampler import (
     COUNTERS,
     ZEROS,
+    differential_entropy,
+    gaussian_entropy_with_zeros,
     log2_widths,
     lower_ends,
     sampled_coordinates,
+    sampled_histogram,
     sampling_key,
+    stride_of,
+    zero_share,
 )
 
 NUMEL = 1_000_003

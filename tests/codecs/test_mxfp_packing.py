@@ -8,8 +8,10 @@ from mxfp_rounds import Cluster, gradients, make_hops
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import packed, unpacked
+from gradwire.codecs.mxfp.definition import num_blocks
 from gradwire.codecs.mxfp.formats import FORMATS, decode
-from gradwire.codecs.mxfp.hops import chunk_bounds
+from gradwire.codecs.mxfp.hops import BLOCKS_PER_UNIT
+from gradwire.codecs.slices import chunk_bounds
 
 NAMES = sorted(FORMATS)
 
@@ -42,7 +44,7 @@ def test_four_codes_of_six_bits_take_three_bytes() -> None:
 @pytest.mark.parametrize("num_chunks", [1, 2, 3, 5, 8, 64])
 @pytest.mark.parametrize("numel", [1, 31, 32, 33, 64, 65, 1000, 6400])
 def test_chunks_cover_every_block_once(numel: int, num_chunks: int) -> None:
-    bounds = chunk_bounds(numel, num_chunks)
+    bounds = chunk_bounds(num_blocks(numel), num_chunks, BLOCKS_PER_UNIT)
     total = -(-numel // 32)
     assert bounds[0] == 0 and bounds[-1] == total and len(bounds) == num_chunks + 1
     longest = -(-total // (2 * num_chunks)) * 2

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.edgc import differential_entropy, gaussian_entropy_without_zeros, sampled_histogram
+from gradwire.codecs.edgc.sampler import (
+    differential_entropy,
+    gaussian_entropy_without_zeros,
+    sampled_histogram,
+)
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.options.dynamiq import SUPER_GROUP
 from gradwire.harness.studies.distribution import TILE, bucket_energies, quantiles, share

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradwire.codecs.edgc import gaussian_entropy_without_zeros
+from gradwire.codecs.edgc.sampler import gaussian_entropy_without_zeros
 from gradwire.codecs.interface import Layout
 from gradwire.harness.studies.statistics.measures import density_entropy, entropy, entropy_of_counts
 
