@@ -198,7 +198,8 @@ def rules_of(schema: type) -> Mapping[str, Rule | type]:
 
 def _rule(field: dataclasses.Field[Any], hint: Any) -> Rule | type:
     given = dict(field.metadata.get(_RULE, {}))
-    types_of = typing.get_args(hint) if _is_union(hint) else (hint,)
+    is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    types_of = typing.get_args(hint) if is_union else (hint,)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return hint
     element = given.pop("element", {})
@@ -212,10 +213,6 @@ def _rule(field: dataclasses.Field[Any], hint: Any) -> Rule | type:
         own = {"kinds": tuple(KIND_OF_TYPE[kind] for kind in of if kind in KIND_OF_TYPE)}
         rule["elements"] = Rule(**own | element)
     return Rule(**rule)
-
-
-def _is_union(hint: Any) -> bool:
-    return typing.get_origin(hint) in (typing.Union, types.UnionType)
 
 
 def rules_with(schema: type, values: Mapping[str, Any]) -> Mapping[str, Rule | type]:
@@ -357,16 +354,12 @@ def _is_list(value: Any, rule: Rule) -> bool:
     return not rule.pair or (len(value) == 2 and bool(value[0] < value[1]))
 
 
-def _is_mapping(value: Any, rule: Rule) -> bool:
-    return isinstance(value, Mapping) and len(value) <= LONGEST_LIST
-
-
 _CHECKS: dict[str, Callable[[Any, Rule], bool]] = {
     WHOLE: lambda value, rule: isinstance(value, Integral) and _is_number(value, rule),
     NUMBER: _is_number,
     BOOLEAN: lambda value, rule: isinstance(value, bool),
     TEXT: _is_text,
     LIST: _is_list,
-    MAPPING: _is_mapping,
+    MAPPING: lambda value, rule: isinstance(value, Mapping) and len(value) <= LONGEST_LIST,
     NOTHING: lambda value, rule: False,
 }

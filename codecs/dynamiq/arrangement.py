@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import constant, exponents, fold, normalizers, power_of_two
-from gradwire.codecs.dynamiq import native
 from gradwire.codecs.dynamiq.allocation import WidthIncrements, allocate
 from gradwire.codecs.dynamiq.format import (
     COUNTED_WIDTHS,
@@ -30,7 +29,7 @@ from gradwire.codecs.dynamiq.format import (
 )
 from gradwire.codecs.dynamiq.native import NativePlan
 from gradwire.codecs.interface import align
-from gradwire.codecs.native.call import readable
+from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.loading import Library
 from gradwire.codecs.options.dynamiq import SUPER_GROUP, Allocation, Format
@@ -56,7 +55,9 @@ def write_statistics(x: Tensor, mean: Tensor, norm: Tensor) -> None:
     """Fill `mean` and `norm`, bf16 (super-groups,), from `x`, (numel,) float32 or bfloat16."""
     library = library_for(x.device)
     if library is not None:
-        native.super_group_statistics(library, x, mean, norm)
+        numel, total = x.numel(), num_super_groups(x.numel())
+        given = {"x": (x, numel), "mean": (mean, total), "norm": (norm, total)}
+        run(library, "super_group_statistics", x.device, numel=numel, **given)
         return
     rows = to_super_groups(x)
     field = exponents(rows.abs().amax(dim=1))

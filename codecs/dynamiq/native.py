@@ -13,7 +13,7 @@ from gradwire.codecs.arithmetic.floats import BF16_INFINITY
 from gradwire.codecs.dynamiq.allocation import WidthIncrements, threshold_patterns
 from gradwire.codecs.dynamiq.codebooks import Codebooks
 from gradwire.codecs.dynamiq.definition import Coder, Dither
-from gradwire.codecs.dynamiq.format import COUNTED_WIDTHS, num_super_groups, used_bytes
+from gradwire.codecs.dynamiq.format import COUNTED_WIDTHS, used_bytes
 from gradwire.codecs.dynamiq.values import Distinct, Geometric, Sign, Values
 from gradwire.codecs.native.call import Call, pointer, run
 from gradwire.codecs.native.loading import BUCKETS, Library
@@ -101,13 +101,6 @@ def _number(parameter: float | Tensor, book: int) -> float:
 def _copy(numbers: Tensor, target: Any) -> None:
     for index, number in enumerate(numbers.tolist()):
         target[index] = number
-
-
-def super_group_statistics(library: Library, x: Tensor, mean: Tensor, norm: Tensor) -> None:
-    """Fill `mean` and `norm`, bf16 (super-groups,), from the bucket `x`, (numel,) float32 or bfloat16."""
-    numel, total = x.numel(), num_super_groups(x.numel())
-    given = {"x": (x, numel), "mean": (mean, total), "norm": (norm, total)}
-    run(library, "super_group_statistics", x.device, numel=numel, **given)
 
 
 _PLAN = "dynamiq_plan"

@@ -45,7 +45,10 @@ class Call:
             raise ImportError(f"{library.path}: {error}; build the package again") from None
         call = self.arguments.call
         call.bytes = ctypes.sizeof(struct)
-        call.device = -1 if device.type == "cpu" else _index(device)
+        if device.type == "cpu":
+            call.device = -1
+        else:
+            call.device = torch.cuda.current_device() if device.index is None else device.index
         call.dtype = dtype
         self._reference = ctypes.byref(self.arguments)
         self._library, self._operation, self._device = library, operation, device
@@ -69,10 +72,6 @@ class Call:
 def run(library: Library, operation: str, device: torch.device, **given: Any) -> None:
     """Make one call with these fields of the operation's struct, as `Call` takes them."""
     Call(library, operation, device, given).run()
-
-
-def _index(device: torch.device) -> int:
-    return torch.cuda.current_device() if device.index is None else device.index
 
 
 def pointer(

@@ -117,12 +117,9 @@ class THC(THCOptions, LossyHopCodec):
         # Nothing is clamped then.
         unbiased = self.norm == "block" and 0 < self.block <= self.t_p**2
         self.traits = Traits(unbiased=unbiased, worst_vnmse=0.1)
-        self._table = self._make_table()
-
-    def _make_table(self) -> QuantizationTable:
-        if self.table == "uniform":
-            return uniform_table(self.quantization_bits)
-        return optimal_table(self.quantization_bits, self.granularity, self.t_p)
+        bits = self.quantization_bits
+        uniform = self.table == "uniform"
+        self._table = uniform_table(bits) if uniform else optimal_table(bits, self.granularity, self.t_p)
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         refused = super().supports(topology, size, layout)
