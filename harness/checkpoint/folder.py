@@ -73,8 +73,8 @@ def run_of(path: Path) -> Path:
 def verified(path: Path, run_id: str) -> CheckpointState:
     """Returns the state of a checkpoint of run `run_id` after comparing every file with its digest.
 
-    Raises ForeignCheckpointError for another run's, DamagedCheckpointError, and ValueError if nothing can be
-    said about it: it cannot be read now, or code with another format of checkpoints has written it.
+    Raises ForeignCheckpointError for another run's, DamagedCheckpointError, and ValueError if it cannot
+    be read now.
     """
     try:
         content, digest = _read(path, STATE), _read(path, DONE)

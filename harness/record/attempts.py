@@ -28,8 +28,6 @@ FILE = "run.json"
 REMEDY = "resume=never starts over"
 
 NO_REASON = "no reason recorded: its launcher was killed, or the machine lost"
-NOT_RECORDED = "not recorded"
-"""The name that older versions used."""
 
 MOST_STARTED_OVER = 100
 """Most attempts without a checkpoint that are remembered, the newest ones."""
@@ -61,7 +59,7 @@ class _Attempt:
     code_hash: str
     torch: str
     ended: Ended | None = None
-    """None for the attempt that finished or still runs, and in records of older versions."""
+    """None for the attempt that finished or still runs."""
     command: str | None = None
     """What started it, as a shell takes it; null where no command line did."""
     wall_time_s: float | None = None
@@ -74,8 +72,6 @@ class Attempts:
 
     config_hash: str
     attempts: list[dict[str, Any]] = field(default_factory=list)
-    sealed: bool = False
-    """Whether the record's `DONE` has digests of its files: not in records of older versions."""
     started_over: list[dict[str, Any]] = field(default_factory=list)
     """Attempts before these of which nothing is left: they ended without a checkpoint that could be used."""
 
@@ -105,7 +101,7 @@ class Attempts:
     def earlier_ends(self) -> list[str]:
         """Why each attempt before the last one ended, one line each."""
         before = [*self.started_over, *self.attempts[:-1]]
-        return [attempt["ended"]["reason"] if attempt.get("ended") else NOT_RECORDED for attempt in before]
+        return [attempt["ended"]["reason"] if attempt.get("ended") else NO_REASON for attempt in before]
 
     @classmethod
     def read(cls, directory: Path) -> Attempts | None:
@@ -143,7 +139,6 @@ class Attempts:
             said = failure_in(directory) if (directory / FAILED).exists() else NO_REASON
             before[-1]["ended"] = asdict(Ended(said))
         commit, dirty = git_state()
-        self.sealed = True
         command = command_line()
         self.attempts.append(
             {

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.codecs.plugins import ENTRY_POINTS, plugins_of, source_digest
-from gradwire.codecs.registry import RENAMED
 from gradwire.codecs.wording import shortened
 from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.data.formats import format_of
 from gradwire.harness.files.folders import files_in
-from gradwire.harness.network.settings import CODEC_TIMES, FORMER_NAMES, FROM_FILE, SHARED
+from gradwire.harness.network.settings import CODEC_TIMES, FROM_FILE, SHARED
 from gradwire.harness.record.profile_files import found_profiles, profiles_digest
 from gradwire.harness.record.saved_steps import ENTROPIES, step_files
 from gradwire.harness.record.settings import RecordedConfig
@@ -66,58 +65,6 @@ FILES = (
 )
 """Settings that name files, by group and field (or root key). The value says whether every file of a folder
 counts or only those of known formats; None means that only a folder is a path and anything else is a name."""
-
-LATER_KEYS: Mapping[str, Any] = {
-    "dataset.kind": "documents",
-    "dataset.loss_on": "all",
-    "cluster.ranks_per_node": None,
-    "codec.decisions": None,
-    "train.start_from": None,
-    "train.optimizer": "adamw",
-    "train.momentum": 0.9,
-    "train.decay_steps": None,
-    "train.decay_epochs": None,
-    "train.decay_factor": 0.1,
-    "model.depths": [],
-    "model.bottleneck": True,
-    "model.groups": 1,
-    "dataset.image_size": None,
-    "dataset.image_field": "image",
-    "dataset.augment": "none",
-    "model.recipe.optimizer": "adamw",
-    "model.recipe.decay_epochs": None,
-    "allreduce.matrices": [],
-    "measure.save_weights_at": [],
-    "measure.entropy_every": 0,
-    "measure.entropy_rates": [1.0],
-    "statistics.rank_shares": [1 / 64, 1 / 32, 1 / 16],
-    "statistics.alphas": [0.05, 0.1, 0.25, 0.5],
-    "statistics.window": 1000,
-    "statistics.windows": [1, 100, 500, 1000, 2500],
-    "network=shaped.rate_changes": [],
-    "network.compute": SHARED,
-    "network.forward_share": 1 / 3,
-    "network.blocks": [],
-    "network.jitter_per": "step",
-    "network.straggler_range": [],
-}
-"""Keys that came later than the first runs, and the value that means what was done before. Ids leave them out
-where they have it: what was begun without them is still the same run. `group=name.field`: the field is new
-for this choice of the group alone."""
-
-LATER_GROUPS = {("allreduce", "parallel"): "ddp"}
-"""Groups that a task began to read after its first runs, by task and group, and the choice that means what
-was done before. Ids leave it out, too."""
-
-FORMER_KEYS = {
-    **{f"network.{old}": f"network.{new}" for old, new in FORMER_NAMES.items()},
-    "overlap.pieces": "overlap.segments",
-}
-"""Keys by the names that they had before, to their new ones. Ids are made from the former names, as those of
-renamed codecs: what was begun under them is still the same run."""
-
-MOVED_KEYS = {"replay.plots": "plots"}
-"""Keys without an effect on ids by the names that they had before, to their new ones."""
 
 WHOLE_FILE_BYTES = 64 * 2**20
 """Files of at least this size count by name and size, smaller ones by their bytes too."""
@@ -218,31 +165,7 @@ def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
     chosen = {kind: settings.get(kind, {}).get("name") for kind in ENTRY_POINTS}
     for kind, name in plugins_of(chosen).items():  # as data does: another source is another run
         settings[kind]["name"] = [name, source_digest(kind, name)]
-    for key, before in LATER_KEYS.items():
-        group, _, field = key.partition(".")
-        group, _, name = group.partition("=")
-        own = settings.get(group, {})
-        if name in ("", own.get("name")):
-            *inner, field = field.split(".")
-            for part in inner:
-                own = own.get(part, {})
-            if own.get(field) == before:
-                own.pop(field, None)
-    for (task, group), usual in LATER_GROUPS.items():
-        if settings.get("task", {}).get("name") == task and settings.get(group, {}).get("name") == usual:
-            del settings[group]
-    _use_former_names(settings)
     return settings
-
-
-def _use_former_names(settings: dict[str, Any]) -> None:
-    for old, new in FORMER_KEYS.items():
-        (group, old_field), new_field = old.split("."), new.partition(".")[2]
-        if new_field in settings.get(group, {}):
-            settings[group][old_field] = settings[group].pop(new_field)
-    for old, new in RENAMED.items():
-        if settings.get("codec", {}).get("name") == new:
-            settings["codec"]["name"] = old
 
 
 def _described_files(path: Path) -> list[Path] | None:

@@ -21,18 +21,17 @@ Network = dict[str, Any]
 
 
 def read_networks(directory: Path) -> list[Network]:
-    """What `directory` says, the oldest attempt first; empty where it says nothing.
+    """The networks of the attempts in `directory`, the oldest first; none where it has no file of them.
 
-    Files of older versions hold the last attempt's alone, without `from_step`. Raises UnusableFileError.
+    Raises UnusableFileError.
     """
     path = directory / FILE
     try:
-        found = read_json(path, remedy=REMEDY, inside=directory, expected=(dict, list))
+        networks: list[Network] = read_json(path, remedy=REMEDY, inside=directory, expected=list)
     except MissingFileError:
         return []
-    networks = [found] if isinstance(found, dict) else found
     for network in networks:
-        if not isinstance(network, dict) or not isinstance(network.get("from_step", 0), int):
+        if not isinstance(network, dict) or not isinstance(network.get("from_step"), int):
             raise UnusableFileError(path, "holds an attempt's network that is none", REMEDY)
     return networks
 

@@ -17,6 +17,7 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.row_file import read_rows
+from gradwire.harness.record.seal import mark_done
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.trainer.settings import RunConfig
 
@@ -201,7 +202,7 @@ def test_other_settings_are_refused(resume: str, settings: RunConfig, unfinished
     for _ in range(2):
         with pytest.raises(ValueError, match=r"other settings .* hydra\.run\.dir=, or resume=never"):
             check_directory(other, unfinished)
-        (unfinished / "DONE").touch()
+        mark_done(unfinished)
     check_directory(replace(other, resume="never"), unfinished)
 
 
@@ -230,7 +231,7 @@ def test_settings_without_effect_are_no_other_settings(settings: RunConfig, unfi
 
 def test_a_finished_run_is_not_run_again_unless_replace(settings: RunConfig, unfinished: Path) -> None:
     assert not is_finished(settings, unfinished)
-    (unfinished / "DONE").touch()
+    mark_done(unfinished)
     assert is_finished(settings, unfinished)
     assert not is_finished(replace(settings, resume="never"), unfinished)
 

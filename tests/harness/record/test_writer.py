@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 from pathlib import Path
 
@@ -64,7 +63,7 @@ def test_an_old_end_is_never_taken_for_the_new_run(
 ) -> None:
     """Wherever the replacement of a finished run is cut off, the new run does not count as finished."""
     begin_record(tmp_path, settings)
-    (tmp_path / "DONE").touch()
+    mark_done(tmp_path)
 
     def cut_off(path: Path, text: str) -> None:
         raise KeyboardInterrupt
@@ -206,16 +205,10 @@ def test_a_record_that_is_done_is_sealed(settings: RunConfig, tmp_path: Path) ->
     (tmp_path / "DONE").write_text("")
     with pytest.raises(UnusableFileError, match=r"DONE: is empty: the digests .* are lost; .*resume=never"):
         check_done(tmp_path)
-    owner = json.loads((tmp_path / "run.json").read_text())
-    assert owner.pop("sealed") is True
-    (tmp_path / "run.json").write_text(json.dumps(owner))
-    check_done(tmp_path)  # as older versions left it
-    continue_record(tmp_path, settings, 0, {})
-    assert json.loads((tmp_path / "run.json").read_text())["sealed"] is True, "this version ends it"
 
 
 def test_a_finished_run_cannot_be_marked_failed(tmp_path: Path) -> None:
-    (tmp_path / "DONE").touch()
+    mark_done(tmp_path)
     mark_failed(tmp_path, "late")
     assert is_done(tmp_path)
     assert not (tmp_path / "FAILED").exists()
