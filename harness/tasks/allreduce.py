@@ -142,7 +142,7 @@ def _measure(config: AllReduceTask, directory: Path) -> AllReduceSummary:
         network_settings=asdict(config.network),
         rate_mbit=getattr(config.network, "rate_mbit", None),
         goodput_mbit=goodput,
-        rivals=background_jobs(config.network),
+        background_jobs=background_jobs(config.network),
         repeats=repeats,
         measured=None if measured is None else Spread.of(_sums(measured, "seconds")),
         measured_codec_s=None if measured is None else Spread.of(_sums(measured, "codec_s")),

@@ -126,7 +126,7 @@ REPLAY = {
     "wire_bits_by_phase": {"metadata": 0.5},
     "bytes_sent_per_rank": [7],
 }
-REPLAY |= {"wire_bits_per_coordinate": 4.5, "yardstick_vnmse": None, "db_above_yardstick": 9.0}
+REPLAY |= {"wire_bits_per_coordinate": 4.5, "bound_vnmse": None, "db_above_bound": 9.0}
 REPLAY |= {"codec_s": 0.5, "codec_ns_per_coordinate": 2.0}
 ALLREDUCE = {"network_settings": {"name": "paced"}, "rounds_s": [1.0, 3.0], "wire_bits_per_coordinate": 16.0}
 ALLREDUCE |= {"measured": SPREAD, "measured_codec_s": None, "modelled": SPREAD, "modelled_codec_s": SPREAD}

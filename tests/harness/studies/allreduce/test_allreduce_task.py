@@ -99,7 +99,7 @@ def summary(codec: str, seconds: float, bits: float, **changes: Any) -> AllReduc
         network_settings={"name": "shaped", "rate_mbit": 100.0, "background_jobs": 0},
         rate_mbit=100.0,
         goodput_mbit=95.0,
-        rivals=0,
+        background_jobs=0,
         repeats=3,
         measured=Spread(seconds, seconds, seconds),
         measured_codec_s=Spread(0.1, 0.1, 0.1),
