@@ -1,9 +1,9 @@
 """Where checkpoints lie, which of them are complete, and how old and half-written ones are removed.
 
-`checkpoints/step-00000120/` in the run directory holds safetensors files, gzip files with the rows of the
-record up to that step, `state.json` with the sha256 of all of them, and DONE with that of `state.json`. It is
-written under a hidden name and renamed when everything is there, so a folder without the dot is complete
-unless its disk has damaged it.
+`checkpoints/step-00000120/` in the run directory holds safetensors files, `state.json` with their sha256 and
+with how far the record's rows went, and DONE with the sha256 of `state.json`. It is written under a hidden
+name and renamed when everything is there, so a folder without the dot is complete unless its disk has damaged
+it.
 """
 
 from __future__ import annotations

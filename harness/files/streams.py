@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import io
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gradwire.harness.files.reading import UnusableFileError, amount, system_errors
+from gradwire.harness.files.reading import UnusableFileError, amount
 
 FLOOR = 16 * 2**20
 """Bytes that any compressed text may expand to, however short it is; as short lines these take 20 times
@@ -58,25 +56,3 @@ class BoundedStream(io.RawIOBase):
             self._unfolded.close()
             self._file.close()
         super().close()
-
-
-def gunzipped(path: Path, file: BinaryIO, *, most: int, remedy: str) -> Iterator[bytes]:
-    """What the gzip file open at `path` expands to, in parts of `STEP` bytes and less.
-
-    Raises UnusableFileError where it is damaged, expands to more than `most` bytes, or is a bomb.
-    """
-    left = most
-    with BoundedStream(path, file, gzip.open, remedy=remedy) as stream:
-        while chunk := _part(stream, path, remedy):
-            left -= len(chunk)
-            if left < 0:
-                raise UnusableFileError(path, f"expands to more than {amount(most)}", remedy)
-            yield chunk
-
-
-def _part(stream: BoundedStream, path: Path, remedy: str) -> bytes:
-    with system_errors(path, remedy):
-        try:
-            return stream.read(STEP) or b""
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise UnusableFileError(path, f"is not gzip, or damaged ({error})", remedy) from None

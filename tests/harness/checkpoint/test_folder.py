@@ -26,13 +26,13 @@ from gradwire.harness.checkpoint.write import seal, write_files
 @pytest.fixture
 def save_at(tmp_path: Path) -> Path:
     """A checkpoint."""
-    return save(tmp_path, 120, copies={"rows.gz": b"packed"})
+    return save(tmp_path, 120)
 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     before = os.umask(0o026)
     try:
-        path = save(tmp_path, 120, copies={"rows.gz": b"packed"})
+        path = save(tmp_path, 120)
     finally:
         os.umask(before)
     assert path == tmp_path / "checkpoints" / "step-00000120"
@@ -41,7 +41,6 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
         "DONE",
         "codec-rank0.safetensors",
         "model.safetensors",
-        "rows.gz",
         "state.json",
     ]
     reader = CheckpointReader(path)
@@ -93,15 +92,9 @@ DAMAGES = {
 }
 
 
-def test_copies_are_read_only_by_those_who_need_them(save_at: Path) -> None:
-    """Copies are checked when they are read; otherwise a damaged copy costs no checkpoint."""
-    (save_at / "rows.gz").write_bytes(b"pecked")
-    assert verified(save_at, RUN).step == 120
-
-
 @pytest.mark.parametrize("named", DAMAGES)
 def test_damage_is_named(named: str, tmp_path: Path) -> None:
-    path = save(tmp_path, 120, copies={"rows.gz": b"packed"})
+    path = save(tmp_path, 120)
     DAMAGES[named](path)
     with pytest.raises(DamagedCheckpointError) as refusal:
         verified(path, RUN)

@@ -90,8 +90,8 @@ def test_without_a_usable_checkpoint_the_run_starts_over(settings: RunConfig, un
     assert recorded(unfinished, "steps.jsonl") == []
 
 
-def test_an_older_checkpoint_without_its_rows_is_not_used(settings: RunConfig, unfinished: Path) -> None:
-    """It has no copy of them, and the summary would count fewer steps than were made."""
+def test_a_checkpoint_without_its_rows_is_not_used(settings: RunConfig, unfinished: Path) -> None:
+    """The summary would count fewer steps than were made."""
     rows = (unfinished / "steps.jsonl").read_text().splitlines(keepends=True)
     (unfinished / "steps.jsonl").write_text("".join(rows[:3]))
     opened = open_run(settings, unfinished)
@@ -101,7 +101,7 @@ def test_an_older_checkpoint_without_its_rows_is_not_used(settings: RunConfig, u
 
 @pytest.mark.parametrize("name", ["steps.jsonl", "evals.jsonl"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_of_older_checkpoints_a_damaged_row_costs_those_after_it(
+def test_a_damaged_row_costs_those_after_it(
     damage: str, name: str, settings: RunConfig, unfinished: Path
 ) -> None:
     """Rows 2 and 3 of the steps, and the second evaluation, are those after the checkpoint of step 2."""
@@ -117,11 +117,15 @@ def test_of_older_checkpoints_a_damaged_row_costs_those_after_it(
 
 
 def test_lost_evaluations_are_noticed(settings: RunConfig, unfinished: Path) -> None:
-    """The time to accuracy would be wrong. Older checkpoints have no copies of them."""
-    (unfinished / "evals.jsonl").unlink()
-    opened = open_run(settings, unfinished)
-    assert all("evals.jsonl, which is not there: set aside" in note for note in opened.notes[:2])
-    assert opened.notes[-1] == "no usable checkpoint is left: starting over"
+    """The time to accuracy would be wrong."""
+    evaluations = unfinished / "evals.jsonl"
+    evaluations.rename(unfinished / "elsewhere")
+    with pytest.raises(
+        ValueError, match=r"evals\.jsonl: is not there; put back what was there, or start over"
+    ):
+        open_run(settings, unfinished)
+    (unfinished / "elsewhere").rename(evaluations)
+    assert open_run(settings, unfinished).checkpoint == unfinished / "checkpoints" / "step-00000004"
 
 
 def test_a_folder_in_the_place_of_rows_costs_no_checkpoint(settings: RunConfig, unfinished: Path) -> None:

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from gradwire.harness.files import streams
 from gradwire.harness.files import tensors as arrays
 from gradwire.harness.files.reading import UnusableFileError
-from gradwire.harness.files.streams import BoundedStream, gunzipped, most_unfolded
+from gradwire.harness.files.streams import BoundedStream, most_unfolded
 from gradwire.harness.files.tensors import read_npz, read_safetensors
 
 WAY_OUT = "mend it"
@@ -198,21 +198,3 @@ def test_what_may_unfold_to_how_much() -> None:
     assert most_unfolded(10, 200) == 16 * 2**20
     assert most_unfolded(2**30, 200) == 200 * 2**30
     assert most_unfolded(10, 200, floor=3000) == 3000
-
-
-def test_gzip_comes_in_parts_up_to_a_bound(tmp_path: Path) -> None:
-    path, content = tmp_path / "file.gz", bytes(range(256)) * 10_000
-    path.write_bytes(gzip.compress(content))
-
-    def expanded(most: int) -> list[bytes]:
-        with path.open("rb") as file:
-            return list(gunzipped(path, file, most=most, remedy=WAY_OUT))
-
-    assert b"".join(expanded(len(content))) == content
-    assert all(len(part) <= 2**20 for part in expanded(len(content)))
-    with pytest.raises(UnusableFileError, match="expands to more than 2.44 MiB; mend it"):
-        expanded(len(content) - 1)
-    for damaged in (b"no gzip", path.read_bytes()[:-3], path.read_bytes()[:-6] + b"\0" * 6):
-        path.write_bytes(damaged)
-        with pytest.raises(UnusableFileError, match="is not gzip, or damaged .*; mend it"):
-            expanded(len(content))
