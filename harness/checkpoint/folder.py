@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from gradwire.harness.checkpoint.state import REMEDY, CheckpointState
+from gradwire.harness.files.hostile import check_safetensors, read_safetensors
 from gradwire.harness.files.reading import (
     InaccessibleFileError,
     MissingFileError,
@@ -27,7 +28,6 @@ from gradwire.harness.files.reading import (
     printable,
     read_bytes,
 )
-from gradwire.harness.files.tensors import check_safetensors, read_safetensors
 
 FOLDER, STATE, DONE, SUFFIX = "checkpoints", "state.json", "DONE", ".safetensors"
 

@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import Layout
+from gradwire.harness.files.hostile import read_npz, read_safetensors
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import parse_json
-from gradwire.harness.files.tensors import read_npz, read_safetensors
 from gradwire.harness.files.typed import made
 from gradwire.harness.files.writing import save_tensors
 

@@ -14,7 +14,7 @@ from gradwire.codecs.plugins import ENTRY_POINTS, plugins_of, source_digest
 from gradwire.codecs.wording import shortened
 from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.data.formats import format_of
-from gradwire.harness.files.folders import files_in
+from gradwire.harness.files.hostile import files_in
 from gradwire.harness.network.settings import CODEC_TIMES, FROM_FILE, SHARED
 from gradwire.harness.record.profile_files import found_profiles, profiles_digest
 from gradwire.harness.record.saved_steps import ENTROPIES, step_files

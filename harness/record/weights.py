@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import Layout
-from gradwire.harness.files.tensors import check_safetensors
+from gradwire.harness.files.hostile import check_safetensors
 from gradwire.harness.record.gradients import SUFFIXES, SavedGradients, read_rows, write_rows
 
 WEIGHTS = "weights"

@@ -85,7 +85,9 @@ DAMAGES = {
     "codec-rank0.safetensors": cut_short,
     "model.safetensors is missing": lose("model.safetensors"),
     "DONE is missing": lose("DONE"),
-    "model.safetensors its header describes": lambda path: os.truncate(path / "model.safetensors", 2**42),
+    "model.safetensors is not a whole safetensors file": lambda path: os.truncate(
+        path / "model.safetensors", 2**42
+    ),
     "state.json differs": change_the_state,
     "state.json differs from the digest in DONE": lambda path: (path / "DONE").write_bytes(b"\xff\xfe"),
     "state.json is missing": lose("state.json"),

@@ -74,7 +74,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(settings: RunConf
     damaged = unfinished / "checkpoints" / "step-00000004"
     (damaged / "model.safetensors").write_bytes(b"half")
     opened = open_run(settings, unfinished)
-    assert opened.notes[0].startswith(f"{damaged}: model.safetensors is not a safetensors file, or cut short")
+    assert opened.notes[0].startswith(f"{damaged}: model.safetensors is not a whole safetensors file")
     assert opened.notes[0].endswith(": set aside as damaged-step-00000004")
     assert opened.checkpoint == unfinished / "checkpoints" / "step-00000002"
     assert recorded(unfinished, "steps.jsonl") == [0, 1]

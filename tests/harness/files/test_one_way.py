@@ -17,7 +17,7 @@ REASONS = {
     "config/manual.py": "our own sources",
     "data/cache.py": "our own sources",
     "data/embedded.py": "the sources of Python's library",
-    "data/formats.py": "lines of text whose length and expansion `files.streams` bounds",
+    "data/formats.py": "lines of text whose length and expansion `files.hostile` bounds",
     "data/packing.py": "arrays that were just written",
     "data/token_data.py": "arrays that the cache has verified by their digests; mapped, never unpickled",
     "data/settings.py": "our own configuration",
