@@ -16,8 +16,7 @@ from gradwire.harness.network.configured import rate_changes
 from gradwire.harness.network.settings import NetworkConfig, ShapedConfig
 from gradwire.harness.network.shaped.network import ShapedNetwork
 from gradwire.harness.network.shaped.star import LinkLimits
-from gradwire.harness.record.attempts import Attempts
-from gradwire.harness.record.networks import read_networks, write_networks
+from gradwire.harness.record.attempts import Attempts, read_networks, write_networks
 
 OFFLINE = "HF_HUB_OFFLINE"
 

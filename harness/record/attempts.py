@@ -1,4 +1,5 @@
-"""`run.json`: which run a directory holds, the attempts it took, and how each of them ended.
+"""`run.json`: which run a directory holds, the attempts it took, and how each of them ended. `network.json`:
+what the links of a shaped network carried in each.
 
 The launcher records how its attempt ended. If the launcher was killed as well, or is torchrun, the next
 attempt records it from what `FAILED` says.
@@ -23,7 +24,7 @@ from gradwire.harness.record.directory import FAILED, MOST_REASON, failure_in, i
 from gradwire.harness.record.provenance import code_hash, git_state
 from gradwire.harness.runtime.program import command_line
 
-FILE = "run.json"
+FILE, NETWORKS = "run.json", "network.json"
 
 REMEDY = "resume=never starts over"
 
@@ -183,3 +184,27 @@ def note_end(directory: Path, reason: str, after_step: int | None, ranks: Sequen
 def this_code() -> str:
     """What runs now, in the words of `Attempts.code`."""
     return f"{code_hash()} on PyTorch {torch.__version__}"
+
+
+Network = dict[str, Any]
+"""The network of one attempt: `from_step` as in `run.json`, its settings, and rates in Mbit/s."""
+
+
+def read_networks(directory: Path) -> list[Network]:
+    """The networks of the attempts in `directory`, the oldest first; none where it has no file of them.
+
+    Raises UnusableFileError.
+    """
+    path = directory / NETWORKS
+    try:
+        networks: list[Network] = read_json(path, remedy=REMEDY, inside=directory, expected=list)
+    except MissingFileError:
+        return []
+    for network in networks:
+        if not isinstance(network, dict) or not isinstance(network.get("from_step"), int):
+            raise UnusableFileError(path, "holds an attempt's network that is none", REMEDY)
+    return networks
+
+
+def write_networks(directory: Path, networks: Sequence[Network]) -> None:
+    write_atomically(directory / NETWORKS, json.dumps(networks, indent=1) + "\n")

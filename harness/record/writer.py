@@ -13,10 +13,11 @@ from gradwire.codecs.decision_file import FILE as DECISIONS
 from gradwire.harness.files.reading import InaccessibleFileError
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
-from gradwire.harness.record.attempts import Attempts
+from gradwire.harness.record.attempts import NETWORKS, Attempts
 from gradwire.harness.record.directory import (
     CONFIG,
     DONE,
+    ENTROPIES,
     EVALUATIONS,
     FAILED,
     PLOTS,
@@ -27,9 +28,7 @@ from gradwire.harness.record.directory import (
     forget_failure,
 )
 from gradwire.harness.record.identity import run_id
-from gradwire.harness.record.networks import FILE as NETWORKS
 from gradwire.harness.record.row_file import NOTHING, Extent, Row, RowFile, check_extent, cut_to
-from gradwire.harness.record.saved_steps import ENTROPIES
 from gradwire.harness.record.seal import mark_done
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.record.summary import Summary

@@ -30,7 +30,7 @@ from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.network.configured import network_text
 from gradwire.harness.network.settings import background_jobs
 from gradwire.harness.parallel.requirements import scatter_refusal
-from gradwire.harness.record.networks import read_networks
+from gradwire.harness.record.attempts import read_networks
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.studies.allreduce.compare import compare
 from gradwire.harness.studies.allreduce.record import FILE, AllReduceSummary, PartSummary

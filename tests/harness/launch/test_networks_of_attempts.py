@@ -11,7 +11,7 @@ from training_jobs import tiny_run
 
 from gradwire.harness.launch import shaped_network as shaped
 from gradwire.harness.network.settings import ShapedConfig
-from gradwire.harness.record.networks import FILE, read_networks
+from gradwire.harness.record.attempts import NETWORKS, read_networks
 from gradwire.harness.record.writer import begin_record, continue_record
 from gradwire.harness.trainer.settings import RunConfig
 
@@ -81,7 +81,7 @@ def test_a_run_that_starts_over_forgets_the_others(settings: RunConfig, tmp_path
 
 def test_a_file_that_cannot_be_read_is_named(settings: RunConfig, tmp_path: Path) -> None:
     begin_record(tmp_path, settings)
-    (tmp_path / FILE).write_text("[")
-    with pytest.raises(ValueError, match=rf"{FILE}: is not JSON .*; resume=never starts over$"):
+    (tmp_path / NETWORKS).write_text("[")
+    with pytest.raises(ValueError, match=rf"{NETWORKS}: is not JSON .*; resume=never starts over$"):
         attempt(settings, tmp_path)
     assert Links.made == 0

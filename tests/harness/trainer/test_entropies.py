@@ -14,9 +14,9 @@ from training_jobs import tiny_run, train_all_virtually
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.parallel.interface import Parallelism
+from gradwire.harness.record.directory import ENTROPIES
 from gradwire.harness.record.entropies import MatrixName, header, mean_nats, read_entropies
 from gradwire.harness.record.gradients import read_gradients
-from gradwire.harness.record.saved_steps import ENTROPIES
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.statistics.measures import matrix_entropies
