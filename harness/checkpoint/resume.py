@@ -144,14 +144,14 @@ def open_run(config: RecordedConfig, directory: Path) -> Opened:
             without_rows.append((path, error))
             continue
         notes += [
-            f"{newer} counts on {error.path}, which {error.problem}: set aside as {set_aside(newer).name}"
-            for newer, error in without_rows
+            f"{newer} counts on {lost.path}, which {lost.problem}: set aside as {set_aside(newer).name}"
+            for newer, lost in without_rows
         ]
         notes.append(f"resuming after step {state.step}, from {path}")
         notes += continue_record(directory, config, state.step, state.rows)
         return Opened(path, tuple(notes))
-    for _, error in without_rows:  # the checkpoints are whole: nothing is removed
-        raise error
+    if without_rows:  # the checkpoints are whole: nothing is removed
+        raise without_rows[0][1]
     if notes:
         notes.append("no usable checkpoint is left: starting over")
     begin_record(directory, config)

@@ -45,7 +45,7 @@ from gradwire.harness.record.directory import check_saved_steps
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
-from gradwire.harness.tracking.login import check_tracking
+from gradwire.harness.tracking.settings import check_tracking
 from gradwire.harness.trainer.settings import KernelsConfig, RunConfig
 
 PRESETS = ("size", "experiment")

@@ -36,8 +36,7 @@ def run(config: RunConfig, directory: Path) -> int:
 
     The last line printed is `run: <directory>`.
     """
-    from gradwire.harness.launch.launch import clean_finished, run_here
-    from gradwire.harness.launch.restarts import continued
+    from gradwire.harness.launch.launch import clean_finished, continued, run_here
     from gradwire.harness.launch.torchrun import restarted_by_torchrun, run_torchrun_rank, under_torchrun
 
     if restarted_by_torchrun():
