@@ -113,6 +113,8 @@ def run_marked(
     found.mkdir()
     done = copy.pytest("-n", str(processes), "--dist", "loadfile", "--hits", str(found), *tests)
     (folder / "marked.log").write_text(done.stdout + done.stderr)
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"pytest returned {done.returncode}: see {folder / 'marked.log'}")
     print(done.stdout.splitlines()[-1])
     executing = defaultdict[int, list[str]](list)
     for path in found.glob("*.jsonl"):
