@@ -30,7 +30,7 @@ EMULATED := $(VENV)/.emulated
 EMULATION := build/emulation
 SITE = $$($(VENV)/bin/python -P -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
-.PHONY: install emulation demo results test test-full costs golden gate mutants sanitize wheel fuzz faults growth gpu lint types clean
+.PHONY: install emulation demo results test test-full costs golden gate mutants sanitize wheel fuzz faults power growth gpu lint types clean
 
 install: $(INSTALLED)
 
@@ -158,6 +158,11 @@ fuzz: $(INSTALLED)
 
 faults: $(INSTALLED)
 	$(RUN) tests/harness/launch/faults.py --points 50
+
+# Faults in Python sources, against both tiers: hours on two cores. What has been measured stays in build/power.
+NUMBER ?= 200
+power: $(EMULATED)
+	$(RUN) tests/power/measure.py --faults $(NUMBER) --processes $(TEST_PROCESSES)
 
 growth: $(INSTALLED)
 	$(RUN) tests/attach_growth.py
