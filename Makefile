@@ -30,7 +30,7 @@ EMULATED := $(VENV)/.emulated
 EMULATION := build/emulation
 SITE = $$($(VENV)/bin/python -P -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
-.PHONY: install emulation demo results test test-full costs golden gate mutants sanitize wheel fuzz faults growth gpu lint types clean
+.PHONY: install emulation demo results test test-full costs golden gate mutants sanitize wheel fuzz faults power growth gpu lint types clean
 
 install: $(INSTALLED)
 
@@ -159,6 +159,11 @@ fuzz: $(INSTALLED)
 faults: $(INSTALLED)
 	$(RUN) tests/harness/launch/faults.py --points 50
 
+# Faults in Python sources, against both tiers: hours on two cores. What has been measured stays in build/power.
+NUMBER ?= 200
+power: $(EMULATED)
+	$(RUN) tests/power/measure.py --faults $(NUMBER) --processes $(TEST_PROCESSES)
+
 growth: $(INSTALLED)
 	$(RUN) tests/attach_growth.py
 
@@ -168,9 +173,7 @@ GPU_RESULTS ?= results/gpu/$(shell date +%F)
 gpu:
 	GRADWIRE_CUDA=ON $(PYTHON) -m pip install --quiet --no-build-isolation --no-deps -e . \
 	  --config-settings=cmake.define.GRADWIRE_EMULATION=ON
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "" tests/gpu
-	OMP_NUM_THREADS=1 $(PYTHON) run.py task=bench kernels=cuda cluster.device=cuda \
-	  "bench.sizes=[16777216,134217728]" hydra.run.dir=$(GPU_RESULTS)
+	PYTHON=$(PYTHON) OUT=$(abspath $(GPU_RESULTS)) tests/gpu/on_device.sh tests rows rounds
 
 KERNEL_SOURCES = $(shell find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 lint: $(INSTALLED)

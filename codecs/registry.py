@@ -57,10 +57,6 @@ class _Classes(Mapping[str, "type[Codec]"]):
 _CODECS = _Classes()
 
 
-RENAMED = {"native": "backend"}
-"""Names that codecs had before, which recorded runs still have, to their new ones."""
-
-
 def codec_names() -> list[str]:
     """The names of all codecs, those of `register_codec` among them. Imports none of them."""
     return list(_CODECS)
@@ -98,8 +94,6 @@ def register_codec(codec_class: type[Codec]) -> type[Codec]:
 
 def codec_class(name: str) -> type[Codec]:
     """The class of a codec's name: one of `codec_classes()`, or a plug-in (`plugins`). Raises ValueError."""
-    if name in RENAMED:
-        raise ValueError(f"codec={name} has a new name: use codec={RENAMED[name]}")
     return find("codec", name, _CODECS, "<module>:<class>", _checked)
 
 

@@ -87,7 +87,6 @@ def _cases(folder: Path) -> Iterator[tuple[str, Case]]:
     mark_done(done)
     os.truncate(done / "steps.jsonl", TRILLION)
     yield "load: steps.jsonl of a finished run, a trillion bytes", _reading(done)
-    yield from _copies_of_rows(settings, whole, folder)
     yield from _tensors(settings, whole, folder)
     yield from _traces(folder / "traced")
     yield from _other_files(folder)
@@ -102,7 +101,7 @@ def _run(settings: RunConfig, directory: Path) -> Path:
     writer.add_evaluation({"step": 4, "train_time_s": 4})
     num_files = write_files(directory, 4, {"model": {"weight": torch.zeros(8)}})
     state = CheckpointState(4, "", "", [1.0] * 2, 1.0, [{}] * 2, run_id(settings), writer.flush())
-    seal(directory, state, num_files, 2, writer.copies())
+    seal(directory, state, num_files, 2)
     return directory
 
 
@@ -120,9 +119,7 @@ def _reading(run: Path) -> Case:
 
 CHECKPOINT = "checkpoints/step-00000004"
 FILES = ("config.yaml", "run.json", "steps.jsonl", "evals.jsonl", "DONE", "FAILED", "trace/rank0.arrows.zst")
-COPY = "steps.jsonl.gz"
-"""It is read where the rows themselves are gone."""
-PARTS = ("state.json", "DONE", "model.safetensors", COPY)
+PARTS = ("state.json", "DONE", "model.safetensors")
 SPARSE = {"256 MiB of zeros": 2**28, "a trillion bytes": TRILLION}
 """Sparse files: they take no space on the disk."""
 LARGE = ("brackets", "a header of brackets", "aliases", "9 MB of one line")
@@ -135,8 +132,6 @@ def _damaged_records(settings: RunConfig, whole: Path, folder: Path) -> Iterator
             if name not in ("DONE", "FAILED"):
                 place = folder / "resumed" / damage / name.replace("/", "-")
                 _damage(shutil.copytree(whole, place) / name, damage)
-                if name.endswith(COPY):
-                    (place / COPY.removesuffix(".gz")).unlink()
                 yield f"resume: {name}, {damage}", _resuming(settings, place)
             if "/" not in name:
                 place = folder / "read" / damage / name
@@ -153,26 +148,11 @@ def _damage(path: Path, damage: str) -> None:
         os.truncate(path, SPARSE[damage])
 
 
-def _copies_of_rows(settings: RunConfig, whole: Path, folder: Path) -> Iterator[tuple[str, Case]]:
-    member = _gzip(1)
-    for name, bomb in (("one stream", _gzip(COUNT)), ("many", member * (COUNT))):
-        for num_bytes in (1, TRILLION, 2**30):
-            place = folder / f"rows {name} {num_bytes}"
-            shutil.copytree(whole, place)
-            (place / "steps.jsonl").unlink()
-            _forge(place / CHECKPOINT, COPY, bomb, rows=num_bytes)
-            case = f"resume: copy of rows, {name}, for {num_bytes} bytes"
-            yield case, _resuming(settings, place)
-
-
-def _forge(checkpoint: Path, name: str, content: bytes, rows: int | None = None) -> None:
+def _forge(checkpoint: Path, name: str, content: bytes) -> None:
     """Puts a file into a checkpoint, with digests that fit: nobody does so by accident."""
     (checkpoint / name).write_bytes(content)
     state = json.loads((checkpoint / "state.json").read_text())
-    if name in state["files"]:
-        state["files"][name] = hashlib.sha256(content).hexdigest()
-    if rows is not None:
-        state["rows"]["steps.jsonl"]["num_bytes"] = rows
+    state["files"][name] = hashlib.sha256(content).hexdigest()
     text = json.dumps(state)
     (checkpoint / "state.json").write_text(text)
     (checkpoint / "DONE").write_text(hashlib.sha256(text.encode()).hexdigest())

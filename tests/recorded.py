@@ -36,15 +36,6 @@ def loads(text: str) -> Any:
     return restored(json.loads(text))
 
 
-def unseal(directory: Path) -> None:
-    """Makes a finished record look like one of older versions, which wrote no digests, so that files may
-    change."""
-    owner = json.loads((directory / "run.json").read_text())
-    del owner["sealed"]
-    (directory / "run.json").write_text(json.dumps(owner))
-    (directory / "DONE").write_text("")
-
-
 def outcome(directory: Path) -> dict[str, Any]:
     """All that a finished run recorded but its times, and the bytes of its weights."""
     assert (directory / "DONE").exists(), sorted(path.name for path in directory.iterdir())

@@ -1,9 +1,9 @@
 """Where checkpoints lie, which of them are complete, and how old and half-written ones are removed.
 
-`checkpoints/step-00000120/` in the run directory holds safetensors files, gzip files with the rows of the
-record up to that step, `state.json` with the sha256 of all of them, and DONE with that of `state.json`. It is
-written under a hidden name and renamed when everything is there, so a folder without the dot is complete
-unless its disk has damaged it.
+`checkpoints/step-00000120/` in the run directory holds safetensors files, `state.json` with their sha256 and
+with how far the record's rows went, and DONE with the sha256 of `state.json`. It is written under a hidden
+name and renamed when everything is there, so a folder without the dot is complete unless its disk has damaged
+it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from gradwire.harness.checkpoint.state import REMEDY, CheckpointState
+from gradwire.harness.files.hostile import check_safetensors, read_safetensors
 from gradwire.harness.files.reading import (
     InaccessibleFileError,
     MissingFileError,
@@ -27,7 +28,6 @@ from gradwire.harness.files.reading import (
     printable,
     read_bytes,
 )
-from gradwire.harness.files.tensors import check_safetensors, read_safetensors
 
 FOLDER, STATE, DONE, SUFFIX = "checkpoints", "state.json", "DONE", ".safetensors"
 
@@ -73,8 +73,8 @@ def run_of(path: Path) -> Path:
 def verified(path: Path, run_id: str) -> CheckpointState:
     """Returns the state of a checkpoint of run `run_id` after comparing every file with its digest.
 
-    Raises ForeignCheckpointError for another run's, DamagedCheckpointError, and ValueError if nothing can be
-    said about it: it cannot be read now, or code with another format of checkpoints has written it.
+    Raises ForeignCheckpointError for another run's, DamagedCheckpointError, and ValueError if it cannot
+    be read now.
     """
     try:
         content, digest = _read(path, STATE), _read(path, DONE)

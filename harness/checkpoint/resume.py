@@ -31,8 +31,8 @@ from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.record.writer import (
     RECORD_FILES,
     begin_record,
+    check_rows,
     continue_record,
-    mend_rows,
     remove_temporary_files,
 )
 
@@ -115,10 +115,11 @@ class Opened:
 def open_run(config: RecordedConfig, directory: Path) -> Opened:
     """Prepares `directory`, which the caller has locked, for the next attempt.
 
-    Finds the newest usable checkpoint, sets damaged ones aside and names them in the notes. Restores damaged
-    rows from it and cuts those that the attempt will write again, or clears everything to start over. Raises
-    ValueError as `check_directory` does, and for a run that has diverged, since the same settings and code
-    would diverge again. A sweep calls `check_directory` for all its cells and goes on with the others.
+    Finds the newest checkpoint that is whole and whose rows are there, sets others aside and names them in
+    the notes. Cuts the rows that the attempt will write again, or clears everything to start over. Raises
+    ValueError as `check_directory` does; for checkpoints that are whole while the rows of all of them are not
+    there; and for a run that has diverged, since the same settings and code would diverge again. A sweep
+    calls `check_directory` for all its cells and continues with the others.
     """
     check_directory(config, directory)
     _refuse_diverged(config, directory)
@@ -126,11 +127,11 @@ def open_run(config: RecordedConfig, directory: Path) -> Opened:
     remove_temporary_files(directory)
     if config.resume == "never":
         remove_all(directory)
-    notes: list[str] = []
+    notes, without_rows = list[str](), list[tuple[Path, UnusableFileError]]()
     for path in checkpoints(directory):
         try:
             state = verified(path, run_id(config))
-            mended = mend_rows(directory, state.rows, path)
+            check_rows(directory, state.rows)
         except ForeignCheckpointError as error:
             notes.append(f"{error}: set aside as {set_aside(path, 'foreign').name}")
             continue
@@ -140,13 +141,17 @@ def open_run(config: RecordedConfig, directory: Path) -> Opened:
         except InaccessibleFileError:
             raise
         except UnusableFileError as error:
-            notes.append(
-                f"{path} counts on {error.path}, which {error.problem}: set aside as {set_aside(path).name}"
-            )
+            without_rows.append((path, error))
             continue
-        notes += [*mended, f"resuming after step {state.step}, from {path}"]
+        notes += [
+            f"{newer} counts on {lost.path}, which {lost.problem}: set aside as {set_aside(newer).name}"
+            for newer, lost in without_rows
+        ]
+        notes.append(f"resuming after step {state.step}, from {path}")
         notes += continue_record(directory, config, state.step, state.rows)
         return Opened(path, tuple(notes))
+    if without_rows:  # the checkpoints are whole: nothing is removed
+        raise without_rows[0][1]
     if notes:
         notes.append("no usable checkpoint is left: starting over")
     begin_record(directory, config)

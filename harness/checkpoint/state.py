@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from gradwire.harness.files.structured import parse_json
@@ -12,10 +12,6 @@ from gradwire.harness.files.typed import made
 from gradwire.harness.record.row_file import Extent
 
 REMEDY = "resume=never starts over"
-
-
-class OtherFormatError(ValueError):
-    """Code with another format of checkpoints has written it; the text is one line."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +33,7 @@ class CheckpointState:
     run_id: str
     """The run it belongs to; another run's checkpoint is never used."""
     rows: dict[str, Extent]
-    """The record's files of rows up to here, which a resumed run continues; checkpoints of older versions
-    have no copies of them."""
+    """The record's files of rows up to here, which a resumed run continues."""
     files: Mapping[str, str] = field(default_factory=dict)
     """File name to sha256."""
 
@@ -47,19 +42,8 @@ class CheckpointState:
 
     @classmethod
     def from_json(cls, content: bytes, path: Path) -> CheckpointState:
-        """Reads the text that `to_json` writes; it came from `path`.
-
-        Raises UnusableFileError for any other text, and OtherFormatError if fields are missing.
-        """
-        values = parse_json(content, path, remedy=REMEDY)
-        needed = [item.name for item in fields(cls) if item.default_factory is MISSING]
-        missing = [name for name in needed if name not in values]
-        if missing:
-            raise OtherFormatError(
-                f"{path.parent}: {path.name} lacks {', '.join(missing)}, other code has written it; run that "
-                "code, or resume=never"
-            )
-        return made(cls, values, path, remedy=REMEDY)
+        """Reads the text that `to_json` writes; it came from `path`. Raises UnusableFileError."""
+        return made(cls, parse_json(content, path, remedy=REMEDY), path, remedy=REMEDY)
 
     def impossible(self) -> str | None:
         """Says what in it is impossible for any run."""

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from torch import Tensor
 
@@ -54,12 +53,9 @@ def seal(
     state: CheckpointState,
     num_files: int,
     keep: int | None,
-    copies: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Path:
     """Gives the checkpoint its name, after all processes have written `num_files` files together.
 
-    `copies` are files that this process adds, name to contents: the rows of the record up to here. Their
-    readers compare what they expand to with `state.rows`; a damaged copy costs nothing unless it is needed.
     Keeps the newest `keep` checkpoints of the run, None: all. Only one process may call this. Raises
     RuntimeError if files are missing, which happens when the nodes do not share the run directory.
     """
@@ -75,8 +71,6 @@ def seal(
     }
     for path in digests.values():
         path.unlink()
-    for name, content in copies.items():
-        write_atomically(folder / name, content)
     write_atomically(folder / STATE, dataclasses.replace(state, files=files).to_json())
     write_atomically(folder / DONE, file_digest(folder / STATE, remedy=REMEDY, inside=directory) + "\n")
     _flush(folder)

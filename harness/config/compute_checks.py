@@ -17,8 +17,8 @@ from gradwire.harness.network.settings import (
     ShapedConfig,
     SimulatedConfig,
 )
-from gradwire.harness.record.computation import computation_id, computation_of
-from gradwire.harness.record.profile_files import found_profiles
+from gradwire.harness.record.directory import found_profiles
+from gradwire.harness.record.identity import computation_id, computation_of
 from gradwire.harness.record.profiles import computation_text, computations_text, read_profiles
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean
 

@@ -22,7 +22,7 @@ from typing import Any, cast
 from omegaconf import OmegaConf
 
 from gradwire.codecs.fields import is_plain_name
-from gradwire.harness.record.saved_steps import saved_path
+from gradwire.harness.record.directory import saved_path
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
 
 FORM = "{from: <a name in needs>, take: gradients, step: 60}"

@@ -24,14 +24,13 @@ from omegaconf.errors import (
 )
 
 from gradwire.codecs.fields import rules_with
-from gradwire.codecs.registry import RENAMED, codec_options
+from gradwire.codecs.registry import codec_options
 from gradwire.harness.config.aliases import alias_of
 from gradwire.harness.config.choices import chosen_in, unknown_choice
 from gradwire.harness.config.overrides import no_preset, said
 from gradwire.harness.config.root_keys import root_rules
 from gradwire.harness.config.store import choices_with_field, group_schemas
 from gradwire.harness.config.tasks import TASKS
-from gradwire.harness.record.identity import FORMER_KEYS, MOVED_KEYS
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
 from gradwire.harness.runtime.fields import Rule, rules_of
 from gradwire.harness.runtime.program import program
@@ -61,8 +60,6 @@ def check_groups(overrides: Sequence[Override], groups: Mapping[str, Sequence[st
         choices = [choice for choice in choices if ":" not in choice]  # others are plug-ins of this process
         if override.is_delete() or value is None:
             raise ConfigError(f"{said(override)}: a run needs a {group}; choose one of {', '.join(choices)}")
-        if group == "codec" and str(value) in RENAMED:
-            raise ConfigError(f"{said(override)}: it has a new name, use codec={RENAMED[str(value)]}")
         elsewhere = no_preset(str(value)) if group == "model" else None
         if elsewhere is not None:
             raise elsewhere
@@ -198,9 +195,6 @@ def unknown_key(key: str, override: Override | None, config: DictConfig, value: 
         return ConfigError(
             f"{key}={shortened(value)}: choose it in the list defaults: - override /{key}: <choice>"
         )
-    new_name = {**FORMER_KEYS, **MOVED_KEYS}.get(key)
-    if new_name is not None:
-        return ConfigError(f"{given}: {key} has a new name: use {new_name}=")
     keys = [name for name in all_keys(config) if name.partition(".")[0] != "hydra"]
     group, _, field = key.partition(".")
     chosen = None if override is None or field else chosen_in(key, override.value())

@@ -12,7 +12,7 @@ from gradwire.harness.checkpoint.folder import CheckpointReader, verified
 from gradwire.harness.data.prepare import labels_of
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.data.tokenizer import own_tokenizer
-from gradwire.harness.files.folders import files_in
+from gradwire.harness.files.hostile import files_in
 from gradwire.harness.models.build import quiet_transformers, without_values
 from gradwire.harness.models.described import kind_of
 from gradwire.harness.models.folder import described

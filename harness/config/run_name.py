@@ -10,9 +10,8 @@ from typing import Any
 
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.files.reading import printable
-from gradwire.harness.record.directory import CONFIG, WEIGHTS, is_done
+from gradwire.harness.record.directory import CONFIG, GRADIENTS, WEIGHTS, is_done
 from gradwire.harness.record.identity import run_id
-from gradwire.harness.record.saved_steps import GRADIENTS
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.timing.trace.files import FOLDER as TRACES

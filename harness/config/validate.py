@@ -41,11 +41,11 @@ from gradwire.harness.models.weights import tokenizer_available, weights_availab
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.objectives.registry import OBJECTIVES
 from gradwire.harness.parallel.settings import PASSES_PER_STAGE, BlocksConfig, PipelineConfig
-from gradwire.harness.record.saved_steps import check_saved_steps
+from gradwire.harness.record.directory import check_saved_steps
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
-from gradwire.harness.tracking.login import check_tracking
+from gradwire.harness.tracking.settings import check_tracking
 from gradwire.harness.trainer.settings import KernelsConfig, RunConfig
 
 PRESETS = ("size", "experiment")

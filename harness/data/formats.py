@@ -25,8 +25,8 @@ from typing import Any, BinaryIO, TextIO, cast
 from gradwire.harness.data.chat import ChatFormat
 from gradwire.harness.data.corpus import split_text
 from gradwire.harness.data.records import UnreadableFileError, field_of_text, no_text_field, record_texts
+from gradwire.harness.files.hostile import TEXT_RATIO, BoundedStream, most_unfolded
 from gradwire.harness.files.reading import UnusableFileError, amount
-from gradwire.harness.files.streams import TEXT_RATIO, BoundedStream, most_unfolded
 
 TEXTS, TABLES, RECORDS = (".txt", ".tokens", ".raw"), (".csv", ".tsv"), (".json", ".jsonl", ".parquet")
 FORMATS = (*TEXTS, ".jsonl", ".json", *TABLES, ".parquet")

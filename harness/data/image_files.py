@@ -15,8 +15,7 @@ from gradwire.harness.data.hub import HubCorpus
 from gradwire.harness.data.images import MOST_BYTES, MOST_LABELS, SUFFIXES, Images, LabelledImage, pixels_of
 from gradwire.harness.data.records import UnreadableFileError, located
 from gradwire.harness.data.text import describe_files, searching
-from gradwire.harness.files.archives import Archive
-from gradwire.harness.files.folders import leads_to_file, root_of
+from gradwire.harness.files.hostile import Archive, leads_to_file, root_of
 from gradwire.harness.files.reading import UnusableFileError, printable, read_bytes
 
 REMEDY = "give class folders of PNG or JPEG files, or a zip of them"

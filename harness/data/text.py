@@ -16,7 +16,7 @@ from gradwire.harness.data.chat import ChatFormat, plain_chat
 from gradwire.harness.data.corpus import Corpus, Passes, join_rows, split_documents
 from gradwire.harness.data.formats import format_of, formats_in_words, holds_rows, read_pieces
 from gradwire.harness.data.records import UnreadableFileError, encodable
-from gradwire.harness.files.folders import files_in
+from gradwire.harness.files.hostile import files_in
 from gradwire.harness.files.reading import UnusableFileError
 
 REMEDY = "put the file itself there, or choose a folder that holds text alone"

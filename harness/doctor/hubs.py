@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gradwire.harness.doctor.findings import Environment, Finding, Section
-from gradwire.harness.tracking.login import choose_mode, logged_in, server
+from gradwire.harness.tracking.settings import choose_mode, logged_in, server
 
 TIMEOUT_S = 3.0
 TRUE = ("1", "ON", "YES", "TRUE")

@@ -1,7 +1,7 @@
-"""Opens files that another process wrote, perhaps on another machine, and checks kind, length and text.
+"""Opens the files of run directories, and those that users write, and checks kind, length and text.
 
-Everything the harness reads back goes through this package, so that a damaged or malicious file costs one
-line, bounded memory and bounded time. Nothing is unpickled, imported, resolved or run.
+Everything the harness reads back goes through this package, so that a damaged file costs one line, bounded
+memory and bounded time. What comes from elsewhere is read by `hostile`.
 """
 
 from __future__ import annotations
@@ -160,6 +160,22 @@ def amount(num_bytes: int) -> str:
         if num_bytes >= size:
             return f"{num_bytes / size:.3g} {unit}"
     return f"{num_bytes} bytes"
+
+
+MOST_DEPTH = 64
+"""Most folders inside each other that are looked into."""
+
+
+def folders_in(root: Path) -> Iterator[Path]:
+    """Yields `root` and the folders below it that are neither hidden nor behind a link, in order, down to
+    `MOST_DEPTH`."""
+    waiting = [(root, 0)]
+    while waiting:
+        place, depth = waiting.pop()
+        yield place
+        if depth < MOST_DEPTH:
+            below = [Path(each.path) for each in os.scandir(place) if each.is_dir(follow_symlinks=False)]
+            waiting += [(each, depth + 1) for each in sorted(below, reverse=True) if each.name[0] != "."]
 
 
 @contextmanager

@@ -30,10 +30,6 @@ MOST_YAML = 2**18
 MOST_NODES = 20_000
 """Most keys, values, lists and mappings of a YAML file."""
 
-_ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_PAIR = re.compile(rb"\[\]|\{\}")
-_CHANGES = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
-_STRING_OR_BRACKET = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.S)
 _FLOAT = re.compile(
     r"""^(?:[-+]?[0-9]+(?:_[0-9]+)*\.[0-9_]*(?:[eE][-+]?[0-9]+)?
     |[-+]?[0-9]+(?:_[0-9]+)*(?:[eE][-+]?[0-9]+)
@@ -94,16 +90,19 @@ def parse_json(
 
     `where` precedes the problem in the message: `line 3 `.
     """
-    if _nested(content):
-        raise UnusableFileError(path, f"{where}has more than {DEPTH} brackets inside each other", remedy)
+    too_deep = UnusableFileError(path, f"{where}has more than {DEPTH} brackets inside each other", remedy)
     try:
         value = json.loads(decoded(content, path, remedy))
+    except RecursionError:
+        raise too_deep from None
     except json.JSONDecodeError as error:
         raise UnusableFileError(path, f"{where}is not JSON ({error.msg})", remedy) from None
     except UnusableFileError as error:
         raise UnusableFileError(path, f"{where}{error.problem}", remedy) from None
     except ValueError:
         raise UnusableFileError(path, f"{where}has a number of thousands of digits", remedy) from None
+    if content.count(b"[") + content.count(b"{") > DEPTH and _exceeds(value, DEPTH):
+        raise too_deep
     if not isinstance(value, expected):
         wanted = " or ".join(
             _kind(each) for each in (expected if isinstance(expected, tuple) else (expected,))
@@ -112,24 +111,12 @@ def parse_json(
     return value
 
 
-def _nested(content: bytes) -> bool:
-    """Whether brackets are nested too deeply, without parsing."""
-    if content.count(b"[") + content.count(b"{") <= DEPTH:
+def _exceeds(value: Any, levels: int) -> bool:
+    """Whether objects and lists are nested in more than `levels` levels."""
+    if not isinstance(value, dict | list):
         return False
-    brackets = content.translate(None, _ALL_BUT_BRACKETS)
-    for _ in range(DEPTH):
-        before, brackets = len(brackets), _PAIR.sub(b"", brackets)
-        if not brackets:
-            return False
-        if len(brackets) > 0.9 * before:
-            break
-    depth = deepest = 0  # brackets in strings, or too many of them: the exact way
-    for match in _STRING_OR_BRACKET.finditer(content):
-        depth += _CHANGES.get(match[0], 0)
-        deepest = max(deepest, depth)
-        if deepest > DEPTH:
-            return True
-    return False
+    inner = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_exceeds(each, levels - 1) for each in inner)
 
 
 _KINDS = {

@@ -1,14 +1,23 @@
-"""How long processes may show no progress before they count as hung."""
+"""Time without progress after which processes count as hung. A watchdog ends a virtual cluster's process,
+or that of a rank under torchrun, which no other process watches."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
+from gradwire.harness.launch import stacks
 from gradwire.harness.launch.stacks import disk_bytes, is_traced
-from gradwire.harness.runtime.heartbeat import COMPLETE, START_UP, Heartbeat
+from gradwire.harness.launch.verdict import Name, hang_verdict, rank_name
+from gradwire.harness.record.directory import TRACEBACKS, mark_failed
+from gradwire.harness.runtime.heartbeat import COMPLETE, START_UP, Heartbeat, own_beats
 
 POLL_S = 1.0
 """Seconds between two looks."""
@@ -95,3 +104,62 @@ class Patience:
     def forgive(self) -> None:
         """Starts counting from zero because a debugger explains the silence."""
         self.quiet_s = 0.0
+
+
+RECORD_S = 10.0
+"""How long writing the last words to disk may take, since the disk may be what hangs."""
+
+
+@contextmanager
+def watchdog(hang_s: float | None, rank: int, directory: Path, name: Name = rank_name) -> Iterator[None]:
+    """While the block lasts, ends this process with code 1 if it shows no progress for `hang_s` seconds.
+
+    One line on standard error says so; `directory` gets FAILED and the stacks of all threads. The main thread
+    is neither waited for nor cleaned up after, since it may never return. The watchdog sees nothing while
+    this process is stopped or while C code holds the interpreter's lock.
+    """
+    if hang_s is None:
+        yield
+        return
+    done = threading.Event()
+    waiting = Patience(own_beats(), hang_s)
+    watching = threading.Thread(
+        target=_watch, args=(waiting, rank, directory, name, done), name="watchdog", daemon=True
+    )
+    watching.start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def _watch(waiting: Patience, rank: int, directory: Path, name: Name, done: threading.Event) -> None:
+    pids = {0: os.getpid()}
+    while not done.wait(POLL_S):
+        waiting.look(pids)
+        if not waiting.exhausted(pids):
+            continue
+        text = stacks.own_stacks()
+        if stacks.shows_debugger(text):
+            waiting.forgive()
+            continue
+        beats, bound = {rank: waiting.beats(pids)[0]}, waiting.bound(pids)
+        _end(hang_verdict(beats, {}, waiting.quiet_s, bound.text, name).text, text, directory)
+
+
+def _end(line: str, text: str, directory: Path) -> None:
+    recording = threading.Thread(target=_record, args=(line, text, directory), daemon=True)
+    recording.start()
+    recording.join(RECORD_S)
+    if recording.is_alive():
+        print(f"error: {line}; {directory} does not answer, either\n{text}", file=sys.stderr, flush=True)
+    else:
+        print(f"error: {line} (tracebacks: {directory / TRACEBACKS})", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def _record(line: str, text: str, directory: Path) -> None:
+    """Appends this rank's stacks to those that other ranks have written."""
+    mark_failed(directory, line)
+    with contextlib.suppress(OSError), (directory / TRACEBACKS).open("a") as file:
+        file.write(f"{line}\n{text}\n")

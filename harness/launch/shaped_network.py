@@ -16,8 +16,7 @@ from gradwire.harness.network.configured import rate_changes
 from gradwire.harness.network.settings import NetworkConfig, ShapedConfig
 from gradwire.harness.network.shaped.network import ShapedNetwork
 from gradwire.harness.network.shaped.star import LinkLimits
-from gradwire.harness.record.attempts import Attempts
-from gradwire.harness.record.networks import read_networks, write_networks
+from gradwire.harness.record.attempts import Attempts, read_networks, write_networks
 
 OFFLINE = "HF_HUB_OFFLINE"
 
@@ -43,8 +42,8 @@ def shaped_network(network: NetworkConfig, size: int, directory: Path) -> Iterat
             "queue_kb": limits.queue_kb,
             "goodput_mbit": links.measure_goodput(),
             "congestion_control": links.congestion_control,
-            "rivals": network.background_jobs,
-            "rival_goodput_mbit": list[float](),
+            "background_jobs": network.background_jobs,
+            "background_goodput_mbit": list[float](),
         }
 
         def record(**figures: Any) -> None:
@@ -81,7 +80,7 @@ def _background(network: ShapedConfig, links: ShapedNetwork, record: Callable[..
         yield
     finally:
         with contextlib.suppress(OSError):  # a full disk may be what ended the run
-            record(rival_goodput_mbit=links.stop_background())
+            record(background_goodput_mbit=links.stop_background())
 
 
 def fetch_weights(model: ModelConfig, seed: int) -> None:

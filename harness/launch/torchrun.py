@@ -20,9 +20,9 @@ from gradwire.harness.launch.launch import (
     raise_if_stopped,
     run_here,
 )
+from gradwire.harness.launch.patience import watchdog
 from gradwire.harness.launch.stop import stop_requests
 from gradwire.harness.launch.verdict import blamed_peer, describe
-from gradwire.harness.launch.watchdog import watchdog
 from gradwire.harness.launch.worker import join_process_group, prepare_process, train
 from gradwire.harness.record.directory import FAILED, DirectoryLock, DivergedError, is_done, mark_failed
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error

@@ -9,9 +9,9 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from gradwire.harness.files.hostile import count_parameters
 from gradwire.harness.files.reading import UnusableFileError, printable
 from gradwire.harness.files.structured import read_json
-from gradwire.harness.files.tensors import count_parameters
 from gradwire.harness.models.described import ENDINGS, OF_KIND, Described, describe
 from gradwire.harness.models.families import AUTO, FAMILIES, FOLDER
 from gradwire.harness.models.foreign import CONFIG, INDEX, MOST_INDEX

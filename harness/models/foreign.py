@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gradwire.harness.files.folders import files_in
+from gradwire.harness.files.hostile import files_in
 from gradwire.harness.files.reading import MOST_TEXT, UnusableFileError, amount, printable
 from gradwire.harness.files.structured import read_json
 

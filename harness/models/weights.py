@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from gradwire.harness.files.folders import files_in
+from gradwire.harness.files.hostile import files_in
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.models.foreign import check_folder
 from gradwire.harness.models.settings import ModelConfig

@@ -18,9 +18,6 @@ SLOWEST, FASTEST = 1e-3, 1e9
 
 LONGEST_LATENCY_S = 60.0
 
-FORMER_NAMES = {"rivals": "background_jobs", "rival_mb": "background_mb"}
-"""Fields by the names that older records have for them."""
-
 MOST_BACKGROUND_JOBS = 64
 
 RATE_CHANGES = "e.g. [[60,0.5],[120,1]]: half the rate from second 60 to 120"
@@ -156,21 +153,18 @@ NETWORKS: dict[str, type[NetworkConfig]] = {
 
 
 def recorded_network(recorded: Mapping[str, Any]) -> NetworkConfig:
-    """The network of a finished run. Old field names are replaced by current ones, and fields that did not
-    exist then get values that have no effect.
-
-    Raises ValueError in one line if it is no network.
-    """
+    """The network of a finished run. Raises ValueError in one line if it is no network."""
     schema = NETWORKS.get(str(recorded.get("name")))
     if schema is None:
         raise ValueError(f"network.name={printable(str(recorded.get('name')))} of a record is unknown")
-    named = {FORMER_NAMES.get(name, name): value for name, value in recorded.items()}
     try:
-        check_names([each.name for each in fields(schema)], named, "network", f"network={recorded['name']}")
-        check_fields(schema, named, "network")
+        check_names(
+            [each.name for each in fields(schema)], recorded, "network", f"network={recorded['name']}"
+        )
+        check_fields(schema, recorded, "network")
     except ValueError as error:
         raise ValueError(f"a record's {printable(str(error))}") from None
-    return schema(**named)
+    return schema(**recorded)
 
 
 def background_jobs(network: NetworkConfig) -> int:

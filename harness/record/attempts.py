@@ -1,4 +1,5 @@
-"""`run.json`: which run a directory holds, the attempts it took, and how each of them ended.
+"""`run.json`: which run a directory holds, the attempts it took, and how each of them ended. `network.json`:
+what the links of a shaped network carried in each.
 
 The launcher records how its attempt ended. If the launcher was killed as well, or is torchrun, the next
 attempt records it from what `FAILED` says.
@@ -23,13 +24,11 @@ from gradwire.harness.record.directory import FAILED, MOST_REASON, failure_in, i
 from gradwire.harness.record.provenance import code_hash, git_state
 from gradwire.harness.runtime.program import command_line
 
-FILE = "run.json"
+FILE, NETWORKS = "run.json", "network.json"
 
 REMEDY = "resume=never starts over"
 
 NO_REASON = "no reason recorded: its launcher was killed, or the machine lost"
-NOT_RECORDED = "not recorded"
-"""The name that older versions used."""
 
 MOST_STARTED_OVER = 100
 """Most attempts without a checkpoint that are remembered, the newest ones."""
@@ -61,7 +60,7 @@ class _Attempt:
     code_hash: str
     torch: str
     ended: Ended | None = None
-    """None for the attempt that finished or still runs, and in records of older versions."""
+    """None for the attempt that finished or still runs."""
     command: str | None = None
     """What started it, as a shell takes it; null where no command line did."""
     wall_time_s: float | None = None
@@ -74,8 +73,6 @@ class Attempts:
 
     config_hash: str
     attempts: list[dict[str, Any]] = field(default_factory=list)
-    sealed: bool = False
-    """Whether the record's `DONE` has digests of its files: not in records of older versions."""
     started_over: list[dict[str, Any]] = field(default_factory=list)
     """Attempts before these of which nothing is left: they ended without a checkpoint that could be used."""
 
@@ -105,7 +102,7 @@ class Attempts:
     def earlier_ends(self) -> list[str]:
         """Why each attempt before the last one ended, one line each."""
         before = [*self.started_over, *self.attempts[:-1]]
-        return [attempt["ended"]["reason"] if attempt.get("ended") else NOT_RECORDED for attempt in before]
+        return [attempt["ended"]["reason"] if attempt.get("ended") else NO_REASON for attempt in before]
 
     @classmethod
     def read(cls, directory: Path) -> Attempts | None:
@@ -143,7 +140,6 @@ class Attempts:
             said = failure_in(directory) if (directory / FAILED).exists() else NO_REASON
             before[-1]["ended"] = asdict(Ended(said))
         commit, dirty = git_state()
-        self.sealed = True
         command = command_line()
         self.attempts.append(
             {
@@ -188,3 +184,27 @@ def note_end(directory: Path, reason: str, after_step: int | None, ranks: Sequen
 def this_code() -> str:
     """What runs now, in the words of `Attempts.code`."""
     return f"{code_hash()} on PyTorch {torch.__version__}"
+
+
+Network = dict[str, Any]
+"""The network of one attempt: `from_step` as in `run.json`, its settings, and rates in Mbit/s."""
+
+
+def read_networks(directory: Path) -> list[Network]:
+    """The networks of the attempts in `directory`, the oldest first; none where it has no file of them.
+
+    Raises UnusableFileError.
+    """
+    path = directory / NETWORKS
+    try:
+        networks: list[Network] = read_json(path, remedy=REMEDY, inside=directory, expected=list)
+    except MissingFileError:
+        return []
+    for network in networks:
+        if not isinstance(network, dict) or not isinstance(network.get("from_step"), int):
+            raise UnusableFileError(path, "holds an attempt's network that is none", REMEDY)
+    return networks
+
+
+def write_networks(directory: Path, networks: Sequence[Network]) -> None:
+    write_atomically(directory / NETWORKS, json.dumps(networks, indent=1) + "\n")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from gradwire.harness.record.computation import computation_id
+from gradwire.harness.record.identity import computation_id
 from gradwire.harness.record.runs import Run
 
 MOST_DIFFERENCE = 0.1

@@ -1,19 +1,40 @@
-"""A run's directory: one owner at a time, and markers that say how the run ended."""
+"""A run's directory: where its files lie, one owner at a time, and markers that say how the run ended."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
+import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from gradwire.harness.files.reading import UnusableFileError, open_file, printable
+from gradwire.harness.files.reading import (
+    MissingFileError,
+    UnusableFileError,
+    file_digest,
+    open_file,
+    printable,
+)
 from gradwire.harness.files.writing import write_atomically
 
 CONFIG, STEPS, EVALUATIONS, SUMMARY = "config.yaml", "steps.jsonl", "evals.jsonl", "summary.json"
 WEIGHTS, PLOTS = "checkpoint", "plots"
 DONE, FAILED, TRACEBACKS = "DONE", "FAILED", "tracebacks.txt"
+
+GRADIENTS, SAVED_WEIGHTS = "gradients", "weights"
+"""The folders of what is saved of chosen steps, a file each."""
+
+STEP_FILE = re.compile(r"step(\d+)\.safetensors")
+
+ENTROPIES = "entropies.jsonl"
+
+PROFILE, PROFILES = "profile.json", "profiles"
+"""A run's own copy of the computation and codec work that it counts, and a sweep's folder of them."""
+
+PROFILE_REMEDY = "give one that a sweep or a run on the virtual cluster has written"
 
 DIVERGED = "diverged"
 """The first word of `FAILED` if training diverged: the same run would end in this way again."""
@@ -112,3 +133,47 @@ def forget_failure(directory: Path) -> None:
     """Removes what an earlier attempt said about its end, because a new one begins."""
     for name in (FAILED, TRACEBACKS):
         (directory / name).unlink(missing_ok=True)
+
+
+def saved_path(directory: Path, step: int, what: str = GRADIENTS) -> Path:
+    """The file of the gradients, or of the weights, of `step`."""
+    return directory / what / f"step{step}.safetensors"
+
+
+def step_files(folder: str | Path) -> dict[int, Path]:
+    """The saved steps of a run directory, or of a folder of such files, by step; none if there are none."""
+    place = Path(folder).expanduser()
+    place = place / GRADIENTS if (place / GRADIENTS).is_dir() else place
+    found = ((STEP_FILE.fullmatch(path.name), path) for path in place.iterdir())
+    return dict(sorted((int(match[1]), path) for match, path in found if match))
+
+
+def check_saved_steps(key: str, steps: Sequence[int], num_steps: int) -> None:
+    """ValueError unless all `steps` of `measure.<key>` belong to a run of `num_steps`."""
+    beyond = [step for step in steps if not 0 <= step < num_steps]
+    if beyond:
+        raise ValueError(
+            f"measure.{key}={list(steps)}: the run has the steps 0 to {num_steps - 1}, "
+            f"and not {', '.join(map(str, beyond))}"
+        )
+
+
+def profile_files(path: Path) -> list[Path]:
+    """The file itself, or those of a folder of profiles, in the order of their names."""
+    return sorted(path.glob("*.json")) if path.is_dir() else [path]
+
+
+def found_profiles(given: Path) -> Path:
+    """The file or folder of profiles that a path of the user's leads to: the file itself, that of a run's
+    directory, or a sweep's folder. Raises MissingFileError."""
+    path = Path(os.path.realpath(given.expanduser()))
+    for found in (path / PROFILE, path / PROFILES, path):
+        if found.is_file() or (found.is_dir() and any(found.glob("*.json"))):
+            return found
+    raise MissingFileError(given, "no profile is there", PROFILE_REMEDY)
+
+
+def profiles_digest(path: Path) -> str:
+    """The sha256 of the contents of a file or folder of profiles, whatever their names."""
+    digests = sorted(file_digest(each, remedy=PROFILE_REMEDY) for each in profile_files(path))
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()

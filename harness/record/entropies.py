@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.record.directory import ENTROPIES
 from gradwire.harness.record.row_file import read_rows
-from gradwire.harness.record.saved_steps import ENTROPIES
 from gradwire.harness.record.seal import check_sealed
 
 MATRICES, RATES, ABOUT, STEP, NATS = "matrices", "rates", "about", "step", "nats"

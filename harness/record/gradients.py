@@ -1,10 +1,14 @@
-"""Files of saved gradients: every worker's, of one step, one row each.
+"""Files of saved gradients: every worker's, of one step, one row each. And of saved weights.
 
 `.safetensors` or `.npz` with an array `gradients` of shape (workers, coordinates), float32, float16 or (in
 `.safetensors`) bfloat16; an `.npz` may hold bfloat16 as uint16 in an array `bf16` instead. Files that a run
 wrote also say which buckets and parameters the coordinates are, as JSON: in the metadata of `.safetensors`,
 or in a string array `layout` of an `.npz`. Beside it is a digest of both, so that damage is noticed; an
 `.npz` has checksums of its own, other `.safetensors` have none. Nothing is ever unpickled.
+
+Files of weights are `.safetensors` with an array `weights` of shape (2, coordinates), float32: what the model
+computed a step with, then the main weights that the step has led to. Their difference is what
+`parallel.weights=qwd` sends in it. Buckets, digest and refusals are those of files of gradients.
 """
 
 from __future__ import annotations
@@ -25,15 +29,18 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import Layout
+from gradwire.harness.files.hostile import check_safetensors, read_npz, read_safetensors
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import parse_json
-from gradwire.harness.files.tensors import read_npz, read_safetensors
 from gradwire.harness.files.typed import made
 from gradwire.harness.files.writing import save_tensors
 
 GRADIENTS, BF16, LAYOUT, DIGEST = "gradients", "bf16", "layout", "blake2b"
 SUFFIXES = (".safetensors", ".npz")
 REMEDY = "give one that measure.save_gradients_at or numpy.savez wrote"
+WEIGHTS, WEIGHTS_REMEDY = "weights", "give one that measure.save_weights_at wrote"
+SAVED = "saved"
+"""The entry in which a file says that it holds weights."""
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -224,3 +231,49 @@ def _buckets(about: Mapping[str, Any], values: Tensor, path: Path) -> tuple[Layo
     if described != values.shape[1]:
         raise ValueError(f"its buckets have {described} coordinates, {GRADIENTS} has {values.shape[1]}")
     return tuple(layouts)
+
+
+@dataclass(frozen=True)
+class SavedWeights:
+    """(coordinates,) float32 each, bucket after bucket; `buckets` are their layouts."""
+
+    model: Tensor
+    main: Tensor
+    buckets: tuple[Layout, ...]
+    about: Mapping[str, Any]
+
+    @property
+    def differences(self) -> Tensor:
+        return self.main - self.model
+
+
+def holds_weights(path: str | Path) -> bool:
+    """Whether a file is one of weights; of anything else, and of what cannot be read, False."""
+    path = Path(path).expanduser()
+    if path.suffix != SUFFIXES[0] or not path.is_file():
+        return False
+    try:
+        return f'"{SAVED}": "{WEIGHTS}"' in check_safetensors(path, remedy=WEIGHTS_REMEDY).get("layout", "")
+    except ValueError:
+        return False
+
+
+def write_weights(
+    path: Path, model: Tensor, main: Tensor, layouts: Sequence[Layout], about: Mapping[str, Any]
+) -> None:
+    """Writes (coordinates,) weights of `layouts`, bucket after bucket; the file appears whole or not at
+    all."""
+    values = torch.stack([model.float(), main.float()])
+    write_rows(path, WEIGHTS, values, layouts, {SAVED: WEIGHTS, **about})
+
+
+def read_weights(path: str | Path) -> SavedWeights:
+    """Returns the weights in a file; raises ValueError in one line if they cannot be read."""
+    found = read_rows(path, WEIGHTS, WEIGHTS_REMEDY)
+    if found.workers != 2 or found.values.dtype != torch.float32 or not found.buckets:
+        raise ValueError(
+            f"weights={path} has {found.workers} rows of {found.values.dtype}, not 2 of float32; "
+            f"{WEIGHTS_REMEDY}"
+        )
+    model, main = found.values
+    return SavedWeights(model, main, found.buckets, found.about or {})

@@ -1,4 +1,4 @@
-"""What makes two runs the same run: an id from the settings that change a result."""
+"""Ids from settings: of a run, from those that change a result, and of the computation that runs share."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.codecs.plugins import ENTRY_POINTS, plugins_of, source_digest
-from gradwire.codecs.registry import RENAMED
 from gradwire.codecs.wording import shortened
 from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.data.formats import format_of
-from gradwire.harness.files.folders import files_in
-from gradwire.harness.network.settings import CODEC_TIMES, FORMER_NAMES, FROM_FILE, SHARED
-from gradwire.harness.record.profile_files import found_profiles, profiles_digest
-from gradwire.harness.record.saved_steps import ENTROPIES, step_files
+from gradwire.harness.files.hostile import files_in
+from gradwire.harness.network.settings import CODEC_TIMES, FROM_FILE, SHARED
+from gradwire.harness.record.directory import ENTROPIES, found_profiles, profiles_digest, step_files
 from gradwire.harness.record.settings import RecordedConfig
 
 REMEDY = "use a folder that holds what is read alone"
@@ -66,58 +64,6 @@ FILES = (
 )
 """Settings that name files, by group and field (or root key). The value says whether every file of a folder
 counts or only those of known formats; None means that only a folder is a path and anything else is a name."""
-
-LATER_KEYS: Mapping[str, Any] = {
-    "dataset.kind": "documents",
-    "dataset.loss_on": "all",
-    "cluster.ranks_per_node": None,
-    "codec.decisions": None,
-    "train.start_from": None,
-    "train.optimizer": "adamw",
-    "train.momentum": 0.9,
-    "train.decay_steps": None,
-    "train.decay_epochs": None,
-    "train.decay_factor": 0.1,
-    "model.depths": [],
-    "model.bottleneck": True,
-    "model.groups": 1,
-    "dataset.image_size": None,
-    "dataset.image_field": "image",
-    "dataset.augment": "none",
-    "model.recipe.optimizer": "adamw",
-    "model.recipe.decay_epochs": None,
-    "allreduce.matrices": [],
-    "measure.save_weights_at": [],
-    "measure.entropy_every": 0,
-    "measure.entropy_rates": [1.0],
-    "statistics.rank_shares": [1 / 64, 1 / 32, 1 / 16],
-    "statistics.alphas": [0.05, 0.1, 0.25, 0.5],
-    "statistics.window": 1000,
-    "statistics.windows": [1, 100, 500, 1000, 2500],
-    "network=shaped.rate_changes": [],
-    "network.compute": SHARED,
-    "network.forward_share": 1 / 3,
-    "network.blocks": [],
-    "network.jitter_per": "step",
-    "network.straggler_range": [],
-}
-"""Keys that came later than the first runs, and the value that means what was done before. Ids leave them out
-where they have it: what was begun without them is still the same run. `group=name.field`: the field is new
-for this choice of the group alone."""
-
-LATER_GROUPS = {("allreduce", "parallel"): "ddp"}
-"""Groups that a task began to read after its first runs, by task and group, and the choice that means what
-was done before. Ids leave it out, too."""
-
-FORMER_KEYS = {
-    **{f"network.{old}": f"network.{new}" for old, new in FORMER_NAMES.items()},
-    "overlap.pieces": "overlap.segments",
-}
-"""Keys by the names that they had before, to their new ones. Ids are made from the former names, as those of
-renamed codecs: what was begun under them is still the same run."""
-
-MOVED_KEYS = {"replay.plots": "plots"}
-"""Keys without an effect on ids by the names that they had before, to their new ones."""
 
 WHOLE_FILE_BYTES = 64 * 2**20
 """Files of at least this size count by name and size, smaller ones by their bytes too."""
@@ -218,31 +164,7 @@ def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
     chosen = {kind: settings.get(kind, {}).get("name") for kind in ENTRY_POINTS}
     for kind, name in plugins_of(chosen).items():  # as data does: another source is another run
         settings[kind]["name"] = [name, source_digest(kind, name)]
-    for key, before in LATER_KEYS.items():
-        group, _, field = key.partition(".")
-        group, _, name = group.partition("=")
-        own = settings.get(group, {})
-        if name in ("", own.get("name")):
-            *inner, field = field.split(".")
-            for part in inner:
-                own = own.get(part, {})
-            if own.get(field) == before:
-                own.pop(field, None)
-    for (task, group), usual in LATER_GROUPS.items():
-        if settings.get("task", {}).get("name") == task and settings.get(group, {}).get("name") == usual:
-            del settings[group]
-    _use_former_names(settings)
     return settings
-
-
-def _use_former_names(settings: dict[str, Any]) -> None:
-    for old, new in FORMER_KEYS.items():
-        (group, old_field), new_field = old.split("."), new.partition(".")[2]
-        if new_field in settings.get(group, {}):
-            settings[group][old_field] = settings[group].pop(new_field)
-    for old, new in RENAMED.items():
-        if settings.get("codec", {}).get("name") == new:
-            settings["codec"]["name"] = old
 
 
 def _described_files(path: Path) -> list[Path] | None:
@@ -284,3 +206,59 @@ def _file_digest(file: Path, version: tuple[int, int]) -> bytes:
     assert version
     with file.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").digest()
+
+
+NOT_OF_THE_MODEL = ("name", "recipe", "pretrained", "tokenizer", "paper_dataset", "weights", "path")
+"""Fields of `model` that say what its weights are and how it is trained, not what a pass computes."""
+
+OF_THE_BATCHES = ("kind", "sequence_length", "image_size")
+"""Fields of `dataset` that the shapes of a micro-batch follow from."""
+
+OF_THE_TRAINING = ("micro_batch", "accumulation", "optimizer", "precision")
+
+NOT_OF_THE_PARALLELISM = ("bucket_cap_mb", "weights", "weight_bits", "weight_group")
+"""Fields of `parallel` that say in which pieces gradients are sent, and how weights are encoded."""
+
+BY_REPLICAS = ("ddp",)
+"""Parallelisms under which the work of a rank does not depend on the number of workers."""
+
+PACKED = "documents"
+"""The kind of data whose micro-batches are all full; others' lengths follow from the data."""
+
+DIGITS = 12
+
+
+def computation_id(settings: Mapping[str, Any]) -> str:
+    """12 hexadecimal digits that two runs share if their ranks compute the same: the same model and shapes,
+    micro-batches, optimizer, precision and device, spread over the workers in the same way.
+
+    Codec, topology, network, overlap, seed, learning rate and length do not count. `settings` are plain
+    values, as in a run's `config.yaml`; groups that it lacks count as empty.
+    """
+    text = json.dumps(computation_of(settings), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+def computation_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that `computation_id` is made from, by group."""
+    model, dataset, train, parallel, cluster = (
+        dict(settings.get(group) or {}) for group in ("model", "dataset", "train", "parallel", "cluster")
+    )
+    shape = {key: value for key, value in model.items() if key not in NOT_OF_THE_MODEL}
+    if model.get("path") is not None:  # a folder may hold another shape than the preset's
+        shape["path"] = str(model["path"])
+    batches = {key: dataset.get(key) for key in OF_THE_BATCHES}
+    if dataset.get("kind") != PACKED:
+        batches["name"] = dataset.get("name")
+    passes = {key: train.get(key) for key in OF_THE_TRAINING}
+    passes["clips"] = train.get("clip_norm") is not None
+    spread = {key: value for key, value in parallel.items() if key not in NOT_OF_THE_PARALLELISM}
+    if parallel.get("name") not in BY_REPLICAS:
+        spread["workers"] = cluster.get("workers")
+    return {
+        "model": shape,
+        "dataset": batches,
+        "train": passes,
+        "parallel": spread,
+        "device": cluster.get("device"),
+    }

@@ -20,8 +20,8 @@ from gradwire.harness.files.reading import MissingFileError, UnusableFileError, 
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.files.typed import made
 from gradwire.harness.files.writing import write_atomically
-from gradwire.harness.record.computation import DIGITS, computation_id
-from gradwire.harness.record.profile_files import FILE, REMEDY, profile_files
+from gradwire.harness.record.directory import PROFILE, PROFILE_REMEDY, profile_files
+from gradwire.harness.record.identity import DIGITS, computation_id
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.profile import Piece, Spread, Stretch
 
@@ -151,20 +151,20 @@ def in_summary(profile: Profile, unknown: int) -> dict[str, Any]:
 
 def read_profile(path: Path, *, inside: Path | None = None) -> Profile:
     """The profile in a file. Raises UnusableFileError, MissingFileError among them."""
-    found = made(Profile, read_json(path, remedy=REMEDY, inside=inside), path, remedy=REMEDY)
+    found = made(Profile, read_json(path, remedy=PROFILE_REMEDY, inside=inside), path, remedy=PROFILE_REMEDY)
     parts: list[Computation | CodecWork] = [*found.computations, *found.codecs]
     for one in parts:
         spreads = [each.seconds for each in one.stretches]
         spreads += [each.seconds for each in one.pieces] if isinstance(one, CodecWork) else [one.step]
         if not all(0 <= each.p10 <= each.median <= each.p90 < float("inf") for each in spreads):
-            raise UnusableFileError(path, f"{one.id} has seconds that nothing takes", REMEDY)
+            raise UnusableFileError(path, f"{one.id} has seconds that nothing takes", PROFILE_REMEDY)
     return found
 
 
 def own_profile(directory: Path) -> Profile | None:
     """The profile that the run in `directory` counts; None where it measures. Raises UnusableFileError."""
     try:
-        return read_profile(directory / FILE, inside=directory)
+        return read_profile(directory / PROFILE, inside=directory)
     except MissingFileError:
         return None
 

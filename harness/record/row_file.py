@@ -1,39 +1,32 @@
-"""JSON-lines files: rows appended as whole lines, read back, cut, and restored when a run is resumed.
+"""JSON-lines files: rows appended as whole lines, read back, and cut to where a checkpoint says.
 
-The writer always knows what the file must hold, because it keeps all rows, compressed, in memory. Every
-checkpoint has them as well, as a gzip file. So a file that is damaged, replaced or lost is noticed, wherever
-the damage lies, and written again.
+A checkpoint notes how many bytes of each file it counts on, and their digest. A resumed run cuts what follows
+them; if they are not there, the checkpoint is of no use.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import os
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from gradwire.harness.files.finite_json import dumps, restored
 from gradwire.harness.files.reading import UnusableFileError, open_file
-from gradwire.harness.files.streams import gunzipped
 from gradwire.harness.files.structured import read_json_lines
-from gradwire.harness.files.writing import replacing, writing
+from gradwire.harness.files.writing import writing
 
 Row = Mapping[str, Any]
 
 MOST_BYTES = 2**31
 """Bytes of a file of rows: three million steps, at 700 each."""
 
-LEVEL = 3
-"""zlib's level for the copies: 6 makes them 8 % smaller and takes more than twice as long."""
-
 REMEDY = "what is before it is whole"
 """What to do about a damaged line, where the caller knows nothing better."""
 
-START_OVER = "resume=never starts over"
+START_OVER = "put back what was there, or start over with resume=never"
 
 
 @dataclass(frozen=True)
@@ -53,7 +46,6 @@ class RowFile:
 
     def __init__(self, path: Path) -> None:
         self.path, self._digest, self._size = path, hashlib.sha256(), 0
-        self._packed, self._packer = bytearray(), zlib.compressobj(LEVEL, wbits=31)
         if path.is_symlink() or path.exists():
             with open_file(path, remedy=START_OVER, inside=path.parent, most=MOST_BYTES) as file:
                 while block := file.read(2**20):
@@ -69,38 +61,28 @@ class RowFile:
         return self._size > 0
 
     def extent(self) -> Extent:
-        """Returns what was written, after waiting until all of it is on disk.
+        """What was written, after waiting until all of it is on disk.
 
-        If the file has another length, it is written again, and a line says so.
+        Raises UnusableFileError if the file has another length, because somebody changed it meanwhile.
         """
-        flush_rows(self.path)
-        there = self.path.stat().st_size if self.path.is_file() else 0
+        there = 0
+        if self.path.is_file():
+            with writing(self.path), self.path.open("ab") as handle:
+                os.fsync(handle.fileno())
+                there = handle.tell()
         if there != self._size:
-            self._write_again(f"has {there} bytes and not the {self._size} written")
+            problem = f"has {there} bytes and not the {self._size} written: changed while the run went on"
+            raise UnusableFileError(self.path, problem, START_OVER)
         return Extent(self._size, self._digest.hexdigest())
 
-    def copy(self) -> bytes:
-        """All rows that were written, as a gzip file."""
-        return bytes(self._packed) + self._packer.copy().flush()
-
     def rows(self) -> list[dict[str, Any]]:
-        """Returns all rows that were written; if the file has others, it is written again, and a line says
-        so."""
-        extent = self.extent()
-        try:
-            check_extent(self.path, extent)
-        except UnusableFileError as error:
-            self._write_again(error.problem)
+        """All rows that were written; raises UnusableFileError if the file has others."""
+        check_extent(self.path, self.extent())
         return read_rows(self.path)
 
     def _count(self, block: bytes) -> None:
         self._digest.update(block)
         self._size += len(block)
-        self._packed += self._packer.compress(block)
-
-    def _write_again(self, problem: str) -> None:
-        print(f"note: {self.path} {problem}: changed while the run went on, written again", flush=True)
-        _unpack(self.path, io.BytesIO(self.copy()), self.path, Extent(self._size, self._digest.hexdigest()))
 
 
 def append_rows(path: Path, rows: Iterable[Row]) -> bytes:
@@ -125,26 +107,6 @@ def check_extent(path: Path, extent: Extent) -> None:
         raise UnusableFileError(path, "lacks rows", START_OVER)
     if digest.hexdigest() != extent.sha256:
         raise UnusableFileError(path, "holds other rows than were written", START_OVER)
-
-
-def restore(path: Path, copy: Path, extent: Extent, *, inside: Path) -> None:
-    """Replaces a file of rows atomically by what `extent` says, taken from `copy`, which lies below `inside`.
-
-    Raises UnusableFileError, which names `copy`, if it does not hold these rows.
-    """
-    with open_file(copy, remedy=START_OVER, inside=inside, most=MOST_BYTES) as file:
-        _unpack(path, file, copy, extent)
-
-
-def _unpack(path: Path, packed: BinaryIO, source: Path, extent: Extent) -> None:
-    """Write to `path` what the gzip file `packed`, read from `source`, expands to: `extent` and no more."""
-    digest, most = hashlib.sha256(), min(extent.num_bytes, MOST_BYTES)
-    with replacing(path) as file:
-        for part in gunzipped(source, packed, most=most, remedy=START_OVER):
-            digest.update(part)
-            file.write(part)
-        if digest.hexdigest() != extent.sha256:
-            raise UnusableFileError(source, "holds other rows than were written", START_OVER)
 
 
 def cut_to(path: Path, extent: Extent) -> None:
@@ -216,10 +178,3 @@ def _lacking(row: Row, numbers: Iterable[str]) -> str | None:
             return f"has no number {name}"
     nested = next((name for name, value in row.items() if isinstance(value, dict | list)), None)
     return None if nested is None else f"has more than one value in {nested[:40]}"
-
-
-def flush_rows(path: Path) -> None:
-    """Wait until what was appended is on the disk."""
-    if path.is_file():
-        with writing(path), path.open("ab") as handle:
-            os.fsync(handle.fileno())

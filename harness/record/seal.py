@@ -1,8 +1,7 @@
 """Guards a record: no link leads out of it, and `DONE` says what its files hold.
 
 `DONE` is written last, with the sha256 of the files that figures are taken from, so that later changes,
-damage and exchanges are noticed when the record is read. It does not cover traces, plots and weights. In
-records of older versions it is empty; `run.json` says which records have digests.
+damage and exchanges are noticed when the record is read. It does not cover traces, plots and weights.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from gradwire.codecs.decision_file import DecisionFile
 from gradwire.harness.files.reading import MissingFileError, UnusableFileError, file_digest, read_bytes
 from gradwire.harness.files.structured import parse_json
 from gradwire.harness.files.writing import write_atomically
-from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.directory import DONE, FAILED, TRACEBACKS
 from gradwire.harness.record.row_file import MOST_BYTES
 
@@ -57,7 +55,7 @@ def mark_done(directory: Path) -> None:
 
 def check_done(directory: Path) -> None:
     """Raises UnusableFileError unless the files of a completed record are unchanged."""
-    for name, digest in (_digests(directory) or {}).items():
+    for name, digest in _digests(directory).items():
         _check(directory / name, digest)
 
 
@@ -69,7 +67,7 @@ def check_sealed(path: Path) -> None:
     if not os.path.lexists(path.parent / DONE):
         return
     digests = _digests(path.parent)
-    if digests is not None and (path.name in digests or (path.name in SEALED and os.path.lexists(path))):
+    if path.name in digests or (path.name in SEALED and os.path.lexists(path)):
         _check(path, digests.get(path.name))
 
 
@@ -82,14 +80,11 @@ def check_sealed_decisions(decisions: DecisionFile) -> None:
         raise ValueError(f"{decisions.option}: {said}") from None
 
 
-def _digests(directory: Path) -> Mapping[str, Any] | None:
-    """The digests that complete the record in `directory`; None for one of an older version, without any."""
+def _digests(directory: Path) -> Mapping[str, Any]:
+    """The digests that complete the record in `directory`."""
     path = directory / DONE
     content = read_bytes(path, remedy=REMEDY, inside=directory)
     if not content:
-        owner = Attempts.read(directory)
-        if owner is None or not owner.sealed:
-            return None
         raise UnusableFileError(path, "is empty: the digests of the record's files are lost", REMEDY)
     digests = parse_json(content, path, remedy=REMEDY).get("sha256")
     if not isinstance(digests, dict):

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import OmegaConf
 
 from gradwire.codecs.decision_file import FILE as DECISIONS
-from gradwire.harness.files.reading import InaccessibleFileError, UnusableFileError
+from gradwire.harness.files.reading import InaccessibleFileError
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
-from gradwire.harness.record.attempts import Attempts
+from gradwire.harness.record.attempts import NETWORKS, Attempts
 from gradwire.harness.record.directory import (
     CONFIG,
     DONE,
+    ENTROPIES,
     EVALUATIONS,
     FAILED,
     PLOTS,
@@ -27,9 +28,7 @@ from gradwire.harness.record.directory import (
     forget_failure,
 )
 from gradwire.harness.record.identity import run_id
-from gradwire.harness.record.networks import FILE as NETWORKS
-from gradwire.harness.record.row_file import NOTHING, Extent, Row, RowFile, check_extent, cut_to, restore
-from gradwire.harness.record.saved_steps import ENTROPIES
+from gradwire.harness.record.row_file import NOTHING, Extent, Row, RowFile, check_extent, cut_to
 from gradwire.harness.record.seal import mark_done
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.record.summary import Summary
@@ -65,33 +64,13 @@ def begin_record(directory: Path, config: RecordedConfig) -> None:
     write_atomically(directory / CONFIG, as_yaml(config.mapping()))
 
 
-def copy_of(name: str) -> str:
-    """What a checkpoint calls its copy of a file of rows."""
-    return f"{name}.gz"
-
-
-def mend_rows(directory: Path, rows: Mapping[str, Extent], checkpoint: Path) -> list[str]:
-    """Makes sure that the files of rows begin with `rows` of a checkpoint, and restores them from its copies
-    if they do not. Returns a line about each restored file.
-
-    Raises UnusableFileError if `checkpoint`, of an older version, has no copy or a copy of other rows, and
-    InaccessibleFileError if the files cannot be reached.
-    """
-    notes = []
+def check_rows(directory: Path, rows: Mapping[str, Extent]) -> None:
+    """Raises UnusableFileError unless the files of rows begin with `rows` of a checkpoint, and
+    InaccessibleFileError if they cannot be reached."""
     for name in ROWS:
-        path, copy, extent = directory / name, checkpoint / copy_of(name), rows.get(name, NOTHING)
-        try:
-            check_extent(path, extent)
-        except InaccessibleFileError:
-            raise
-        except UnusableFileError as error:
-            if path.is_dir():  # cannot be replaced, and may hold something of its own
-                raise InaccessibleFileError(path, "is a folder", "move it away") from None
-            if not copy.exists():
-                raise
-            restore(path, copy, extent, inside=directory)
-            notes.append(f"{path} {error.problem}: restored from the copy in {checkpoint.name}")
-    return notes
+        if (directory / name).is_dir():  # cannot be replaced, and may hold something of its own
+            raise InaccessibleFileError(directory / name, "is a folder", "move it away")
+        check_extent(directory / name, rows.get(name, NOTHING))
 
 
 def remove_temporary_files(directory: Path) -> None:
@@ -160,10 +139,6 @@ class RunWriter:
     def _files(self) -> list[RowFile]:
         own = [self._steps, self._evaluations]
         return [*own, *(file for file in (self._decisions, self._entropies) if file.has_rows)]
-
-    def copies(self) -> dict[str, bytes]:
-        """All rows recorded so far, for a checkpoint: its names of the files, to gzip files."""
-        return {copy_of(file.path.name): file.copy() for file in self._files()}
 
     def save_weights(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase | None) -> None:
         """The weights as a Hugging Face folder, `checkpoint/`."""

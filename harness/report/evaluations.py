@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-from gradwire.harness.files.folders import folders_in
-from gradwire.harness.files.reading import MOST_TEXT, UnusableFileError, open_file
+from gradwire.harness.files.reading import MOST_TEXT, UnusableFileError, folders_in, open_file
 from gradwire.harness.report.claims.aqgb import aqgb
 from gradwire.harness.report.claims.claim import Verdict, judge, rank
 from gradwire.harness.report.claims.dynamiq import dynamiq

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gradwire.harness.network.configured import whose_computation
 from gradwire.harness.record.busy import LEAST_OTHERS
-from gradwire.harness.record.computation import computation_id
+from gradwire.harness.record.identity import computation_id
 from gradwire.harness.record.runs import Run
 from gradwire.harness.report.group_rows import Row
 from gradwire.harness.report.groups import BASELINE, Group, shared

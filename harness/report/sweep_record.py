@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from gradwire.harness.files.finite_json import restored
-from gradwire.harness.files.folders import folders_in
-from gradwire.harness.files.reading import UnusableFileError, printable, read_text
+from gradwire.harness.files.reading import UnusableFileError, folders_in, printable, read_text
 from gradwire.harness.files.structured import parse_json
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.network.configured import recorded_text

@@ -30,7 +30,7 @@ from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.network.configured import network_text
 from gradwire.harness.network.settings import background_jobs
 from gradwire.harness.parallel.requirements import scatter_refusal
-from gradwire.harness.record.networks import read_networks
+from gradwire.harness.record.attempts import read_networks
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.studies.allreduce.compare import compare
 from gradwire.harness.studies.allreduce.record import FILE, AllReduceSummary, PartSummary
@@ -142,7 +142,7 @@ def _measure(config: AllReduceTask, directory: Path) -> AllReduceSummary:
         network_settings=asdict(config.network),
         rate_mbit=getattr(config.network, "rate_mbit", None),
         goodput_mbit=goodput,
-        rivals=background_jobs(config.network),
+        background_jobs=background_jobs(config.network),
         repeats=repeats,
         measured=None if measured is None else Spread.of(_sums(measured, "seconds")),
         measured_codec_s=None if measured is None else Spread.of(_sums(measured, "codec_s")),

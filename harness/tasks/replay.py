@@ -113,7 +113,7 @@ def _text(summary: ReplaySummary, config: ReplayTask) -> str:
     from gradwire.harness.report.tables import number
 
     deviation = "" if summary.vnmse_std is None else f" ± {summary.vnmse_std:.1e}"
-    decibels = summary.db_above_yardstick
+    decibels = summary.db_above_bound
     above = "" if decibels is None else f", {decibels:.1f} dB above the rate–distortion bound"
     phases = ", ".join(f"{phase} {bits:.4g}" for phase, bits in summary.wire_bits_by_phase.items())
     bits, milliseconds = number(summary.wire_bits_per_coordinate), number(1e3 * summary.codec_s)

@@ -21,10 +21,8 @@ from gradwire.harness.config.tasks import RetimeConfig, RetimeTask
 from gradwire.harness.files.reading import file_digest
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.network.settings import FROM_FILE, MEASURED, NetworkConfig, ShapedConfig
-from gradwire.harness.record.directory import CONFIG, EVALUATIONS, STEPS, SUMMARY
+from gradwire.harness.record.directory import CONFIG, EVALUATIONS, PROFILE, STEPS, SUMMARY, found_profiles
 from gradwire.harness.record.identity import FILES, settings_id
-from gradwire.harness.record.profile_files import FILE as PROFILE
-from gradwire.harness.record.profile_files import found_profiles
 from gradwire.harness.record.profiles import (
     Profile,
     count_profile,

@@ -10,9 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.files.writing import write_atomically
-from gradwire.harness.record.gradients import SavedGradients, cached_gradients, check_finite
+from gradwire.harness.record.gradients import (
+    SavedGradients,
+    cached_gradients,
+    check_finite,
+    holds_weights,
+    read_weights,
+)
 from gradwire.harness.record.provenance import code_hash, git_state
-from gradwire.harness.record.weights import holds_weights, read_weights
 from gradwire.harness.report.figures import write_plots
 from gradwire.harness.studies.evolution.run import check_run, describe
 from gradwire.harness.studies.statistics.collect import Statistics, collect

@@ -23,7 +23,7 @@ from gradwire.harness.config.resources import check_disk_of_sweep
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.launch.cell_process import CellProcess
 from gradwire.harness.network.settings import SHARED, ShapedConfig
-from gradwire.harness.record.profile_files import FOLDER
+from gradwire.harness.record.directory import PROFILES
 from gradwire.harness.record.profiles import CodecWork, Computation, offer, own_profile
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.errors import ConfigError
@@ -313,7 +313,7 @@ def share_profiles(plan: Plan) -> None:
     cells = [cell for cell in plan.cells if cell.directory is not None and shares(cell.config)]
     if len(cells) < 2:
         return
-    folder = plan.output / FOLDER
+    folder = plan.output / PROFILES
     for cell in sorted(cells, key=lambda cell: not cell.finished):
         assert cell.directory is not None
         kept = own_profile(cell.directory)

@@ -79,7 +79,7 @@ def place_of(
     name: str, asked: Path | None, directories: Sequence[Path | None], labels: Sequence[str]
 ) -> Place:
     """The folder of a sweep called `name` with these cells: the one `asked` for, or that of its name. If that
-    one has the record of other cells, of older versions or of data that has changed, another.
+    one has the record of other cells or of data that has changed, another.
 
     Raises ConfigError if the folder asked for has such a record.
     """

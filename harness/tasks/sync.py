@@ -19,8 +19,7 @@ from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.report.sweep_record import find_sweep_records
 from gradwire.harness.tasks.tracked_tables import has_tables, show_record
 from gradwire.harness.tracking.follow import replay
-from gradwire.harness.tracking.login import choose_mode
-from gradwire.harness.tracking.settings import WandbConfig
+from gradwire.harness.tracking.settings import WandbConfig, choose_mode
 
 MOST_NAMED = 5
 """Records that are named before the first one is shown; each is named again when it is."""

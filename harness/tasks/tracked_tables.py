@@ -26,9 +26,8 @@ from gradwire.harness.report.wandb_tables import (
     sweep_tags,
 )
 from gradwire.harness.tracking import follow
-from gradwire.harness.tracking.login import choose_mode
 from gradwire.harness.tracking.messages import plots
-from gradwire.harness.tracking.settings import WandbConfig
+from gradwire.harness.tracking.settings import WandbConfig, choose_mode
 
 
 def has_tables(directory: Path) -> bool:

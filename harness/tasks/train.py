@@ -14,7 +14,7 @@ from gradwire.harness.data.settings import FITS
 from gradwire.harness.models.folder import model_in_words
 from gradwire.harness.network.configured import network_text, whose_computation
 from gradwire.harness.record.busy import busy_run
-from gradwire.harness.record.profile_files import FILE as PROFILE
+from gradwire.harness.record.directory import PROFILE
 from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.timing.measure.metrics import METRICS, PARTS, in_words, kind_of
@@ -36,8 +36,7 @@ def run(config: RunConfig, directory: Path) -> int:
 
     The last line printed is `run: <directory>`.
     """
-    from gradwire.harness.launch.launch import clean_finished, run_here
-    from gradwire.harness.launch.restarts import continued
+    from gradwire.harness.launch.launch import clean_finished, continued, run_here
     from gradwire.harness.launch.torchrun import restarted_by_torchrun, run_torchrun_rank, under_torchrun
 
     if restarted_by_torchrun():

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.record.runs import load_run
-from gradwire.harness.tracking.login import choose_mode
 from gradwire.harness.tracking.messages import (
     ending,
     environment,
@@ -21,7 +20,7 @@ from gradwire.harness.tracking.messages import (
     way_out,
     without_home,
 )
-from gradwire.harness.tracking.settings import TrackingConfig, WandbConfig
+from gradwire.harness.tracking.settings import TrackingConfig, WandbConfig, choose_mode
 
 VIEW = Path(__file__).with_name("view.py")
 

@@ -20,7 +20,7 @@ from gradwire.harness.record.directory import PLOTS, is_done
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.timing.measure.metrics import kind_of
-from gradwire.harness.tracking.login import choose_mode
+from gradwire.harness.tracking.settings import choose_mode
 from gradwire.harness.tracking.tables import tables
 
 INIT_S = 30

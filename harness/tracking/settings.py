@@ -1,9 +1,17 @@
-"""The settings of `tracking`: where else a run is shown."""
+"""The settings of `tracking`: where else a run is shown. Their checks do not import wandb."""
 
 from __future__ import annotations
 
+import configparser
+import netrc
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
 
+from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.fields import one_of
 
 
@@ -27,3 +35,78 @@ class WandbConfig:
 
 
 TrackingConfig = UntrackedConfig | WandbConfig
+
+
+SERVER = "https://api.wandb.ai"
+MODES = {
+    "online": "online",
+    "run": "online",
+    "offline": "offline",
+    "dryrun": "offline",
+    "disabled": "disabled",
+}
+"""The values of WANDB_MODE and what they mean."""
+
+NOT_IN_A_PROJECT = "/\\#?%:"
+
+
+def check_tracking(tracking: TrackingConfig, environment: Mapping[str, str] = os.environ) -> None:
+    """Raises ConfigError if no view in wandb can be opened."""
+    if not isinstance(tracking, WandbConfig):
+        return
+    if find_spec("wandb") is None:
+        raise ConfigError(
+            "tracking=wandb needs the package wandb, which is not installed; pip install wandb, or use "
+            "tracking=none"
+        )
+    if not tracking.project or set(NOT_IN_A_PROJECT) & set(tracking.project):
+        raise ConfigError(
+            f"tracking.project={tracking.project} is no name for a project; use one without "
+            f"{' '.join(NOT_IN_A_PROJECT)}"
+        )
+    if tracking.mode == "online" and not logged_in(environment):
+        raise ConfigError(
+            f"tracking.mode=online needs a key for {server(environment)}; run wandb login, set "
+            "WANDB_API_KEY, or use tracking.mode=offline"
+        )
+
+
+def choose_mode(mode: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Returns online, offline or disabled: what `tracking.mode=auto` means here, or the mode itself."""
+    if mode != "auto":
+        return mode
+    said = MODES.get(environment.get("WANDB_MODE", "").lower())
+    return said or ("online" if logged_in(environment) else "offline")
+
+
+def logged_in(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether there is a key for the server: in the environment, or from `wandb login` in the netrc file."""
+    if environment.get("WANDB_API_KEY") or environment.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    try:
+        keys = netrc.netrc(_netrc_file(environment))
+    except (OSError, netrc.NetrcParseError):
+        return False
+    return keys.authenticators(urlsplit(server(environment)).netloc) is not None
+
+
+def server(environment: Mapping[str, str] = os.environ) -> str:
+    """The address of the wandb server: WANDB_BASE_URL, else what `wandb login --host` has kept."""
+    return environment.get("WANDB_BASE_URL") or _kept_server(environment) or SERVER
+
+
+def _netrc_file(environment: Mapping[str, str]) -> Path:
+    if "NETRC" in environment:
+        return Path(environment["NETRC"]).expanduser()
+    usual = Path.home() / ".netrc"
+    return usual if usual.exists() else Path.home() / "_netrc"
+
+
+def _kept_server(environment: Mapping[str, str]) -> str | None:
+    folder = Path(environment.get("WANDB_CONFIG_DIR") or Path.home() / ".config" / "wandb").expanduser()
+    settings = configparser.ConfigParser()
+    try:
+        settings.read(folder / "settings")
+        return settings.get("default", "base_url", fallback=None)
+    except (OSError, configparser.Error):
+        return None

@@ -21,9 +21,8 @@ from gradwire.harness.network.settings import (
     ShapedConfig,
     SimulatedConfig,
 )
-from gradwire.harness.record.computation import computation_id, computation_of
-from gradwire.harness.record.directory import make_directory
-from gradwire.harness.record.profile_files import FILE, found_profiles
+from gradwire.harness.record.directory import PROFILE, found_profiles, make_directory
+from gradwire.harness.record.identity import computation_id, computation_of
 from gradwire.harness.record.profiles import (
     CodecWork,
     Computation,
@@ -108,7 +107,7 @@ def settle_profile(config: RunConfig, directory: Path, parts: Parts, batches: St
     settings = config.mapping()
     wanted = Wanted.of(settings, network)
     if network.compute == MEASURED or wanted.is_nothing:
-        (directory / FILE).unlink(missing_ok=True)
+        (directory / PROFILE).unlink(missing_ok=True)
         return None
     if network.compute.startswith(FROM_FILE):
         given = network.compute.removeprefix(FROM_FILE)
@@ -119,9 +118,9 @@ def settle_profile(config: RunConfig, directory: Path, parts: Parts, batches: St
             return None
         profile = _of_sweep(wanted, kept, settings, directory, parts, batches)
         if not profile.computations and not profile.codecs:  # another run's, that was here before
-            (directory / FILE).unlink()
+            (directory / PROFILE).unlink()
             return None
-    keep_profile(directory / FILE, profile)
+    keep_profile(directory / PROFILE, profile)
     for what in wanted.missing_in(profile):
         print(f"note: {profile.source} has no {what} of this run, which is counted as measured", flush=True)
     count_profile(world.clock, profile)
@@ -226,4 +225,4 @@ def request_profile(directory: Path, folder: Path) -> None:
     make_directory(directory)
     kept = own_profile(directory) or Profile()
     sweep = os.path.relpath(folder.resolve(), directory.resolve())
-    keep_profile(directory / FILE, replace(kept, sweep=sweep))
+    keep_profile(directory / PROFILE, replace(kept, sweep=sweep))

@@ -67,7 +67,7 @@ class Checkpointer:
             rows=rows,
         )
         keep = None if keep_all else self._keep
-        seal(self._directory, state, int(sum(count for _, count in gathered)), keep, self._writer.copies())
+        seal(self._directory, state, int(sum(count for _, count in gathered)), keep)
 
     def resume(self, checkpoint: CheckpointReader, layout_hash: str) -> CheckpointState:
         """Loads the state of a checkpoint, after warm-up and before the clock starts.

@@ -19,8 +19,8 @@ from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.network.shaped.rate_changes import Tell, tell_nobody
 from gradwire.harness.parallel.interface import StepOutcome
 from gradwire.harness.record.attempts import Attempts
+from gradwire.harness.record.directory import check_saved_steps
 from gradwire.harness.record.identity import decided_about
-from gradwire.harness.record.saved_steps import check_saved_steps
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.runtime.heartbeat import COMPLETE, ENDING, beat
 from gradwire.harness.timing.measure.clock import TrainingClock

@@ -8,9 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from gradwire.harness.parallel.interface import KeepsMainWeights, Parallelism
-from gradwire.harness.record.gradients import write_gradients
-from gradwire.harness.record.saved_steps import WEIGHTS, saved_path
-from gradwire.harness.record.weights import write_weights
+from gradwire.harness.record.directory import SAVED_WEIGHTS, saved_path
+from gradwire.harness.record.gradients import write_gradients, write_weights
 from gradwire.harness.trainer.settings import RunConfig
 
 
@@ -38,7 +37,7 @@ def save_weights(
     assert isinstance(parallelism, KeepsMainWeights)
     main = parallelism.main_weights()
     if writes:
-        path = saved_path(directory, step, WEIGHTS)
+        path = saved_path(directory, step, SAVED_WEIGHTS)
         write_weights(path, before, main, parallelism.layout(0), _about(config, step))
 
 

@@ -22,8 +22,8 @@ INSTEAD = {
 }
 """Patterns of words that the pages avoid, and the words to use instead."""
 
-FORMER_NAMES = ("*yardstick*", "rivals and rival_mb")
-"""Words of older records, which pages may mention to explain their new names."""
+FORMER_NAMES = ("rivals and rival_mb",)
+"""Words of the change log, which it may mention to explain their new names."""
 
 
 def test_docstrings_begin_as_sentences_do() -> None:

@@ -157,7 +157,7 @@ SHARDED_COLUMNS = (
 
 ABOUT = (
     *("codec", "topology", "workers", "coordinates", "pieces", "network"),
-    *("rate_mbit", "goodput_mbit", "rivals", "model_dtype", "weights"),
+    *("rate_mbit", "goodput_mbit", "background_jobs", "model_dtype", "weights"),
 )
 """The settings that table.csv shows beside a run's figures."""
 

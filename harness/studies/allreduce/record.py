@@ -44,7 +44,7 @@ class AllReduceSummary(StudyRecord):
     network_settings: dict[str, Any]
     rate_mbit: float | None  # a link's nominal rate; null if nothing is limited
     goodput_mbit: float | None  # what a stream over one link was measured to carry; the clock uses it
-    rivals: int
+    background_jobs: int
     repeats: int
     measured: Spread | None
     # codec work of the busiest rank, while the others work, too

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.edgc.quantification import compression_errors
+from gradwire.harness.record.directory import step_files
 from gradwire.harness.record.gradients import SavedGradients, check_finite, read_gradients
-from gradwire.harness.record.saved_steps import step_files
 
 MOST_LAYERS = 4
 """Layers that plots show: EDGC's Figure 3 has four."""

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.files.finite_json import dumps
-from gradwire.harness.record.directory import CONFIG, is_done
+from gradwire.harness.record.directory import CONFIG, ENTROPIES, GRADIENTS, is_done, step_files
 from gradwire.harness.record.entropies import RecordedEntropies, read_entropies
 from gradwire.harness.record.gradients import SavedGradients, read_gradients
-from gradwire.harness.record.saved_steps import ENTROPIES, GRADIENTS, step_files
 from gradwire.harness.record.seal import check_sealed
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.tables import Page

@@ -43,7 +43,7 @@ MAX_COLUMNS = 6
 
 COLUMNS = (
     Column("vnmse", shown=PLAIN),
-    *("vnmse_std", "db_above_yardstick", "wire_bits_per_coordinate"),
+    *("vnmse_std", "db_above_bound", "wire_bits_per_coordinate"),
     Column("wire_bits_per_coordinate", "metadata_bits", "metadata bits"),
     Column("bytes_sent", "most_bytes_sent", "sent MB", Shown(factor=1e-6, digits=3)),
     "codec_ns_per_coordinate",
@@ -57,7 +57,7 @@ TELLING = ("size", "codec")
 NAMES = ("codec", "subject")
 RECORDED = (
     *("vnmse_mean", "vnmse_std", "vnmse_min", "vnmse_max", "repeats", "wire_bits_per_coordinate"),
-    *("yardstick_vnmse", "db_above_yardstick", "codec_ns_per_coordinate", "workers", "num_coordinates"),
+    *("bound_vnmse", "db_above_bound", "codec_ns_per_coordinate", "workers", "num_coordinates"),
 )
 """The columns of table.csv: names, and keys of the summaries."""
 

@@ -106,7 +106,7 @@ def frontier_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot | 
     if not series:
         return None
     styles = dict(zip(series, line_styles(list(series)), strict=True))
-    bound = replays[0].summary.yardstick_curve
+    bound = replays[0].summary.bound_curve
     known, errors = zip(*(point for points in series.values() for point in points), strict=True)
     shown = [
         (float(bits), value)
@@ -121,7 +121,7 @@ def frontier_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot | 
             axes.plot(*zip(*sorted(points), strict=True), **styles[family].drawn(form), label=family)
         if shown:
             axes.plot(
-                *zip(*shown, strict=True), color=form.colors["grey"], label=METRICS["yardstick_vnmse"].label
+                *zip(*shown, strict=True), color=form.colors["grey"], label=METRICS["bound_vnmse"].label
             )
             # A bound far below every codec would squeeze them all into the upper half.
             axes.set_ylim(bottom=max(min(value for _, value in shown), min(errors) / BELOW))

@@ -41,11 +41,11 @@ class ReplaySummary(StudyRecord):
 
     # Against reverse water-filling over the variances of super-groups.
     # the least error at these wire bits
-    yardstick_vnmse: Annotated[float | None, Figure("yardstick_vnmse")]
-    # 10 log10(vnmse_mean / yardstick_vnmse)
-    db_above_yardstick: Annotated[float | None, Figure("db_above_yardstick")]
+    bound_vnmse: Annotated[float | None, Figure("bound_vnmse")]
+    # 10 log10(vnmse_mean / bound_vnmse)
+    db_above_bound: Annotated[float | None, Figure("db_above_bound")]
     # the least error at 0, 1, 2, …, 16 bits per coordinate; empty without a bound
-    yardstick_curve: list[float]
+    bound_curve: list[float]
 
     # Time.
     # s, median over the repeats: the codec's work in one synchronization, busiest rank
@@ -92,7 +92,7 @@ def pooled(summaries: Sequence[ReplaySummary]) -> ReplaySummary:
         return statistics.fmean(known) if known else None
 
     figures: dict[str, Any] = {
-        key: mean(key) for key in ("wire_bits_per_coordinate", "yardstick_vnmse", "db_above_yardstick")
+        key: mean(key) for key in ("wire_bits_per_coordinate", "bound_vnmse", "db_above_bound")
     }
     times: dict[str, Any] = {key: mean(key) for key in ("codec_s", "codec_ns_per_coordinate")}
     spread: dict[str, Any] = spread_of(errors)

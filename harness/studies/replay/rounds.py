@@ -201,14 +201,14 @@ def _by_level(config: ReplayTask, repeat: Repeat, numel: int) -> dict[str, float
 
 def _against_bound(mean: Tensor, bits: float, error: float | None) -> dict[str, Any]:
     if not bits or not bool(mean.isfinite().all()) or not float(mean.abs().max()):
-        return {"yardstick_vnmse": None, "db_above_yardstick": None, "yardstick_curve": []}
+        return {"bound_vnmse": None, "db_above_bound": None, "bound_curve": []}
     curve = RateDistortionCurve.of(mean)
     if curve.bound(bits) < SMALLEST_BOUND:  # a handful of coordinates: nothing to compare with
-        return {"yardstick_vnmse": None, "db_above_yardstick": None, "yardstick_curve": []}
+        return {"bound_vnmse": None, "db_above_bound": None, "bound_curve": []}
     return {
-        "yardstick_curve": [curve.bound(whole) for whole in range(CURVE_BITS + 1)],
-        "yardstick_vnmse": curve.bound(bits),
-        "db_above_yardstick": curve.decibels_above(error, bits) if error else None,
+        "bound_curve": [curve.bound(whole) for whole in range(CURVE_BITS + 1)],
+        "bound_vnmse": curve.bound(bits),
+        "db_above_bound": curve.decibels_above(error, bits) if error else None,
     }
 
 

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 
 from gradwire.harness.data.formats import OPENERS
-from gradwire.harness.files.folders import leads_to_file, root_of
+from gradwire.harness.files.hostile import leads_to_file, root_of
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.studies.score import records
 from gradwire.harness.studies.score.records import Record

@@ -26,7 +26,7 @@ from gradwire.harness.studies.statistics.widths import Widths, widths
 
 @dataclass(frozen=True)
 class Statistics:
-    """The statistics of (workers, coordinates). `yardstick` is the rate–distortion bound on vNMSE at each
+    """The statistics of (workers, coordinates). `bound` is the rate–distortion bound on vNMSE at each
     budget, None for a mean gradient of zero."""
 
     workers: Workers
@@ -34,7 +34,7 @@ class Statistics:
     widths: Widths
     smoothing: Smoothing
     entropy: Entropy
-    yardstick: list[float] | None
+    bound: list[float] | None
 
     def to_json(self, about: dict[str, object]) -> str:
         """Valid JSON that begins with `about`; a distribution is the list of its quantiles at 0, 1, …,
@@ -55,7 +55,7 @@ def collect(values: Tensor, layouts: Sequence[Layout], budgets: Sequence[float],
         "widths": lambda: widths(values, buckets, budgets),
         "smoothing": lambda: smoothing(values),
         "entropy": lambda: entropy(values, layouts),
-        "yardstick": lambda: _bounds(values, budgets),
+        "bound": lambda: _bounds(values, budgets),
     }
     names = tracked(list(parts), "statistics", "part", str)
     return Statistics(**{name: parts[name]() for name in names})

@@ -80,7 +80,7 @@ def norms_table(norms: Sequence[GroupNorms]) -> Table:
 def widths_table(statistics: Statistics) -> Table:
     allocations = statistics.widths.allocations
     given = list(allocations[0].shares) if allocations else []
-    bounds: Sequence[float | None] = statistics.yardstick or [None] * len(allocations)
+    bounds: Sequence[float | None] = statistics.bound or [None] * len(allocations)
     rows = [
         [
             f"{found.bits:g}",

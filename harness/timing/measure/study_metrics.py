@@ -75,9 +75,9 @@ STUDIES = (
         *(SUMMARY, None, "lower"),
         shown=SHORT,
     ),
-    Metric("yardstick_vnmse", "rate–distortion bound", "", "the vNMSE that the wire bits allow", SUMMARY),
+    Metric("bound_vnmse", "rate–distortion bound", "", "the vNMSE that the wire bits allow", SUMMARY),
     Metric(
-        *("db_above_yardstick", "dB above bound", "dB", "the vNMSE over that bound"),
+        *("db_above_bound", "dB above bound", "dB", "the vNMSE over that bound"),
         *(SUMMARY, None, "lower"),
         shown=Shown(decimals=1),
     ),

@@ -30,9 +30,7 @@ def save(
     keep: int = 9,
     run_id: str = RUN,
     rows: Mapping[str, Extent] | None = None,
-    copies: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """A checkpoint after `step` steps with the tensors of `PARTS`; without copies of rows, as older versions
-    wrote them, unless told."""
+    """A checkpoint after `step` steps with the tensors of `PARTS`."""
     num_files = write_files(directory, step, {**PARTS, "empty": {}})
-    return seal(directory, state_after(step, run_id, rows), num_files, keep, copies or {})
+    return seal(directory, state_after(step, run_id, rows), num_files, keep)

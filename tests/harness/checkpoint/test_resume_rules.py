@@ -17,6 +17,7 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.row_file import read_rows
+from gradwire.harness.record.seal import mark_done
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.trainer.settings import RunConfig
 
@@ -73,7 +74,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_used(settings: RunConf
     damaged = unfinished / "checkpoints" / "step-00000004"
     (damaged / "model.safetensors").write_bytes(b"half")
     opened = open_run(settings, unfinished)
-    assert opened.notes[0].startswith(f"{damaged}: model.safetensors is not a safetensors file, or cut short")
+    assert opened.notes[0].startswith(f"{damaged}: model.safetensors is not a whole safetensors file")
     assert opened.notes[0].endswith(": set aside as damaged-step-00000004")
     assert opened.checkpoint == unfinished / "checkpoints" / "step-00000002"
     assert recorded(unfinished, "steps.jsonl") == [0, 1]
@@ -89,8 +90,8 @@ def test_without_a_usable_checkpoint_the_run_starts_over(settings: RunConfig, un
     assert recorded(unfinished, "steps.jsonl") == []
 
 
-def test_an_older_checkpoint_without_its_rows_is_not_used(settings: RunConfig, unfinished: Path) -> None:
-    """It has no copy of them, and the summary would count fewer steps than were made."""
+def test_a_checkpoint_without_its_rows_is_not_used(settings: RunConfig, unfinished: Path) -> None:
+    """The summary would count fewer steps than were made."""
     rows = (unfinished / "steps.jsonl").read_text().splitlines(keepends=True)
     (unfinished / "steps.jsonl").write_text("".join(rows[:3]))
     opened = open_run(settings, unfinished)
@@ -100,7 +101,7 @@ def test_an_older_checkpoint_without_its_rows_is_not_used(settings: RunConfig, u
 
 @pytest.mark.parametrize("name", ["steps.jsonl", "evals.jsonl"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_of_older_checkpoints_a_damaged_row_costs_those_after_it(
+def test_a_damaged_row_costs_those_after_it(
     damage: str, name: str, settings: RunConfig, unfinished: Path
 ) -> None:
     """Rows 2 and 3 of the steps, and the second evaluation, are those after the checkpoint of step 2."""
@@ -116,11 +117,15 @@ def test_of_older_checkpoints_a_damaged_row_costs_those_after_it(
 
 
 def test_lost_evaluations_are_noticed(settings: RunConfig, unfinished: Path) -> None:
-    """The time to accuracy would be wrong. Older checkpoints have no copies of them."""
-    (unfinished / "evals.jsonl").unlink()
-    opened = open_run(settings, unfinished)
-    assert all("evals.jsonl, which is not there: set aside" in note for note in opened.notes[:2])
-    assert opened.notes[-1] == "no usable checkpoint is left: starting over"
+    """The time to accuracy would be wrong."""
+    evaluations = unfinished / "evals.jsonl"
+    evaluations.rename(unfinished / "elsewhere")
+    with pytest.raises(
+        ValueError, match=r"evals\.jsonl: is not there; put back what was there, or start over"
+    ):
+        open_run(settings, unfinished)
+    (unfinished / "elsewhere").rename(evaluations)
+    assert open_run(settings, unfinished).checkpoint == unfinished / "checkpoints" / "step-00000004"
 
 
 def test_a_folder_in_the_place_of_rows_costs_no_checkpoint(settings: RunConfig, unfinished: Path) -> None:
@@ -201,7 +206,7 @@ def test_other_settings_are_refused(resume: str, settings: RunConfig, unfinished
     for _ in range(2):
         with pytest.raises(ValueError, match=r"other settings .* hydra\.run\.dir=, or resume=never"):
             check_directory(other, unfinished)
-        (unfinished / "DONE").touch()
+        mark_done(unfinished)
     check_directory(replace(other, resume="never"), unfinished)
 
 
@@ -230,7 +235,7 @@ def test_settings_without_effect_are_no_other_settings(settings: RunConfig, unfi
 
 def test_a_finished_run_is_not_run_again_unless_replace(settings: RunConfig, unfinished: Path) -> None:
     assert not is_finished(settings, unfinished)
-    (unfinished / "DONE").touch()
+    mark_done(unfinished)
     assert is_finished(settings, unfinished)
     assert not is_finished(replace(settings, resume="never"), unfinished)
 

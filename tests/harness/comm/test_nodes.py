@@ -18,7 +18,7 @@ from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate, validate_any
 from gradwire.harness.network.settings import PacedConfig, SimulatedConfig
-from gradwire.harness.record.identity import run_id, settings_id
+from gradwire.harness.record.identity import run_id
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.allreduce import rounds
 from gradwire.harness.tasks import replay
@@ -100,13 +100,6 @@ def test_what_contradicts_is_refused_before_anything_starts(tmp_path: Path) -> N
         text = refusal(*task, "cluster.workers=4", "cluster.ranks_per_node=3")
         assert text.startswith("cluster.ranks_per_node=3 does not divide cluster.workers=4")
         assert text.endswith("use e.g. cluster.ranks_per_node=2")
-
-
-def test_ids_of_runs_that_name_no_nodes_are_those_of_before() -> None:
-    config = validate(compose(["size=tiny", *TWO_LEVEL]))
-    before = config.mapping()
-    assert before["cluster"].pop("ranks_per_node") is None
-    assert settings_id(before) == run_id(config)
 
 
 def test_null_is_recorded_as_a_number_where_the_topology_depends_on_nodes() -> None:

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from gradwire.harness.config.compose import compose, parse
 from gradwire.harness.config.tasks import TASKS, Task
 from gradwire.harness.launch.cell_process import Ended
+from gradwire.harness.record.seal import mark_done
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.record.writer import begin_record
 from gradwire.harness.runtime.conf import conf_directory
@@ -77,7 +78,7 @@ class FakeTask(types.ModuleType):
         directory.mkdir(parents=True, exist_ok=True)
         begin_record(directory, config)
         if not outcome:
-            (directory / "DONE").touch()
+            mark_done(directory)
         return outcome
 
 

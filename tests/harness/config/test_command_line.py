@@ -31,7 +31,6 @@ REFUSED = [
     ("task=replay gradients=null", "gradients=null: choose a printable text"),
     ("task=replay gradients=[a]", "gradients=[a]: choose a printable text"),
     ("task=replay gradients=x.npz plots=maybe", "plots=maybe: choose true or false"),
-    ("task=replay gradients=x.npz replay.plots=false", "replay.plots has a new name: use plots="),
     ("size=tiny sweep.minutes=5", "sweep.minutes=5 has no effect on a single run; add sweeps=<name>"),
     ("task=retime run=null", "run=null: choose a printable text"),
     ("task=retime run=[]", "run=[]: choose a printable text"),

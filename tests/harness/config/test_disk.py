@@ -14,6 +14,7 @@ from gradwire.harness.config.validate import validate
 from gradwire.harness.data.prepare import prepared_folder
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.files.room import check_room
+from gradwire.harness.record.seal import mark_done
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.trainer.settings import RunConfig
 
@@ -75,7 +76,7 @@ def test_what_an_earlier_attempt_has_written_is_room(run: RunConfig, free: list[
         file.truncate(10**9)  # a hole: nothing is written
     assert check_disk(run, tmp_path) is None
     (tmp_path / "checkpoints").unlink()
-    (tmp_path / "DONE").touch()
+    mark_done(tmp_path)
     assert check_disk(run, tmp_path) is None, "a finished run writes nothing"
 
 

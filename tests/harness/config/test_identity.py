@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import re
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from omegaconf import DictConfig
 
 from gradwire.harness.config.run_name import run_directory, run_name
 from gradwire.harness.config.validate import validate
-from gradwire.harness.record.identity import run_id, settings_id
+from gradwire.harness.record.identity import run_id
 
 Identify = Callable[..., str]
 
@@ -101,21 +100,3 @@ def test_name_and_directory_say_what_ran(with_values: Callable[..., DictConfig])
     assert run_directory(config, "here") == Path("here")
     plain = validate(with_values("codec=bf16"))
     assert run_name(plain).startswith("gpt2-bf16-ring-s0-")
-
-
-def test_ids_are_made_of_former_names(
-    with_values: Callable[..., DictConfig],
-) -> None:
-    """A run that was begun under the former names is still the same run."""
-    background = ("network=simulated", "network.background_jobs=2", "cluster.gradients=memory")
-    now = validate(with_values(*background, "overlap.segments=2"))
-    former = now.mapping()
-    former["overlap"]["pieces"] = former["overlap"].pop("segments")
-    former["network"]["rivals"] = former["network"].pop("background_jobs")
-    former["network"]["rival_mb"] = former["network"].pop("background_mb")
-    assert run_id(now) == settings_id(former)
-    backend = validate(with_values("codec=backend")).mapping()
-    former = copy.deepcopy(backend)
-    former["codec"]["name"] = "native"
-    assert settings_id(backend) == settings_id(former)
-    assert run_id(validate(with_values())) != run_id(now)

@@ -37,13 +37,9 @@ REFUSED_COMPOSING = [
     ("overlap.enabled=maybe", ["overlap.enabled=maybe", "true or false"]),
     ("train.micro_batch=null", ["train.micro_batch=null", "choose a whole number"]),
     ("measure.targets=3", ["measure.targets=3", "choose a list"]),
-    ("codec=native", ["codec=native", "new name", "codec=backend"]),
     ("codec=bf16,fp32", ["codec=bf16,fp32", "--multirun"]),
     ("train.lr=(", ["train.lr=(", "the bracket ) is missing"]),
     ("train.lr=a:b,c|", ["train.lr=a:b,c|", "quotes"]),
-    ("overlap.pieces=2", ["overlap.pieces=2", "use overlap.segments="]),
-    ("network=shaped network.rivals=2", ["network.rivals=2", "use network.background_jobs="]),
-    ("network=simulated network.rival_mb=2", ["network.rival_mb=2", "use network.background_mb="]),
 ]
 
 REFUSED_VALIDATING = [

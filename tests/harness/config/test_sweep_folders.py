@@ -74,7 +74,7 @@ def test_the_same_cells_come_back_to_the_same_folder(
 
 
 def stranger(folder: Path, run: Path) -> None:
-    """Puts the record of a sweep of one run to `folder`, as older versions did whatever its cells."""
+    """Puts the record of a sweep of one run to `folder`."""
     run.mkdir(parents=True)
     (run / "config.yaml").write_text("seed: 0\ntask: {name: replay}\n")
     (run / "FAILED").write_text("it ran out of memory\n")
@@ -84,7 +84,7 @@ def stranger(folder: Path, run: Path) -> None:
 
 @pytest.mark.usefixtures("comparing")
 def test_tables_of_other_cells_stay(run_py: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
-    """They are those of an older version, or of data that has changed."""
+    """They are those of data that has changed, or of an earlier sweep."""
     stranger(SWEEPS / "demo-tiny", Path("outputs/other-s0-0123456789ab"))
     before = contents(SWEEPS / "demo-tiny")
     for _ in range(2):

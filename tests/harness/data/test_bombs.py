@@ -13,13 +13,13 @@ from gradwire.harness.data import formats
 from gradwire.harness.data.chat import plain_chat
 from gradwire.harness.data.formats import read_pieces
 from gradwire.harness.data.text import TextCorpus
-from gradwire.harness.files import streams
+from gradwire.harness.files import hostile
 
 
 @pytest.fixture(autouse=True)
 def _low_floor(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bomb is noticed after 16 MiB; here after 256 KiB, which are made in less time."""
-    monkeypatch.setattr(streams, "FLOOR", 2**18)
+    monkeypatch.setattr(hostile, "FLOOR", 2**18)
 
 
 PACKED = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
@@ -50,7 +50,7 @@ def test_what_repeats_itself_like_a_log_is_read(tmp_path: Path) -> None:
     path = tmp_path / "log.txt.gz"
     text = "\n".join(f"step {n}, loss {n % 7}.{n % 13}" for n in range(60_000))
     path.write_bytes(gzip.compress(text.encode()))
-    assert len(text) > 4 * streams.FLOOR
+    assert len(text) > 4 * hostile.FLOOR
     with formats.open_text(path) as handle:
         assert handle.read() == text
 

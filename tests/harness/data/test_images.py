@@ -21,7 +21,7 @@ from gradwire.harness.data import images as image_module
 from gradwire.harness.data.images import ImageData, read_images
 from gradwire.harness.data.prepare import data_source, dataset_available, prepared_folder, read_prepared
 from gradwire.harness.data.settings import DatasetConfig, published_settings, resolve_dataset
-from gradwire.harness.files import archives
+from gradwire.harness.files import hostile
 from gradwire.harness.objectives.examples import ImageClassification, moved
 from gradwire.harness.runtime.conf import conf_directory
 
@@ -201,7 +201,7 @@ def test_limits_of_files_entries_and_archives(tmp_path: Path, monkeypatch: pytes
     dataset = settings(path=str(tmp_path))
     for module, name, told in (
         (image_module, "MOST_PIXELS", "has 8 x 8 pixels, more than 20"),
-        (archives, "MOST_DIRECTORY", "has a list of entries longer than 20 bytes"),
+        (hostile, "MOST_DIRECTORY", "has a list of entries longer than 20 bytes"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, 20)

@@ -9,9 +9,9 @@ import pytest
 
 from gradwire.harness.data.image_files import FileImages
 from gradwire.harness.data.text import files_below
-from gradwire.harness.files import folders
-from gradwire.harness.files.folders import files_in, folders_in
-from gradwire.harness.files.reading import UnusableFileError
+from gradwire.harness.files import hostile
+from gradwire.harness.files.hostile import files_in
+from gradwire.harness.files.reading import UnusableFileError, folders_in
 from gradwire.harness.record.identity import data_fingerprint
 from gradwire.harness.studies.score.benchmarks import BENCHMARKS
 
@@ -83,13 +83,13 @@ def test_a_snapshot_in_the_hugging_face_cache_is_made_of_links(tmp_path: Path) -
 
 def test_trees_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = tmp_path
-    for _ in range(folders.DEPTH + 1):
+    for _ in range(hostile.DEPTH + 1):
         deep = deep / "d"
     deep.mkdir(parents=True)
-    with pytest.raises(UnusableFileError, match=f"{folders.DEPTH} folders inside each other; do something"):
+    with pytest.raises(UnusableFileError, match=f"{hostile.DEPTH} folders inside each other; do something"):
         names(tmp_path)
-    assert len(list(folders_in(tmp_path))) == folders.DEPTH + 1
-    monkeypatch.setattr(folders, "MOST_FILES", 2)
+    assert len(list(folders_in(tmp_path))) == hostile.DEPTH + 1
+    monkeypatch.setattr(hostile, "MOST_FILES", 2)
     for name in "abc":
         (tmp_path / name).touch()
     with pytest.raises(UnusableFileError, match="has more than 2 files"):

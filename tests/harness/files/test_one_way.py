@@ -17,7 +17,7 @@ REASONS = {
     "config/manual.py": "our own sources",
     "data/cache.py": "our own sources",
     "data/embedded.py": "the sources of Python's library",
-    "data/formats.py": "lines of text whose length and expansion `files.streams` bounds",
+    "data/formats.py": "lines of text whose length and expansion `files.hostile` bounds",
     "data/packing.py": "arrays that were just written",
     "data/token_data.py": "arrays that the cache has verified by their digests; mapped, never unpickled",
     "data/settings.py": "our own configuration",
@@ -49,8 +49,7 @@ FROM_ELSEWHERE = ("report", "studies/statistics", "record")
 
 GIVEN = {
     "record/gradients.py": "gradients, by a file's name that the user gives or a run's folder has",
-    "record/profile_files.py": "the digest of a profile, by a path that the user gives",
-    "record/weights.py": "weights that a finished run has saved, in a folder whose links were refused before",
+    "record/directory.py": "the digest of a profile, by a path that the user gives",
 }
 """Modules in them that read a file which the user names, who may use links."""
 

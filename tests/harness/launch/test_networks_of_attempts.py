@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,9 @@ from training_jobs import tiny_run
 
 from gradwire.harness.launch import shaped_network as shaped
 from gradwire.harness.network.settings import ShapedConfig
-from gradwire.harness.record.networks import FILE, read_networks
+from gradwire.harness.record.attempts import NETWORKS, read_networks
 from gradwire.harness.record.writer import begin_record, continue_record
 from gradwire.harness.trainer.settings import RunConfig
-
-OLD = {"rate_mbit": 100.0, "queue_kb": 256, "goodput_mbit": 95.0, "rivals": 0, "rival_goodput_mbit": []}
 
 
 class Links:
@@ -61,7 +58,7 @@ def attempt(settings: RunConfig, directory: Path) -> list[dict[str, Any]]:
 def test_a_resumed_run_keeps_what_each_attempt_found(settings: RunConfig, tmp_path: Path) -> None:
     begin_record(tmp_path, settings)
     (first,) = attempt(settings, tmp_path)
-    assert first["rival_goodput_mbit"] == [], "not known before the end"
+    assert first["background_goodput_mbit"] == [], "not known before the end"
     continue_record(tmp_path, settings, 6, {})
     with (
         pytest.raises(KeyboardInterrupt),
@@ -71,7 +68,7 @@ def test_a_resumed_run_keeps_what_each_attempt_found(settings: RunConfig, tmp_pa
     found = read_networks(tmp_path)
     assert [one["from_step"] for one in found] == [0, 6]
     assert [one["goodput_mbit"] for one in found] == [91, 92]
-    assert [one["rival_goodput_mbit"] for one in found] == [[10], [20]]
+    assert [one["background_goodput_mbit"] for one in found] == [[10], [20]]
 
 
 def test_a_run_that_starts_over_forgets_the_others(settings: RunConfig, tmp_path: Path) -> None:
@@ -82,19 +79,9 @@ def test_a_run_that_starts_over_forgets_the_others(settings: RunConfig, tmp_path
     assert [one["goodput_mbit"] for one in attempt(settings, tmp_path)] == [92]
 
 
-def test_files_of_older_versions_have_the_last_attempt(settings: RunConfig, tmp_path: Path) -> None:
-    begin_record(tmp_path, settings)
-    (tmp_path / FILE).write_text(json.dumps(OLD))
-    assert read_networks(tmp_path) == [OLD]
-    continue_record(tmp_path, settings, 6, {})
-    old, new = attempt(settings, tmp_path)
-    assert old == OLD
-    assert new["from_step"] == 6
-
-
 def test_a_file_that_cannot_be_read_is_named(settings: RunConfig, tmp_path: Path) -> None:
     begin_record(tmp_path, settings)
-    (tmp_path / FILE).write_text("[")
-    with pytest.raises(ValueError, match=rf"{FILE}: is not JSON .*; resume=never starts over$"):
+    (tmp_path / NETWORKS).write_text("[")
+    with pytest.raises(ValueError, match=rf"{NETWORKS}: is not JSON .*; resume=never starts over$"):
         attempt(settings, tmp_path)
     assert Links.made == 0

@@ -16,9 +16,8 @@ import pytest
 from torch._C._distributed_c10d import FileStore
 
 from gradwire.harness.launch import patience, stacks, worker
-from gradwire.harness.launch.patience import LEAVE_S, POLL_S, START_S, Patience
+from gradwire.harness.launch.patience import LEAVE_S, POLL_S, START_S, Patience, watchdog
 from gradwire.harness.launch.verdict import blamed_peer
-from gradwire.harness.launch.watchdog import watchdog
 from gradwire.harness.runtime import heartbeat
 from gradwire.harness.runtime.heartbeat import COMPLETE, START_UP, Heartbeat
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from training_jobs import tiny_run
 
-from gradwire.harness.launch import restarts
+from gradwire.harness.launch import launch
+from gradwire.harness.launch.launch import Restarts, continued
 from gradwire.harness.launch.processes import WorkerError
-from gradwire.harness.launch.restarts import Restarts, continued
 from gradwire.harness.launch.verdict import Cause, Verdict
 
 KILLED = WorkerError(Verdict("rank 1 was killed by SIGKILL (out of memory?)", Cause.OUTSIDE), 12)
@@ -53,7 +53,7 @@ def test_without_restarts_the_error_is_as_it_is() -> None:
 
 
 def test_sources_that_have_changed_are_not_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restarts, "code_unchanged", lambda: False)
+    monkeypatch.setattr(launch, "code_unchanged", lambda: False)
     with pytest.raises(
         WorkerError, match=r"\(not restarted: the sources have changed since the run began\)$"
     ):

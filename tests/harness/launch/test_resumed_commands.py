@@ -176,7 +176,7 @@ def test_the_launcher_itself_killed(here: Path, undisturbed: dict[str, Any]) -> 
     ended = finished(run)
     assert ended.returncode == 0, ended.stderr
     assert_alone(run)
-    assert f"{newest.name}: optimizer.safetensors is not a safetensors file" in ended.stdout
+    assert f"{newest.name}: optimizer.safetensors is not a whole safetensors file" in ended.stdout
     assert "restart 1 of 1: the virtual cluster was killed by SIGKILL" in ended.stdout
     told = json.loads((directory / "run.json").read_text())["attempts"]
     assert [attempt["ended"]["reason"] for attempt in told[:2]] == [

@@ -111,10 +111,15 @@ def test_a_cut_link_ends_the_attempt_and_the_next_one_has_a_network_of_its_own(
     assert [network.pop("from_step") for network in networks] == [one["from_step"] for one in attempts]
     assert len(networks) == 2
     for network in networks:
-        (goodput,) = network.pop("rival_goodput_mbit")
+        (goodput,) = network.pop("background_goodput_mbit")
         assert 0 < goodput < 100
         assert 70 < network.pop("goodput_mbit") < 100
-        assert network == {"rate_mbit": 100, "queue_kb": 256, "congestion_control": "reno", "rivals": 1}
+        assert network == {
+            "rate_mbit": 100,
+            "queue_kb": 256,
+            "congestion_control": "reno",
+            "background_jobs": 1,
+        }
 
 
 ENDS: list[tuple[Harm, int, str]] = [

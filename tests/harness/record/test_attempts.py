@@ -16,7 +16,6 @@ from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.record.attempts import (
     MOST_STARTED_OVER,
     NO_REASON,
-    NOT_RECORDED,
     Attempts,
     RankEnd,
     note_end,
@@ -79,17 +78,6 @@ def test_a_run_that_starts_over_remembers_why(settings: RunConfig, tmp_path: Pat
     assert found.earlier_ends == [KILLED, "interrupted"]
     begin_record(tmp_path, replace(settings, resume="never"))
     assert ends(tmp_path) == []
-
-
-def test_records_of_older_versions_say_nothing(settings: RunConfig, tmp_path: Path) -> None:
-    begin_record(tmp_path, settings)
-    continue_record(tmp_path, settings, 3, {})
-    old = told(tmp_path)
-    del old["started_over"], old["attempts"][0]["ended"]
-    (tmp_path / "run.json").write_text(json.dumps(old))
-    found = Attempts.read(tmp_path)
-    assert found is not None
-    assert (found.resumed_after, found.earlier_ends) == ([3], [NOT_RECORDED])
 
 
 def test_a_signal_after_the_end_leaves_the_record_as_it_was_sealed(

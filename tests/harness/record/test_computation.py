@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gradwire.harness.record.computation import computation_id
+from gradwire.harness.record.identity import computation_id
 
 RUN: dict[str, Any] = {
     "seed": 0,

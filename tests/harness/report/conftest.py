@@ -12,6 +12,7 @@ import yaml
 from recorded import loads
 
 from gradwire.harness.files.finite_json import dumps
+from gradwire.harness.record.seal import mark_done
 from gradwire.harness.record.summary import Summary
 
 # codec -> wire bits; compute, compression, exposed communication, other in ms; vNMSE; harm to the final loss
@@ -45,13 +46,14 @@ class SyntheticRuns:
         _write_rows(folder / "steps.jsonl", steps)
         _write_rows(folder / "evals.jsonl", evals)
         (folder / "summary.json").write_text(summary.to_json())
-        (folder / "DONE").touch()
+        mark_done(folder)
         return folder
 
     def change_summary(self, folder: Path, **changes: Any) -> None:
         path = folder / "summary.json"
         values = loads(path.read_text())
         path.write_text(dumps(values | changes))
+        mark_done(folder)
 
     def write_steps(self, folder: Path, rows: list[dict[str, Any]]) -> None:
         """Replace the steps by as many as `rows`, which say what is not as in every step."""

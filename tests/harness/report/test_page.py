@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.harness.record.directory import DONE
+from gradwire.harness.record.seal import mark_done
 from gradwire.harness.report.tables import Page, Table, finished
 
 PAGE = Page(
@@ -26,7 +26,7 @@ def test_only_what_is_done_has_figures(tmp_path: Path) -> None:
     done, begun = tmp_path / "done", tmp_path / "begun"
     for folder in (done, begun):
         folder.mkdir()
-    (done / DONE).write_text("")
+    mark_done(done)
     assert finished([begun, done]) == ([done], ["begun: not finished, left out"])
     with pytest.raises(ValueError, match=r"^nothing to compare, no replay is done: begun: not finished"):
         finished([begun], "replay")

@@ -12,6 +12,7 @@ import pytest
 from plot_checks import by_name, check_forms, legend, lines_by_label, row_names, words
 
 from gradwire.harness.record.runs import load_run
+from gradwire.harness.record.seal import mark_done
 from gradwire.harness.report.figures import Plot, render
 from gradwire.harness.report.run_plots import plot_run, run_plots
 from gradwire.harness.report.style import DARK, PRINT
@@ -33,6 +34,7 @@ def change_steps(folder: Path, change: Any) -> list[dict[str, Any]]:
     for row in rows:
         change(row)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    mark_done(folder)
     return rows
 
 
@@ -163,6 +165,7 @@ def test_a_record_that_is_nearly_empty(runs: SyntheticRuns) -> None:
     folder = runs.write()
     runs.write_steps(folder, [{"loss": "nan"}])
     (folder / "evals.jsonl").write_text("")
+    mark_done(folder)
     plots = plots_of(folder)
     assert list(plots) == ["training", "bytes"]
     check_forms(list(plots.values()))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gradwire.harness.record.runs import find_runs, load_run
+from gradwire.harness.record.seal import mark_done
 
 if TYPE_CHECKING:
     from conftest import SyntheticRuns
@@ -52,6 +53,7 @@ def test_a_broken_row_in_the_middle_is_named(runs: SyntheticRuns) -> None:
     folder = runs.write()
     lines = (folder / "evals.jsonl").read_text().splitlines()
     (folder / "evals.jsonl").write_text("\n".join([lines[0], lines[1][:9], *lines[2:]]))
+    mark_done(folder)
     with pytest.raises(ValueError, match=r"evals\.jsonl: line 2 is not JSON"):
         load_run(folder)
 
@@ -59,6 +61,7 @@ def test_a_broken_row_in_the_middle_is_named(runs: SyntheticRuns) -> None:
 def test_a_broken_summary_is_named(runs: SyntheticRuns) -> None:
     folder = runs.write()
     (folder / "summary.json").write_text("{}")
+    mark_done(folder)
     with pytest.raises(ValueError, match=r"summary\.json: lacks metric, final_metric, tta and 16 more"):
         load_run(folder)
 

@@ -18,6 +18,7 @@ from tracking_records import CONFIG, SUMMARY, append, begin, draw, step_row, wri
 from gradwire.harness.config.tasks import SyncTask
 from gradwire.harness.record.directory import DirectoryLock
 from gradwire.harness.record.runs import load_run
+from gradwire.harness.record.seal import mark_done
 from gradwire.harness.record.settings import TaskConfig
 from gradwire.harness.tasks import sync
 from gradwire.harness.tracking import follow, messages
@@ -161,6 +162,7 @@ def test_a_run_without_breakdown_or_targets_has_no_such_tables(tmp_path: Path) -
     directory = write(tmp_path / "run")
     summary = replace(SUMMARY, figures=SUMMARY.figures | {"compute_s": None}, tta={})
     (directory / "summary.json").write_text(summary.to_json())
+    mark_done(directory)
     assert set(tables(load_run(directory))) == {"steps", "evals", "vnmse", "bytes_by_phase", "bytes_by_rank"}
 
 
@@ -173,6 +175,7 @@ def test_overlap_is_shown_where_it_is_known(tmp_path: Path) -> None:
     overlap = {"overlap_s": 0.25, "wait_s": 0.0, "row": math.inf, "osf": 1.0}
     summary = replace(SUMMARY, figures=SUMMARY.figures | overlap)
     (directory / "summary.json").write_text(summary.to_json())
+    mark_done(directory)
     assert tables(load_run(directory))["overlap"]["rows"] == [
         ["overlap_s", 0.25, "simulated", LINKS],
         ["wait_s", 0.0, "simulated", LINKS],

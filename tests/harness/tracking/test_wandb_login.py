@@ -10,7 +10,7 @@ import pytest
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate, validate_task
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.tracking import login
+from gradwire.harness.tracking import settings as login
 from gradwire.harness.tracking.settings import WandbConfig
 
 Environment = Callable[..., dict[str, str]]

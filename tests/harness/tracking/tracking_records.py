@@ -12,6 +12,7 @@ import yaml
 
 from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.record.attempts import FILE, Attempts
+from gradwire.harness.record.seal import mark_done
 from gradwire.harness.record.summary import Summary
 
 CONFIG: dict[str, Any] = {
@@ -123,5 +124,5 @@ def write(directory: Path, steps: int = 6, **tracking: Any) -> Path:
     append(directory, "steps.jsonl", [step_row(step) for step in range(steps)])
     append(directory, "evals.jsonl", [eval_row(step) for step in range(2, steps + 1, 2)])
     (directory / "summary.json").write_text(SUMMARY.to_json())
-    (directory / "DONE").touch()
+    mark_done(directory)
     return directory

@@ -33,9 +33,8 @@ OPTIONS = (
     ),
 )
 CHECKPOINT = "checkpoints/step-00000005"
-RESTORED = ": restored from the copy in step-00000005"
+LOST = "; put back what was there, or start over with resume=never"
 RECORD = ("config.yaml", "run.json", "steps.jsonl", "evals.jsonl")
-COPY = f"{CHECKPOINT}/steps.jsonl.gz"
 PARTS = ("state.json", "DONE", "model.safetensors", "optimizer.safetensors", "codec-rank1.safetensors")
 MOST_S = 5.0
 
@@ -111,11 +110,15 @@ def test_a_damaged_unfinished_run_goes_on_from_what_is_whole(
         if name == "config.yaml":  # is written anew
             assert said == f"resuming after step 5, from {directory / CHECKPOINT}", damage
         elif name.endswith(".jsonl"):
-            *restored, end = said.split(" | ")
-            assert end == f"resuming after step 5, from {directory / CHECKPOINT}", damage
-            assert len(restored) == (damage != "a secret"), "what follows the whole rows is cut"
-            for note in restored:
-                assert note.startswith(f"{directory / name} ") and note.endswith(RESTORED), note
+            *notes, end = said.split(" | ")
+            if damage == "a secret":
+                assert end.startswith("resuming after step 5") and not notes, "what follows the rows is cut"
+            elif notes:
+                assert notes[0].startswith(f"{directory / CHECKPOINT} counts on {directory / name}, which ")
+                assert end.startswith("resuming after step 4"), damage
+            else:
+                assert end.startswith(f"{directory / name}: ") and end.endswith(LOST), damage
+                assert len(checkpoints(directory)) == 2, "they may be of use when the rows are back"
         elif name != "run.json":
             assert "resuming after step 5" not in said, damage
         elif damage not in ("a bit in the middle", "a bit near the end"):
@@ -144,7 +147,7 @@ def test_lost_files_are_noticed(settings: RunConfig, whole: Path, tmp_path: Path
         (directory / name).unlink()
         said = check_resumed(settings, directory, whole)
         if name.endswith(".jsonl"):
-            assert said.startswith(f"{directory / name} is not there{RESTORED} | resuming after step 5")
+            assert said == f"{directory / name}: is not there{LOST}"
         else:
             assert "resuming after step 5" not in said
     for name in ("config.yaml", "steps.jsonl", "evals.jsonl", "summary.json", "run.json"):
@@ -192,55 +195,29 @@ def test_parts_of_other_ranks_and_runs_are_not_taken(
     assert "set aside as foreign-step-00000005" in said
 
 
-def test_a_damaged_copy_costs_nothing_while_the_rows_are_whole(
+def test_the_end_is_the_same_though_the_last_rows_are_lost(
     settings: RunConfig, whole: Path, tmp_path: Path
 ) -> None:
-    """Neither where every checkpoint has one, nor where all are lost; the next one has a whole copy."""
-    for damage in DAMAGES:
-        directory = damaged(whole, COPY, damage, tmp_path / "run")
-        for path in directory.glob("checkpoints/*/steps.jsonl.gz"):
-            path.write_bytes((directory / COPY).read_bytes())
-        for path in directory.glob("checkpoints/*/evals.jsonl.gz"):
-            path.unlink()
-        rows = (directory / "steps.jsonl").read_bytes()
-        found = open_run(settings, directory)
-        assert found.notes == (f"resuming after step 5, from {directory / CHECKPOINT}",), damage
-        assert (directory / "steps.jsonl").read_bytes() == rows
-
-
-def test_rows_come_from_the_newest_whole_checkpoint(settings: RunConfig, whole: Path, tmp_path: Path) -> None:
-    """Rows are not restored from another run's copy, nor from a damaged one."""
-    directory = damaged(whole, "steps.jsonl", "a bit at the start", tmp_path / "run")
-    copy = directory / COPY
-    copy.write_bytes(DAMAGES["a bit in the middle"](copy.read_bytes(), b""))
-    lost, restored, end = check_resumed(settings, directory, whole).split(" | ")
-    assert f"{directory / CHECKPOINT} counts on {copy}, which " in lost and "aside as damaged-step" in lost
-    assert restored.endswith("holds other rows than were written: restored from the copy in step-00000004")
-    assert "resuming after step 4" in end
-
-
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        *(("steps.jsonl", damage) for damage in ("a bit at the start", "another's")),
-        *(("evals.jsonl", damage) for damage in ("emptied", "cut")),
-        ("checkpoints/step-00000005/evals.jsonl.gz", "cut"),
-    ],
-)
-def test_the_end_is_the_same_after_a_repair(
-    name: str, damage: str, settings: RunConfig, whole: Path, tmp_path: Path
-) -> None:
-    """Bit for bit."""
-    directory = damaged(whole, name, damage, tmp_path / "run")
+    """Bit for bit: the run goes on from the checkpoint whose rows are there."""
+    directory = tmp_path / "run"
+    shutil.copytree(whole / "own", directory)
+    rows = (directory / "steps.jsonl").read_bytes().splitlines(keepends=True)
+    (directory / "steps.jsonl").write_bytes(b"".join(rows[:-1]) + rows[-1][:9])
     train_all_virtually(settings, str(directory))
     assert outcome(directory) == outcome(whole / "done")
 
 
-@pytest.mark.parametrize("damage", ["emptied", "a bit at the start"])
-def test_rows_may_be_damaged_while_the_run_goes_on(
-    damage: str, settings: RunConfig, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        ("emptied", "changed while the run went on"),
+        ("a bit at the start", "holds other rows than were written"),
+    ],
+)
+def test_rows_that_change_while_the_run_goes_on_end_it(
+    damage: str, problem: str, settings: RunConfig, tmp_path: Path
 ) -> None:
-    """It writes them again and ends as the others do."""
+    """At the next checkpoint or, if their length is unchanged, before figures are taken from them."""
     path, asked = tmp_path / "run" / "steps.jsonl", count()
 
     def stop() -> bool:
@@ -248,10 +225,10 @@ def test_rows_may_be_damaged_while_the_run_goes_on(
             path.write_bytes(DAMAGES[damage](path.read_bytes(), b""))
         return False
 
-    train_virtual(settings, tmp_path / "run", opened(settings, tmp_path / "run"), stop)
-    said = [line for line in capsys.readouterr().out.splitlines() if "written again" in line]
-    assert len(said) == 1 and said[0].startswith(f"note: {path} h")
-    assert outcome(tmp_path / "run") == outcome(whole / "done")
+    with pytest.raises(ValueError, match=f"{problem}{LOST}$") as refusal:
+        train_virtual(settings, tmp_path / "run", opened(settings, tmp_path / "run"), stop)
+    one_line(str(refusal.value))
+    assert not (tmp_path / "run" / "DONE").exists()
 
 
 @pytest.mark.parametrize("damage", ["emptied", "cut", "a bit in the middle", "another's", "a number"])

@@ -13,7 +13,7 @@ from training_jobs import tiny_run, train_all_virtually
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
-from gradwire.harness.record.profile_files import FILE, FOLDER
+from gradwire.harness.record.directory import PROFILE, PROFILES
 from gradwire.harness.record.profiles import codec_id, own_profile
 from gradwire.harness.record.timed_steps import timed_steps
 from gradwire.harness.tasks import retime
@@ -34,7 +34,7 @@ def said(directory: Path) -> Any:
 
 def in_sweep(config: RunConfig, directory: Path, stop_after: int | None = None) -> None:
     """Trains as a cell of the sweep whose folder is beside `directory`."""
-    request_profile(directory, directory.parent / FOLDER)
+    request_profile(directory, directory.parent / PROFILES)
     train_all_virtually(config, str(directory), stop_after)
 
 
@@ -52,7 +52,7 @@ def test_calibrating_changes_nothing_but_times(name: str, tmp_path: Path) -> Non
     train_all_virtually(config, str(tmp_path / "alone"))
     in_sweep(config, tmp_path / "first")
     assert outcome(tmp_path / "first") == outcome(tmp_path / "alone")
-    assert said(tmp_path / "alone") is None and not (tmp_path / "alone" / FILE).exists()
+    assert said(tmp_path / "alone") is None and not (tmp_path / "alone" / PROFILE).exists()
     assert said(tmp_path / "first")["computation"] and said(tmp_path / "first")["codec"]
     times = [row["compute_s"] for row in rows(tmp_path / "first")]
     assert times[1:] == pytest.approx([times[1]] * (len(times) - 1), rel=1e-9)
@@ -67,11 +67,11 @@ def test_a_sweeps_runs_share_one_profile_and_an_interrupted_one_takes_it_again(t
     in_sweep(config, tmp_path / "whole")
     assert said(tmp_path / "whole")["computation"] == said(tmp_path / "other")["computation"]
     assert said(tmp_path / "whole")["codec"] != said(tmp_path / "other")["codec"]
-    assert len(list((tmp_path / FOLDER).glob("computation-*.json"))) == 1
-    assert len(list((tmp_path / FOLDER).glob("codec-*.json"))) == 2
+    assert len(list((tmp_path / PROFILES).glob("computation-*.json"))) == 1
+    assert len(list((tmp_path / PROFILES).glob("codec-*.json"))) == 2
     for stop_after in (3, None):
         in_sweep(config, tmp_path / "parts", stop_after)
-        shutil.rmtree(tmp_path / FOLDER, ignore_errors=True)  # the run has its own copy
+        shutil.rmtree(tmp_path / PROFILES, ignore_errors=True)  # the run has its own copy
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
 
 
@@ -82,7 +82,7 @@ def test_a_given_profile_makes_clocks_equal(tmp_path: Path) -> None:
         train_all_virtually(config, str(tmp_path / name))
     assert rows(tmp_path / "one") == rows(tmp_path / "two") == rows(tmp_path / "first")
     assert said(tmp_path / "one")["unknown"] == 0
-    assert said(tmp_path / "one")["source"].endswith(FILE)
+    assert said(tmp_path / "one")["source"].endswith(PROFILE)
 
 
 def test_retiming_counts_the_runs_own_profile_or_the_given_one(tmp_path: Path) -> None:
@@ -113,6 +113,6 @@ def test_codec_work_is_the_same_for_all_seeds_and_networks() -> None:
 
 
 def test_a_damaged_profile_is_named(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text('{"computations": [{"id": 3}]}')
+    (tmp_path / PROFILE).write_text('{"computations": [{"id": 3}]}')
     with pytest.raises(ValueError, match=r"profile.json: .*id is 3, not text"):
         own_profile(tmp_path)

@@ -24,7 +24,7 @@ from gradwire.codecs.traits import Traits
 from gradwire.harness.checkpoint.folder import checkpoints
 from gradwire.harness.data.token_data import TokenData
 from gradwire.harness.launch.worker import train_virtual
-from gradwire.harness.record.saved_steps import ENTROPIES
+from gradwire.harness.record.directory import ENTROPIES
 from gradwire.harness.trainer import parts as build_module
 from gradwire.harness.trainer.settings import RunConfig
 

@@ -15,8 +15,8 @@ from training_jobs import tiny_run, train_all_virtually, train_rank
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
+from gradwire.harness.record.directory import ENTROPIES
 from gradwire.harness.record.gradients import read_gradients
-from gradwire.harness.record.saved_steps import ENTROPIES
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks import replay
 

@@ -24,7 +24,7 @@ def run(modelled: float, measured: float | None = None, network: str = "none") -
         network_settings={"name": network, "rate_mbit": 100.0} if network != "none" else {"name": "none"},
         rate_mbit=100.0,
         goodput_mbit=None,
-        rivals=0,
+        background_jobs=0,
         repeats=1,
         measured=None if measured is None else Spread(measured, measured, measured),
         measured_codec_s=None,

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_task
+from gradwire.harness.record.directory import ENTROPIES
 from gradwire.harness.record.entropies import MatrixName, RecordedEntropies, header
-from gradwire.harness.record.saved_steps import ENTROPIES
 from gradwire.harness.report.figures import render
 from gradwire.harness.report.style import PRINT
 from gradwire.harness.runtime.errors import ConfigError

@@ -106,7 +106,7 @@ def test_the_summary_says_what_a_synchronization_gives(run: Run, file: Path, tmp
     ends = min(own[0] for own in apart), max(own[-1] for own in apart)
     assert ends == (summary["super_group_errors"][0], summary["super_group_errors"][-1])
     assert summary["codec_s"] > 0
-    assert summary["db_above_yardstick"] > 0
+    assert summary["db_above_bound"] > 0
     assert (tmp_path / "out" / "DONE").exists()
     assert (tmp_path / "out" / "plots" / "super-groups-print.png").exists()
 

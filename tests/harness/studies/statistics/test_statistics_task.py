@@ -109,7 +109,7 @@ def test_from_a_file_to_a_directory(file: Path, tmp_path: Path, capsys: pytest.C
     assert [each["bits"] for each in content["widths"]["allocations"]] == [3, 4, 5, 6]
     for curve in (content["widths"], *content["norms"]):
         assert len(curve["quantiles"]) == 101 and curve["quantiles"] == sorted(curve["quantiles"])
-    assert content["yardstick"] == sorted(content["yardstick"], reverse=True)
+    assert content["bound"] == sorted(content["bound"], reverse=True)
     names = {path.name for path in (directory / "plots").iterdir()}
     assert names == {
         f"{name}-{form}"
@@ -156,7 +156,7 @@ def test_extreme_gradients(value: float, tmp_path: Path) -> None:
     assert statistics.run(settings(path), tmp_path / "run") == 0
     content = json.loads((tmp_path / "run" / statistics.JSON).read_text(), parse_constant=pytest.fail)
     assert content["workers"]["zeros"] == (value == 0)
-    assert (content["yardstick"] is None) == (value == 0)
+    assert (content["bound"] is None) == (value == 0)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

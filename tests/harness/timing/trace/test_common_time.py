@@ -6,11 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from recorded import OBSERVED, loads, unseal
+from recorded import OBSERVED, loads
 
 from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.record.common_time import common_step_s, workers_per_core
 from gradwire.harness.record.runs import Run, load_run
+from gradwire.harness.record.seal import mark_done
 from gradwire.harness.report.busy_times import common_steps
 from gradwire.harness.timing.measure.machine import PROC
 
@@ -18,7 +19,6 @@ from gradwire.harness.timing.measure.machine import PROC
 def changed(run: Path, folder: Path, slower: float) -> Run:
     """A copy of a run whose steps took `slower` times as long, the CPU time of its work aside."""
     shutil.copytree(run, folder)
-    unseal(folder)
     rows = [loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
     timed = {key for key in rows[0] if key.endswith("_s") and not key.endswith("cpu_s")}
     rows = [{key: slower * value if key in timed else value for key, value in row.items()} for row in rows]
@@ -27,6 +27,7 @@ def changed(run: Path, folder: Path, slower: float) -> Run:
     summary["rounds_per_second"] /= slower
     summary["compute_s"] *= slower
     (folder / "summary.json").write_text(dumps(summary))
+    mark_done(folder)
     return load_run(folder)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded import unseal
 from traced_runs import virtual_run
 
 from gradwire.harness.config.compose import compose
@@ -16,6 +15,7 @@ from gradwire.harness.config.run_name import run_name
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.runs import Run, load_run
+from gradwire.harness.record.seal import mark_done
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks import retime
 from gradwire.harness.timing.trace.writer import cut_traces
@@ -112,14 +112,17 @@ def test_another_run_of_the_same_name_has_times_of_its_own(simulated: Path, tmp_
 
     copy = tmp_path / simulated.name
     shutil.copytree(simulated, copy)
-    unseal(copy)
     summary = json.loads((simulated / "summary.json").read_text())
-    (copy / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-    changed = run_id(config(copy))
-    (copy / "summary.json").write_text((simulated / "summary.json").read_text())
-    assert run_id(config(copy)) == run_id(config(simulated)), "where it lies does not matter"
-    (copy / "summary.json").write_text(json.dumps(summary | {"seed": 7}))
-    assert run_id(config(copy)) != changed
+
+    def with_summary(text: str) -> str:
+        (copy / "summary.json").write_text(text)
+        mark_done(copy)
+        return run_id(config(copy))
+
+    changed = with_summary(json.dumps(summary, indent=2) + "\n")
+    same = with_summary((simulated / "summary.json").read_text())
+    assert same == run_id(config(simulated)), "where it lies does not matter"
+    assert with_summary(json.dumps(summary | {"seed": 7})) != changed
     assert run_name(config(copy)).startswith(f"retime-{simulated.name}-")
 
 
