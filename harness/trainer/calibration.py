@@ -128,8 +128,8 @@ def settle_profile(config: RunConfig, directory: Path, parts: Parts, batches: St
     return profile
 
 
-def said_of_profile(world: World, profile: Profile | None) -> dict[str, Any] | None:
-    """What the run's summary says of the profile that its clock has counted."""
+def profile_in_summary(world: World, profile: Profile | None) -> dict[str, Any] | None:
+    """The entry of the run's summary about the profile that its clock has counted."""
     if profile is None or world.clock is None:
         return None
     return in_summary(profile, world.clock.num_unknown)
