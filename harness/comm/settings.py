@@ -15,7 +15,7 @@ With two, a bucket's statistics travel while the payload of the one before does.
 
 
 GRAPHS = ("auto", "always", "never")
-"""Which rounds are captured in CUDA graphs and replayed: those that can be, all of them, none."""
+"""The rounds that are captured in CUDA graphs: those that can be, all of them, none."""
 
 
 @dataclass(frozen=True)

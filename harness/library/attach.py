@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.interface import Codec
 from gradwire.harness.comm.topology.schedule import Topology, made_for
-from gradwire.harness.comm.transport.replay import make_replays
+from gradwire.harness.comm.transport.captured_rounds import make_captured_rounds
 from gradwire.harness.library.agreement import Agreement, Statement
 from gradwire.harness.library.bucket_hook import BucketHook
 from gradwire.harness.library.calls import (
@@ -23,7 +23,7 @@ from gradwire.harness.library.calls import (
     in_no_mode,
     serve,
 )
-from gradwire.harness.library.decisions import check_replayed
+from gradwire.harness.library.decisions import check_given_decisions
 from gradwire.harness.library.options import (
     AttachOptions,
     check_graphs,
@@ -76,7 +76,7 @@ def attach(
     silent for `timeout_s` seconds counts as lost: by default as long as a collective of the process group may
     take, and 120 within this call. `check_hashes`
     compares the result over all ranks after every synchronization. On GPUs rounds are captured in CUDA graphs
-    and replayed where the codec allows it: `graphs="always"` refuses other codecs, `"never"` does not do it.
+    where the codec allows it: `graphs="always"` refuses other codecs, `"never"` does not do it.
 
     The ranks compare their arguments before anything is sent. Raises ValueError on every rank where they
     differ, naming who has what, and where an argument, codec or model is refused on one of them, or two
@@ -114,7 +114,7 @@ def attach(
                 in_flight=options.buckets,
                 overlap=options.overlap,
                 trace=plan.codec.traits.clock_driven,
-                replays=make_replays(options.graphs, device),
+                captured=make_captured_rounds(options.graphs, device),
             )
         assert options.timeout_s is not None, "with_timeout() fills it in"
         agreement.timeout_s = options.timeout_s
@@ -157,7 +157,7 @@ def _plan(
         "world size": str(schedule.size),
         **describe_model(model),
     }
-    check_replayed(own, description)
+    check_given_decisions(own, description)
     return AttachPlan(options, own, made, layouts, description)
 
 

@@ -11,7 +11,7 @@ from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants
 from gradwire.codecs.interface import Codec, Decision, Layout, Round
 from gradwire.harness.comm.world.interface import Collective, Submission
 from gradwire.harness.comm.world.process import ProcessWorld
-from gradwire.harness.comm.world.process_step import ProcessStarted
+from gradwire.harness.comm.world.started import ProcessStarted
 from gradwire.harness.library.calls import in_no_mode
 from gradwire.harness.library.failures import SynchronizationError, in_words
 from gradwire.harness.library.parameters import Process

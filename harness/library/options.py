@@ -61,7 +61,7 @@ class AttachOptions(CommonArguments):
 
     overlap: bool = True  # synchronize while the backward pass is running; False: after it
     buckets: int = _as_in(OverlapConfig, "buckets")  # in flight at once, at most
-    graphs: str = one_of(*GRAPHS)  # which rounds are captured in CUDA graphs and replayed
+    graphs: str = one_of(*GRAPHS)  # which rounds are captured in CUDA graphs
 
 
 @dataclass(frozen=True)

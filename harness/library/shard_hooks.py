@@ -24,7 +24,7 @@ from gradwire.harness.library.calls import (
     in_no_mode,
     serve,
 )
-from gradwire.harness.library.decisions import check_replayed
+from gradwire.harness.library.decisions import check_given_decisions
 from gradwire.harness.library.failures import MeshAgreement
 from gradwire.harness.library.options import (
     ShardOptions,
@@ -182,7 +182,7 @@ def _plan(
         "modules": describe_modules(modules),
         "device": device.type,
     }
-    check_replayed(own, description)
+    check_given_decisions(own, description)
     return ShardPlan(options, own, made, modules, slices, layouts, replicas, description)
 
 

@@ -98,7 +98,7 @@ class Synchronizer(Attached):
     @in_no_mode
     def record_decisions(self, path: str | PathLike[str]) -> None:
         """Has rank 0 write what the codec decides to `path`, one line for each step, from now on until
-        `detach()`. `attach(…, decisions=path)` replays it.
+        `detach()`. `attach(…, decisions=path)` follows it.
 
         Call it on all ranks, with a file that does not exist before the first step, and with the same file
         after `load_state_dict` where a run is resumed. Raises ValueError on every rank if the codec decides

@@ -13,8 +13,8 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.nodes import num_nodes
 from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.transport.captured_rounds import make_captured_rounds
 from gradwire.harness.comm.transport.pacer import PacedLink
-from gradwire.harness.comm.transport.replay import make_replays
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
@@ -138,7 +138,7 @@ def build_world(config: WorldConfig, device: torch.device, stages: int = 1) -> W
         overlap=config.overlap.enabled,
         spans=measure.spans,
         trace=measure.trace and measure.spans,
-        replays=make_replays(config.kernels.graphs, device),
+        captured=make_captured_rounds(config.kernels.graphs, device),
     )
 
 

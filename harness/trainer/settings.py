@@ -103,7 +103,7 @@ class KernelsConfig:
     """Which implementation of the codecs' kernels runs; all give the same bytes."""
 
     name: str = one_of("auto", "default", "cpu", "cuda")  # auto: the fastest that are built for the device
-    # which rounds are captured in CUDA graphs and replayed. auto: on GPUs, if the codec allows it, and with
+    # which rounds are captured in CUDA graphs. auto: on GPUs, if the codec allows it, and with
     # measure.spans=false; always: refuse what allows none; never: none
     graphs: str = one_of(*GRAPHS)
 
