@@ -23,6 +23,7 @@ from gradwire.harness.library.calls import (
     in_no_mode,
     serve,
 )
+from gradwire.harness.library.ddp_internals import first_buckets
 from gradwire.harness.library.decisions import check_given_decisions
 from gradwire.harness.library.options import (
     AttachOptions,
@@ -37,7 +38,6 @@ from gradwire.harness.library.options import (
     with_timeout,
 )
 from gradwire.harness.library.parameters import check_model, describe_model
-from gradwire.harness.library.reducer import first_buckets
 from gradwire.harness.library.synchronizer import Synchronizer
 from gradwire.harness.parallel.buckets import BucketLayouts
 

@@ -13,8 +13,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.describe import digest
+from gradwire.harness.library import ddp_internals
 from gradwire.harness.library.options import check_group
-from gradwire.harness.library.reducer import synchronized
 from gradwire.harness.parallel.buckets import plain_name
 
 TENSOR_PARALLEL = "torch.distributed.tensor.parallel.ddp"
@@ -31,12 +31,12 @@ def check_model(model: Any) -> DistributedDataParallel:
     if not isinstance(model, DistributedDataParallel):
         raise ValueError(_wrong_model(model))
     check_group(model.process_group, "attach()")
-    if getattr(model, "_comm_hooks", ()):
+    if ddp_internals.has_hook(model):
         raise ValueError(
             "attach(): this model already has a communication hook; call detach() on what attach() returned, "
             "or wrap the model anew without DDP's own hooks or mixed_precision"
         )
-    if getattr(model, "_use_python_reducer", False):
+    if ddp_internals.uses_python_reducer(model):
         raise ValueError(
             "attach(): torch._dynamo.config.optimize_ddp='python_reducer' calls no communication hook with "
             "buckets; leave it at its default, True"
@@ -46,16 +46,15 @@ def check_model(model: Any) -> DistributedDataParallel:
             "attach(): tensor parallelism has divided this model's parameters, and DistributedDataParallel "
             "replaces such ones in each pass; leave parallelize_module() out, or train it with plain DDP"
         )
-    parameters = synchronized(model)
+    parameters = ddp_internals.synchronized(model)
     if not parameters:
         raise ValueError("attach(): no parameter of this model has a gradient; freeze fewer of them")
-    get_facts: Any = model._get_ddp_logging_data
-    facts, size = get_facts(), sum(parameter.nbytes for parameter in parameters.values())
-    before = facts["total_parameter_size_bytes"]
-    if len(parameters) != facts["num_parameter_tensors"]:
+    size = sum(parameter.nbytes for parameter in parameters.values())
+    number, before = ddp_internals.size_when_wrapped(model)
+    if len(parameters) != number:
         raise ValueError(
             f"attach(): the model trains {len(parameters)} parameters, and trained "
-            f"{facts['num_parameter_tensors']} when it was wrapped; freeze, unfreeze, add or remove "
+            f"{number} when it was wrapped; freeze, unfreeze, add or remove "
             "them before DistributedDataParallel(model)"
         )
     if size != before:

@@ -18,7 +18,7 @@ from gradwire.codecs.wrappers.feedback import PREFIX as RESIDUAL
 from gradwire.codecs.wrappers.residuals import LATEST
 from gradwire.codecs.wrappers.residuals import PREFIX as NORMS
 from gradwire.harness.library.agreement import Statement
-from gradwire.harness.library.reducer import Buckets
+from gradwire.harness.library.ddp_internals import Buckets
 from gradwire.harness.runtime.fields import shown
 
 VERSION = 1

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,15 +14,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.wrappers.decisions import Decisions
-from gradwire.harness.library import reducer
+from gradwire.harness.library import ddp_internals
 from gradwire.harness.library.agreement import Agreement, Statement
 from gradwire.harness.library.attached import Attached
 from gradwire.harness.library.bucket_hook import BucketHook
 from gradwire.harness.library.calls import in_no_mode
+from gradwire.harness.library.ddp_internals import Buckets
 from gradwire.harness.library.decisions import DecisionRecord
 from gradwire.harness.library.failures import SynchronizationError, again, explained
 from gradwire.harness.library.parameters import ParameterCheck
-from gradwire.harness.library.reducer import Buckets
 from gradwire.harness.library.saved import SavedState
 from gradwire.harness.parallel.buckets import parameter_names
 from gradwire.harness.parallel.gradient_error import gradient_error
@@ -65,9 +64,9 @@ class Synchronizer(Attached):
         self._register(model)
 
     def _register(self, model: DistributedDataParallel) -> None:
-        self._hook.delayed = model.static_graph and not model._has_rebuilt_buckets
+        self._hook.delayed = model.static_graph and not ddp_internals.has_settled(model)
         model.register_comm_hook(None, self._hook.hook)
-        reduced = reducer.synchronized(model)
+        reduced = ddp_internals.synchronized(model)
         self._reduced = tuple(reduced)
         if self._check is not None:
             self._check.remove()
@@ -131,16 +130,16 @@ class Synchronizer(Attached):
         model = self._attached_model()
         self._hook.end_step()
         last, seen = self._last_buckets(), bool(self._hook.layouts)
-        settled = reducer.settle(model)
-        if model.static_graph and seen and not model._has_rebuilt_buckets:
+        settled = ddp_internals.settle(model)
+        if model.static_graph and seen and not ddp_internals.has_settled(model):
             raise RuntimeError(
                 "state_dict(): with static_graph=True the second step settles the buckets; save after it"
             )
         upcoming = last
         if not seen:
             upcoming = self._upcoming
-        if settled or (upcoming is None and model._has_rebuilt_buckets):
-            upcoming = reducer.current_buckets(model)
+        if settled or (upcoming is None and ddp_internals.has_settled(model)):
+            upcoming = ddp_internals.current_buckets(model)
         own = self.codec.state_dict()
         return SavedState(self.step, self._description, upcoming, last, own).pack(self.world.rank)
 
@@ -155,15 +154,15 @@ class Synchronizer(Attached):
         model, last = self._attached_model(), self._last_buckets()
         try:
             if saved.upcoming is None:
-                reducer.renew(model)
+                ddp_internals.renew(model)
             else:
-                reducer.renew_settled(model, saved.upcoming)
+                ddp_internals.renew_settled(model, saved.upcoming)
         except BaseException:  # its buckets are neither the saved ones nor those before: begin anew
-            reducer.renew(model)
+            ddp_internals.renew(model)
             self._upcoming, self._last = None, last
             raise
         finally:
-            if not model._comm_hooks:  # the reducer is a new one
+            if not ddp_internals.has_hook(model):  # the reducer is a new one
                 self._hook.layouts = []
                 self._register(model)
         if saved.upcoming is not None and model.static_graph:
@@ -205,7 +204,7 @@ class Synchronizer(Attached):
             self.world.close()
             model = self._model()
             if model is not None and torch.distributed.is_initialized():
-                reducer.renew(model)
+                ddp_internals.renew(model)
 
     def _failed(self) -> SynchronizationError | None:
         return self._failure
@@ -225,11 +224,12 @@ class Synchronizer(Attached):
     def _unused(self) -> Collection[str]:
         """The parameters that no rank has used in the latest synchronized pass, as DDP has agreed."""
         model = self._model()
-        return () if model is None or self._failure is not None else reducer.unused(model, self._reduced)
+        return (
+            () if model is None or self._failure is not None else ddp_internals.unused(model, self._reduced)
+        )
 
     def _divides_by_active(self) -> bool:
-        model: Any = self._model()
-        return model._join_config.enable and not model._divide_by_initial_world_size
+        return ddp_internals.divides_by_active(self._model())
 
     def _pass_ended(self) -> None:
         hook = self._hook
@@ -244,4 +244,4 @@ class Synchronizer(Attached):
         self._failure = again(failure)
         model = self._model()
         if model is not None:
-            reducer.block(model, partial(again, self._failure))
+            ddp_internals.block(model, partial(again, self._failure))
