@@ -28,7 +28,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
 from gradwire.codecs.wording import shortened
-from gradwire.harness.runtime.within import NoAnswerError, within
+from gradwire.harness.runtime.threads import NoAnswerError, within
 
 Statement = Mapping[str, str]
 """One rank's settings: name to value in words."""

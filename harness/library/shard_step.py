@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gradwire.codecs.interface import Codec, Layout, Round
-from gradwire.harness.comm.collective.collectives import ScheduledCollectives
+from gradwire.harness.comm.collective.collectives import ScheduledCollectives, all_gathering
 from gradwire.harness.comm.world.interface import Collective, Result, Submission
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.process_step import ProcessStep
@@ -19,7 +19,7 @@ from gradwire.harness.library.failures import SynchronizationError, again, in_wo
 from gradwire.harness.library.parameters import Process
 from gradwire.harness.library.shard_gradients import GradientSlices, ReplicaMeans, contiguous
 from gradwire.harness.library.shard_modules import ShardedModule, check_complete, share_of_sum
-from gradwire.harness.parallel.sharded.buckets import FlatBucket
+from gradwire.harness.parallel.sharded.shards import FlatBucket
 from gradwire.harness.parallel.sharded.weights import (
     Exact,
     QuantizedDifferences,
@@ -163,7 +163,7 @@ class ShardStep:
         replaced them, as by a checkpoint."""
         flag = torch.tensor([not torch.equal(sent, main)], dtype=torch.uint8, device=main.device)
         layout = Layout.flat(1, f"changed {module.name}", main.device)
-        return any(bool(each) for each in self._await(_gathering_flags, flag, layout))
+        return any(bool(each) for each in self._await(partial(all_gathering, phase=CONTROL), flag, layout))
 
     def scatter(self, module: ShardedModule, output: Tensor, x: Tensor, op: Any) -> None:
         """Fills `output`, (shard,), with this rank's slice of the mean of all `x`, (ranks · shard,)."""
@@ -289,12 +289,5 @@ def part_key(group: dist.ProcessGroup) -> PartKey:
 def _gathering_bytes(sizes: Sequence[int], own: Tensor) -> Collective[list[Tensor]]:
     async def run(comm: ScheduledCollectives) -> list[Tensor]:
         return await gathered_by_level(comm.in_phase(WEIGHTS), own, sizes)
-
-    return run
-
-
-def _gathering_flags(own: Tensor) -> Collective[list[Tensor]]:
-    async def run(comm: ScheduledCollectives) -> list[Tensor]:
-        return await comm.in_phase(CONTROL).all_gather(own)
 
     return run

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import Codec
-from gradwire.harness.comm.collective.collectives import ScheduledCollectives
-from gradwire.harness.comm.world.interface import Collective
+from gradwire.harness.comm.collective.collectives import all_gathering
 from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.attached import Attached
 from gradwire.harness.library.calls import in_no_mode
@@ -93,7 +92,7 @@ class ShardSynchronizer(Attached):
             own.whole = own.sent = None
             if number in saved.weights:
                 part = saved.weights[number].to(device)
-                own.whole = torch.cat(self._step.run(_gathering(part)))
+                own.whole = torch.cat(self._step.run(all_gathering(part)))
             if number in saved.sent:
                 own.sent = saved.sent[number].to(device)
 
@@ -121,10 +120,3 @@ class ShardSynchronizer(Attached):
 
     def _failed(self) -> SynchronizationError | None:
         return self._step.failure
-
-
-def _gathering(own: Tensor) -> Collective[list[Tensor]]:
-    async def run(comm: ScheduledCollectives) -> list[Tensor]:
-        return await comm.all_gather(own)
-
-    return run

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants it annotated
 from torch.nn.parallel import DistributedDataParallel
 
-from gradwire.codecs.interface import Layout, Round
+from gradwire.codecs.interface import Layout
 from gradwire.harness.comm.world.interface import Computing, RankStep, Started, Submission, World
 from gradwire.harness.parallel.base import RankOutcome, Replicas
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.interface import Batch, MicroBatches, Parallelism, ParallelSetup, StepOutcome
-from gradwire.harness.parallel.passes import forward_backward, settling_passes, wrap
+from gradwire.harness.parallel.passes import settling_passes, wrap
 from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.parallel.update import Updater
 from gradwire.harness.timing.trace.step import UPDATE, passes_until
@@ -83,7 +83,7 @@ class DataParallel(Replicas):
         ddp: DistributedDataParallel,
     ) -> None:
         super().__init__(setup, model, accelerator, world)
-        self._ddp = ddp
+        self._prepared = ddp
         ddp.register_comm_hook(None, self._bucket_ready)
         self.settling_passes = settling_passes(ddp)
         self._updater = Updater(model, setup.optimizer)
@@ -121,8 +121,8 @@ class DataParallel(Replicas):
         await self._take_means(passed, rank_step)
 
     def _forward_backward(self, step: int, batches: Sequence[Batch], rank: int) -> Tensor:
-        self._ddp.zero_grad(set_to_none=True)
-        return forward_backward(self._ddp, self._accelerator, batches, self._setup.seed, step, rank)
+        self._prepared.zero_grad(set_to_none=True)
+        return super()._forward_backward(step, batches, rank)
 
     def _run_pass(
         self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
@@ -132,8 +132,7 @@ class DataParallel(Replicas):
         codec = self._codecs[rank]
 
         def synchronize(layout: Layout, bucket: int, x: Tensor) -> Any:
-            this_round = Round(step, layout, rank, self._world.size, self._setup.seed, bucket)
-            order = self._layouts.in_memory(layout)
+            this_round, order = self._round(step, layout, rank, bucket), self._layouts.in_memory(layout)
             return synchronization(codec, x, this_round, self._setup.check_hashes, order=order)
 
         self._buffers.load(rank)

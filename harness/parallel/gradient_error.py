@@ -9,8 +9,8 @@ from operator import add
 import torch
 from torch import Tensor
 
-from gradwire.harness.comm.collective.collectives import ScheduledCollectives
-from gradwire.harness.comm.world.interface import Collective, World
+from gradwire.harness.comm.collective.collectives import ScheduledCollectives, all_gathering
+from gradwire.harness.comm.world.interface import Collective, Started, World
 from gradwire.harness.timing.trace.step import MEASURE
 
 SLICE = 1 << 22
@@ -50,6 +50,11 @@ class GradientError:
     def zeroed(self) -> float | None:
         """The share of coordinates not 0 in the exact mean that the codec turned to 0; None if all are."""
         return self.lost / self.nonzero if self.nonzero else None
+
+
+def kept_buckets(started: Sequence[Started[Tensor]], means: Sequence[Tensor]) -> list[MeasuredBucket]:
+    """The buckets of a measured step and their means, which stay as they are."""
+    return [MeasuredBucket(own.input, mean) for own, mean in zip(started, means, strict=True)]
 
 
 def gradient_error(
@@ -116,13 +121,8 @@ def gather_raw(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]) ->
     """
     gathered = []
     for index in range(len(buckets[world.ranks[0]])):
-        rows = world.run({rank: _gather(buckets[rank][index].read_raw()) for rank in world.ranks})
+        rows = world.run(
+            {rank: all_gathering(buckets[rank][index].read_raw(), MEASURE) for rank in world.ranks}
+        )
         gathered.append(torch.stack(rows[world.ranks[0]]).cpu())
     return torch.cat(gathered, dim=1)
-
-
-def _gather(raw: Tensor) -> Collective[list[Tensor]]:
-    async def run(comm: ScheduledCollectives) -> list[Tensor]:
-        return await comm.in_phase(MEASURE).all_gather(raw)
-
-    return run

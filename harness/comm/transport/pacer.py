@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 from torch import Tensor
 
-from gradwire.harness.comm.transport.at_exit import end_at_exit
+from gradwire.harness.runtime.threads import end_at_exit
 
 
 @dataclass

@@ -21,7 +21,7 @@ from torch import Tensor
 from gradwire.harness.comm.settings import MOST_COMMUNICATORS
 from gradwire.harness.comm.transport.channel import Channel, Handle, TaggedMessage, Traffic
 from gradwire.harness.comm.transport.pacer import Pacer
-from gradwire.harness.runtime.within import NoAnswerError, within
+from gradwire.harness.runtime.threads import NoAnswerError, within
 from gradwire.harness.timing.trace.log import TaskLog
 from gradwire.harness.timing.trace.step import BACKEND, MEASURE
 

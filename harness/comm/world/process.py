@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Capture, Observation
 from gradwire.harness.comm.collective.arena import Arena
-from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
+from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives, all_gathering
 from gradwire.harness.comm.transport.captured_rounds import Capturable, CapturedRounds, CapturedTask
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.pacer import PacedLink, Pacer
@@ -293,7 +293,7 @@ class ProcessWorld:
 
     def gather(self, rows: Mapping[int, Sequence[float]]) -> list[list[float]]:
         own = torch.tensor(list(rows[self.rank]), dtype=torch.float64, device=self.device)
-        gathered = self.run({self.rank: lambda comm: comm.in_phase(MEASURE).all_gather(own)})
+        gathered = self.run({self.rank: all_gathering(own, MEASURE)})
         return [row.tolist() for row in gathered[self.rank]]
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:

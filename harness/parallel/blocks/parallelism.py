@@ -12,7 +12,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from gradwire.codecs.interface import Elapsed, Layout, Round
+from gradwire.codecs.interface import Elapsed, Layout
 from gradwire.harness.comm.world.interface import (
     Collective,
     Computing,
@@ -28,9 +28,8 @@ from gradwire.harness.parallel.base import RankOutcome, Replicas
 from gradwire.harness.parallel.blocks.groups import make_blocks
 from gradwire.harness.parallel.blocks.updates import BlockUpdaters, Pending
 from gradwire.harness.parallel.buckets import BucketLayouts
-from gradwire.harness.parallel.gradient_error import GradientError, MeasuredBucket, gradient_error
+from gradwire.harness.parallel.gradient_error import GradientError, gradient_error, kept_buckets
 from gradwire.harness.parallel.interface import Batch, MicroBatches, Parallelism, ParallelSetup, ReadPart
-from gradwire.harness.parallel.passes import forward_backward
 from gradwire.harness.parallel.settings import BlocksConfig
 from gradwire.harness.parallel.synchronize import refinement, synchronization
 from gradwire.harness.timing.trace.step import Urgency, backward_of, forward_of
@@ -145,8 +144,7 @@ class Blocks(Replicas):
             self._to_apply = set(range(len(self._blocks)))
         else:
             self._pending.pop(rank, None)
-        pairs = zip(started, means, strict=True) if measured else ()
-        return RankOutcome(loss, norm, [MeasuredBucket(own.input, mean) for own, mean in pairs])
+        return RankOutcome(loss, norm, kept_buckets(started, means) if measured else ())
 
     def _run_pass(
         self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
@@ -157,7 +155,7 @@ class Blocks(Replicas):
 
         def synchronize(bucket: GradientBucket, number: int, x: Tensor) -> Collective[Tensor]:
             # Means wait for the next forward pass: each step has its own memory for them.
-            this_round, check = self._round(step, number, rank), self._setup.check_hashes
+            this_round, check = self._round(step, bucket.layout, rank, number), self._setup.check_hashes
             return synchronization(self._codecs[rank], x, this_round, check, captures=False)
 
         self._buffers.load(rank)
@@ -177,8 +175,7 @@ class Blocks(Replicas):
             )
             try:
                 with self._hooks.handing(gradients.receive):
-                    seed = self._setup.seed
-                    loss = forward_backward(self._prepared, self._accelerator, batches, seed, step, rank)
+                    loss = self._forward_backward(step, batches, rank)
                     self._check_all_used(gradients)
             finally:
                 self._pass = None
@@ -191,10 +188,6 @@ class Blocks(Replicas):
                 "ever; freeze it, or use parallel=ddp parallel.find_unused_parameters=true"
             )
 
-    def _round(self, step: int, bucket: int, rank: int) -> Round:
-        layout = self._buckets[bucket].layout
-        return Round(step, layout, rank, self._world.size, self._setup.seed, bucket)
-
     def _refine(
         self, step: int, means: Sequence[Tensor], elapsed: Elapsed | None, rank_step: RankStep
     ) -> dict[int, Started[Tensor]]:
@@ -204,7 +197,7 @@ class Blocks(Replicas):
         codec = self._codecs[rank]
 
         def make(bucket: int, mean: Tensor) -> Collective[Tensor]:
-            this_round = self._round(step, bucket, rank)
+            this_round = self._round(step, self._buckets[bucket].layout, rank, bucket)
             return refinement(codec, mean, this_round, elapsed, self._setup.check_hashes)
 
         for number, bucket in enumerate(reversed(range(len(self._buckets)))):

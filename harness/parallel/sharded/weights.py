@@ -14,7 +14,7 @@ from gradwire.codecs.shards import Shard
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective
 from gradwire.harness.parallel.settings import ShardedConfig
-from gradwire.harness.parallel.sharded.buckets import FlatBucket
+from gradwire.harness.parallel.sharded.shards import FlatBucket
 from gradwire.harness.timing.trace.step import WEIGHTS
 
 

@@ -32,8 +32,8 @@ from gradwire.codecs.shards import Run, Shard
 from gradwire.harness.checkpoint.folder import checkpoints
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate, validate_any
-from gradwire.harness.parallel.sharded.buckets import pieces
 from gradwire.harness.parallel.sharded.parallelism import Sharded
+from gradwire.harness.parallel.sharded.shards import pieces
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.runs import Run as Record
 from gradwire.harness.record.runs import load_run
