@@ -8,7 +8,7 @@ from pathlib import Path
 from keys import FOLDERS
 from pages import ROOT, blocks
 
-(TREE,) = (block.text for block in blocks(ROOT / "docs" / "architecture.md") if block.language == "text")
+*_, TREE = (block.text for block in blocks(ROOT / "docs" / "architecture.md") if block.language == "text")
 
 
 def folders(parent: Path) -> list[str]:
