@@ -1,4 +1,4 @@
-"""How the ranks of a run are spread over nodes: evenly, each node holding consecutive ranks."""
+"""The nodes of a run's ranks, which are spread over them evenly, each node holding consecutive ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ranks_per_node(
     network: NetworkConfig | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> int:
-    """How many ranks a node holds: `cluster.ranks_per_node`, or what null means.
+    """The number of ranks on a node: `cluster.ranks_per_node`, or what null means.
 
     Null: as many as a node of the two-level network has, or as torchrun has started on this machine; without
     either, all ranks are on one node. The number of workers must be known. Raises ValueError in one line if
@@ -53,7 +53,7 @@ def placed(
 
 
 def num_nodes(cluster: ClusterConfig, network: NetworkConfig | None = None) -> int:
-    """Over how many nodes the ranks of a validated configuration are spread."""
+    """The number of nodes that the ranks of a validated configuration are spread over."""
     return cluster.size // ranks_per_node(cluster, network)
 
 
@@ -68,8 +68,8 @@ def check_placement(given: int | None, network: NetworkConfig | None) -> None:
 
 
 def local_world(size: int, environment: Mapping[str, str] = os.environ) -> int | None:
-    """How many of `size` ranks a launcher has started on each machine; None if it does not tell, or if that
-    many do not divide them (machines with different numbers of ranks)."""
+    """The number of `size` ranks that a launcher has started on each machine; None if it is unknown, or if
+    that many do not divide them (machines with different numbers of ranks)."""
     found = environment.get("LOCAL_WORLD_SIZE", "")
     if "RANK" not in environment or not (found.isascii() and found.isdigit()):
         return None
@@ -77,7 +77,7 @@ def local_world(size: int, environment: Mapping[str, str] = os.environ) -> int |
 
 
 def one_node_refusal(topology: str, size: int) -> str:
-    """Why a topology between nodes cannot be used where all ranks are on one."""
+    """The reason why a topology between nodes cannot be used where all ranks are on one."""
     return (
         f"topology={topology}: all cluster.workers={size} are on one node; say how many share a node, "
         "cluster.ranks_per_node=, or use topology=ring"
@@ -85,12 +85,12 @@ def one_node_refusal(topology: str, size: int) -> str:
 
 
 Told = tuple[int | None, str]
-"""What a rank of a launcher knows of its node: `cluster.ranks_per_node` and `LOCAL_WORLD_SIZE`, empty if
-unset."""
+"""The facts that a rank of a launcher has of its node: `cluster.ranks_per_node` and `LOCAL_WORLD_SIZE`, empty
+if unset."""
 
 
 def told_by_launcher(cluster: ClusterConfig, environment: Mapping[str, str] = os.environ) -> Told:
-    """What this rank knows."""
+    """The facts that this rank has."""
     return cluster.ranks_per_node, environment.get("LOCAL_WORLD_SIZE", "")
 
 
@@ -125,7 +125,7 @@ def check_divides(key: str, ranks: int, subject: str, size: int) -> None:
 
 
 def _network_node(network: NetworkConfig | None) -> int | None:
-    """How many ranks share a node of a two-level network; None for a network that knows no nodes."""
+    """The number of ranks on a node of a two-level network; None for a network without nodes."""
     if isinstance(network, SimulatedConfig) and network.fabric == "two_level":
         return network.ranks_per_node
     return None

@@ -20,7 +20,7 @@ GRAPHS = ("auto", "always", "never")
 
 @dataclass(frozen=True)
 class TopologyConfig:
-    """Who sends which part of a bucket to whom."""
+    """The topology: which rank sends which chunks to which."""
 
     name: str = "ring"  # a key of harness.comm.topology.registry.TOPOLOGIES
 
@@ -56,6 +56,6 @@ class ClusterConfig:
 
     @property
     def size(self) -> int:
-        """How many workers a validated configuration has."""
+        """The number of workers of a validated configuration."""
         assert self.workers is not None
         return self.workers

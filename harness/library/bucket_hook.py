@@ -27,9 +27,9 @@ NO_PASS = -1
 
 
 class BucketHook:
-    """What one model's hook remembers between its calls.
+    """The state of one model's hook between its calls.
 
-    A step begins with the first bucket of a backward pass, and its buckets travel while the pass goes on. The
+    A step begins with the first bucket of a backward pass, and its buckets travel while the pass runs on. The
     end of the pass waits for all of them. `Synchronizer` asks for copies with `measured`, and is called then.
     """
 
@@ -59,17 +59,17 @@ class BucketHook:
         """Names the parameters that no rank has used in the pass before: DDP drops their means. It waits for
         DDP's reducer, which calls the hook and must not be waited for there."""
         self._unused: Collection[str] | None = ()
-        """What it has named; None until it has been asked for the latest pass."""
+        """The names that it gave; None until it was called for the latest pass."""
         self.divides_by_active: Callable[[], bool] = lambda: False
-        """Whether a mean is one over the ranks that still have data, in DDP's join()."""
+        """True if a mean is one over the ranks that still have data, in DDP's join()."""
         self.delayed = False
-        """Whether the next pass is the first of a static graph, after which DDP hands over all buckets at
+        """True if the next pass is the first of a static graph, after which DDP hands over all buckets at
         once."""
         self._process = Process()
         self.bucket_layouts, self._seed, self._check_hashes = layouts, seed, check_hashes
         self.announced: list[Layout] = []
         self.step_open = False
-        """Whether a step has been synchronized and the codec has not been told yet that it has ended."""
+        """True if a step has been synchronized and not been ended for the codec."""
         self._begin_pass()
 
     @property
@@ -98,7 +98,7 @@ class BucketHook:
     @in_no_mode
     def hook(self, state: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         """DDP calls this for each bucket, in bucket order; the future holds the mean."""
-        self._process.check()  # a child must not tell the ranks that this one has failed
+        self._process.check()  # a child must not report a failure of this rank
         try:
             return self._take(bucket)
         except SynchronizationError:
@@ -152,7 +152,7 @@ class BucketHook:
         self._computing = self._rank_step.compute(BACKWARD)
 
     def end_step(self, skipped: bool = False) -> None:
-        """Tells the codec that the step's buckets are all synchronized.
+        """Ends the step for the codec: its buckets are all synchronized.
 
         `skipped`, the same on all ranks, says that the means are not used, so the codec takes back what it
         has learned from them. The next step's first bucket ends the step as one that counts.
@@ -171,7 +171,7 @@ class BucketHook:
                 self.on_decision(self.step, decision)
 
     def see_unused(self) -> None:
-        """Asks which parameters the latest pass has not used, unless that is known."""
+        """Finds the parameters that the latest pass has not used, unless they are known."""
         if self._unused is None:
             self._unused = self.unused() if self.codec.traits.stateful else ()
 
@@ -244,5 +244,5 @@ class BucketHook:
 
 
 def _in_backward() -> bool:
-    """Whether this thread is in a backward pass. A rank without further data, in DDP's join(), is in none."""
+    """True if this thread is in a backward pass. A rank without further data, in DDP's join(), is in none."""
     return bool(torch._C._current_graph_task_id() != NO_PASS)

@@ -49,7 +49,7 @@ def divides_by_active(model: Any) -> bool:
 
 
 def synchronized(model: DistributedDataParallel) -> dict[str, nn.Parameter]:
-    """The parameters that DDP hands over, by name, without frozen ones and those it was told to ignore."""
+    """The parameters that DDP hands over, by name, without frozen ones and those it ignores."""
     reduced = {id(parameter) for parameter in _parameters(model)[0]}
     named = parameter_names(model.module).items()
     return {name: parameter for name, parameter in named if id(parameter) in reduced}

@@ -18,7 +18,7 @@ from gradwire.harness.library.options import check_group
 from gradwire.harness.parallel.buckets import plain_name
 
 TENSOR_PARALLEL = "torch.distributed.tensor.parallel.ddp"
-"""Where the hooks of DDP over tensor parallelism come from."""
+"""The module of the hooks of DDP over tensor parallelism."""
 
 FORKED = (
     "this process was forked from a rank and has none of its connections; train in the rank itself, or start "
@@ -82,7 +82,7 @@ def check_model(model: Any) -> DistributedDataParallel:
 
 
 def _is_divided(found: Any) -> bool:
-    """Whether a parameter is a shard, or a forward hook is that by which DDP makes parameters shards."""
+    """True if a parameter is a shard, or a forward hook is that by which DDP makes parameters shards."""
     return isinstance(found, DTensor) or getattr(found, "__module__", "") == TENSOR_PARALLEL
 
 
@@ -176,7 +176,7 @@ class ParameterCheck:
                 raise self._fail(RuntimeError(change))
 
     def _change(self, model: Any) -> str | None:
-        """What has changed, and what to do; None if nothing has."""
+        """The change of a parameter, and its remedy; None if nothing has changed."""
         here, may_freeze = set[int](), _may_freeze(model)
         for name, parameter in model.module.named_parameters():
             if not isinstance(parameter, nn.Parameter):
@@ -215,11 +215,11 @@ class ParameterCheck:
 
 
 def _may_freeze(model: Any) -> bool:
-    """Whether DDP finds out anew which parameters a pass uses."""
+    """True if DDP finds out anew which parameters a pass uses."""
     return bool(model.find_unused_parameters and not model.static_graph)
 
 
 def _node(parameter: Tensor) -> Node:
-    """What adds up the parameter's gradients, to which DDP's reducer has tied itself. PyTorch replaces it
-    where the parameter's memory becomes one of another type or device."""
+    """The node that adds up the parameter's gradients, to which DDP's reducer has tied itself. PyTorch
+    replaces it where the parameter's memory becomes one of another type or device."""
     return get_gradient_edge(parameter).node

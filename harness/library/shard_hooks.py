@@ -236,7 +236,7 @@ def _agreement(model: Any, timeout_s: float) -> MeshAgreement | None:
     try:
         for group in groups:
             check_group(group, WHAT)
-    except ValueError:  # `sharded_modules` says so
+    except ValueError:  # `sharded_modules` raises it
         return None
     return MeshAgreement(groups, timeout_s, WHAT)
 

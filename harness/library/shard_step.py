@@ -1,4 +1,4 @@
-"""What the hooks of one sharded model remember between their calls: the step, and each module's weights."""
+"""The state of one sharded model's hooks between their calls: the step, and each module's weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NO_PASS = -1
 
 
 class ModuleWeights:
-    """What is remembered of a module's weights where differences travel. `whole`: the weights that all ranks
+    """The memory of a module's weights where differences travel. `whole`: the weights that all ranks
     hold, (ranks · shard,), None before they are first gathered. `sent`: this rank's main weights as they were
     gathered last; None once gradients have been scattered since, after which they are expected to change."""
 
@@ -51,7 +51,7 @@ class ShardStep:
     """Gathers weights and scatters gradients for the modules of one model.
 
     A step is a backward pass: it begins with the pass's first scatter and is over for the codec when the next
-    one begins, or when somebody says so. A pass that the script's own error has ended is a step that was
+    one begins, or on `end_step`. A pass that the script's own error has ended is a step that was
     skipped.
     """
 
@@ -158,7 +158,7 @@ class ShardStep:
             world.run({world.rank: comparing})
 
     def _changed(self, module: ShardedModule, sent: Tensor, main: Tensor) -> bool:
-        """Whether any rank's main weights are others than those it has sent. Where gradients were not
+        """True if any rank's main weights are others than those it has sent. Where gradients were not
         scattered in between they usually are not, and nothing is to be sent; if they are, the script has
         replaced them, as by a checkpoint."""
         flag = torch.tensor([not torch.equal(sent, main)], dtype=torch.uint8, device=main.device)
@@ -229,7 +229,7 @@ class ShardStep:
         self.step_open = True
 
     def end_step(self, skipped: bool = False) -> None:
-        """Tells the codec that the step's gradients are all scattered, or that they are not used."""
+        """Ends the step for the codec: its gradients are all scattered, or they are not used."""
         ended = [(self.world, self.codec)] if self._scattered else []
         if self._averaged and self.replicas is not None:
             ended.append((self.replicas.world, self.replicas.codec))
@@ -258,7 +258,7 @@ class ShardStep:
     ) -> None:
         """Does a hook's work; `explain` has the text of its error if it is another than usual.
         Raises SynchronizationError if it fails, and each time after."""
-        self.process.check()  # a child must not tell the ranks that this one has failed
+        self.process.check()  # a child must not report a failure of this rank
         if self.failure is not None:
             raise again(self.failure)
         try:

@@ -1,4 +1,4 @@
-"""What `shard_hooks` returns: the weights and gradients of one sharded model, until `detach`."""
+"""The weights and gradients of one sharded model, which `shard_hooks` returns, until `detach`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ShardSynchronizer(Attached):
 
     @in_no_mode
     def state_dict(self) -> dict[str, Tensor]:
-        """Returns everything this rank needs to resume exactly, beside its own part of the model's and the
+        """Returns everything this rank needs to resume exactly, besides its own part of the model's and the
         optimizer's states: CPU tensors, keyed by strings.
 
         Call it between two steps, on every rank: each has a state of its own. It holds what the codec

@@ -1,4 +1,4 @@
-"""What `attach` returns: the synchronization of one model, until `detach`."""
+"""The synchronization of one model, which `attach` returns, until `detach`."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ class Synchronizer(Attached):
         if hook.measured:
             hook.measured = False
             self._vnmse = gradient_error(self.world, {self.world.rank: hook.copies()}).vnmse
-        if self._seen != hook.layouts:  # DDP has settled its buckets: nobody asks for the old ones' buffers
+        if self._seen != hook.layouts:  # DDP has settled its buckets: the old ones' buffers are free
             self._seen = list(hook.layouts)
             self.world.forget_buffers()
 

@@ -70,8 +70,8 @@ def bucketed(names: Sequence[str], sizes: Mapping[str, int], cap_mb: float) -> l
 class Hooks:
     """Hands each parameter's gradient to a receiver, once per backward pass, as soon as it is there.
 
-    Beside what a receiver has autograd add to, no gradient is kept: what autograd makes is of one parameter
-    at a time.
+    Except for what a receiver has autograd add to, no gradient is kept: what autograd makes is of one
+    parameter at a time.
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:

@@ -1,4 +1,4 @@
-"""How far a step's synchronized gradient is from the exact average, for which raw buckets are kept."""
+"""The distance of a step's synchronized gradient from the exact average, for which raw buckets are kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ memory, for every rank that this process hosts."""
 
 @dataclass(frozen=True)
 class MeasuredBucket:
-    """What is kept of a measured step: one rank's raw bucket, which may have to be read, and the result."""
+    """A bucket of a measured step: one rank's raw bucket, which may have to be read, and the result."""
 
     read_raw: Callable[[], Tensor]
     synchronized: Tensor
@@ -64,8 +64,8 @@ def gradient_error(
 ) -> GradientError:
     """The sums over all buckets of all groups of ranks, the same on every rank; `buckets` per hosted rank.
 
-    The exact average is the sum in float64 partial sums over the run's own topology, uncounted. `group` tells
-    the groups of ranks that synchronize the same parameters apart (`Parallelism.group`).
+    The exact average is the sum in float64 partial sums over the run's own topology, uncounted. `group`
+    numbers the groups of ranks that synchronize the same parameters (`Parallelism.group`).
     """
     totals = dict.fromkeys(world.ranks, (0.0,) * 4)
     for index in range(_most(world, {rank: len(buckets[rank]) for rank in world.ranks})):

@@ -44,7 +44,7 @@ def synchronization(
 
 @dataclass(frozen=True)
 class Synchronization(Capturable):
-    """What `synchronization` gives."""
+    """The collective that `synchronization` makes."""
 
     codec: Codec
     x: Tensor

@@ -1,5 +1,5 @@
-"""What a virtual cluster's clock counts: a sweep's profile, which the first run that needs it calibrates; one
-from a file; or what each step takes."""
+"""The times that a virtual cluster's clock counts: those of a sweep's profile, which the first run that needs
+it calibrates; of one from a file; or of each step as it is measured."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Wanted:
         )
 
     def missing_in(self, profile: Profile) -> list[str]:
-        """What of it the profile lacks, in words."""
+        """The parts of it that the profile lacks, in words."""
         found = []
         if self.computation is not None and profile.computation(self.computation) is None:
             found.append("computation")

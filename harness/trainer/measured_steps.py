@@ -54,10 +54,10 @@ class MeasuredSteps:
         with self._state.clock.paused():
             return parallelism.model_weights()
 
-    def after_step(self, step: int, before: Tensor | None) -> dict[str, float]:
+    def after_step(self, step: int, before: Tensor | None) -> dict[str, float | None]:
         """Measures the step that has just ended, and writes what is saved of it. Returns figures for its
         row."""
-        found = dict[str, float]()
+        found = dict[str, float | None]()
         if self.due(step):
             with self._state.clock.paused():
                 if self._compares(step):

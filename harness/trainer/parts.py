@@ -36,7 +36,7 @@ OPTIMIZER_FIELDS = ("weight_decay", "beta1", "beta2", "adam_epsilon", "clip_norm
 
 @dataclass(frozen=True)
 class Parts:
-    """What the loop trains with."""
+    """The parts that the loop trains with."""
 
     world: World
     parallelism: Parallelism
@@ -45,8 +45,8 @@ class Parts:
 
 
 def load_data(config: RunConfig) -> PreparedData:
-    """The data of the run, from the cache if it is there: whoever started this rank has compared it
-    with its digests, once for all ranks."""
+    """The data of the run, from the cache if it is there: the launcher has compared it with its digests, once
+    for all ranks."""
     return read_prepared(prepare(config, verified=True), config.dataset)
 
 
@@ -77,7 +77,7 @@ def build(config: RunConfig, device: torch.device) -> Parts:
 
 
 def parallel_setup(config: RunConfig) -> ParallelSetup:
-    """What the run asks of its parallelism."""
+    """The settings of the run that its parallelism needs."""
     train = config.train
     return ParallelSetup(
         model=config.model,
@@ -94,7 +94,7 @@ def parallel_setup(config: RunConfig) -> ParallelSetup:
 
 
 def optimizer_settings(train: TrainConfig) -> OptimizerSettings:
-    """What updates the parameters, and how."""
+    """The optimizer of the parameters, and its settings."""
     own = {name: getattr(train, name) for name in OPTIMIZER_FIELDS}
     return OptimizerSettings(name=train.optimizer, **own)
 

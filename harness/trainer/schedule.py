@@ -12,7 +12,7 @@ from gradwire.harness.trainer.settings import RunConfig, TrainConfig
 
 @dataclass(frozen=True)
 class Schedule:
-    """What a run does in which step: `steps` of `tokens` each (None where they are not counted), with a rate
+    """The steps of a run: `steps` of `tokens` each (None where they are not counted), with a rate
     that follows `train` and reaches its end in `schedule_steps`, or decays every `decay_steps`."""
 
     train: TrainConfig

@@ -21,8 +21,8 @@ from gradwire.harness.timing.trace.step import ACTIVATIONS
 
 @dataclass(frozen=True)
 class Fabric:
-    """Which schedule serves a group of ranks, how ranks are spread over nodes and stages, and how many
-    segments the messages of an all-reduce are cut into (messages of metadata are not cut)."""
+    """The schedules of groups of ranks, the nodes and stages that ranks are spread over, and the number of
+    segments that the messages of an all-reduce are cut into (messages of metadata are not cut)."""
 
     make_schedule: Topology
     num_nodes: int = 1

@@ -13,11 +13,11 @@ from inspect import signature
 from typing import Literal
 
 Source = Literal["leaf", "inner", "sealed"]
-"""Where the bytes of a send come from. `leaf`: this rank encodes its own partial sums now. `inner` or
+"""The source of the bytes of a send. `leaf`: this rank encodes its own partial sums now. `inner` or
 `sealed`: it forwards what an earlier INNER action, or SINK/GATHER action, has left ready."""
 
 Action = Literal["partial", "inner", "sink", "gather", "collect"]
-"""What a receiver does with a range of chunks: accumulate; accumulate and encode for the next send;
+"""The action of a receiver on a range of chunks: accumulate; accumulate and encode for the next send;
 accumulate and seal; keep the sealed bytes and decode them; or, with its own message and those of all other
 ranks, decode the first rank's and accumulate the others' in their order."""
 
@@ -56,7 +56,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Route:
-    """What one rank does, with what follows from it."""
+    """One rank's steps, with what follows from them."""
 
     steps: tuple[Step, ...]
     needed: tuple[int, ...]
@@ -83,7 +83,7 @@ class Schedule:
     _routes: dict[int, Route] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def route(self, rank: int) -> Route:
-        """What a rank does, worked out once."""
+        """A rank's steps, worked out once."""
         if rank not in self._routes:
             steps = self.ranks[rank]
             inner = [send for step in steps for send in step.sends if send.source == "inner"]
@@ -100,7 +100,7 @@ class Schedule:
 
     @property
     def sums_on_the_way(self) -> bool:
-        """Whether messages hold partial sums; otherwise every rank collects all others' own messages."""
+        """True if messages hold partial sums; otherwise every rank collects all others' own messages."""
         receives = [receive for steps in self.ranks for step in steps for receive in step.receives]
         return not any(action == "collect" for receive in receives for action, _ in receive.actions)
 
@@ -132,7 +132,7 @@ def last_needed(steps: Sequence[Step]) -> list[int]:
 
 
 Topology = Callable[..., Schedule]
-"""A topology: a function from world size to schedule. One that has a parameter `num_nodes` is also told over
+"""A topology: a function from world size to schedule. One that has a parameter `num_nodes` also gets over
 how many nodes the ranks are spread: evenly, consecutive ranks on the same node."""
 
 
@@ -144,7 +144,7 @@ def made_for(topology: Topology, size: int, num_nodes: int) -> Schedule:
 
 
 def knows_nodes(topology: Topology) -> bool:
-    """Whether a topology's schedules depend on how many nodes there are: it has an argument for that."""
+    """True if a topology's schedules depend on the number of nodes: it has an argument for that."""
     return "num_nodes" in signature(topology).parameters
 
 

@@ -81,8 +81,8 @@ class CudaGraph:
 
 @dataclass(frozen=True)
 class Identity:
-    """What all steps have in common that may launch one round: its `subject`, i.e. the collective and its
-    operand, and the `address` of its bucket."""
+    """The facts that all steps have in common which may launch one round: its `subject`, i.e. the collective
+    and its operand, and the `address` of its bucket."""
 
     subject: Hashable
     address: int

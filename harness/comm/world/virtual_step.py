@@ -1,8 +1,9 @@
 """Steps of all ranks in one process: their coroutines take turns, each up to its next wait.
 
 A rank computes as if it were alone: its computation is measured, what the others do in between is not part of
-it. When no rank can go on, the collective that is waited for runs on all ranks together. So one collective is
-under way at a time, and the memory needed is that of one, times the ranks, beside what was started with.
+it. When no rank can continue, the collective that is waited for runs on all ranks together. So one collective
+is under way at a time, and the memory needed is that of one, times the ranks, and that of the collectives'
+inputs.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ class _Computing:
 
 
 class Shared:
-    """What the ranks of step `number` share: the collectives, those of all ranks and those by which one rank
-    sends another something, and the results of replicated work. `steps` has the step that each rank is in,
-    now and when a later one has begun, `started` those that may still be awaited then."""
+    """The state that the ranks of step `number` share: the collectives, those of all ranks and those by which
+    one rank sends another something, and the results of replicated work. `steps` has the step that each rank
+    is in, now and when a later one has begun, `started` those that may still be awaited then."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class VirtualStep:
     def __init__(self, rank: int, shared: Shared) -> None:
         self.rank, self._shared, self.timestamp = rank, shared, shared.timestamp
         self.lane = LaneLog()
-        """What the rank has computed, started and waited for, as if waiting took no time."""
+        """The rank's computations, starts and waits, as if waiting took no time."""
         self.computed_s = 0.0
         """Seconds of computation so far."""
         self._computing: _Computing | None = None
@@ -242,7 +243,8 @@ def drive(
 
 
 def _ready(waits: dict[int, Wait], size: int, run_together: RunTogether) -> list[int]:
-    """The ranks, of `size`, that can go on, once what they wait for has happened; their waits are removed."""
+    """The ranks, of `size`, that can continue, once what they wait for has happened; their waits are
+    removed."""
     awaited = {rank: wait.together for rank, wait in waits.items() if isinstance(wait, VirtualStarted)}
     if not awaited:
         if waits and len(waits) < size:

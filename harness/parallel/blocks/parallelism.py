@@ -54,7 +54,7 @@ class Pass:
         self._to_use, self._forward_passes = list(range(blocks)), micro_batches
         self._blocks = blocks
         self.elapsed: Elapsed | None = None
-        """Tells the seconds since the last backward pass began, if time goes on meanwhile."""
+        """Gives the seconds since the last backward pass began, if time passes meanwhile."""
 
     def use(self, number: int) -> None:
         """The forward pass is about to use a block. Raises RuntimeError if it has not used one before it,
@@ -149,8 +149,8 @@ class Blocks(Replicas):
     def _run_pass(
         self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
     ) -> tuple[list[Started[Tensor]], Tensor, Elapsed | None]:
-        """A rank's pass, its blocks' synchronization under way, the mean loss of its micro-batches, and what
-        tells the seconds since its backward pass began."""
+        """A rank's pass, its blocks' synchronization under way, the mean loss of its micro-batches, and a
+        function of the seconds since its backward pass began."""
         rank, last = rank_step.rank, len(self._blocks) - 1
 
         def synchronize(bucket: GradientBucket, number: int, x: Tensor) -> Collective[Tensor]:

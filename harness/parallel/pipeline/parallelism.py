@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 NORM, TIED = "norm", "tied"
-"""Labels of computation beside passes and updates."""
+"""Labels of computation besides passes and updates."""
 
 
 class Pipeline(BaseParallelism):

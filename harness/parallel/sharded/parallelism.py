@@ -36,7 +36,7 @@ from gradwire.harness.parallel.update import with_value
 from gradwire.harness.timing.trace.step import CONTROL, GATHERED, UPDATE, passes_until
 
 NORM = "norm"
-"""The label of computation beside those of data parallelism."""
+"""The label of computation besides those of data parallelism."""
 
 
 class Sharded(Replicas):

@@ -59,7 +59,7 @@ class Piece(NamedTuple):
 
 
 def pieces(layout: Layout, shard: Shard) -> Iterator[Piece]:
-    """What a shard has of each parameter, in the order of the shard's values."""
+    """The pieces of a shard by parameter, in the order of the shard's values."""
     stops = [*layout.offsets[1:], layout.numel]
     at = 0
     for run in shard.runs:
@@ -104,7 +104,7 @@ class ShardOptimizer:
         )
 
     def pieces(self) -> Iterator[tuple[int, Piece]]:
-        """What this rank has of each parameter, by bucket."""
+        """This rank's pieces of each parameter, by bucket."""
         for number, bucket in enumerate(self._buckets):
             for piece in pieces(bucket.layout, bucket.shards[self.rank]):
                 yield number, piece
