@@ -84,31 +84,31 @@ def one_node_refusal(topology: str, size: int) -> str:
     )
 
 
-Told = tuple[int | None, str]
+LaunchedNode = tuple[int | None, str]
 """The facts that a rank of a launcher has of its node: `cluster.ranks_per_node` and `LOCAL_WORLD_SIZE`, empty
 if unset."""
 
 
-def told_by_launcher(cluster: ClusterConfig, environment: Mapping[str, str] = os.environ) -> Told:
+def launched_node(cluster: ClusterConfig, environment: Mapping[str, str] = os.environ) -> LaunchedNode:
     """The facts that this rank has."""
     return cluster.ranks_per_node, environment.get("LOCAL_WORLD_SIZE", "")
 
 
-def check_launched_nodes(told: Sequence[Told], between: str | None) -> None:
+def check_launched_nodes(nodes: Sequence[LaunchedNode], between: str | None) -> None:
     """Raises ValueError in one line, the same on all ranks, if the ranks of a launcher, in their order, count
     nodes differently, or the topology `between` nodes, if it is one, finds a single node."""
-    numbers = {number for number, _ in told}
-    if numbers == {None} and len({local for _, local in told}) == 1:
-        if between is not None and len(told) > 1:
-            raise ValueError(one_node_refusal(between, len(told)))
+    numbers = {number for number, _ in nodes}
+    if numbers == {None} and len({local for _, local in nodes}) == 1:
+        if between is not None and len(nodes) > 1:
+            raise ValueError(one_node_refusal(between, len(nodes)))
     elif len(numbers) > 1 or None in numbers:
         ranks = dict[str, list[int]]()
-        for rank, (_, local) in enumerate(told):
+        for rank, (_, local) in enumerate(nodes):
             ranks.setdefault(local or "unset", []).append(rank)
         found = ", ".join(f"{local} (rank {', '.join(map(str, own))})" for local, own in ranks.items())
         raise ValueError(
             f"LOCAL_WORLD_SIZE differs between the ranks: {found}; start as many ranks on every machine, or "
-            f"say how many share a node, e.g. cluster.ranks_per_node={len(told)}: all of them"
+            f"say how many share a node, e.g. cluster.ranks_per_node={len(nodes)}: all of them"
         )
 
 

@@ -201,9 +201,6 @@ class ShardStep:
         started = (step or self._rank_step).start(
             make, x, Submission(buffers=str(layout.uid), coordinates=layout.numel, in_turn=uses_backend)
         )
-        error = started.wait()
-        if error is not None:
-            raise error
         return started.result()
 
     def _begin(self, module: ShardedModule, done: set[int], does: str) -> None:

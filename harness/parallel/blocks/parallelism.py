@@ -23,7 +23,7 @@ from gradwire.harness.comm.world.interface import (
     World,
 )
 from gradwire.harness.objectives.interface import Objective
-from gradwire.harness.parallel.accumulation import Accumulation, GradientBucket, Hooks
+from gradwire.harness.parallel.accumulation import Accumulation, GradientBucket, Hooks, StartedBuckets
 from gradwire.harness.parallel.base import RankOutcome, Replicas
 from gradwire.harness.parallel.blocks.groups import make_blocks
 from gradwire.harness.parallel.blocks.updates import BlockUpdaters, Pending
@@ -38,7 +38,7 @@ NORM = "norm"
 """The label of the computation of the gradient's norm."""
 
 
-class Pass:
+class BlocksPass:
     """One rank's forward and backward pass. The forward pass waits for each block's update as it gets
     there."""
 
@@ -106,7 +106,7 @@ class Blocks(Replicas):
         ]
         self._buckets = [GradientBucket(each, torch.zeros(each.numel, device=world.device)) for each in made]
         self._updater = BlockUpdaters(model, self._blocks, self._buckets, setup.optimizer)
-        self._pass: Pass | None = None
+        self._pass: BlocksPass | None = None
         self._pending: dict[int, Pending] = {}
         self._to_apply: set[int] = set()  # blocks whose pending updates have not been carried out
 
@@ -161,18 +161,16 @@ class Blocks(Replicas):
         self._buffers.load(rank)
         with rank_step.compute(forward_of(0)) as computing:
             update = partial(self._update, rank_step)
-            self._pass = passed = Pass(rank_step, computing, len(self._blocks), len(batches), update)
-            gradients = Accumulation(
+            self._pass = passed = BlocksPass(rank_step, computing, len(self._blocks), len(batches), update)
+            starts = StartedBuckets(
                 rank_step,
-                self._buckets,
-                synchronize,
-                micro_batches=len(batches),
-                measured=measured,
-                computing=computing,
+                measured,
+                computing,
                 label=lambda bucket: backward_of(max(0, last - bucket)),
                 has_one_result=True,
                 urgency=Urgency(0, newest_first=True, boundary=self._codecs[rank].boundary),
             )
+            gradients = Accumulation(starts, self._buckets, synchronize, len(batches))
             try:
                 with self._hooks.handing(gradients.receive):
                     loss = self._forward_backward(step, batches, rank)

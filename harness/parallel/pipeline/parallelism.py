@@ -16,7 +16,7 @@ from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective, RankStep, Submission, World
 from gradwire.harness.models.stages import make_stage, tied_parameter
 from gradwire.harness.objectives.interface import Objective
-from gradwire.harness.parallel.accumulation import Accumulation, GradientBucket
+from gradwire.harness.parallel.accumulation import Accumulation, GradientBucket, StartedBuckets
 from gradwire.harness.parallel.base import BaseParallelism, RankOutcome
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.evaluate import evaluate_stages
@@ -95,12 +95,10 @@ class Pipeline(BaseParallelism):
         """Computes all passes, and gives the stage's parameters their gradients' means over the replicas."""
         rank, held = rank_step.rank, self._held(rank_step.rank)
         accumulation = Accumulation(
-            rank_step,
+            StartedBuckets(rank_step, measured, is_own=True),
             held.buckets[rank],
             partial(self._synchronization, step, rank) if self.replicas > 1 else None,
-            micro_batches=len(batches),
-            measured=measured,
-            is_own=True,
+            len(batches),
         )
         links = Links(
             self._codecs[rank],

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from gradwire.codecs.interface import Kept, Layout
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives, all_gathering
 from gradwire.harness.comm.world.interface import Collective, RankStep, Submission, World
-from gradwire.harness.parallel.accumulation import Accumulation, Hooks, bucketed, squared_norm
+from gradwire.harness.parallel.accumulation import Accumulation, Hooks, StartedBuckets, bucketed, squared_norm
 from gradwire.harness.parallel.base import RankOutcome, Replicas
 from gradwire.harness.parallel.buckets import BucketLayouts, parameter_names
 from gradwire.harness.parallel.gradient_error import GradientError, gather_raw, kept_buckets
@@ -122,14 +122,8 @@ class Sharded(Replicas):
 
         self._buffers.load(rank)
         with rank_step.compute(passes_until(0)) as computing:
-            passed = Accumulation(
-                rank_step,
-                self._buckets,
-                scatter,
-                micro_batches=len(batches),
-                measured=measured,
-                computing=computing,
-            )
+            starts = StartedBuckets(rank_step, measured, computing)
+            passed = Accumulation(starts, self._buckets, scatter, len(batches))
             with self._hooks.handing(passed.receive):
                 loss = self._forward_backward(step, batches, rank)
                 passed.finish()
