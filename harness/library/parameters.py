@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -15,15 +14,11 @@ from torch.nn.parallel import DistributedDataParallel
 from gradwire.codecs.describe import digest
 from gradwire.harness.library import ddp_internals
 from gradwire.harness.library.options import check_group
+from gradwire.harness.library.steps import Process
 from gradwire.harness.parallel.buckets import plain_name
 
 TENSOR_PARALLEL = "torch.distributed.tensor.parallel.ddp"
 """The module of the hooks of DDP over tensor parallelism."""
-
-FORKED = (
-    "this process was forked from a rank and has none of its connections; train in the rank itself, or start "
-    "processes by spawn and attach there"
-)
 
 
 def check_model(model: Any) -> DistributedDataParallel:
@@ -126,18 +121,6 @@ def describe_model(model: DistributedDataParallel) -> dict[str, str]:
             )
         },
     }
-
-
-class Process:
-    """The process that it was made in, whose threads and connections a child does not have."""
-
-    def __init__(self) -> None:
-        self._pid = os.getpid()
-
-    def check(self) -> None:
-        """Raises RuntimeError in a child that was forked since."""
-        if os.getpid() != self._pid:
-            raise RuntimeError(FORKED)
 
 
 class ParameterCheck:

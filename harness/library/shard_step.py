@@ -15,10 +15,10 @@ from gradwire.harness.comm.collective.collectives import ScheduledCollectives, a
 from gradwire.harness.comm.world.interface import Collective, Result, Submission
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.process_step import ProcessStep
-from gradwire.harness.library.failures import SynchronizationError, again, in_words
-from gradwire.harness.library.parameters import Process
+from gradwire.harness.library.failures import again, in_words
 from gradwire.harness.library.shard_gradients import GradientSlices, ReplicaMeans, contiguous
-from gradwire.harness.library.shard_modules import ShardedModule, check_complete, share_of_sum
+from gradwire.harness.library.shard_modules import WHAT, ShardedModule, check_complete, share_of_sum
+from gradwire.harness.library.steps import NO_PASS, ModelSteps
 from gradwire.harness.parallel.sharded.shards import FlatBucket
 from gradwire.harness.parallel.sharded.weights import (
     Exact,
@@ -33,9 +33,6 @@ from gradwire.harness.timing.trace.step import CONTROL, WEIGHTS
 PartKey = tuple[int, ...]
 """The ranks of a part of all, among which a module's weights are kept from forward to backward."""
 
-NO_PASS = -1
-"""PyTorch's number of no backward pass."""
-
 
 class ModuleWeights:
     """The memory of a module's weights where differences travel. `whole`: the weights that all ranks
@@ -47,7 +44,7 @@ class ModuleWeights:
         self.sent: Tensor | None = None
 
 
-class ShardStep:
+class ShardStep(ModelSteps):
     """Gathers weights and scatters gradients for the modules of one model.
 
     A step is a backward pass: it begins with the pass's first scatter and is over for the codec when the next
@@ -68,12 +65,8 @@ class ShardStep:
         seed: int,
         check_hashes: bool,
     ) -> None:
-        self.world, self.codec, self.modules = world, codec, modules
-        self.step, self.step_open = 0, False
-        self.process = Process()
-        self.failure: SynchronizationError | None = None
-        self.explain: Callable[[BaseException], str] = in_words
-        """The text of an error that ends a pass."""
+        super().__init__(world, codec, WHAT)
+        self.modules = modules
         self.explain_replicas: Callable[[BaseException], str] = in_words
         """The text of one between replicas."""
         self.replicas = replicas
@@ -85,11 +78,6 @@ class ShardStep:
         self._pass = NO_PASS
         """PyTorch's number of the backward pass of the step."""
         self._rank_step = world.open_step()
-
-    @property
-    def steps(self) -> int:
-        """The number of steps synchronized so far."""
-        return self.step + self.step_open
 
     @property
     def remembers_weights(self) -> bool:
@@ -226,7 +214,6 @@ class ShardStep:
         self.step_open = True
 
     def end_step(self, skipped: bool = False) -> None:
-        """Ends the step for the codec: its gradients are all scattered, or they are not used."""
         ended = [(self.world, self.codec)] if self._scattered else []
         if self._averaged and self.replicas is not None:
             ended.append((self.replicas.world, self.replicas.codec))
@@ -241,7 +228,6 @@ class ShardStep:
         self.step += 1
 
     def restart(self, step: int) -> None:
-        """Makes the next pass step number `step`, whatever came before."""
         self._forget_pass()
         self.step = step
 
@@ -259,24 +245,10 @@ class ShardStep:
         if self.failure is not None:
             raise again(self.failure)
         try:
-            if self.world.closed:
-                raise RuntimeError(
-                    "the connections to the other ranks have been closed; call detach() on what "
-                    "gradwire.shard_hooks() returned to train on without a codec"
-                )
+            self.check_connected()
             work()
         except Exception as error:
             raise self.fail(error, explain) from error
-
-    def fail(
-        self, error: BaseException, explain: Callable[[BaseException], str] | None = None
-    ) -> SynchronizationError:
-        """Returns the error to raise because of `error`, which ends the synchronization."""
-        words = (explain or self.explain)(error)
-        failure = SynchronizationError(f"rank {self.world.rank}, step {self.steps}: {words}")
-        failure.__cause__ = error
-        self.failure = again(failure)
-        return failure
 
 
 def part_key(group: dist.ProcessGroup) -> PartKey:

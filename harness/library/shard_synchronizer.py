@@ -14,7 +14,7 @@ from gradwire.harness.comm.collective.collectives import all_gathering
 from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.attached import Attached
 from gradwire.harness.library.calls import in_no_mode
-from gradwire.harness.library.failures import MeshAgreement, SynchronizationError
+from gradwire.harness.library.failures import MeshAgreement
 from gradwire.harness.library.saved import SavedShards
 from gradwire.harness.library.shard_modules import WHAT, ShardedModule
 from gradwire.harness.library.shard_step import ShardStep
@@ -35,7 +35,7 @@ class ShardSynchronizer(Attached):
     def __init__(self, step: ShardStep, agreement: MeshAgreement, description: Statement) -> None:
         from gradwire.harness.library.shard_comms import GradientScatter, ReplicaAverage, WeightGather
 
-        super().__init__(step.codec, step.world, step, agreement, description)
+        super().__init__(step, agreement, description)
         self._step = step
         step.explain = partial(agreement.explained, 0)
         step.explain_replicas = partial(agreement.explained, -1)
@@ -117,6 +117,3 @@ class ShardSynchronizer(Attached):
                 if isinstance(replicas, ReplicaAverage):
                     replicas.forget()
             self._before = ()
-
-    def _failed(self) -> SynchronizationError | None:
-        return self._step.failure

@@ -21,7 +21,7 @@ from gradwire.harness.library.bucket_hook import BucketHook
 from gradwire.harness.library.calls import in_no_mode
 from gradwire.harness.library.ddp_internals import Buckets
 from gradwire.harness.library.decisions import DecisionRecord
-from gradwire.harness.library.failures import SynchronizationError, again, explained
+from gradwire.harness.library.failures import again, explained
 from gradwire.harness.library.parameters import ParameterCheck
 from gradwire.harness.library.saved import SavedState
 from gradwire.harness.parallel.buckets import parameter_names
@@ -47,14 +47,13 @@ class Synchronizer(Attached):
         agreement: Agreement,
         description: Statement,
     ) -> None:
-        super().__init__(hook.codec, hook.world, hook, agreement, description)
+        super().__init__(hook, agreement, description)
         self._model = weakref.ref(model)  # which the model's own reducer leads to: no circle through C++
         self._hook = hook
         self._upcoming: Buckets | None = None
         self._last: Buckets | None = None
         self._seen: list[Layout] = []
         self._vnmse: float | None = None
-        self._failure: SynchronizationError | None = None
         self._record: DecisionRecord | None = None
         self._detached = False
         self._check: ParameterCheck | None = None
@@ -198,16 +197,13 @@ class Synchronizer(Attached):
         if self._check is not None:
             self._check.remove()
         try:
-            if self._record is not None and self._failure is None:
+            if self._record is not None and self._hook.failure is None:
                 self._hook.end_step()  # what it decides is part of the record
         finally:
             self.world.close()
             model = self._model()
             if model is not None and torch.distributed.is_initialized():
                 ddp_internals.renew(model)
-
-    def _failed(self) -> SynchronizationError | None:
-        return self._failure
 
     def _require_attached(self) -> None:
         self._process.check()
@@ -225,7 +221,9 @@ class Synchronizer(Attached):
         """The parameters that no rank has used in the latest synchronized pass, as DDP has agreed."""
         model = self._model()
         return (
-            () if model is None or self._failure is not None else ddp_internals.unused(model, self._reduced)
+            ()
+            if model is None or self._hook.failure is not None
+            else ddp_internals.unused(model, self._reduced)
         )
 
     def _divides_by_active(self) -> bool:
@@ -240,8 +238,8 @@ class Synchronizer(Attached):
             self._seen = list(hook.layouts)
             self.world.forget_buffers()
 
-    def _pass_failed(self, failure: SynchronizationError) -> None:
-        self._failure = again(failure)
-        model = self._model()
+    def _pass_failed(self) -> None:
+        model, failure = self._model(), self._hook.failure
+        assert failure is not None
         if model is not None:
-            ddp_internals.block(model, partial(again, self._failure))
+            ddp_internals.block(model, partial(again, failure))
