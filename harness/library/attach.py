@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradwire.codecs.interface import Codec
 from gradwire.harness.comm.topology.schedule import Topology, made_for
 from gradwire.harness.comm.transport.captured_rounds import make_captured_rounds
-from gradwire.harness.library.agreement import Agreement, Statement
+from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.bucket_hook import BucketHook
 from gradwire.harness.library.calls import (
     agreed,
@@ -28,7 +28,6 @@ from gradwire.harness.library.decisions import check_given_decisions
 from gradwire.harness.library.options import (
     AttachOptions,
     check_graphs,
-    check_group,
     check_runs,
     describe_call,
     make_checked_codec,
@@ -100,7 +99,7 @@ def attach(
             call,
             AttachOptions,
             given,
-            partial(_agreement, model),
+            partial(_groups, model),
             partial(_plan, model, codec, topology, codec_options),
         )
         options, device = plan.options, model.device
@@ -161,15 +160,7 @@ def _plan(
     return AttachPlan(options, own, made, layouts, description)
 
 
-def _agreement(model: Any, timeout_s: float) -> Agreement | None:
-    """The ranks that make this call: those of the model, or all if it names none."""
-    if not dist.is_initialized():
-        return None
+def _groups(model: Any) -> list[dist.ProcessGroup]:
+    """The ranks of the model; none if it names none."""
     wrapped = getattr(model, "_orig_mod", model)
-    group = wrapped.process_group if isinstance(wrapped, DistributedDataParallel) else dist.group.WORLD
-    try:
-        check_group(group, WHAT)
-    except ValueError:  # `check_model` refuses it
-        return None
-    assert group is not None
-    return Agreement(group, timeout_s, WHAT)
+    return [wrapped.process_group] if isinstance(wrapped, DistributedDataParallel) else []

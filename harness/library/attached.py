@@ -12,7 +12,7 @@ from torch import Tensor
 from gradwire.codecs.interface import Codec, Decision
 from gradwire.codecs.wrappers.decisions import decision_of
 from gradwire.harness.comm.world.process import ProcessWorld
-from gradwire.harness.library.agreement import Agreement, Statement
+from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.calls import in_no_mode
 from gradwire.harness.library.failures import MeshAgreement, again, bare
 from gradwire.harness.library.saved import Saved
@@ -35,7 +35,7 @@ class Attached(ABC):
     def __init__(
         self,
         steps: ModelSteps,
-        agreement: Agreement | MeshAgreement,
+        agreement: MeshAgreement,
         description: Statement,
     ) -> None:
         self.codec, self.world, self._process = steps.codec, steps.world, steps.process

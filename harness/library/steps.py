@@ -14,12 +14,6 @@ NO_PASS = -1
 """PyTorch's number of the backward pass that a thread is in, where it is in none."""
 
 
-FORKED = (
-    "this process was forked from a rank and has none of its connections; train in the rank itself, or start "
-    "processes by spawn and attach there"
-)
-
-
 class Process:
     """The process that it was made in, whose threads and connections a child does not have."""
 
@@ -29,7 +23,10 @@ class Process:
     def check(self) -> None:
         """Raises RuntimeError in a child that was forked since."""
         if os.getpid() != self._pid:
-            raise RuntimeError(FORKED)
+            raise RuntimeError(
+                "this process was forked from a rank and has none of its connections; train in the rank "
+                "itself, or start processes by spawn and attach there"
+            )
 
 
 class ModelSteps(ABC):

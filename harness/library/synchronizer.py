@@ -15,13 +15,13 @@ from torch.nn.parallel import DistributedDataParallel
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.wrappers.decisions import Decisions
 from gradwire.harness.library import ddp_internals
-from gradwire.harness.library.agreement import Agreement, Statement
+from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.attached import Attached
 from gradwire.harness.library.bucket_hook import BucketHook
 from gradwire.harness.library.calls import in_no_mode
 from gradwire.harness.library.ddp_internals import Buckets
 from gradwire.harness.library.decisions import DecisionRecord
-from gradwire.harness.library.failures import again, explained
+from gradwire.harness.library.failures import MeshAgreement, again
 from gradwire.harness.library.parameters import ParameterCheck
 from gradwire.harness.library.saved import SavedState
 from gradwire.harness.parallel.buckets import parameter_names
@@ -44,7 +44,7 @@ class Synchronizer(Attached):
         self,
         model: DistributedDataParallel,
         hook: BucketHook,
-        agreement: Agreement,
+        agreement: MeshAgreement,
         description: Statement,
     ) -> None:
         super().__init__(hook, agreement, description)
@@ -59,7 +59,7 @@ class Synchronizer(Attached):
         self._check: ParameterCheck | None = None
         hook.on_end, hook.on_failure = self._pass_ended, self._pass_failed
         hook.unused, hook.divides_by_active = self._unused, self._divides_by_active
-        hook.explain = partial(explained, agreement)
+        hook.explain = partial(agreement.explained, 0)
         self._register(model)
 
     def _register(self, model: DistributedDataParallel) -> None:
