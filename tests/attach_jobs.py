@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
-from gradwire.harness.library import reducer
+from gradwire.harness.library import ddp_internals
 
 
 @gradwire.register_codec
@@ -248,8 +248,8 @@ def asked_about(rank: int, size: int, ddp: dict[str, Any]) -> tuple[Any, Any, st
         f"{layout.numel} coordinates" if 2600 < layout.numel < 10**6 else None
     )
     model = wrapped(_mixed(), **ddp)
-    made = reducer.current_buckets(model)
-    return reducer.first_buckets(model)[::-1], made, said(gradwire.attach, model, limited)
+    made = ddp_internals.current_buckets(model)
+    return ddp_internals.first_buckets(model)[::-1], made, said(gradwire.attach, model, limited)
 
 
 def models_of_other_kinds(rank: int, size: int) -> list[str]:

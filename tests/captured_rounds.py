@@ -15,9 +15,9 @@ from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.transport.captured_rounds import CapturedRound, Graph
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
-from gradwire.harness.comm.transport.replay import Graph, ReplayedRound
 from gradwire.harness.parallel.buckets import MemoryOrder
 from gradwire.harness.parallel.synchronize import synchronization
 
@@ -88,11 +88,11 @@ class Rounds:
         run_local(tasks, mailboxes, time.perf_counter)
         return [results[rank] for rank in range(self.size)]
 
-    def captured(self, graph: Graph) -> ReplayedRound:
+    def captured(self, graph: Graph) -> CapturedRound:
         """The round of all ranks, captured in step 2; its result is all ranks' means."""
         for step in range(2):
             self.fill(step)
             self.run(step)
-        replayed = ReplayedRound(graph, self.layout.device)
-        replayed.capture(lambda given, traffic: self.run(2, capture=given), Traffic())
-        return replayed
+        captured = CapturedRound(graph, self.layout.device)
+        captured.capture(lambda given, traffic: self.run(2, capture=given), Traffic())
+        return captured

@@ -3,7 +3,7 @@ host does later.
 
 `EmulatedGraph` keeps every operation of PyTorch and every call of a kernel, with the struct that it was
 given. What is forbidden in a capture is refused: reading values back, and tensors made of the host's.
-`RerunGraph` does the work again in every replay, because messages between processes cannot be kept here.
+`RerunGraph` does the work again in every launch, because messages between processes cannot be kept here.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def _storages(of: Any) -> set[int]:
 
 
 class EmulatedGraph:
-    """A graph whose memory is garbage until it is replayed."""
+    """A graph whose memory is garbage until it is launched."""
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], None]] = []
         self._kept: list[Any] = []
         self.calls = self.operations = 0
-        """Kernels and operations of PyTorch that a replay runs."""
+        """Kernels and operations of PyTorch that a launch runs."""
 
     def capture(self, work: Callable[[], None]) -> None:
         made: list[Tensor] = []
@@ -57,7 +57,7 @@ class EmulatedGraph:
         for tensor in made:
             tensor.untyped_storage().fill_(GARBAGE)
 
-    def replay(self) -> None:
+    def launch(self) -> None:
         for step in self._steps:
             step()
 
@@ -129,7 +129,7 @@ def post_unless_capturing(
 
 
 class RerunGraph:
-    """A graph that does its work again in every replay, as it was captured: without messages."""
+    """A graph that does its work again in every launch, as it was captured: without messages."""
 
     def __init__(self) -> None:
         self._work: Callable[[], None] | None = None
@@ -142,7 +142,7 @@ class RerunGraph:
             _capturing.now = False
         self._work = work
 
-    def replay(self) -> None:
+    def launch(self) -> None:
         assert self._work is not None
         self._work()
 
@@ -153,5 +153,5 @@ class RefusingGraph:
     def capture(self, work: Callable[[], None]) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nand more lines")
 
-    def replay(self) -> None:
+    def launch(self) -> None:
         raise AssertionError("nothing was captured")

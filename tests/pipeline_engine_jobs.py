@@ -61,7 +61,7 @@ def engines(rank: int, size: int, config: RunConfig) -> tuple[Engine, Engine]:
     assert isinstance(settings, PipelineConfig)
     trainer = Trainer(config, parts, Path("unused"))
     trainer.start()
-    held, batches = pipeline._held(rank), trainer._batches.of_step(0)[rank]
+    held, batches = pipeline._held(rank), trainer.batches.of_step(0)[rank]
     program = partial(pipeline._gradients, 0, batches, measured=False)
 
     def step() -> float:

@@ -22,7 +22,7 @@ from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.thread import CommunicationThread, Turn
 from gradwire.harness.comm.world.interface import Collective, Place
-from gradwire.harness.comm.world.process_step import Outcomes, ProcessStarted
+from gradwire.harness.comm.world.started import ProcessStarted, StartedCollectives
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.timing.measure.spans import Recorder
@@ -53,7 +53,7 @@ class RankOnDevice:
         self._recorder = Recorder(make_stopwatch(device), enabled=False)
         turn = Turn()
         self._threads = [CommunicationThread(self._recorder, device, turn) for _ in communicators]
-        self._numbers, self._arenas, self._outcomes = count(), dict[str, Arena](), Outcomes(device)
+        self._numbers, self._arenas, self._started = count(), dict[str, Arena](), StartedCollectives(device)
 
     def start(self, collective: Collective[Tensor], arena: str) -> ProcessStarted[Tensor]:
         """Starts a collective on the next thread, as `ProcessWorld.submit` does; it sees what the current
@@ -71,18 +71,18 @@ class RankOnDevice:
             self._recorder.timestamp,
         )
         coroutine = collective(ScheduledCollectives(channel, self._fabric, buffers))
-        started: ProcessStarted[Tensor] = ProcessStarted(Place(0, number), self._outcomes)
-        self._outcomes.begin()
+        started: ProcessStarted[Tensor] = ProcessStarted(Place(0, number), self._started)
+        self._started.begin()
         self._threads[which].submit(CollectiveTask(coroutine, started.set_result, started.set_exception))
         return started
 
     def result(self, started: ProcessStarted[Tensor]) -> Tensor:
         """The result, for which the current stream waits. Raises the first failure of any collective, and
         TimeoutError where none has ended in time."""
-        outcomes = self._outcomes
-        with outcomes.changed:
-            if not outcomes.changed.wait_for(
-                lambda: started.future.done() or outcomes.error is not None, self._timeout_s
+        collectives = self._started
+        with collectives.changed:
+            if not collectives.changed.wait_for(
+                lambda: started.future.done() or collectives.error is not None, self._timeout_s
             ):
                 raise TimeoutError(f"rank {self.rank} waits for collective {started.place.number}")
         return started.result()

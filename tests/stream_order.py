@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from gradwire.harness.comm.transport import thread
-from gradwire.harness.comm.world.process_step import ProcessStarted
+from gradwire.harness.comm.world.started import ProcessStarted
 
 
 class Access(NamedTuple):

@@ -13,7 +13,7 @@ from pool import Workers
 from torch import nn
 from warm import python
 
-from gradwire.harness.runtime.within import NoAnswerError, within
+from gradwire.harness.runtime.threads import NoAnswerError, within
 
 EXITS = Path(__file__).resolve().parent / "exits.py"
 

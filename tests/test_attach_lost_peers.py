@@ -10,7 +10,8 @@ from pathlib import Path
 import attach_lost_peers_jobs as jobs
 import pytest
 
-from gradwire.harness.library.agreement import Failure, origin
+from gradwire.harness.library.agreement import Failure
+from gradwire.harness.library.failures import origin
 
 LOST = r"SynchronizationError: rank \d, step 2: rank \d lost rank \d: "
 UNCONNECTED = (

@@ -36,7 +36,7 @@ class Mesh:
 
     @property
     def replicas(self) -> int:
-        """How many copies of the model there are: the ranks of a stage."""
+        """The number of copies of the model: the ranks of a stage."""
         return self.size // self.stages
 
     def node_of(self, rank: int) -> range:
@@ -66,7 +66,7 @@ class Mesh:
         return members[index % local :: local]
 
     def nodes_of(self, members: tuple[int, ...]) -> int:
-        """On how many nodes these ranks lie. Raises ValueError if they are spread unevenly."""
+        """The number of nodes that these ranks lie on. Raises ValueError if they are spread unevenly."""
         if len(members) == self.size or self.num_nodes == 1:
             return self.num_nodes
         counts = Counter(self.node_of(rank).start for rank in members)

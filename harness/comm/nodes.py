@@ -1,11 +1,13 @@
-"""How the ranks of a run are spread over nodes: evenly, each node holding consecutive ranks."""
+"""The nodes of a run's ranks, which are spread over them evenly, each node holding consecutive ranks."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from gradwire.harness.comm.settings import ClusterConfig
+from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.network.settings import NetworkConfig, SimulatedConfig
 
 
@@ -14,7 +16,7 @@ def ranks_per_node(
     network: NetworkConfig | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> int:
-    """How many ranks a node holds: `cluster.ranks_per_node`, or what null means.
+    """The number of ranks on a node: `cluster.ranks_per_node`, or what null means.
 
     Null: as many as a node of the two-level network has, or as torchrun has started on this machine; without
     either, all ranks are on one node. The number of workers must be known. Raises ValueError in one line if
@@ -28,8 +30,30 @@ def ranks_per_node(
     return given
 
 
+def placed(
+    cluster: ClusterConfig,
+    network: NetworkConfig | None,
+    topology: str,
+    environment: Mapping[str, str] = os.environ,
+) -> ClusterConfig:
+    """`cluster` with `ranks_per_node` filled in where `topology` depends on it, and with it the run's id.
+
+    Raises ValueError as `ranks_per_node` does, and for such a topology where nothing says that there are
+    several nodes: on one it would be another one. Ranks of a launcher compare their machines first, see
+    `check_launched_nodes`, because each knows its own alone.
+    """
+    local = ranks_per_node(cluster, network, environment)
+    if not depends_on_nodes(topology):
+        return cluster
+    if local == cluster.size > 1 and cluster.ranks_per_node is None:
+        if "RANK" in environment and cluster.name == "local":
+            return cluster
+        raise ValueError(one_node_refusal(topology, cluster.size))
+    return replace(cluster, ranks_per_node=local)
+
+
 def num_nodes(cluster: ClusterConfig, network: NetworkConfig | None = None) -> int:
-    """Over how many nodes the ranks of a validated configuration are spread."""
+    """The number of nodes that the ranks of a validated configuration are spread over."""
     return cluster.size // ranks_per_node(cluster, network)
 
 
@@ -44,8 +68,8 @@ def check_placement(given: int | None, network: NetworkConfig | None) -> None:
 
 
 def local_world(size: int, environment: Mapping[str, str] = os.environ) -> int | None:
-    """How many of `size` ranks a launcher has started on each machine; None if it does not tell, or if that
-    many do not divide them (machines with different numbers of ranks)."""
+    """The number of `size` ranks that a launcher has started on each machine; None if it is unknown, or if
+    that many do not divide them (machines with different numbers of ranks)."""
     found = environment.get("LOCAL_WORLD_SIZE", "")
     if "RANK" not in environment or not (found.isascii() and found.isdigit()):
         return None
@@ -53,38 +77,38 @@ def local_world(size: int, environment: Mapping[str, str] = os.environ) -> int |
 
 
 def one_node_refusal(topology: str, size: int) -> str:
-    """Why a topology between nodes cannot be used where all ranks are on one."""
+    """The reason why a topology between nodes cannot be used where all ranks are on one."""
     return (
         f"topology={topology}: all cluster.workers={size} are on one node; say how many share a node, "
         "cluster.ranks_per_node=, or use topology=ring"
     )
 
 
-Told = tuple[int | None, str]
-"""What a rank of a launcher knows of its node: `cluster.ranks_per_node` and `LOCAL_WORLD_SIZE`, empty if
-unset."""
+LaunchedNode = tuple[int | None, str]
+"""The facts that a rank of a launcher has of its node: `cluster.ranks_per_node` and `LOCAL_WORLD_SIZE`, empty
+if unset."""
 
 
-def told_by_launcher(cluster: ClusterConfig, environment: Mapping[str, str] = os.environ) -> Told:
-    """What this rank knows."""
+def launched_node(cluster: ClusterConfig, environment: Mapping[str, str] = os.environ) -> LaunchedNode:
+    """The facts that this rank has."""
     return cluster.ranks_per_node, environment.get("LOCAL_WORLD_SIZE", "")
 
 
-def check_launched_nodes(told: Sequence[Told], between: str | None) -> None:
+def check_launched_nodes(nodes: Sequence[LaunchedNode], between: str | None) -> None:
     """Raises ValueError in one line, the same on all ranks, if the ranks of a launcher, in their order, count
     nodes differently, or the topology `between` nodes, if it is one, finds a single node."""
-    numbers = {number for number, _ in told}
-    if numbers == {None} and len({local for _, local in told}) == 1:
-        if between is not None and len(told) > 1:
-            raise ValueError(one_node_refusal(between, len(told)))
+    numbers = {number for number, _ in nodes}
+    if numbers == {None} and len({local for _, local in nodes}) == 1:
+        if between is not None and len(nodes) > 1:
+            raise ValueError(one_node_refusal(between, len(nodes)))
     elif len(numbers) > 1 or None in numbers:
         ranks = dict[str, list[int]]()
-        for rank, (_, local) in enumerate(told):
+        for rank, (_, local) in enumerate(nodes):
             ranks.setdefault(local or "unset", []).append(rank)
         found = ", ".join(f"{local} (rank {', '.join(map(str, own))})" for local, own in ranks.items())
         raise ValueError(
             f"LOCAL_WORLD_SIZE differs between the ranks: {found}; start as many ranks on every machine, or "
-            f"say how many share a node, e.g. cluster.ranks_per_node={len(told)}: all of them"
+            f"say how many share a node, e.g. cluster.ranks_per_node={len(nodes)}: all of them"
         )
 
 
@@ -101,7 +125,7 @@ def check_divides(key: str, ranks: int, subject: str, size: int) -> None:
 
 
 def _network_node(network: NetworkConfig | None) -> int | None:
-    """How many ranks share a node of a two-level network; None for a network that knows no nodes."""
+    """The number of ranks on a node of a two-level network; None for a network without nodes."""
     if isinstance(network, SimulatedConfig) and network.fabric == "two_level":
         return network.ranks_per_node
     return None

@@ -15,12 +15,12 @@ With two, a bucket's statistics travel while the payload of the one before does.
 
 
 GRAPHS = ("auto", "always", "never")
-"""Which rounds are captured in CUDA graphs and replayed: those that can be, all of them, none."""
+"""The rounds that are captured in CUDA graphs: those that can be, all of them, none."""
 
 
 @dataclass(frozen=True)
 class TopologyConfig:
-    """Who sends which part of a bucket to whom."""
+    """The topology: which rank sends which chunks to which."""
 
     name: str = "ring"  # a key of harness.comm.topology.registry.TOPOLOGIES
 
@@ -56,6 +56,6 @@ class ClusterConfig:
 
     @property
     def size(self) -> int:
-        """How many workers a validated configuration has."""
+        """The number of workers of a validated configuration."""
         assert self.workers is not None
         return self.workers

@@ -12,7 +12,7 @@ from typing import Any
 import torch.distributed as dist
 
 from gradwire.harness.checkpoint.resume import is_finished, open_run
-from gradwire.harness.comm.nodes import check_launched_nodes, told_by_launcher
+from gradwire.harness.comm.nodes import check_launched_nodes, launched_node
 from gradwire.harness.comm.topology.registry import depends_on_nodes
 from gradwire.harness.launch.launch import (
     clean_up,
@@ -85,7 +85,7 @@ def _agreed_signal(number: int | None) -> int | None:
 def _check_nodes(config: RunConfig) -> None:
     """Raises ConfigError on all ranks if the launcher has told them different things of their nodes."""
     told: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(told, told_by_launcher(config.cluster))
+    dist.all_gather_object(told, launched_node(config.cluster))
     topology = config.topology.name
     refused_as_config_error(check_launched_nodes, told, topology if depends_on_nodes(topology) else None)
 

@@ -1,7 +1,15 @@
 """Ranks compare their settings before any of them sends a gradient.
 
-They use the key-value store that their process group was made with. It needs no other rank to be listening,
-so ranks that disagree, refuse their arguments or never arrive can be told apart and named.
+They use the key-value store that their process group was made with: each writes its settings there, reads
+those of the others, and the first outcome that a rank decides on, in one atomic step, holds for all.
+
+`all_gather_object` on a gloo group would be shorter, but cannot keep what this does. It says nothing before
+all ranks have come: a rank that refuses its arguments would wait for one that never comes before the others
+learn why. `new_group` is itself such a collective, and a script on NCCL has no gloo group. Where a rank is
+missing or stopped, it fails with gloo's words, which name no rank, after a limit that a stopped store does
+not keep; and torch's counters of groups then differ between ranks, so that the script's next `new_group`
+fails. `monitored_barrier` names missing ranks on rank 0 alone. And the reason why a rank was lost has to be
+found when it cannot take part in a collective any more.
 """
 
 from __future__ import annotations
@@ -20,16 +28,16 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
 from gradwire.codecs.wording import shortened
-from gradwire.harness.runtime.within import NoAnswerError, within
+from gradwire.harness.runtime.threads import NoAnswerError, within
 
 Statement = Mapping[str, str]
 """One rank's settings: name to value in words."""
 
-REFUSED, MISSING, FAILED = "refused", "missing", "failed"
-SAID, READ, TOLD = "said", "read", "told"
+STATED, READY, LEFT = "stated", "ready", "left"
+"""The keys that each rank writes in a call: its statement, that it has read all others', the end of a refused
+call."""
 
-ENDED_BY = {SAID: REFUSED, READ: MISSING}
-"""What one rank writes to end a phase for all of them."""
+OUTCOME, FAILED = "outcome", "failed"
 
 POLL_S, LONGEST_POLL_S = 0.005, 0.2
 """Seconds between the first two looks into the store, and the longest time between later ones, each of which
@@ -47,7 +55,7 @@ MOST_NAMED = 3
 
 @dataclass
 class _OfGroup:
-    """What the agreements of one process group share."""
+    """The part that all agreements of one process group share."""
 
     numbers: Iterator[int] = field(default_factory=count)
     written: list[tuple[PrefixStore, str]] = field(default_factory=list)
@@ -57,28 +65,22 @@ class _OfGroup:
 _groups: WeakKeyDictionary[dist.ProcessGroup, _OfGroup] = WeakKeyDictionary()
 
 
+class Outcome(NamedTuple):
+    """The end of a call on all ranks, as `rank` has decided it: agreement, a `refusal`, or ranks that were
+    `missing` from a `phase`."""
+
+    rank: int
+    refusal: str | None = None
+    missing: tuple[int, ...] = ()
+    phase: str = READY
+
+
 class Failure(NamedTuple):
-    """Why a rank's synchronization ended; `peer` is the rank it has lost, None if it failed by itself."""
+    """The reason why a rank's synchronization ended; `peer` is the rank it has lost, None if it failed by
+    itself."""
 
     reason: str
     peer: int | None
-
-
-def origin(peer: int, failures: Mapping[int, Failure]) -> dict[int, Failure]:
-    """The failures of other ranks that explain why `peer` was lost.
-
-    These are the failures of ranks that failed by themselves. If there are none, it is the failure of the
-    last rank in the chain of ranks that have lost each other: it names the one that has gone silent.
-    """
-    own = {rank: failure for rank, failure in failures.items() if failure.peer is None}
-    if own:
-        return own
-    chain: list[int] = []
-    following: int | None = peer
-    while following is not None and following in failures and following not in chain:
-        chain.append(following)
-        following = failures[following].peer
-    return {rank: failures[rank] for rank in chain[-1:]}
 
 
 class Agreement:
@@ -93,20 +95,21 @@ class Agreement:
         self.timeout_s, self._what, self._calls = timeout_s, what, count()
 
     def refuse(self, reason: str) -> None:
-        """Tells the others that this rank does not take part, instead of `agree`."""
+        """Refuses to take part, instead of `agree`."""
         call = next(self._calls)
-        with contextlib.suppress(ConnectionError, NoAnswerError):  # a store that is gone: they will notice
-            within(PATIENCE_S + SLACK_S, lambda: self._refuse(call, reason))
 
-    def _refuse(self, call: int, reason: str) -> None:
-        self._put(f"{call}/{REFUSED}", {"rank": str(self.rank), "reason": reason})
-        self._leave(call)
+        def refuse() -> None:
+            self._decide(call, Outcome(self.rank, refusal=reason))
+            self._leave(call)
+
+        with contextlib.suppress(ConnectionError, NoAnswerError):  # the others notice that a store is gone
+            within(PATIENCE_S + SLACK_S, refuse)
 
     def agree(
         self, own: Statement, what: str | None = None, last_word: Callable[[], str | None] = lambda: None
     ) -> None:
-        """Returns once all ranks have called this with the same statement. `last_word` is asked when they
-        have: a reason why this rank does not take part after all.
+        """Returns once all ranks have called this with the same statement. `last_word` is called when they
+        have: it returns a reason why this rank does not take part after all, or None.
 
         Raises ValueError on every rank if they differ, and at once if one has refused; TimeoutError naming
         the ranks that did not call it in time; ConnectionError if the store cannot be reached.
@@ -120,34 +123,79 @@ class Agreement:
                 f"{self.timeout_s:g} s; is the process that serves it, rank 0 as a rule, stopped?"
             ) from None
         except ValueError:
-            with contextlib.suppress(NoAnswerError):
+            with contextlib.suppress(ConnectionError, NoAnswerError):
                 within(PATIENCE_S + SLACK_S, lambda: self._leave(call))
             raise
 
     def _agree(self, call: int, own: Statement, what: str, last_word: Callable[[], str | None]) -> None:
         deadline = time.monotonic() + self.timeout_s
-        statements = self._exchange(call, SAID, {**own, "call": what}, deadline, what)
+        self._put(f"{call}/{STATED}/{self.rank}", json.dumps({**own, "call": what}))
+        self._await_all(call, STATED, deadline, what)
+        statements = [json.loads(self._get(f"{call}/{STATED}/{rank}")) for rank in range(self.size)]
         self._forget_before(call)
         difference = differences(statements)
         if difference is not None:
             raise ValueError(f"{what}: ranks disagree: {difference}; give all ranks the same")
-        reason = last_word()
-        last = {} if reason is None else {"rank": str(self.rank), "reason": reason}
-        for told in self._exchange(call, READ, last, deadline, what):  # nobody has given up meanwhile
-            if told:
-                own_words = reason is not None and told["rank"] == str(self.rank)
-                raise ValueError(f"{what}: {reason}") if own_words else _end_told(SAID, told, what)
+        if (reason := last_word()) is not None:
+            self._decide(call, Outcome(self.rank, refusal=reason))
+            raise ValueError(f"{what}: {reason}")
+        self._put(f"{call}/{READY}/{self.rank}", "")
+        self._await_all(call, READY, deadline, what)
+        self._decide(call, Outcome(self.rank))
+        self._check(call, what)
+
+    def _await_all(self, call: int, phase: str, deadline: float, what: str) -> None:
+        """Returns once all ranks have written this phase's key. Raises the call's outcome if there is one,
+        and decides on one at the deadline."""
+        keys = [f"{call}/{phase}/{rank}" for rank in range(self.size)]
+        pause = POLL_S
+        while not self._has(f"{call}/{OUTCOME}"):
+            if self._has(*keys):
+                return
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                missing = tuple(rank for rank, key in enumerate(keys) if not self._has(key))
+                if missing:
+                    self._decide(call, Outcome(self.rank, missing=missing, phase=phase))
+                continue
+            time.sleep(min(pause, remaining))
+            pause = min(1.5 * pause, LONGEST_POLL_S)
+        self._check(call, what)
+
+    def _decide(self, call: int, outcome: Outcome) -> None:
+        """Makes this the call's outcome, if it has none."""
+        key = f"{call}/{OUTCOME}"
+        with _reached():
+            self._store.compare_set(key, "", json.dumps(outcome))
+        self._shared.written.append((self._store, key))
+
+    def _check(self, call: int, what: str) -> None:
+        """Raises the call's outcome, unless that is agreement."""
+        rank, refusal, missing, phase = json.loads(self._get(f"{call}/{OUTCOME}"))
+        if refusal is not None:
+            raise ValueError(f"{what}: rank {rank} refuses: {refusal}")
+        late = f"{what}: {_named(missing)} of {self.size}"
+        if self.rank in missing:
+            raise TimeoutError(f"{what}: rank {rank} has given up waiting for {_named(missing)}")
+        if missing and phase == READY:
+            raise TimeoutError(
+                f"{late} called it and gave no answer within {self.timeout_s:g} s; has it ended?"
+            )
+        if missing:
+            raise TimeoutError(
+                f"{late} did not call it within {self.timeout_s:g} s; call it on every rank, in the same "
+                "order, and give timeout_s= more if one is only late"
+            )
 
     def _leave(self, call: int) -> None:
-        """Ends a refused call on this rank. Rank 0 waits until the others know, at most PATIENCE_S, because
-        the store, and with it the reason, may disappear with its process."""
-        keys = [f"{call}/{TOLD}/{rank}" for rank in self._others()]
+        """Ends a refused call on this rank. Rank 0 waits until the others have ended it, at most PATIENCE_S,
+        because the store, and with it the reason, may disappear with its process."""
+        self._put(f"{call}/{LEFT}/{self.rank}", "")
         end, pause = time.monotonic() + min(self.timeout_s, PATIENCE_S), POLL_S
-        with contextlib.suppress(ConnectionError):
-            self._put(f"{call}/{TOLD}/{self.rank}", {})
-            while dist.get_rank() == 0 and keys and not self._has(*keys) and time.monotonic() < end:
-                time.sleep(pause)
-                pause = min(1.5 * pause, LONGEST_POLL_S)
+        keys = [f"{call}/{LEFT}/{rank}" for rank in range(self.size)]
+        while dist.get_rank() == 0 and not self._has(*keys) and time.monotonic() < end:
+            time.sleep(pause)
+            pause = min(1.5 * pause, LONGEST_POLL_S)
 
     def fail(self, reason: str, peer: int | None = None) -> None:
         """Records why this rank's synchronization ended, for ranks that lose it; `peer` is the rank that it
@@ -157,28 +205,26 @@ class Agreement:
             within(PATIENCE_S, lambda: self._store.set(f"{FAILED}/{self.rank}", words))
 
     def failures(self) -> dict[int, Failure]:
-        """What other ranks have recorded with `fail` by now."""
+        """Returns the failures that other ranks have recorded by now."""
         found = dict[int, Failure]()
+
+        def look() -> None:
+            for rank in range(self.size):
+                if rank != self.rank and self._store.check([f"{FAILED}/{rank}"]):
+                    found[rank] = Failure(*json.loads(self._store.get(f"{FAILED}/{rank}")))
+
         with contextlib.suppress(RuntimeError, NoAnswerError):
-            within(PATIENCE_S, lambda: self._look_for_failures(found))
+            within(PATIENCE_S, look)
         return dict(found)
 
-    def _look_for_failures(self, found: dict[int, Failure]) -> None:
-        for rank in self._others():
-            if self._store.check([f"{FAILED}/{rank}"]):
-                found[rank] = Failure(*json.loads(self._store.get(f"{FAILED}/{rank}")))
-
-    def _others(self) -> list[int]:
-        return [rank for rank in range(self.size) if rank != self.rank]
-
-    def _put(self, key: str, statement: Statement) -> None:
+    def _put(self, key: str, value: str) -> None:
         with _reached():
-            self._store.set(key, json.dumps(dict(statement)))
+            self._store.set(key, value)
         self._shared.written.append((self._store, key))
 
-    def _get(self, key: str) -> Statement:
+    def _get(self, key: str) -> bytes:
         with _reached():
-            found: Statement = json.loads(self._store.get(key))
+            found: bytes = self._store.get(key)
         return found
 
     def _has(self, *keys: str) -> bool:
@@ -197,39 +243,6 @@ class Agreement:
                 store.delete_key(key)
         self._shared.written = kept
 
-    def _exchange(self, call: int, phase: str, own: Statement, deadline: float, what: str) -> list[Statement]:
-        """Every rank's statement in this phase of a call, in rank order."""
-        self._put(f"{call}/{phase}/{self.rank}", own)
-        ended = f"{call}/{ENDED_BY[phase]}"
-        keys = {rank: f"{call}/{phase}/{rank}" for rank in self._others()}
-        pause = POLL_S
-        while True:
-            if self._has(ended):
-                raise _end_told(phase, self._get(ended), what)
-            if not keys or self._has(*keys.values()):
-                break
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                self._give_up(call, phase, [rank for rank, key in keys.items() if not self._has(key)], what)
-            time.sleep(min(pause, max(remaining, 0.0)))
-            pause = min(1.5 * pause, LONGEST_POLL_S)
-        found = {rank: self._get(key) for rank, key in keys.items()} | {self.rank: own}
-        return [found[rank] for rank in range(self.size)]
-
-    def _give_up(self, call: int, phase: str, missing: Sequence[int], what: str) -> None:
-        if not missing:  # the last one has just come
-            return
-        self._put(f"{call}/{MISSING}", {"rank": str(self.rank), "missing": _named(missing)})
-        late = f"{what}: {_named(missing)} of {self.size}"
-        if phase == READ:
-            raise TimeoutError(
-                f"{late} called it and gave no answer within {self.timeout_s:g} s; has it ended?"
-            )
-        raise TimeoutError(
-            f"{late} did not call it within {self.timeout_s:g} s; call it on every rank, in the same order, "
-            "and give timeout_s= more if one is only late"
-        )
-
 
 @contextlib.contextmanager
 def _reached() -> Iterator[None]:
@@ -243,15 +256,8 @@ def _reached() -> Iterator[None]:
         ) from error
 
 
-def _end_told(phase: str, told: Statement, what: str) -> Exception:
-    if phase == SAID:
-        return ValueError(f"{what}: rank {told['rank']} refuses: {told['reason']}")
-    return TimeoutError(f"{what}: rank {told['rank']} has given up waiting for {told['missing']}")
-
-
 def differences(statements: Sequence[Statement]) -> str | None:
-    """Says in which settings ranks differ and who has what: `rank 1 has seed=1, the others 0`; None if they
-    agree.
+    """Returns the settings in which ranks differ: `rank 1 has seed=1, the others 0`; None if they agree.
 
     If codecs differ, their options are not compared.
     """
@@ -259,20 +265,22 @@ def differences(statements: Sequence[Statement]) -> str | None:
     differing = [key for key in keys if len({statement.get(key) for statement in statements}) > 1]
     if "codec" in differing:
         differing = [key for key in differing if not key.startswith("codec.")]
-    told = [_told(key, [statement.get(key) for statement in statements]) for key in differing[:MOST_NAMED]]
+    listed = [
+        _values_of(key, [statement.get(key) for statement in statements]) for key in differing[:MOST_NAMED]
+    ]
     if len(differing) > MOST_NAMED:
-        told.append(f"and {len(differing) - MOST_NAMED} more settings differ")
-    return "; ".join(told) or None
+        listed.append(f"and {len(differing) - MOST_NAMED} more settings differ")
+    return "; ".join(listed) or None
 
 
-def _told(key: str, values: Sequence[str | None]) -> str:
+def _values_of(key: str, values: Sequence[str | None]) -> str:
     (most, number), *_ = Counter(values).most_common(1)
     if len(values) > 2 and number > len(values) // 2:
         odd = {value: [rank for rank, each in enumerate(values) if each == value] for value in values}
-        told = [f"{_has(ranks)} {key}={_word(value)}" for value, ranks in odd.items() if value != most]
-        return f"{', '.join(told[:MOST_NAMED])}, the others {_word(most)}"
-    told = [f"rank {rank} has {key}={_word(value)}" for rank, value in enumerate(values)]
-    return ", ".join(told if len(told) <= 4 else [*told[:4], "…"])
+        listed = [f"{_has(ranks)} {key}={_word(value)}" for value, ranks in odd.items() if value != most]
+        return f"{', '.join(listed[:MOST_NAMED])}, the others {_word(most)}"
+    listed = [f"rank {rank} has {key}={_word(value)}" for rank, value in enumerate(values)]
+    return ", ".join(listed if len(listed) <= 4 else [*listed[:4], "…"])
 
 
 def _has(ranks: Sequence[int]) -> str:

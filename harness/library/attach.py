@@ -11,8 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.interface import Codec
 from gradwire.harness.comm.topology.schedule import Topology, made_for
-from gradwire.harness.comm.transport.replay import make_replays
-from gradwire.harness.library.agreement import Agreement, Statement
+from gradwire.harness.comm.transport.captured_rounds import make_captured_rounds
+from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.bucket_hook import BucketHook
 from gradwire.harness.library.calls import (
     agreed,
@@ -23,11 +23,11 @@ from gradwire.harness.library.calls import (
     in_no_mode,
     serve,
 )
-from gradwire.harness.library.decisions import check_replayed
+from gradwire.harness.library.ddp_internals import first_buckets
+from gradwire.harness.library.decisions import check_given_decisions
 from gradwire.harness.library.options import (
     AttachOptions,
     check_graphs,
-    check_group,
     check_runs,
     describe_call,
     make_checked_codec,
@@ -37,7 +37,6 @@ from gradwire.harness.library.options import (
     with_timeout,
 )
 from gradwire.harness.library.parameters import check_model, describe_model
-from gradwire.harness.library.reducer import first_buckets
 from gradwire.harness.library.synchronizer import Synchronizer
 from gradwire.harness.parallel.buckets import BucketLayouts
 
@@ -76,7 +75,7 @@ def attach(
     silent for `timeout_s` seconds counts as lost: by default as long as a collective of the process group may
     take, and 120 within this call. `check_hashes`
     compares the result over all ranks after every synchronization. On GPUs rounds are captured in CUDA graphs
-    and replayed where the codec allows it: `graphs="always"` refuses other codecs, `"never"` does not do it.
+    where the codec allows it: `graphs="always"` refuses other codecs, `"never"` does not do it.
 
     The ranks compare their arguments before anything is sent. Raises ValueError on every rank where they
     differ, naming who has what, and where an argument, codec or model is refused on one of them, or two
@@ -100,7 +99,7 @@ def attach(
             call,
             AttachOptions,
             given,
-            partial(_agreement, model),
+            partial(_groups, model),
             partial(_plan, model, codec, topology, codec_options),
         )
         options, device = plan.options, model.device
@@ -114,7 +113,7 @@ def attach(
                 in_flight=options.buckets,
                 overlap=options.overlap,
                 trace=plan.codec.traits.clock_driven,
-                replays=make_replays(options.graphs, device),
+                captured=make_captured_rounds(options.graphs, device),
             )
         assert options.timeout_s is not None, "with_timeout() fills it in"
         agreement.timeout_s = options.timeout_s
@@ -157,19 +156,11 @@ def _plan(
         "world size": str(schedule.size),
         **describe_model(model),
     }
-    check_replayed(own, description)
+    check_given_decisions(own, description)
     return AttachPlan(options, own, made, layouts, description)
 
 
-def _agreement(model: Any, timeout_s: float) -> Agreement | None:
-    """The ranks that make this call: those of the model, or all if it names none."""
-    if not dist.is_initialized():
-        return None
+def _groups(model: Any) -> list[dist.ProcessGroup]:
+    """The ranks of the model; none if it names none."""
     wrapped = getattr(model, "_orig_mod", model)
-    group = wrapped.process_group if isinstance(wrapped, DistributedDataParallel) else dist.group.WORLD
-    try:
-        check_group(group, WHAT)
-    except ValueError:  # `check_model` refuses it
-        return None
-    assert group is not None
-    return Agreement(group, timeout_s, WHAT)
+    return [wrapped.process_group] if isinstance(wrapped, DistributedDataParallel) else []

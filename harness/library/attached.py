@@ -5,33 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NoReturn, Protocol, Self
+from typing import Any, NoReturn, Self
 
 from torch import Tensor
 
 from gradwire.codecs.interface import Codec, Decision
 from gradwire.codecs.wrappers.decisions import decision_of
 from gradwire.harness.comm.world.process import ProcessWorld
-from gradwire.harness.library.agreement import Agreement, Statement
+from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.calls import in_no_mode
-from gradwire.harness.library.failures import MeshAgreement, SynchronizationError, again, bare
-from gradwire.harness.library.parameters import Process
+from gradwire.harness.library.failures import MeshAgreement, again, bare
 from gradwire.harness.library.saved import Saved
-
-
-class Steps(Protocol):
-    """The steps of a model's hooks. `step_open`: a backward pass has ended, its step not yet."""
-
-    step_open: bool
-
-    @property
-    def steps(self) -> int: ...
-
-    def end_step(self, skipped: bool = False) -> None: ...
-
-    def restart(self, step: int) -> None: ...
-
-    def fail(self, error: BaseException) -> SynchronizationError: ...
+from gradwire.harness.library.steps import ModelSteps
 
 
 class Attached(ABC):
@@ -49,15 +34,12 @@ class Attached(ABC):
 
     def __init__(
         self,
-        codec: Codec,
-        world: ProcessWorld,
-        steps: Steps,
-        agreement: Agreement | MeshAgreement,
+        steps: ModelSteps,
+        agreement: MeshAgreement,
         description: Statement,
     ) -> None:
-        self.codec, self.world = codec, world
+        self.codec, self.world, self._process = steps.codec, steps.world, steps.process
         self._steps, self._agreement, self._description = steps, agreement, description
-        self._process = Process()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -170,20 +152,16 @@ class Attached(ABC):
     def raise_error(self) -> None:
         """Raises the error that ended the synchronization, as it was raised on a communication thread, if
         there is one. It is the cause of what a pass has raised."""
-        error, failure = self.world.error, self._failed()
+        error, failure = self.world.error, self._steps.failure
         if error is not None:
             raise bare(error).with_traceback(error.__traceback__)
         if failure is not None:
             raise bare(failure.__cause__ or failure)
 
-    @abstractmethod
-    def _failed(self) -> SynchronizationError | None:
-        """The failure that has ended the synchronization."""
-
     def _require_attached(self) -> None:
         """Raises RuntimeError once detached, SynchronizationError after a failure."""
         self._process.check()
-        failure = self._failed()
+        failure = self._steps.failure
         if self.world.closed:
             raise RuntimeError(f"the synchronizer has been detached; call gradwire.{self._call} again")
         if failure is not None:

@@ -11,10 +11,10 @@ from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants
 from gradwire.codecs.interface import Codec, Decision, Layout, Round
 from gradwire.harness.comm.world.interface import Collective, Submission
 from gradwire.harness.comm.world.process import ProcessWorld
-from gradwire.harness.comm.world.process_step import ProcessStarted
+from gradwire.harness.comm.world.started import ProcessStarted
 from gradwire.harness.library.calls import in_no_mode
-from gradwire.harness.library.failures import SynchronizationError, in_words
-from gradwire.harness.library.parameters import Process
+from gradwire.harness.library.failures import SynchronizationError
+from gradwire.harness.library.steps import NO_PASS, ModelSteps
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.gradient_error import MeasuredBucket
 from gradwire.harness.parallel.synchronize import end_codecs, mean_over_active, synchronization
@@ -22,14 +22,11 @@ from gradwire.harness.parallel.synchronize import end_codecs, mean_over_active, 
 BACKWARD = "backward"
 """The label of what is computed from a pass's first bucket to its last."""
 
-NO_PASS = -1
-"""PyTorch's number of the backward pass that a thread is in, where it is in none."""
 
+class BucketHook(ModelSteps):
+    """The state of one model's hook between its calls.
 
-class BucketHook:
-    """What one model's hook remembers between its calls.
-
-    A step begins with the first bucket of a backward pass, and its buckets travel while the pass goes on. The
+    A step begins with the first bucket of a backward pass, and its buckets travel while the pass runs on. The
     end of the pass waits for all of them. `Synchronizer` asks for copies with `measured`, and is called then.
     """
 
@@ -42,40 +39,29 @@ class BucketHook:
         seed: int = 0,
         check_hashes: bool = False,
     ) -> None:
-        self.world, self.codec = world, codec
-        self.step, self.measured = 0, False
+        super().__init__(world, codec, "attach()")
+        self.measured = False
         self.layouts: list[Layout] = []
         """The buckets of the latest step, in order."""
         self.on_end: Callable[[], None] | None = None
         """Called within the backward pass once all its buckets are synchronized."""
-        self.explain: Callable[[BaseException], str] = in_words
-        """The text of an error that ends a backward pass."""
-        self.on_failure: Callable[[SynchronizationError], None] | None = None
-        """Called within a backward pass that fails, with what that raises. None: what the hook itself refuses
-        is raised as it is."""
+        self.on_failure: Callable[[], None] = lambda: None
+        """Called when a backward pass fails."""
         self.on_decision: Callable[[int, Decision], None] | None = None
         """Called as a step ends with the number of the next one and what that follows."""
         self.unused: Callable[[], Collection[str]] = tuple
         """Names the parameters that no rank has used in the pass before: DDP drops their means. It waits for
         DDP's reducer, which calls the hook and must not be waited for there."""
         self._unused: Collection[str] | None = ()
-        """What it has named; None until it has been asked for the latest pass."""
+        """The names that it gave; None until it was called for the latest pass."""
         self.divides_by_active: Callable[[], bool] = lambda: False
-        """Whether a mean is one over the ranks that still have data, in DDP's join()."""
+        """True if a mean is one over the ranks that still have data, in DDP's join()."""
         self.delayed = False
-        """Whether the next pass is the first of a static graph, after which DDP hands over all buckets at
+        """True if the next pass is the first of a static graph, after which DDP hands over all buckets at
         once."""
-        self._process = Process()
         self.bucket_layouts, self._seed, self._check_hashes = layouts, seed, check_hashes
         self.announced: list[Layout] = []
-        self.step_open = False
-        """Whether a step has been synchronized and the codec has not been told yet that it has ended."""
         self._begin_pass()
-
-    @property
-    def steps(self) -> int:
-        """The number of steps synchronized so far."""
-        return self.step + self.step_open
 
     def copies(self) -> list[MeasuredBucket]:
         """The buckets of a `measured` step with their means, at the end of its pass."""
@@ -87,7 +73,6 @@ class BucketHook:
         ]
 
     def restart(self, step: int) -> None:
-        """Makes the next pass step number `step`, whatever came before."""
         self.step, self.step_open = step, False
 
     def announce(self, layouts: Sequence[Layout]) -> None:
@@ -98,14 +83,12 @@ class BucketHook:
     @in_no_mode
     def hook(self, state: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         """DDP calls this for each bucket, in bucket order; the future holds the mean."""
-        self._process.check()  # a child must not tell the ranks that this one has failed
+        self.process.check()  # a child must not report a failure of this rank
         try:
             return self._take(bucket)
         except SynchronizationError:
             raise
         except Exception as error:
-            if self.on_failure is None:
-                raise
             raise self.fail(error) from error
 
     def __reduce__(self) -> NoReturn:
@@ -116,23 +99,21 @@ class BucketHook:
 
     def fail_before_pass(self, error: BaseException) -> SynchronizationError:
         """As `fail`, for what is found before the next pass has begun."""
-        return self.fail(error, self.steps)
+        return self.fail(error, step=self.steps)
 
-    def fail(self, error: BaseException, step: int | None = None) -> SynchronizationError:
-        """Returns the error to raise because of `error`, which ends the synchronization."""
-        where = f"rank {self.world.rank}, step {self.step if step is None else step}"
-        failure = SynchronizationError(f"{where}: {self.explain(error)}")
-        failure.__cause__ = error
-        if self.on_failure is not None:
-            self.on_failure(failure)
+    def fail(
+        self,
+        error: BaseException,
+        explain: Callable[[BaseException], str] | None = None,
+        step: int | None = None,
+    ) -> SynchronizationError:
+        """As `ModelSteps` has it, by default in the latest step."""
+        failure = super().fail(error, explain, self.step if step is None else step)
+        self.on_failure()
         return failure
 
     def _take(self, bucket: GradBucket) -> torch.futures.Future[Tensor]:
-        if self.world.closed:
-            raise RuntimeError(
-                "the connections to the other ranks have been closed; call detach() on what "
-                "gradwire.attach() returned to train on without a codec"
-            )
+        self.check_connected()
         index, layout, is_last = self._identify(bucket)
         if index == 0:
             self.end_step()
@@ -152,11 +133,6 @@ class BucketHook:
         self._computing = self._rank_step.compute(BACKWARD)
 
     def end_step(self, skipped: bool = False) -> None:
-        """Tells the codec that the step's buckets are all synchronized.
-
-        `skipped`, the same on all ranks, says that the means are not used, so the codec takes back what it
-        has learned from them. The next step's first bucket ends the step as one that counts.
-        """
         if self.step_open:
             self.step_open = False
             world = self.world
@@ -171,7 +147,7 @@ class BucketHook:
                 self.on_decision(self.step, decision)
 
     def see_unused(self) -> None:
-        """Asks which parameters the latest pass has not used, unless that is known."""
+        """Finds the parameters that the latest pass has not used, unless they are known."""
         if self._unused is None:
             self._unused = self.unused() if self.codec.traits.stateful else ()
 
@@ -244,5 +220,5 @@ class BucketHook:
 
 
 def _in_backward() -> bool:
-    """Whether this thread is in a backward pass. A rank without further data, in DDP's join(), is in none."""
+    """True if this thread is in a backward pass. A rank without further data, in DDP's join(), is in none."""
     return bool(torch._C._current_graph_task_id() != NO_PASS)

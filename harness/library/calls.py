@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from functools import wraps
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, wraps
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import torch
@@ -18,14 +18,20 @@ from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.schedule import Topology
 from gradwire.harness.comm.transport.pacer import PacedLink
 from gradwire.harness.comm.world.process import ProcessWorld
-from gradwire.harness.library.agreement import Agreement, Statement
+from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.failures import MeshAgreement, SynchronizationError, in_words
-from gradwire.harness.library.options import AGREE_S, CommonArguments, Options, make_options, num_nodes
+from gradwire.harness.library.options import (
+    AGREE_S,
+    CommonArguments,
+    Options,
+    check_group,
+    make_options,
+    num_nodes,
+)
 from gradwire.harness.network.links import bytes_per_second
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
-Agreeing = TypeVar("Agreeing", Agreement, MeshAgreement)
 
 
 def in_no_mode(function: Callable[Given, Result]) -> Callable[Given, Result]:
@@ -98,14 +104,15 @@ def agreed(
     call: Call,
     schema: type[Options],
     given: Mapping[str, Any],
-    agreement_of: Callable[[float], Agreeing | None],
+    groups: Callable[[], Sequence[dist.ProcessGroup]],
     check: Callable[[Options], Plan],
-) -> tuple[Agreeing, Plan]:
+) -> tuple[MeshAgreement, Plan]:
     """Makes options of what is `given`, has `check` make a plan of them, and returns once all ranks have the
-    same. `agreement_of` finds the ranks, which wait so many seconds for one another; None without any.
+    same. `groups` returns the ranks, along each dimension of a mesh; none means all ranks.
 
-    Raises what `check` raises, after telling the other ranks, and what `Agreement.agree` raises.
+    Raises what `check` raises, on the other ranks too, and what `Agreement.agree` raises.
     """
+    agreement_of = partial(_agreement, call.what, groups)
     agreement = None
     try:
         options = make_options(schema, **given)
@@ -124,8 +131,25 @@ def agreed(
     return agreement, plan
 
 
+def _agreement(
+    what: str, groups: Callable[[], Sequence[dist.ProcessGroup]], timeout_s: float
+) -> MeshAgreement | None:
+    """The ranks that make this call, which wait so many seconds for one another; None without any."""
+    if not dist.is_initialized():
+        return None
+    everyone = dist.group.WORLD
+    assert everyone is not None
+    found = groups() or [everyone]
+    try:
+        for group in found:
+            check_group(group, what)
+    except ValueError:  # the check of the model raises it
+        return None
+    return MeshAgreement(found, timeout_s, what)
+
+
 @contextlib.contextmanager
-def connecting(agreement: Agreement | MeshAgreement, what: str) -> Iterator[None]:
+def connecting(agreement: MeshAgreement, what: str) -> Iterator[None]:
     """Raises SynchronizationError for ranks that cannot be connected in the block: torch's own words name
     neither the rank nor what it was waiting for."""
     try:

@@ -1,4 +1,4 @@
-"""The decisions of a codec on record: `decisions.jsonl` as a synchronizer writes and replays it."""
+"""The decisions of a codec on record: `decisions.jsonl` as a synchronizer writes and follows it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHERE_AND_WHEN = {
     *("gradwire", "torch", "device", "codec.decisions"),
 }
 """The settings that say where a synchronizer works and what is seen of it, not what is synchronized: they may
-differ between a script's run and the replay of its decisions."""
+differ between a script's run and one that follows its decisions."""
 
 
 def decided_about(description: Statement) -> dict[str, str]:
@@ -30,8 +30,8 @@ def decided_about(description: Statement) -> dict[str, str]:
     return found
 
 
-def check_replayed(codec: Codec, description: Statement) -> None:
-    """Raises ValueError if the codec replays decisions that were made with other settings, or those of a
+def check_given_decisions(codec: Codec, description: Statement) -> None:
+    """Raises ValueError if the codec follows decisions that were made with other settings, or those of a
     completed run that were changed since."""
     if isinstance(codec, Decisions) and codec.replayed is not None:
         check_sealed_decisions(codec.replayed)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch.distributed as dist
 
 from gradwire.harness.comm.transport.process import PeerError
-from gradwire.harness.library.agreement import Agreement, Statement, origin
+from gradwire.harness.library.agreement import Agreement, Failure, Statement
 
 
 class SynchronizationError(RuntimeError):
@@ -19,6 +19,23 @@ def in_words(error: BaseException) -> str:
     """The text of an error, after its type if the error is not ours."""
     words = str(error) or "no reason given"
     return words if isinstance(error, RuntimeError) else f"{type(error).__name__}: {words}"
+
+
+def origin(peer: int, failures: Mapping[int, Failure]) -> dict[int, Failure]:
+    """The failures of other ranks that explain why `peer` was lost.
+
+    These are the failures of ranks that failed by themselves. If there are none, it is the failure of the
+    last rank in the chain of ranks that have lost each other: it names the one that has gone silent.
+    """
+    own = {rank: failure for rank, failure in failures.items() if failure.peer is None}
+    if own:
+        return own
+    chain: list[int] = []
+    following: int | None = peer
+    while following is not None and following in failures and following not in chain:
+        chain.append(following)
+        following = failures[following].peer
+    return {rank: failures[rank] for rank in chain[-1:]}
 
 
 def explained(agreement: Agreement, error: BaseException) -> str:

@@ -43,7 +43,7 @@ def _as_in(schema: type, name: str) -> Any:
 
 @dataclass(frozen=True)
 class CommonArguments:
-    """The keywords of `attach` and `shard_hooks` beside the codec's."""
+    """The keywords of `attach` and `shard_hooks` besides the codec's."""
 
     seed: int = between(0, 2**31 - 1, 0)  # of all randomness
     segments: int = _as_in(OverlapConfig, "segments")  # per message: one is encoded while another is sent
@@ -57,16 +57,16 @@ class CommonArguments:
 
 @dataclass(frozen=True)
 class AttachOptions(CommonArguments):
-    """The keywords of `attach` beside the codec's."""
+    """The keywords of `attach` besides the codec's."""
 
     overlap: bool = True  # synchronize while the backward pass is running; False: after it
     buckets: int = _as_in(OverlapConfig, "buckets")  # in flight at once, at most
-    graphs: str = one_of(*GRAPHS)  # which rounds are captured in CUDA graphs and replayed
+    graphs: str = one_of(*GRAPHS)  # which rounds are captured in CUDA graphs
 
 
 @dataclass(frozen=True)
 class ShardOptions(CommonArguments):
-    """The keywords of `shard_hooks` beside the codec's; those of weights as in `parallel=sharded`."""
+    """The keywords of `shard_hooks` besides the codec's; those of weights as in `parallel=sharded`."""
 
     weights: str = _as_in(ShardedConfig, "weights")  # exact, quantized, or quantized differences
     weight_bits: int = _as_in(ShardedConfig, "weight_bits")  # of a quantized weight or difference
@@ -158,7 +158,7 @@ def make_checked_codec(
 def _check_keywords(codec: str, options: Mapping[str, Any], schema: type[CommonArguments]) -> None:
     """Refuses a mistyped keyword, which may have been meant for the codec or for the call."""
     if codec not in codec_names():
-        return  # `make_codec` says so
+        return  # `make_codec` raises it
     schema_of_codec = codec_options(codec)
     own = {*rules_of(schema_of_codec), *rules_of(CommonOptions)} - {"name"}
     known = own | {*rules_of(cast(Any, schema)), "codec", "topology"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -13,17 +12,13 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.describe import digest
+from gradwire.harness.library import ddp_internals
 from gradwire.harness.library.options import check_group
-from gradwire.harness.library.reducer import synchronized
+from gradwire.harness.library.steps import Process
 from gradwire.harness.parallel.buckets import plain_name
 
 TENSOR_PARALLEL = "torch.distributed.tensor.parallel.ddp"
-"""Where the hooks of DDP over tensor parallelism come from."""
-
-FORKED = (
-    "this process was forked from a rank and has none of its connections; train in the rank itself, or start "
-    "processes by spawn and attach there"
-)
+"""The module of the hooks of DDP over tensor parallelism."""
 
 
 def check_model(model: Any) -> DistributedDataParallel:
@@ -31,12 +26,12 @@ def check_model(model: Any) -> DistributedDataParallel:
     if not isinstance(model, DistributedDataParallel):
         raise ValueError(_wrong_model(model))
     check_group(model.process_group, "attach()")
-    if getattr(model, "_comm_hooks", ()):
+    if ddp_internals.has_hook(model):
         raise ValueError(
             "attach(): this model already has a communication hook; call detach() on what attach() returned, "
             "or wrap the model anew without DDP's own hooks or mixed_precision"
         )
-    if getattr(model, "_use_python_reducer", False):
+    if ddp_internals.uses_python_reducer(model):
         raise ValueError(
             "attach(): torch._dynamo.config.optimize_ddp='python_reducer' calls no communication hook with "
             "buckets; leave it at its default, True"
@@ -46,16 +41,15 @@ def check_model(model: Any) -> DistributedDataParallel:
             "attach(): tensor parallelism has divided this model's parameters, and DistributedDataParallel "
             "replaces such ones in each pass; leave parallelize_module() out, or train it with plain DDP"
         )
-    parameters = synchronized(model)
+    parameters = ddp_internals.synchronized(model)
     if not parameters:
         raise ValueError("attach(): no parameter of this model has a gradient; freeze fewer of them")
-    get_facts: Any = model._get_ddp_logging_data
-    facts, size = get_facts(), sum(parameter.nbytes for parameter in parameters.values())
-    before = facts["total_parameter_size_bytes"]
-    if len(parameters) != facts["num_parameter_tensors"]:
+    size = sum(parameter.nbytes for parameter in parameters.values())
+    number, before = ddp_internals.size_when_wrapped(model)
+    if len(parameters) != number:
         raise ValueError(
             f"attach(): the model trains {len(parameters)} parameters, and trained "
-            f"{facts['num_parameter_tensors']} when it was wrapped; freeze, unfreeze, add or remove "
+            f"{number} when it was wrapped; freeze, unfreeze, add or remove "
             "them before DistributedDataParallel(model)"
         )
     if size != before:
@@ -83,7 +77,7 @@ def check_model(model: Any) -> DistributedDataParallel:
 
 
 def _is_divided(found: Any) -> bool:
-    """Whether a parameter is a shard, or a forward hook is that by which DDP makes parameters shards."""
+    """True if a parameter is a shard, or a forward hook is that by which DDP makes parameters shards."""
     return isinstance(found, DTensor) or getattr(found, "__module__", "") == TENSOR_PARALLEL
 
 
@@ -129,18 +123,6 @@ def describe_model(model: DistributedDataParallel) -> dict[str, str]:
     }
 
 
-class Process:
-    """The process that it was made in, whose threads and connections a child does not have."""
-
-    def __init__(self) -> None:
-        self._pid = os.getpid()
-
-    def check(self) -> None:
-        """Raises RuntimeError in a child that was forked since."""
-        if os.getpid() != self._pid:
-            raise RuntimeError(FORKED)
-
-
 class ParameterCheck:
     """Compares a model's parameters with those that its reducer was made with, before each forward pass whose
     gradients are synchronized. The reducer itself does not: it leaves each rank with gradients of its own.
@@ -177,7 +159,7 @@ class ParameterCheck:
                 raise self._fail(RuntimeError(change))
 
     def _change(self, model: Any) -> str | None:
-        """What has changed, and what to do; None if nothing has."""
+        """The change of a parameter, and its remedy; None if nothing has changed."""
         here, may_freeze = set[int](), _may_freeze(model)
         for name, parameter in model.module.named_parameters():
             if not isinstance(parameter, nn.Parameter):
@@ -216,11 +198,11 @@ class ParameterCheck:
 
 
 def _may_freeze(model: Any) -> bool:
-    """Whether DDP finds out anew which parameters a pass uses."""
+    """True if DDP finds out anew which parameters a pass uses."""
     return bool(model.find_unused_parameters and not model.static_graph)
 
 
 def _node(parameter: Tensor) -> Node:
-    """What adds up the parameter's gradients, to which DDP's reducer has tied itself. PyTorch replaces it
-    where the parameter's memory becomes one of another type or device."""
+    """The node that adds up the parameter's gradients, to which DDP's reducer has tied itself. PyTorch
+    replaces it where the parameter's memory becomes one of another type or device."""
     return get_gradient_edge(parameter).node

@@ -18,7 +18,7 @@ from gradwire.codecs.step_memory import LATEST
 from gradwire.codecs.step_memory import PREFIX as NORMS
 from gradwire.codecs.wrappers.feedback import PREFIX as RESIDUAL
 from gradwire.harness.library.agreement import Statement
-from gradwire.harness.library.reducer import Buckets
+from gradwire.harness.library.ddp_internals import Buckets
 from gradwire.harness.runtime.fields import shown
 
 VERSION = 1

@@ -18,7 +18,7 @@ from gradwire.harness.library.shard_step import ShardStep
 
 
 class Hook:
-    """What both are made of. FSDP2 wants the result when the call returns, so that the rank waits."""
+    """The common part of both. FSDP2 wants the result when the call returns, so that the rank waits."""
 
     def __init__(self, step: ShardStep, module: ShardedModule) -> None:
         self._step, self._module = step, module
@@ -63,7 +63,7 @@ class ReplicaAverage(dist.ProcessGroup):
             raise
 
     def forget(self) -> None:
-        """Removes what PyTorch may have been told of it."""
+        """Removes it from the groups that PyTorch may know."""
         world: Any = distributed_c10d._world
         for known in (world.pg_map, world.pg_group_ranks):
             known.pop(self, None)

@@ -23,7 +23,7 @@ MOST_UNITS = 256
 
 
 class GradientSlices:
-    """Where a codec keeps the slices that PyTorch has of a module's gradients: slice r is rank r's.
+    """The slices that PyTorch has of a module's gradients, in a codec's shards: slice r is rank r's.
 
     A bucket is as long as it takes for every rank's shard of it to hold a slice; what is left has zeros.
     Raises ValueError where some rank gets no shard.
@@ -99,7 +99,4 @@ class ReplicaMeans:
                 buffers=str(layout.uid), coordinates=layout.numel, in_turn=self.codec.traits.uses_backend
             ),
         )
-        error = started.wait()
-        if error is not None:
-            raise error
         return started.result()

@@ -24,11 +24,9 @@ from gradwire.harness.library.calls import (
     in_no_mode,
     serve,
 )
-from gradwire.harness.library.decisions import check_replayed
-from gradwire.harness.library.failures import MeshAgreement
+from gradwire.harness.library.decisions import check_given_decisions
 from gradwire.harness.library.options import (
     ShardOptions,
-    check_group,
     check_runs,
     describe_call,
     make_checked_codec,
@@ -111,7 +109,7 @@ def shard_hooks(
             call,
             ShardOptions,
             given,
-            partial(_agreement, model),
+            partial(first_process_groups, model),
             partial(_plan, model, codec, topology, codec_options),
         )
         with connecting(agreement, WHAT):
@@ -182,7 +180,7 @@ def _plan(
         "modules": describe_modules(modules),
         "device": device.type,
     }
-    check_replayed(own, description)
+    check_given_decisions(own, description)
     return ShardPlan(options, own, made, modules, slices, layouts, replicas, description)
 
 
@@ -224,21 +222,6 @@ def _connected(plan: ShardPlan, connect_s: float) -> ShardStep:
         seed=seed,
         check_hashes=options.check_hashes,
     )
-
-
-def _agreement(model: Any, timeout_s: float) -> MeshAgreement | None:
-    """The ranks that make this call: those of the model's mesh, or all if it has none."""
-    if not dist.is_initialized():
-        return None
-    everyone = dist.group.WORLD
-    assert everyone is not None
-    groups = first_process_groups(model) or [everyone]
-    try:
-        for group in groups:
-            check_group(group, WHAT)
-    except ValueError:  # `sharded_modules` says so
-        return None
-    return MeshAgreement(groups, timeout_s, WHAT)
 
 
 def _check_weights(options: ShardOptions) -> None:

@@ -50,7 +50,7 @@ class ShardedModule:
 
     @property
     def group(self) -> Any:
-        """What holds its parameters. They are all of one mesh."""
+        """FSDP2's own object that holds its parameters. They are all of one mesh."""
         return self._groups[0]
 
     @property
@@ -121,7 +121,7 @@ class ShardedModule:
         return tuple(named[id(each)] for each in self.parameters if each.requires_grad)
 
     def refusal(self, quantized: bool) -> str | None:
-        """Why it cannot have codecs, or weights that are `quantized`; None if it can."""
+        """The reason why it cannot have codecs, or weights that are `quantized`; None if it can."""
         if len(self._groups) > 1:
             return "is sharded over several meshes; give fully_shard() one"
         if quantized and self.shards is None:
@@ -143,7 +143,7 @@ class ShardedModule:
         return None
 
     def describe(self) -> tuple[object, ...]:
-        """What must be equal on all ranks."""
+        """The facts that must be equal on all ranks."""
         shapes = [(tuple(each.shape), str(each.dtype), each.requires_grad) for each in self.parameters]
         return self.name, shapes, _named(self.gathered_dtypes)
 
@@ -218,7 +218,7 @@ def check_complete(module: ShardedModule, numel: int, expected: int) -> None:
 
 
 def share_of_sum(op: Any, what: str) -> float | None:
-    """What a sum is multiplied by where FSDP2 asks for `op`, None where that is the mean. Raises ValueError
+    """The factor of a sum where FSDP2 asks for `op`, None where that is the mean. Raises ValueError
     for anything but sums and means, naming `what` asks for it."""
     # of the class ReduceOp both call themselves instances
     made: Any = (op, None) if isinstance(op, dist.ReduceOp.RedOpType) else op.__getstate__()

@@ -1,4 +1,4 @@
-"""What the hooks of one sharded model remember between their calls: the step, and each module's weights."""
+"""The state of one sharded model's hooks between their calls: the step, and each module's weights."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gradwire.codecs.interface import Codec, Layout, Round
-from gradwire.harness.comm.collective.collectives import ScheduledCollectives
+from gradwire.harness.comm.collective.collectives import ScheduledCollectives, all_gathering
 from gradwire.harness.comm.world.interface import Collective, Result, Submission
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.process_step import ProcessStep
-from gradwire.harness.library.failures import SynchronizationError, again, in_words
-from gradwire.harness.library.parameters import Process
+from gradwire.harness.library.failures import again, in_words
 from gradwire.harness.library.shard_gradients import GradientSlices, ReplicaMeans, contiguous
-from gradwire.harness.library.shard_modules import ShardedModule, check_complete, share_of_sum
-from gradwire.harness.parallel.sharded.buckets import FlatBucket
+from gradwire.harness.library.shard_modules import WHAT, ShardedModule, check_complete, share_of_sum
+from gradwire.harness.library.steps import NO_PASS, ModelSteps
+from gradwire.harness.parallel.sharded.shards import FlatBucket
 from gradwire.harness.parallel.sharded.weights import (
     Exact,
     QuantizedDifferences,
@@ -33,12 +33,9 @@ from gradwire.harness.timing.trace.step import CONTROL, WEIGHTS
 PartKey = tuple[int, ...]
 """The ranks of a part of all, among which a module's weights are kept from forward to backward."""
 
-NO_PASS = -1
-"""PyTorch's number of no backward pass."""
-
 
 class ModuleWeights:
-    """What is remembered of a module's weights where differences travel. `whole`: the weights that all ranks
+    """The memory of a module's weights where differences travel. `whole`: the weights that all ranks
     hold, (ranks · shard,), None before they are first gathered. `sent`: this rank's main weights as they were
     gathered last; None once gradients have been scattered since, after which they are expected to change."""
 
@@ -47,11 +44,11 @@ class ModuleWeights:
         self.sent: Tensor | None = None
 
 
-class ShardStep:
+class ShardStep(ModelSteps):
     """Gathers weights and scatters gradients for the modules of one model.
 
     A step is a backward pass: it begins with the pass's first scatter and is over for the codec when the next
-    one begins, or when somebody says so. A pass that the script's own error has ended is a step that was
+    one begins, or on `end_step`. A pass that the script's own error has ended is a step that was
     skipped.
     """
 
@@ -68,12 +65,8 @@ class ShardStep:
         seed: int,
         check_hashes: bool,
     ) -> None:
-        self.world, self.codec, self.modules = world, codec, modules
-        self.step, self.step_open = 0, False
-        self.process = Process()
-        self.failure: SynchronizationError | None = None
-        self.explain: Callable[[BaseException], str] = in_words
-        """The text of an error that ends a pass."""
+        super().__init__(world, codec, WHAT)
+        self.modules = modules
         self.explain_replicas: Callable[[BaseException], str] = in_words
         """The text of one between replicas."""
         self.replicas = replicas
@@ -85,11 +78,6 @@ class ShardStep:
         self._pass = NO_PASS
         """PyTorch's number of the backward pass of the step."""
         self._rank_step = world.open_step()
-
-    @property
-    def steps(self) -> int:
-        """The number of steps synchronized so far."""
-        return self.step + self.step_open
 
     @property
     def remembers_weights(self) -> bool:
@@ -158,12 +146,12 @@ class ShardStep:
             world.run({world.rank: comparing})
 
     def _changed(self, module: ShardedModule, sent: Tensor, main: Tensor) -> bool:
-        """Whether any rank's main weights are others than those it has sent. Where gradients were not
+        """True if any rank's main weights are others than those it has sent. Where gradients were not
         scattered in between they usually are not, and nothing is to be sent; if they are, the script has
         replaced them, as by a checkpoint."""
         flag = torch.tensor([not torch.equal(sent, main)], dtype=torch.uint8, device=main.device)
         layout = Layout.flat(1, f"changed {module.name}", main.device)
-        return any(bool(each) for each in self._await(_gathering_flags, flag, layout))
+        return any(bool(each) for each in self._await(partial(all_gathering, phase=CONTROL), flag, layout))
 
     def scatter(self, module: ShardedModule, output: Tensor, x: Tensor, op: Any) -> None:
         """Fills `output`, (shard,), with this rank's slice of the mean of all `x`, (ranks · shard,)."""
@@ -201,9 +189,6 @@ class ShardStep:
         started = (step or self._rank_step).start(
             make, x, Submission(buffers=str(layout.uid), coordinates=layout.numel, in_turn=uses_backend)
         )
-        error = started.wait()
-        if error is not None:
-            raise error
         return started.result()
 
     def _begin(self, module: ShardedModule, done: set[int], does: str) -> None:
@@ -229,7 +214,6 @@ class ShardStep:
         self.step_open = True
 
     def end_step(self, skipped: bool = False) -> None:
-        """Tells the codec that the step's gradients are all scattered, or that they are not used."""
         ended = [(self.world, self.codec)] if self._scattered else []
         if self._averaged and self.replicas is not None:
             ended.append((self.replicas.world, self.replicas.codec))
@@ -244,7 +228,6 @@ class ShardStep:
         self.step += 1
 
     def restart(self, step: int) -> None:
-        """Makes the next pass step number `step`, whatever came before."""
         self._forget_pass()
         self.step = step
 
@@ -258,28 +241,14 @@ class ShardStep:
     ) -> None:
         """Does a hook's work; `explain` has the text of its error if it is another than usual.
         Raises SynchronizationError if it fails, and each time after."""
-        self.process.check()  # a child must not tell the ranks that this one has failed
+        self.process.check()  # a child must not report a failure of this rank
         if self.failure is not None:
             raise again(self.failure)
         try:
-            if self.world.closed:
-                raise RuntimeError(
-                    "the connections to the other ranks have been closed; call detach() on what "
-                    "gradwire.shard_hooks() returned to train on without a codec"
-                )
+            self.check_connected()
             work()
         except Exception as error:
             raise self.fail(error, explain) from error
-
-    def fail(
-        self, error: BaseException, explain: Callable[[BaseException], str] | None = None
-    ) -> SynchronizationError:
-        """Returns the error to raise because of `error`, which ends the synchronization."""
-        words = (explain or self.explain)(error)
-        failure = SynchronizationError(f"rank {self.world.rank}, step {self.steps}: {words}")
-        failure.__cause__ = error
-        self.failure = again(failure)
-        return failure
 
 
 def part_key(group: dist.ProcessGroup) -> PartKey:
@@ -289,12 +258,5 @@ def part_key(group: dist.ProcessGroup) -> PartKey:
 def _gathering_bytes(sizes: Sequence[int], own: Tensor) -> Collective[list[Tensor]]:
     async def run(comm: ScheduledCollectives) -> list[Tensor]:
         return await gathered_by_level(comm.in_phase(WEIGHTS), own, sizes)
-
-    return run
-
-
-def _gathering_flags(own: Tensor) -> Collective[list[Tensor]]:
-    async def run(comm: ScheduledCollectives) -> list[Tensor]:
-        return await comm.in_phase(CONTROL).all_gather(own)
 
     return run

@@ -1,4 +1,4 @@
-"""What `shard_hooks` returns: the weights and gradients of one sharded model, until `detach`."""
+"""The weights and gradients of one sharded model, which `shard_hooks` returns, until `detach`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import Codec
-from gradwire.harness.comm.collective.collectives import ScheduledCollectives
-from gradwire.harness.comm.world.interface import Collective
+from gradwire.harness.comm.collective.collectives import all_gathering
 from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.attached import Attached
 from gradwire.harness.library.calls import in_no_mode
-from gradwire.harness.library.failures import MeshAgreement, SynchronizationError
+from gradwire.harness.library.failures import MeshAgreement
 from gradwire.harness.library.saved import SavedShards
 from gradwire.harness.library.shard_modules import WHAT, ShardedModule
 from gradwire.harness.library.shard_step import ShardStep
@@ -36,7 +35,7 @@ class ShardSynchronizer(Attached):
     def __init__(self, step: ShardStep, agreement: MeshAgreement, description: Statement) -> None:
         from gradwire.harness.library.shard_comms import GradientScatter, ReplicaAverage, WeightGather
 
-        super().__init__(step.codec, step.world, step, agreement, description)
+        super().__init__(step, agreement, description)
         self._step = step
         step.explain = partial(agreement.explained, 0)
         step.explain_replicas = partial(agreement.explained, -1)
@@ -60,7 +59,7 @@ class ShardSynchronizer(Attached):
 
     @in_no_mode
     def state_dict(self) -> dict[str, Tensor]:
-        """Returns everything this rank needs to resume exactly, beside its own part of the model's and the
+        """Returns everything this rank needs to resume exactly, besides its own part of the model's and the
         optimizer's states: CPU tensors, keyed by strings.
 
         Call it between two steps, on every rank: each has a state of its own. It holds what the codec
@@ -93,7 +92,7 @@ class ShardSynchronizer(Attached):
             own.whole = own.sent = None
             if number in saved.weights:
                 part = saved.weights[number].to(device)
-                own.whole = torch.cat(self._step.run(_gathering(part)))
+                own.whole = torch.cat(self._step.run(all_gathering(part)))
             if number in saved.sent:
                 own.sent = saved.sent[number].to(device)
 
@@ -118,13 +117,3 @@ class ShardSynchronizer(Attached):
                 if isinstance(replicas, ReplicaAverage):
                     replicas.forget()
             self._before = ()
-
-    def _failed(self) -> SynchronizationError | None:
-        return self._step.failure
-
-
-def _gathering(own: Tensor) -> Collective[list[Tensor]]:
-    async def run(comm: ScheduledCollectives) -> list[Tensor]:
-        return await comm.all_gather(own)
-
-    return run

@@ -1,4 +1,4 @@
-"""What `attach` returns: the synchronization of one model, until `detach`."""
+"""The synchronization of one model, which `attach` returns, until `detach`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,15 +14,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.wrappers.decisions import Decisions
-from gradwire.harness.library import reducer
-from gradwire.harness.library.agreement import Agreement, Statement
+from gradwire.harness.library import ddp_internals
+from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.attached import Attached
 from gradwire.harness.library.bucket_hook import BucketHook
 from gradwire.harness.library.calls import in_no_mode
+from gradwire.harness.library.ddp_internals import Buckets
 from gradwire.harness.library.decisions import DecisionRecord
-from gradwire.harness.library.failures import SynchronizationError, again, explained
+from gradwire.harness.library.failures import MeshAgreement, again
 from gradwire.harness.library.parameters import ParameterCheck
-from gradwire.harness.library.reducer import Buckets
 from gradwire.harness.library.saved import SavedState
 from gradwire.harness.parallel.buckets import parameter_names
 from gradwire.harness.parallel.gradient_error import gradient_error
@@ -45,29 +44,28 @@ class Synchronizer(Attached):
         self,
         model: DistributedDataParallel,
         hook: BucketHook,
-        agreement: Agreement,
+        agreement: MeshAgreement,
         description: Statement,
     ) -> None:
-        super().__init__(hook.codec, hook.world, hook, agreement, description)
+        super().__init__(hook, agreement, description)
         self._model = weakref.ref(model)  # which the model's own reducer leads to: no circle through C++
         self._hook = hook
         self._upcoming: Buckets | None = None
         self._last: Buckets | None = None
         self._seen: list[Layout] = []
         self._vnmse: float | None = None
-        self._failure: SynchronizationError | None = None
         self._record: DecisionRecord | None = None
         self._detached = False
         self._check: ParameterCheck | None = None
         hook.on_end, hook.on_failure = self._pass_ended, self._pass_failed
         hook.unused, hook.divides_by_active = self._unused, self._divides_by_active
-        hook.explain = partial(explained, agreement)
+        hook.explain = partial(agreement.explained, 0)
         self._register(model)
 
     def _register(self, model: DistributedDataParallel) -> None:
-        self._hook.delayed = model.static_graph and not model._has_rebuilt_buckets
+        self._hook.delayed = model.static_graph and not ddp_internals.has_settled(model)
         model.register_comm_hook(None, self._hook.hook)
-        reduced = reducer.synchronized(model)
+        reduced = ddp_internals.synchronized(model)
         self._reduced = tuple(reduced)
         if self._check is not None:
             self._check.remove()
@@ -98,7 +96,7 @@ class Synchronizer(Attached):
     @in_no_mode
     def record_decisions(self, path: str | PathLike[str]) -> None:
         """Has rank 0 write what the codec decides to `path`, one line for each step, from now on until
-        `detach()`. `attach(…, decisions=path)` replays it.
+        `detach()`. `attach(…, decisions=path)` follows it.
 
         Call it on all ranks, with a file that does not exist before the first step, and with the same file
         after `load_state_dict` where a run is resumed. Raises ValueError on every rank if the codec decides
@@ -131,16 +129,16 @@ class Synchronizer(Attached):
         model = self._attached_model()
         self._hook.end_step()
         last, seen = self._last_buckets(), bool(self._hook.layouts)
-        settled = reducer.settle(model)
-        if model.static_graph and seen and not model._has_rebuilt_buckets:
+        settled = ddp_internals.settle(model)
+        if model.static_graph and seen and not ddp_internals.has_settled(model):
             raise RuntimeError(
                 "state_dict(): with static_graph=True the second step settles the buckets; save after it"
             )
         upcoming = last
         if not seen:
             upcoming = self._upcoming
-        if settled or (upcoming is None and model._has_rebuilt_buckets):
-            upcoming = reducer.current_buckets(model)
+        if settled or (upcoming is None and ddp_internals.has_settled(model)):
+            upcoming = ddp_internals.current_buckets(model)
         own = self.codec.state_dict()
         return SavedState(self.step, self._description, upcoming, last, own).pack(self.world.rank)
 
@@ -155,15 +153,15 @@ class Synchronizer(Attached):
         model, last = self._attached_model(), self._last_buckets()
         try:
             if saved.upcoming is None:
-                reducer.renew(model)
+                ddp_internals.renew(model)
             else:
-                reducer.renew_settled(model, saved.upcoming)
+                ddp_internals.renew_settled(model, saved.upcoming)
         except BaseException:  # its buckets are neither the saved ones nor those before: begin anew
-            reducer.renew(model)
+            ddp_internals.renew(model)
             self._upcoming, self._last = None, last
             raise
         finally:
-            if not model._comm_hooks:  # the reducer is a new one
+            if not ddp_internals.has_hook(model):  # the reducer is a new one
                 self._hook.layouts = []
                 self._register(model)
         if saved.upcoming is not None and model.static_graph:
@@ -199,16 +197,13 @@ class Synchronizer(Attached):
         if self._check is not None:
             self._check.remove()
         try:
-            if self._record is not None and self._failure is None:
+            if self._record is not None and self._hook.failure is None:
                 self._hook.end_step()  # what it decides is part of the record
         finally:
             self.world.close()
             model = self._model()
             if model is not None and torch.distributed.is_initialized():
-                reducer.renew(model)
-
-    def _failed(self) -> SynchronizationError | None:
-        return self._failure
+                ddp_internals.renew(model)
 
     def _require_attached(self) -> None:
         self._process.check()
@@ -225,23 +220,26 @@ class Synchronizer(Attached):
     def _unused(self) -> Collection[str]:
         """The parameters that no rank has used in the latest synchronized pass, as DDP has agreed."""
         model = self._model()
-        return () if model is None or self._failure is not None else reducer.unused(model, self._reduced)
+        return (
+            ()
+            if model is None or self._hook.failure is not None
+            else ddp_internals.unused(model, self._reduced)
+        )
 
     def _divides_by_active(self) -> bool:
-        model: Any = self._model()
-        return model._join_config.enable and not model._divide_by_initial_world_size
+        return ddp_internals.divides_by_active(self._model())
 
     def _pass_ended(self) -> None:
         hook = self._hook
         if hook.measured:
             hook.measured = False
             self._vnmse = gradient_error(self.world, {self.world.rank: hook.copies()}).vnmse
-        if self._seen != hook.layouts:  # DDP has settled its buckets: nobody asks for the old ones' buffers
+        if self._seen != hook.layouts:  # DDP has settled its buckets: the old ones' buffers are free
             self._seen = list(hook.layouts)
             self.world.forget_buffers()
 
-    def _pass_failed(self, failure: SynchronizationError) -> None:
-        self._failure = again(failure)
-        model = self._model()
+    def _pass_failed(self) -> None:
+        model, failure = self._model(), self._hook.failure
+        assert failure is not None
         if model is not None:
-            reducer.block(model, partial(again, self._failure))
+            ddp_internals.block(model, partial(again, failure))

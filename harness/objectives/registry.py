@@ -1,4 +1,4 @@
-"""All objectives by name. A new one is a file beside this one and an entry here."""
+"""All objectives by name. A new one is a file in this folder and an entry here."""
 
 from __future__ import annotations
 

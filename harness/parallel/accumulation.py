@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
@@ -70,8 +70,8 @@ def bucketed(names: Sequence[str], sizes: Mapping[str, int], cap_mb: float) -> l
 class Hooks:
     """Hands each parameter's gradient to a receiver, once per backward pass, as soon as it is there.
 
-    Beside what a receiver has autograd add to, no gradient is kept: what autograd makes is of one parameter
-    at a time.
+    Except for what a receiver has autograd add to, no gradient is kept: what autograd makes is of one
+    parameter at a time.
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
@@ -104,34 +104,62 @@ class Hooks:
                 parameter.grad = None
 
 
+@dataclass
+class StartedBuckets:
+    """The collectives of one rank's buckets in a step, started in their order as the buckets get ready.
+
+    `computing`, if all passes are one stretch of computation, ends with the last bucket, and is labelled
+    `label(k)` once k buckets have been started. All other fields are those of `Submission`; inputs are kept
+    in a `measured` step.
+    """
+
+    rank_step: RankStep
+    measured: bool
+    computing: Computing | None = None
+    label: Callable[[int], str] = passes_until
+    in_turn: bool = False
+    is_own: bool = False
+    has_one_result: bool = False
+    urgency: Urgency = ORDINARY
+    started: list[Started[Tensor]] = field(default_factory=list)
+
+    def start(
+        self, make: Callable[[Tensor], Collective[Tensor]], x: Tensor, layout: Layout, *, is_last: bool
+    ) -> None:
+        """Starts the next bucket's collective, given its gradient."""
+        if is_last and self.computing is not None:
+            self.computing.end()
+        submission = Submission(
+            buffers=str(layout.uid),
+            coordinates=layout.numel,
+            in_turn=self.in_turn,
+            is_own=self.is_own,
+            has_one_result=self.has_one_result,
+            keeps_input=self.measured,
+            urgency=self.urgency,
+        )
+        self.started.append(self.rank_step.start(make, x, submission))
+        if self.computing is not None:
+            self.computing.label = self.label(len(self.started))
+
+
 class Accumulation:
-    """One rank's gradients of a step: adds up those of its micro-batches, and starts each bucket's collective
-    as it gets ready.
+    """One rank's gradients of a step: adds up those of its micro-batches, and has each bucket's collective
+    started as it gets ready.
 
     All ranks start the buckets in their order, whatever order their gradients come in; none is started
-    without `make_collective`. `computing`, if all passes are one stretch of computation, ends with the last
-    gradient, and is labelled by bucket: `label(k)` is that of the k-th. The buckets may be memory of the rank
-    alone (`is_own`).
+    without `make_collective`.
     """
 
     def __init__(
         self,
-        rank_step: RankStep,
+        starts: StartedBuckets,
         buckets: Sequence[GradientBucket],
         make_collective: MakeCollective | None,
-        *,
         micro_batches: int,
-        measured: bool,
-        computing: Computing | None = None,
-        label: Callable[[int], str] = passes_until,
-        is_own: bool = False,
-        has_one_result: bool = False,
-        urgency: Urgency = ORDINARY,
     ) -> None:
-        self._rank_step, self._computing, self._buckets = rank_step, computing, buckets
-        self._is_own, self._has_one_result = is_own, has_one_result
-        self._label, self._urgency = label, urgency
-        self._make, self._micro_batches, self._measured = make_collective, micro_batches, measured
+        self._starts, self._buckets = starts, buckets
+        self._make, self._micro_batches = make_collective, micro_batches
         self._to_start = 0 if make_collective is None else len(buckets)
         self._places = {
             name: (number, view)
@@ -142,7 +170,7 @@ class Accumulation:
         self._times = Counter[str]()
         self.sums: dict[str, Tensor] = {}
         """By name, what autograd is to add gradients to: a place in the bucket, if that is of their dtype."""
-        self.started: list[Started[Tensor]] = []
+        self.started = starts.started
 
     def receive(self, name: str, gradient: Tensor) -> Tensor | None:
         """Adds the gradient of one micro-batch, unless autograd has: see `Receive`. Raises RuntimeError if
@@ -181,24 +209,9 @@ class Accumulation:
     def _start(self) -> None:
         number = len(self.started)
         bucket = self._buckets[number]
-        if self._computing is not None and number == len(self._buckets) - 1:
-            self._computing.end()
         assert self._make is not None
-        started: Started[Tensor] = self._rank_step.start(
-            partial(self._make, bucket, number),
-            bucket.gradient,
-            Submission(
-                buffers=str(bucket.layout.uid),
-                coordinates=bucket.layout.numel,
-                is_own=self._is_own,
-                has_one_result=self._has_one_result,
-                keeps_input=self._measured,
-                urgency=self._urgency,
-            ),
-        )
-        self.started.append(started)
-        if self._computing is not None:
-            self._computing.label = self._label(len(self.started))
+        make, is_last = partial(self._make, bucket, number), number == len(self._buckets) - 1
+        self._starts.start(make, bucket.gradient, bucket.layout, is_last=is_last)
 
 
 def squared_norm(values: Sequence[Tensor], device: torch.device) -> Tensor:

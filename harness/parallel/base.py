@@ -12,7 +12,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from gradwire.codecs.interface import Codec
+from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.world.interface import RankProgram, RankStep, World
 from gradwire.harness.objectives.interface import Objective
@@ -20,6 +20,7 @@ from gradwire.harness.parallel.buffers import RankBuffers
 from gradwire.harness.parallel.evaluate import evaluate
 from gradwire.harness.parallel.gradient_error import GradientError, MeasuredBucket, gather_raw, gradient_error
 from gradwire.harness.parallel.interface import Batch, MicroBatches, ParallelSetup, ReadPart, StepOutcome
+from gradwire.harness.parallel.passes import forward_backward
 from gradwire.harness.parallel.state import KeepsMoments, Snapshot, codec_state, load_state, replicated_state
 from gradwire.harness.parallel.synchronize import end_codecs
 
@@ -44,6 +45,29 @@ class BaseParallelism(ABC):
         self._setup, self._model, self._accelerator, self._world = setup, model, accelerator, world
         self._codecs: dict[int, Codec] = {rank: make_codec(**setup.codec) for rank in world.ranks}
         self._copies: Mapping[int, Sequence[MeasuredBucket]] = {}
+
+    @property
+    def _trained(self) -> nn.Module:
+        """The modules of this process that are trained."""
+        return self._model
+
+    def warm_up(self, batches: MicroBatches, passes: int) -> None:
+        snapshot = Snapshot(self._trained, self._codecs)
+        self._warm_up_passes(batches, passes)
+        self._settled(snapshot)
+        snapshot.restore(self._trained, self._codecs)
+        self._world.forget()
+
+    @abstractmethod
+    def _warm_up_passes(self, batches: MicroBatches, passes: int) -> None:
+        """Makes the discarded passes, and a discarded update."""
+
+    def _settled(self, before: Snapshot) -> None:  # noqa: B027 (a stage has nothing to do)
+        """Ends the warm-up, given what was there before it."""
+
+    def _round(self, step: int, layout: Layout, rank: int, bucket: int) -> Round:
+        """The synchronization of a bucket, over all ranks."""
+        return Round(step, layout, rank, self._world.size, self._setup.seed, bucket)
 
     @abstractmethod
     async def _step_of_rank(
@@ -93,9 +117,11 @@ class BaseParallelism(ABC):
 
 class Replicas(BaseParallelism):
     """Ranks that each hold the whole model and train it on data of their own. Replicas are identical bit for
-    bit, so ranks that share a process share a model; `_updater` is its optimizer."""
+    bit, so ranks that share a process share a model; `_updater` is its optimizer, and `_prepared` the model
+    as Accelerate, or DDP, has wrapped it."""
 
     _updater: KeepsMoments
+    _prepared: nn.Module
 
     def __init__(
         self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
@@ -111,17 +137,16 @@ class Replicas(BaseParallelism):
         return 0
 
     def warm_up(self, batches: MicroBatches, passes: int) -> None:
-        snapshot = Snapshot(self._model, self._codecs)
-        self._warm_up_passes(batches, passes)
-        end_codecs(self._world, self._codecs, -1)
-        self._buffers.watch(snapshot.buffers)
-        snapshot.restore(self._model, self._codecs)
+        super().warm_up(batches, passes)
         self._buffers.begin()
-        self._world.forget()
 
-    @abstractmethod
-    def _warm_up_passes(self, batches: MicroBatches, passes: int) -> None:
-        """Makes the discarded passes, and a discarded update."""
+    def _settled(self, before: Snapshot) -> None:
+        end_codecs(self._world, self._codecs, -1)
+        self._buffers.watch(before.buffers)
+
+    def _forward_backward(self, step: int, batches: Sequence[Batch], rank: int) -> Tensor:
+        """Accumulates a rank's gradients; returns its mean loss."""
+        return forward_backward(self._prepared, self._accelerator, batches, self._setup.seed, step, rank)
 
     def evaluate(self, objective: Objective, micro_batch: int) -> dict[str, float]:
         return evaluate(self._model, objective, self._world, micro_batch)

@@ -21,7 +21,7 @@ from gradwire.codecs.interface import Layout
 from gradwire.harness.parallel.gradient_error import MeasuredBucket
 
 WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
-"""What torch.compile and activation checkpointing add to the names of the parameters they wrap."""
+"""The words that torch.compile and activation checkpointing add to the names of the parameters they wrap."""
 
 
 def parameter_names(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -86,7 +86,7 @@ class MemoryOrder:
             yield name, part if strides is None else part.as_strided(part.shape, strides)
 
     def measured(self, read_raw: Callable[[], Tensor], mean: Tensor) -> MeasuredBucket:
-        """What is kept of a measured step in the order of the layout, of a bucket and its mean as they lie in
+        """A bucket of a measured step in the order of the layout, given bucket and mean as they lie in
         memory."""
         return MeasuredBucket(lambda: self.logical(read_raw()), self.logical(mean))
 
@@ -149,7 +149,7 @@ class BucketLayouts:
         return self._known[key]
 
     def in_memory(self, layout: Layout) -> MemoryOrder:
-        """How DistributedDataParallel lays out a bucket of this layout."""
+        """The order in which DistributedDataParallel lays out a bucket of this layout."""
         own = {name: self._permuted[name] for name in layout.names if name in self._permuted}
         return MemoryOrder(layout, own)
 

@@ -7,7 +7,7 @@ are ready, and the world the ranks: one in this process, or all of them.
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from accelerate import Accelerator
@@ -15,58 +15,25 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants it annotated
 from torch.nn.parallel import DistributedDataParallel
 
-from gradwire.codecs.interface import Layout, Round
-from gradwire.harness.comm.world.interface import Computing, RankStep, Started, Submission, World
+from gradwire.codecs.interface import Layout
+from gradwire.harness.comm.world.interface import Collective, RankStep, World
+from gradwire.harness.parallel.accumulation import StartedBuckets
 from gradwire.harness.parallel.base import RankOutcome, Replicas
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.interface import Batch, MicroBatches, Parallelism, ParallelSetup, StepOutcome
-from gradwire.harness.parallel.passes import forward_backward, settling_passes, wrap
+from gradwire.harness.parallel.passes import settling_passes, wrap
 from gradwire.harness.parallel.synchronize import synchronization
 from gradwire.harness.parallel.update import Updater
 from gradwire.harness.timing.trace.step import UPDATE, passes_until
 
 
-class Bucket(NamedTuple):
-    """A bucket of one rank's pass, under way."""
+class BackwardPass(NamedTuple):
+    """One rank's pass under way: the collectives of its buckets, their layouts, and the function that makes
+    one."""
 
-    layout: Layout
-    mean: Started[Tensor]
-
-
-class Pass:
-    """One rank's forward and backward pass: starts the synchronization of each bucket as it gets ready."""
-
-    def __init__(
-        self,
-        rank_step: RankStep,
-        computing: Computing,
-        layouts: BucketLayouts,
-        synchronize: Callable[[Layout, int, Tensor], Any],
-        *,
-        in_turn: bool,
-        measured: bool,
-    ) -> None:
-        self._rank_step, self._computing, self._layouts = rank_step, computing, layouts
-        self._synchronize, self._in_turn, self._measured = synchronize, in_turn, measured
-        self.buckets: list[Bucket] = []
-
-    def add(self, bucket: GradBucket) -> None:
-        layout = self._layouts.of(bucket)
-        if bucket.is_last():
-            self._computing.end()
-        mean: Started[Tensor] = self._rank_step.start(
-            partial(self._synchronize, layout, len(self.buckets)),
-            bucket.buffer(),
-            Submission(
-                buffers=str(layout.uid),
-                coordinates=layout.numel,
-                in_turn=self._in_turn,
-                has_one_result=True,
-                keeps_input=self._measured,
-            ),
-        )
-        self.buckets.append(Bucket(layout, mean))
-        self._computing.label = passes_until(len(self.buckets))
+    starts: StartedBuckets
+    layouts: list[Layout]
+    synchronize: Callable[[Layout, int, Tensor], Collective[Tensor]]
 
 
 class DataParallel(Replicas):
@@ -83,7 +50,7 @@ class DataParallel(Replicas):
         ddp: DistributedDataParallel,
     ) -> None:
         super().__init__(setup, model, accelerator, world)
-        self._ddp = ddp
+        self._prepared = ddp
         ddp.register_comm_hook(None, self._bucket_ready)
         self.settling_passes = settling_passes(ddp)
         self._updater = Updater(model, setup.optimizer)
@@ -93,13 +60,17 @@ class DataParallel(Replicas):
         supports = next(iter(self._codecs.values())).supports
         self._layouts = BucketLayouts(model, partial(supports, setup.topology, world.size))
         self._frozen: tuple[Layout, ...] | None = None
-        self._pass: Pass | None = None
+        self._pass: BackwardPass | None = None
 
     def _bucket_ready(self, state: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         """Starts a bucket's synchronization. DistributedDataParallel calls it; its future is complete,
         so that the pass runs on: the means replace the gradients later."""
         if self._pass is not None:
-            self._pass.add(bucket)
+            starts, layouts, synchronize = self._pass
+            layout, number = self._layouts.of(bucket), len(layouts)
+            layouts.append(layout)
+            make = partial(synchronize, layout, number)
+            starts.start(make, bucket.buffer(), layout, is_last=bucket.is_last())
         future: torch.futures.Future[Tensor] = torch.futures.Future()
         future.set_result(bucket.buffer())
         return future
@@ -121,48 +92,42 @@ class DataParallel(Replicas):
         await self._take_means(passed, rank_step)
 
     def _forward_backward(self, step: int, batches: Sequence[Batch], rank: int) -> Tensor:
-        self._ddp.zero_grad(set_to_none=True)
-        return forward_backward(self._ddp, self._accelerator, batches, self._setup.seed, step, rank)
+        self._prepared.zero_grad(set_to_none=True)
+        return super()._forward_backward(step, batches, rank)
 
     def _run_pass(
         self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
-    ) -> tuple[Pass, Tensor]:
+    ) -> tuple[BackwardPass, Tensor]:
         """A rank's pass, its buckets under way, and the mean loss of its micro-batches."""
         rank = rank_step.rank
         codec = self._codecs[rank]
 
-        def synchronize(layout: Layout, bucket: int, x: Tensor) -> Any:
-            this_round = Round(step, layout, rank, self._world.size, self._setup.seed, bucket)
-            order = self._layouts.in_memory(layout)
+        def synchronize(layout: Layout, bucket: int, x: Tensor) -> Collective[Tensor]:
+            this_round, order = self._round(step, layout, rank, bucket), self._layouts.in_memory(layout)
             return synchronization(codec, x, this_round, self._setup.check_hashes, order=order)
 
         self._buffers.load(rank)
         with rank_step.compute(passes_until(0)) as computing:
-            self._pass = passed = Pass(
-                rank_step,
-                computing,
-                self._layouts,
-                synchronize,
-                in_turn=codec.traits.uses_backend,
-                measured=measured,
-            )
+            in_turn = codec.traits.uses_backend
+            starts = StartedBuckets(rank_step, measured, computing, in_turn=in_turn, has_one_result=True)
+            self._pass = passed = BackwardPass(starts, [], synchronize)
             try:
                 loss = self._forward_backward(step, batches, rank)
             finally:
                 self._pass = None
         self._used |= {name for name, each in self._parameters.items() if each.grad is not None}
-        layouts = tuple(bucket.layout for bucket in passed.buckets)
+        layouts = tuple(passed.layouts)
         if self._frozen is None:
             self._frozen = layouts
         elif layouts != self._frozen:
             raise RuntimeError(f"the buckets of step {step} differ from those after warm-up")
         return passed, loss
 
-    async def _take_means(self, passed: Pass, rank_step: RankStep) -> list[Tensor]:
+    async def _take_means(self, passed: BackwardPass, rank_step: RankStep) -> list[Tensor]:
         """Waits for all buckets and puts their means into the places of the gradients."""
         means = []
-        for layout, mean in passed.buckets:
-            means.append(await mean)
+        for layout, started in zip(passed.layouts, passed.starts.started, strict=True):
+            means.append(await started)
             rank_step.replicated(partial(self._set_gradients, layout, means[-1]))
         return means
 
@@ -194,9 +159,9 @@ class DataParallel(Replicas):
         await rank_step.barrier()
         with rank_step.compute(UPDATE):
             norm = rank_step.replicated(partial(self._updater.apply, rate))
-        pairs = zip(passed.buckets, means, strict=True) if measured else ()
+        buckets = zip(passed.layouts, passed.starts.started, means, strict=True) if measured else ()
         copies = [
-            self._layouts.in_memory(bucket.layout).measured(bucket.mean.input, mean) for bucket, mean in pairs
+            self._layouts.in_memory(layout).measured(started.input, mean) for layout, started, mean in buckets
         ]
         return RankOutcome(loss, norm, copies)
 

@@ -1,4 +1,4 @@
-"""How far a step's synchronized gradient is from the exact average, for which raw buckets are kept."""
+"""The distance of a step's synchronized gradient from the exact average, for which raw buckets are kept."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from operator import add
 import torch
 from torch import Tensor
 
-from gradwire.harness.comm.collective.collectives import ScheduledCollectives
-from gradwire.harness.comm.world.interface import Collective, World
+from gradwire.harness.comm.collective.collectives import ScheduledCollectives, all_gathering
+from gradwire.harness.comm.world.interface import Collective, Started, World
 from gradwire.harness.timing.trace.step import MEASURE
 
 SLICE = 1 << 22
@@ -20,7 +20,7 @@ memory, for every rank that this process hosts."""
 
 @dataclass(frozen=True)
 class MeasuredBucket:
-    """What is kept of a measured step: one rank's raw bucket, which may have to be read, and the result."""
+    """A bucket of a measured step: one rank's raw bucket, which may have to be read, and the result."""
 
     read_raw: Callable[[], Tensor]
     synchronized: Tensor
@@ -52,6 +52,11 @@ class GradientError:
         return self.lost / self.nonzero if self.nonzero else None
 
 
+def kept_buckets(started: Sequence[Started[Tensor]], means: Sequence[Tensor]) -> list[MeasuredBucket]:
+    """The buckets of a measured step and their means, which stay as they are."""
+    return [MeasuredBucket(own.input, mean) for own, mean in zip(started, means, strict=True)]
+
+
 def gradient_error(
     world: World,
     buckets: Mapping[int, Sequence[MeasuredBucket]],
@@ -59,8 +64,8 @@ def gradient_error(
 ) -> GradientError:
     """The sums over all buckets of all groups of ranks, the same on every rank; `buckets` per hosted rank.
 
-    The exact average is the sum in float64 partial sums over the run's own topology, uncounted. `group` tells
-    the groups of ranks that synchronize the same parameters apart (`Parallelism.group`).
+    The exact average is the sum in float64 partial sums over the run's own topology, uncounted. `group`
+    numbers the groups of ranks that synchronize the same parameters (`Parallelism.group`).
     """
     totals = dict.fromkeys(world.ranks, (0.0,) * 4)
     for index in range(_most(world, {rank: len(buckets[rank]) for rank in world.ranks})):
@@ -116,13 +121,8 @@ def gather_raw(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]) ->
     """
     gathered = []
     for index in range(len(buckets[world.ranks[0]])):
-        rows = world.run({rank: _gather(buckets[rank][index].read_raw()) for rank in world.ranks})
+        rows = world.run(
+            {rank: all_gathering(buckets[rank][index].read_raw(), MEASURE) for rank in world.ranks}
+        )
         gathered.append(torch.stack(rows[world.ranks[0]]).cpu())
     return torch.cat(gathered, dim=1)
-
-
-def _gather(raw: Tensor) -> Collective[list[Tensor]]:
-    async def run(comm: ScheduledCollectives) -> list[Tensor]:
-        return await comm.in_phase(MEASURE).all_gather(raw)
-
-    return run

@@ -1,4 +1,4 @@
-"""What the trainer needs from a parallelism. The loop owns the clock, the parallelism owns the step."""
+"""The interface between the trainer and a parallelism. The loop owns the clock, the parallelism the step."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class StepOutcome:
 
 @dataclass(frozen=True)
 class ParallelSetup:
-    """What a run asks of its parallelism. `codec`: its name and options, for `make_codec`. `accumulation`:
-    micro-batches of each worker in a step."""
+    """The settings of a run that its parallelism needs. `codec`: its name and options, for `make_codec`.
+    `accumulation`: micro-batches of each worker in a step."""
 
     model: ModelConfig
     parallel: ParallelConfig
@@ -74,17 +74,17 @@ class Parallelism(Protocol):
     """Owns the model's gradients, their synchronization and the optimizer."""
 
     settling_passes: int
-    """How many passes there are before `layout` is final."""
+    """The number of passes before `layout` is final."""
 
     def warm_up(self, batches: MicroBatches, passes: int) -> None:
         """Makes discarded passes, codec included, that settle the bucket layout; restores all state."""
         ...
 
     replicas: int
-    """How many copies of the model are trained on data of their own."""
+    """The number of copies of the model that are trained on data of their own."""
 
     def replica(self, rank: int) -> int:
-        """Which of them `rank` belongs to: it gets that one's share of the data."""
+        """The number of the copy that `rank` belongs to: it gets that one's share of the data."""
         ...
 
     def group(self, rank: int) -> int:

@@ -45,8 +45,8 @@ def forward_backward(
 
 
 def weighted(loss: Tensor, batch: Batch) -> Tensor:
-    """What a micro-batch adds to the sum of which the step's loss is the mean. Every parallelism calls it on
-    the model's loss, before anything else is done with that."""
+    """The part of a micro-batch in the sum of which the step's loss is the mean. Every parallelism calls it
+    on the model's loss, before anything else is done with that."""
     if not isinstance(batch, WeightedBatch):
         return loss
     if not batch.weight:  # no label counts: the loss is NaN, a mean over nothing
@@ -86,13 +86,13 @@ def wrap(
             static_graph=static_graph,
             find_unused_parameters=find_unused_parameters,
             gradient_as_bucket_view=gradient_as_bucket_view,
-            # Else each forward begins with a broadcast by the backend that nobody counts or paces; buffers
+            # Else each forward begins with a broadcast by the backend that is not counted or paced; buffers
             # that training changes are each rank's own until evaluation, see `buffers`.
             broadcast_buffers=False,
         )
 
 
 def settling_passes(model: DistributedDataParallel) -> int:
-    """How many passes it takes to settle the buckets: the second rearranges them, the third of a static
+    """The number of passes that settle the buckets: the second rearranges them, the third of a static
     graph."""
     return 3 if model.static_graph else 2

@@ -1,4 +1,4 @@
-"""All parallelisms by name. A new one is one entry here, its files beside this one, one YAML."""
+"""All parallelisms by name. A new one is one entry here, its files in this folder, one YAML."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def _stages(settings: ParallelConfig) -> int:
 
 @dataclass(frozen=True)
 class ParallelKind:
-    """How to make a parallelism, why a run cannot have it (None: it can), and in how many stages the ranks
-    are."""
+    """The function that makes a parallelism, the reason why a run cannot have it (None: it can), and the
+    number of stages."""
 
     build: Callable[[ParallelSetup, nn.Module, Accelerator, World], Parallelism]
     supports: Callable[[ParallelSetup], str | None]

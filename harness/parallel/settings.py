@@ -18,7 +18,7 @@ PASSES_PER_STAGE = 4
 
 @dataclass(frozen=True)
 class ParallelConfig:
-    """How the model is spread over the workers."""
+    """The parallelism: the spread of the model over the workers."""
 
     name: str
     # MiB of gradients that are synchronized together
@@ -73,7 +73,7 @@ class BlocksConfig(ParallelConfig):
 
     @property
     def count(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return len(self.layers) or self.num_blocks
 
 

@@ -41,7 +41,7 @@ def codec_part(rank: int) -> str:
 
 
 class KeepsMoments(Protocol):
-    """What updates parameters, and keeps something of them in checkpoints: `<field>/<parameter name>`."""
+    """An updater of parameters, which keeps moments of them in checkpoints: `<field>/<parameter name>`."""
 
     def state_dict(self) -> dict[str, Tensor]: ...
 
@@ -49,12 +49,12 @@ class KeepsMoments(Protocol):
 
 
 def replicated_state(model: nn.Module, updater: KeepsMoments) -> dict[str, dict[str, Tensor]]:
-    """What all replicas hold alike; one of them writes it."""
+    """The parts that all replicas hold alike; one of them writes them."""
     return {MODEL: model_tensors(model), OPTIMIZER: updater.state_dict()}
 
 
 def codec_state(codecs: Mapping[int, Codec]) -> dict[str, dict[str, Tensor]]:
-    """What each rank's codec remembers."""
+    """The memory of each rank's codec."""
     return {codec_part(rank): codec.state_dict() for rank, codec in codecs.items()}
 
 

@@ -15,7 +15,7 @@ from gradwire.codecs.interface import Capture, Codec, Decision, Elapsed, Layout,
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.wrappers.decisions import decision_of
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
-from gradwire.harness.comm.transport.replay import Capturable, Identity
+from gradwire.harness.comm.transport.captured_rounds import Capturable, Identity
 from gradwire.harness.comm.world.interface import Collective, RankProgram, RankStep, Submission, World
 from gradwire.harness.parallel.buckets import MemoryOrder
 from gradwire.harness.timing.trace.step import MEASURE
@@ -34,7 +34,7 @@ def synchronization(
 
     One rank alone has nothing to synchronize: its gradient passes untouched. RuntimeError when the
     codec's result does not fit the bucket or, with `check_hashes`, differs between ranks. If it `captures`,
-    and the codec allows it, later steps may replay what this one launches: the result is then in the same
+    and the codec allows it, later steps may launch it again: the result is then in the same
     memory in each.
 
     `order` says how `x`, and then the mean, lie in memory where that may not be the order of the layout.
@@ -44,7 +44,7 @@ def synchronization(
 
 @dataclass(frozen=True)
 class Synchronization(Capturable):
-    """What `synchronization` gives."""
+    """The collective that `synchronization` makes."""
 
     codec: Codec
     x: Tensor

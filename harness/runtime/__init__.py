@@ -1,1 +1,1 @@
-"""What every process of the harness needs: seeds, heartbeats, garbage collection, errors for users."""
+"""The needs of every process of the harness: seeds, heartbeats, garbage collection, errors for users."""

@@ -1,4 +1,4 @@
-"""Heartbeats: what this process is doing and how often it has made progress, for whoever watches for hangs.
+"""Heartbeats: what this process is doing and how often it has made progress, for the watchdog of hangs.
 
 Code that takes long calls `beat` whenever it makes progress. A call takes a microsecond, no lock and no
 system call. The watcher checks whether the count has changed, and reports the phase if it has not for too
@@ -68,7 +68,7 @@ def beat(phase: str | None = None, step: int | None = None) -> None:
 
 
 def tell_asked(number: int) -> None:
-    """Tells whoever watches by which signal this process was asked to stop; the first one counts."""
+    """Reports to the watchdog by which signal this process was asked to stop; the first one counts."""
     _heart.ask(number)
 
 
@@ -81,7 +81,7 @@ def own_beats() -> Callable[[], list[Heartbeat]]:
 
 
 def in_steps(beats: Iterable[Heartbeat]) -> bool:
-    """Whether the first step has begun anywhere."""
+    """True if the first step has begun anywhere."""
     return any(beat.step >= 0 for beat in beats)
 
 

@@ -12,7 +12,7 @@ import signal
 
 
 def end_on_interrupt() -> None:
-    """From now on Ctrl-C ends this process in one line, unless somebody else handles or ignores it."""
+    """Makes Ctrl-C end this process in one line from now on, unless it is handled or ignored elsewhere."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 
@@ -24,7 +24,7 @@ def raise_on_interrupt() -> None:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether an error has come of a KeyboardInterrupt."""
+    """True if an error has come of a KeyboardInterrupt."""
     seen: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in seen:

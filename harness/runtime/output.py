@@ -27,20 +27,21 @@ def guard_output(*, tells: bool = True) -> None:
     global _tells
     _tells = tells
     _occupy_closed_descriptors()
-    if sys.stdout is sys.__stdout__:  # else it is somebody else's, such as a notebook's
+    if sys.stdout is sys.__stdout__:  # else it is another program's, such as a notebook's
         sys.stdout = sys.__stdout__ = guarded(sys.stdout, _tell)  # type: ignore[misc]
     if sys.stderr is sys.__stderr__:
         sys.stderr = sys.__stderr__ = guarded(sys.stderr)  # type: ignore[misc]
 
 
 def run_goes_on() -> None:
-    """Says that this command does more than print; its user is told when nobody takes its lines any more."""
+    """Notes that this command does more than print; its user is warned when its lines are not read any
+    more."""
     global _goes_on
     _goes_on = True
 
 
 def all_was_said() -> bool:
-    """Whether standard output has taken all lines so far; also if its reader has seen enough, as `head`
+    """True if standard output has taken all lines so far; also if its reader has seen enough, as `head`
     does."""
     sys.stdout.flush()
     found = _output(sys.stdout)
@@ -124,7 +125,7 @@ def guarded(
 
 
 def _output(stream: TextIO | None) -> Output | None:
-    """What lies below a guarded stream; None below another one."""
+    """The stream below a guarded one; None below another one."""
     buffer = getattr(stream, "buffer", None)
     found = getattr(buffer, "raw", buffer)
     return found if isinstance(found, Output) else None

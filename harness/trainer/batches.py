@@ -73,7 +73,7 @@ class StepBatches:
 
 
 def loss_weights(counts: Mapping[Place, int]) -> dict[Place, float]:
-    """What the mean loss of each micro-batch weighs, so that the mean of these products is the mean over all
+    """The weight of each micro-batch's mean loss, such that the mean of these products is the mean over all
     labels that count: 1 exactly where a micro-batch has the mean number of them, 0 where it has none."""
     total = sum(counts.values())
     return {place: own * len(counts) / total if total else 0.0 for place, own in counts.items()}

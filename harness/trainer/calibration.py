@@ -1,5 +1,5 @@
-"""What a virtual cluster's clock counts: a sweep's profile, which the first run that needs it calibrates; one
-from a file; or what each step takes."""
+"""The times that a virtual cluster's clock counts: those of a sweep's profile, which the first run that needs
+it calibrates; of one from a file; or of each step as it is measured."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Wanted:
         )
 
     def missing_in(self, profile: Profile) -> list[str]:
-        """What of it the profile lacks, in words."""
+        """The parts of it that the profile lacks, in words."""
         found = []
         if self.computation is not None and profile.computation(self.computation) is None:
             found.append("computation")
@@ -127,8 +127,8 @@ def settle_profile(config: RunConfig, directory: Path, parts: Parts, batches: St
     return profile
 
 
-def said_of_profile(world: World, profile: Profile | None) -> dict[str, Any] | None:
-    """What the run's summary says of the profile that its clock has counted."""
+def profile_in_summary(world: World, profile: Profile | None) -> dict[str, Any] | None:
+    """The entry of the run's summary about the profile that its clock has counted."""
     if profile is None or world.clock is None:
         return None
     return in_summary(profile, world.clock.num_unknown)

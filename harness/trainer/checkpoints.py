@@ -1,5 +1,5 @@
-"""What a checkpoint of a run holds, written and read back: the parallelism's parts, clocks and what is in
-flight on them, and byte counters."""
+"""Checkpoints of a run, written and read back: the parallelism's parts, clocks and what is in flight on them,
+and byte counters."""
 
 from __future__ import annotations
 
@@ -14,51 +14,44 @@ from gradwire.harness.checkpoint.write import seal, write_files
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.identity import run_id
-from gradwire.harness.record.writer import RunWriter
-from gradwire.harness.timing.measure.clock import TrainingClock
 from gradwire.harness.timing.trace.step import COUNTED_PHASES
-from gradwire.harness.trainer.parts import Parts
-from gradwire.harness.trainer.settings import RunConfig
+from gradwire.harness.trainer.state import TrainingState
 
 
 class Checkpointer:
     """Saves and resumes one run; data order, dropout and learning rate follow from the step alone."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        directory: Path,
-        parts: Parts,
-        clock: TrainingClock,
-        writer: RunWriter | None,
-    ) -> None:
-        self._keep = config.train.keep_checkpoints
-        owner = Attempts.read(directory)
-        self.run = run_id(config) if owner is None else owner.config_hash
+    def __init__(self, state: TrainingState) -> None:
+        self._state, self._train = state, state.config.train
+        owner = Attempts.read(state.directory)
+        self.run = run_id(state.config) if owner is None else owner.config_hash
         """The id of the run that the checkpoints belong to, as it began: files it depends on may change."""
-        self._directory, self._clock, self._writer = directory, clock, writer
-        self._world, self._parallelism = parts.world, parts.parallelism
-        description = json.dumps(parts.data.description, sort_keys=True)
+        description = json.dumps(state.parts.data.description, sort_keys=True)
         self._data_hash = hashlib.sha256(description.encode()).hexdigest()[:16]
 
-    def save(self, done: int, layout_hash: str, wall_time_s: float, *, keep_all: bool = False) -> None:
+    def due(self, done: int) -> bool:
+        """True if one is to be saved after `done` steps."""
+        every = self._train.checkpoint_every
+        return every is not None and done % every == 0
+
+    def save(self, done: int, *, keep_all: bool = False) -> None:
         """Saves a checkpoint after `done` steps: all ranks write their parts, then rank 0 seals it.
 
-        `layout_hash` identifies the buckets of all ranks. The oldest checkpoint kept is replaced, unless all
-        are to be kept.
+        The oldest checkpoint kept is replaced, unless all are to be kept.
         """
-        rows = {} if self._writer is None else self._writer.flush()
-        parts = {**self._parallelism.state_dict(), **self._world.state_dict()}
-        num_files = write_files(self._directory, done, parts)
+        world, writer, wall_time_s = self._state.world, self._state.writer, self._state.wall_time_s
+        rows = {} if writer is None else writer.flush()
+        parts = {**self._state.parallelism.state_dict(), **world.state_dict()}
+        num_files = write_files(self._state.directory, done, parts)
         # A process counts its files once, with the first of its ranks.
-        counts = {rank: num_files if rank == self._world.ranks[0] else 0 for rank in self._world.ranks}
-        gathered = self._world.gather({rank: [self._clock.seconds, counts[rank]] for rank in counts})
-        sent = bytes_by_phase(self._world)
-        if self._writer is None:
+        counts = {rank: num_files if rank == world.ranks[0] else 0 for rank in world.ranks}
+        gathered = world.gather({rank: [self._state.clock.seconds, counts[rank]] for rank in counts})
+        sent = bytes_by_phase(world)
+        if writer is None:
             return
-        state = CheckpointState(
+        saved = CheckpointState(
             step=done,
-            layout_hash=layout_hash,
+            layout_hash=self._state.layouts.hash,
             data_hash=self._data_hash,
             train_time_s=[seconds for seconds, _ in gathered],
             wall_time_s=wall_time_s,
@@ -66,42 +59,46 @@ class Checkpointer:
             run_id=self.run,
             rows=rows,
         )
-        keep = None if keep_all else self._keep
-        seal(self._directory, state, int(sum(count for _, count in gathered)), keep)
+        keep = None if keep_all else self._train.keep_checkpoints
+        num_files = int(sum(count for _, count in gathered))
+        seal(self._state.directory, saved, num_files, keep)
 
-    def resume(self, checkpoint: CheckpointReader, layout_hash: str) -> CheckpointState:
-        """Loads the state of a checkpoint, after warm-up and before the clock starts.
+    def resume(self, checkpoint: CheckpointReader) -> int:
+        """Loads the state of a checkpoint, after warm-up and before the clock starts; returns the number of
+        steps that were done.
 
         Raises RuntimeError if the buckets differ (codec state and randomness belong to them), or the data.
         """
-        state = self._fitting(checkpoint, layout_hash)
-        if len(state.train_time_s) != self._world.size:
+        saved, world = self._fitting(checkpoint), self._state.world
+        if len(saved.train_time_s) != world.size:
             raise RuntimeError(
-                f"{checkpoint.path} is of {len(state.train_time_s)} ranks, this run has {self._world.size}; "
+                f"{checkpoint.path} is of {len(saved.train_time_s)} ranks, this run has {world.size}; "
                 "resume=never starts over"
             )
-        read = partial(checkpoint.part, device=self._world.device)
-        self._parallelism.load_state_dict(read)
-        self._world.load_state_dict(read)
-        self._clock.resume(state.train_time_s[self._world.ranks[0]])
-        for rank in self._world.ranks:
-            self._world.traffic[rank].by_phase.update(state.bytes_by_phase[rank])
-        return state
+        read = partial(checkpoint.part, device=world.device)
+        self._state.parallelism.load_state_dict(read)
+        world.load_state_dict(read)
+        self._state.clock.resume(saved.train_time_s[world.ranks[0]])
+        self._state.started -= saved.wall_time_s
+        for rank in world.ranks:
+            world.traffic[rank].by_phase.update(saved.bytes_by_phase[rank])
+        return saved.step
 
-    def start_from(self, path: Path, layout_hash: str) -> int:
+    def start_from(self, path: Path) -> int:
         """Loads what another run, with any number of ranks, has trained; returns how many steps it had done.
 
         Its clocks, bytes and rows stay its own. Raises RuntimeError as `resume` does, and ValueError for a
         checkpoint that this number of ranks cannot load.
         """
         checkpoint = CheckpointReader(path.expanduser())
-        step = self._fitting(checkpoint, layout_hash).step
-        self._parallelism.load_state_dict(partial(checkpoint.part, device=self._world.device))
+        step = self._fitting(checkpoint).step
+        read = partial(checkpoint.part, device=self._state.world.device)
+        self._state.parallelism.load_state_dict(read)
         return step
 
-    def _fitting(self, checkpoint: CheckpointReader, layout_hash: str) -> CheckpointState:
+    def _fitting(self, checkpoint: CheckpointReader) -> CheckpointState:
         """The state of a checkpoint of the same buckets and data."""
-        state = checkpoint.state
+        state, layout_hash = checkpoint.state, self._state.layouts.hash
         if state.layout_hash != layout_hash:
             raise RuntimeError(
                 f"{checkpoint.path} has other buckets ({state.layout_hash}) than this run ({layout_hash}): "
@@ -116,7 +113,7 @@ class Checkpointer:
 
 
 def bytes_by_phase(world: World) -> list[dict[str, int]]:
-    """What each rank has sent so far, in rank order, on every rank."""
+    """The bytes that each rank has sent so far, in rank order, on every rank."""
     rows = {rank: [float(world.traffic[rank].by_phase[p]) for p in COUNTED_PHASES] for rank in world.ranks}
     return [
         {phase: int(count) for phase, count in zip(COUNTED_PHASES, row, strict=True)}

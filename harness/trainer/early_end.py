@@ -1,4 +1,4 @@
-"""When training ends early: ranks agree on requests to stop, and notice that a run has diverged."""
+"""The early end of a run: ranks agree on requests to stop, and notice that a run has diverged."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.record.directory import DIVERGED, DivergedError
+from gradwire.harness.record.writer import RunWriter
 
 
 class StopBarrier:
@@ -27,11 +28,11 @@ class StopBarrier:
         self._last, self._next, self._since = done, done + 1, time.perf_counter()
 
     def due(self, done: int) -> bool:
-        """Whether to wait for each other after `done` steps, though nothing else requires it."""
+        """True if ranks wait for each other after `done` steps, though nothing else requires it."""
         return done >= self._next
 
     def wait(self, world: World, done: int, stop: bool) -> bool:
-        """Returns when every rank has come here: whether any of them was asked to stop."""
+        """Waits for all ranks; returns whether any of them was asked to stop."""
         elapsed = time.perf_counter() - self._since
         rows = world.gather({rank: [float(stop), elapsed] for rank in world.ranks})
         if done > self._last:
@@ -54,10 +55,17 @@ class Divergence:
         self.skipped_in_a_row = 0
         """Steps up to the last one, all of which were skipped."""
         self.reason = ""
-        """Why the run has to end; empty as long as it may go on."""
+        """The reason why the run has to end; empty while it may continue."""
+
+    def resume(self, world: World, writer: RunWriter | None) -> None:
+        """Counts the steps that were skipped in a row before this attempt, from rank 0's record."""
+        count = 0 if writer is None else skipped_at_the_end(writer.steps())
+        self.skipped_in_a_row = int(
+            max(own for (own,) in world.gather({r: [float(count)] for r in world.ranks}))
+        )
 
     def see_step(self, done: int, skipped: bool) -> None:
-        """The last one of `done` steps, and whether it was skipped."""
+        """Notes the last one of `done` steps."""
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
         if self.skipped_in_a_row > self._max_skipped:
             limit = f"train.max_skipped={self._max_skipped}"
@@ -66,7 +74,7 @@ class Divergence:
             )
 
     def see_evaluation(self, done: int, row: Mapping[str, Any], metric: str) -> None:
-        """A row of `evals.jsonl` after `done` steps."""
+        """Notes a row of `evals.jsonl` after `done` steps."""
         if not (math.isfinite(row["loss"]) and math.isfinite(row[metric])):
             self._end(done, f"{metric} {row[metric]}, loss {row['loss']:g}")
 
@@ -80,7 +88,7 @@ class Divergence:
 
 
 def skipped_at_the_end(rows: Sequence[Mapping[str, Any]]) -> int:
-    """How many of the last rows of `steps.jsonl` are of skipped steps."""
+    """The number of skipped steps at the end of the rows of `steps.jsonl`."""
     count = 0
     for row in reversed(rows):
         if not row["skipped"]:

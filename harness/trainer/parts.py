@@ -13,8 +13,8 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.nodes import num_nodes
 from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.transport.captured_rounds import make_captured_rounds
 from gradwire.harness.comm.transport.pacer import PacedLink
-from gradwire.harness.comm.transport.replay import make_replays
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
@@ -36,7 +36,7 @@ OPTIMIZER_FIELDS = ("weight_decay", "beta1", "beta2", "adam_epsilon", "clip_norm
 
 @dataclass(frozen=True)
 class Parts:
-    """What the loop trains with."""
+    """The parts that the loop trains with."""
 
     world: World
     parallelism: Parallelism
@@ -45,8 +45,8 @@ class Parts:
 
 
 def load_data(config: RunConfig) -> PreparedData:
-    """The data of the run, from the cache if it is there: whoever started this rank has compared it
-    with its digests, once for all ranks."""
+    """The data of the run, from the cache if it is there: the launcher has compared it with its digests, once
+    for all ranks."""
     return read_prepared(prepare(config, verified=True), config.dataset)
 
 
@@ -77,7 +77,7 @@ def build(config: RunConfig, device: torch.device) -> Parts:
 
 
 def parallel_setup(config: RunConfig) -> ParallelSetup:
-    """What the run asks of its parallelism."""
+    """The settings of the run that its parallelism needs."""
     train = config.train
     return ParallelSetup(
         model=config.model,
@@ -94,7 +94,7 @@ def parallel_setup(config: RunConfig) -> ParallelSetup:
 
 
 def optimizer_settings(train: TrainConfig) -> OptimizerSettings:
-    """What updates the parameters, and how."""
+    """The optimizer of the parameters, and its settings."""
     own = {name: getattr(train, name) for name in OPTIMIZER_FIELDS}
     return OptimizerSettings(name=train.optimizer, **own)
 
@@ -138,7 +138,7 @@ def build_world(config: WorldConfig, device: torch.device, stages: int = 1) -> W
         overlap=config.overlap.enabled,
         spans=measure.spans,
         trace=measure.trace and measure.spans,
-        replays=make_replays(config.kernels.graphs, device),
+        captured=make_captured_rounds(config.kernels.graphs, device),
     )
 
 

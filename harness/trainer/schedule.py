@@ -1,8 +1,55 @@
-"""How long a run is and which learning rate each step has: arithmetic on the step number."""
+"""The length of a run and the learning rate of each step: arithmetic on the step number."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+
+from gradwire.harness.record.directory import check_saved_steps
+from gradwire.harness.trainer.parts import Parts
+from gradwire.harness.trainer.settings import RunConfig, TrainConfig
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The steps of a run: `steps` of `tokens` each (None where they are not counted), with a rate
+    that follows `train` and reaches its end in `schedule_steps`, or decays every `decay_steps`."""
+
+    train: TrainConfig
+    steps: int
+    tokens: int | None
+    schedule_steps: int
+    decay_steps: int
+
+    @classmethod
+    def of(cls, config: RunConfig, parts: Parts) -> Schedule:
+        """That of a run. Raises ValueError for a step to be saved that the run does not have."""
+        train, measure = config.train, config.measure
+        per_step = parts.parallelism.replicas * train.micro_batch * (train.accumulation or 1)
+        rows, per_row = len(parts.data.train), parts.objective.tokens_per_row
+        steps = num_steps(train.steps, train.epochs, rows, per_step)
+        check_saved_steps("save_gradients_at", measure.save_gradients_at, steps)
+        check_saved_steps("save_weights_at", measure.save_weights_at, steps)
+        schedule_steps, decay_steps = steps, 1
+        if train.schedule_steps is not None or train.schedule_epochs is not None:
+            schedule_steps = num_steps(train.schedule_steps, train.schedule_epochs, rows, per_step)
+        if train.schedule == "steps":
+            decay_steps = num_steps(train.decay_steps, train.decay_epochs, rows, per_step)
+        tokens = None if per_row is None else per_row * per_step
+        return cls(train, steps, tokens, schedule_steps, decay_steps)
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step."""
+        return learning_rate(
+            step,
+            lr=self.train.lr,
+            warmup_steps=self.train.warmup_steps,
+            end_factor=self.train.end_factor,
+            schedule_steps=self.schedule_steps,
+            schedule=self.train.schedule,
+            decay_steps=self.decay_steps,
+            decay_factor=self.train.decay_factor,
+        )
 
 
 def num_steps(steps: int | None, epochs: float | None, sequences: int, sequences_per_step: int) -> int:

@@ -59,7 +59,7 @@ class TrainConfig:
     save_checkpoint: bool = True  # keep the final weights in the run directory
     # optimizer steps between checkpoints; null: only when the run is stopped (SIGTERM)
     checkpoint_every: int | None = at_least(1, 500, LONGEST_RUN)
-    # a checkpoint of a run with any number of workers, to go on from in a run of its own; null: step 0
+    # a checkpoint of a run with any number of workers, to continue from in a run of its own; null: step 0
     start_from: str | None = None
     keep_checkpoints: int = at_least(1, 2, 10_000)  # newest checkpoints kept while the run is not finished
 
@@ -76,7 +76,7 @@ class EvalConfig:
 
 @dataclass(frozen=True)
 class MeasureConfig:
-    """What a run records besides loss and metric."""
+    """The records of a run besides loss and metric."""
 
     # optimizer steps between two error measurements; 0: never
     vnmse_every: int = at_least(0, 10, LONGEST_RUN)
@@ -100,10 +100,10 @@ class MeasureConfig:
 
 @dataclass(frozen=True)
 class KernelsConfig:
-    """Which implementation of the codecs' kernels runs; all give the same bytes."""
+    """The implementation of the codecs' kernels; all give the same bytes."""
 
     name: str = one_of("auto", "default", "cpu", "cuda")  # auto: the fastest that are built for the device
-    # which rounds are captured in CUDA graphs and replayed. auto: on GPUs, if the codec allows it, and with
+    # which rounds are captured in CUDA graphs. auto: on GPUs, if the codec allows it, and with
     # measure.spans=false; always: refuse what allows none; never: none
     graphs: str = one_of(*GRAPHS)
 

@@ -1,4 +1,4 @@
-"""From what each rank saw of a step to one row of `steps.jsonl`.
+"""From each rank's figures of a step to one row of `steps.jsonl`.
 
 Ranks keep their own figures until the log is flushed; then one gather brings them together, so that
 recording adds no message to a step.
@@ -7,18 +7,21 @@ recording adds no message to a step.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gradwire.harness.comm.transport.channel import Traffic
-from gradwire.harness.comm.world.interface import World
+from gradwire.harness.parallel.interface import StepOutcome
 from gradwire.harness.timing.measure import step_figures
+from gradwire.harness.timing.measure.machine import StepWatch, own_watch
 from gradwire.harness.timing.measure.metrics import keys, of_ranks
 from gradwire.harness.timing.measure.spans import Span
 from gradwire.harness.timing.measure.step_figures import rank_figures, wire_bits, wire_bits_by_level
 from gradwire.harness.timing.trace.notes import StepNotes
 from gradwire.harness.timing.trace.writer import REPORT, TraceWriter
+from gradwire.harness.trainer.state import TrainingState
 
 FIRST = ("loss", "train_time_s", "step_time_s")
 """The metrics that a row begins with."""
@@ -33,7 +36,7 @@ class PendingStep:
 
     `windows`: from when to when the step counts, timestamps of the rank's recorder (seconds on a simulated
     clock). `simulated_s`: its length on the simulated clock, None if the wall clock counts. `sent` counts
-    what the step has started, also what goes on after it. `observed`: what `StepWatch` says of real ranks.
+    all that the step has started, also what ends after it. `observed`: the figures of `StepWatch`.
     """
 
     shared: dict[str, Any]
@@ -50,25 +53,59 @@ class PendingStep:
 class StepLog:
     """Collects steps and turns them into rows on `flush`, which every rank must call together.
 
-    A step synchronizes `num_coordinates`, sends `gradients_sent` encoded gradients, and trains on `tokens`
-    (None: nobody counts them). Where traces are kept, every process writes those of its ranks.
+    A step synchronizes as many coordinates as the settled buckets have, and sends `gradients_sent` encoded
+    gradients. Where `traces` are kept, every process writes those of its ranks.
     """
 
     def __init__(
-        self,
-        world: World,
-        num_coordinates: int,
-        gradients_sent: float,
-        traces: TraceWriter | None = None,
-        tokens: int | None = None,
+        self, state: TrainingState, gradients_sent: float, traces: TraceWriter | None = None
     ) -> None:
-        self._world, self._num_coordinates = world, num_coordinates
-        self._gradients_sent, self._traces, self._tokens = gradients_sent, traces, tokens
-        self._has_nodes = world.traffic[world.ranks[0]].node is not None
+        world = self._world = state.world
+        self._clock, self._tokens = state.clock, state.schedule.tokens
+        self._num_coordinates, self._gradients_sent = state.layouts.coordinates, gradients_sent
+        self._traces, self._has_nodes = traces, world.traffic[world.ranks[0]].node is not None
+        self.watch: StepWatch | None = None
+        """Observes this rank's process and machine; None on a simulated clock."""
+        if self._clock.kind == "wall":
+            (rank,) = world.ranks
+            self.watch = own_watch(world.recorders[rank], rank, os.environ)
         self._pending: list[PendingStep] = []
+        self._start: Any = None
+
+    def begin(self) -> None:
+        """Begins a step: its traffic, window and observations count from here on."""
+        self._world.take_traffic()  # what was sent since the last step is no step's
+        if self.watch is not None:
+            self.watch.begin()
+        self._world.begin_step(self._clock.seconds)
+        self._start = self._world.recorders[self._world.ranks[0]].timestamp()
+
+    def end(self, outcome: StepOutcome, shared: dict[str, Any]) -> PendingStep:
+        """Ends the step, and advances a simulated clock. `shared` is the part of its row that is equal on all
+        ranks."""
+        rank = self._world.ranks[0]
+        own = (self._start, self._world.recorders[rank].timestamp())
+        windows = self._world.windows() or dict.fromkeys(self._world.ranks, own)
+        observed = {} if self.watch is None else {rank: self.watch.end()}
+        if outcome.simulated_s is not None:
+            self._clock.advance(outcome.simulated_s)
+        return PendingStep(
+            shared=shared,
+            losses=outcome.losses,
+            train_time_s=self._clock.seconds,
+            windows=windows,
+            simulated_s=outcome.simulated_s,
+            sent=self._world.take_traffic(),
+            observed=observed,
+        )
+
+    def close(self) -> None:
+        """Ends the observations."""
+        if self.watch is not None:
+            self.watch.close()
 
     def add(self, step: PendingStep) -> None:
-        """Keep a step; spans on a simulated clock start at zero every step and are taken at once."""
+        """Keeps a step; spans on a simulated clock start at zero every step and are taken at once."""
         if step.simulated_s is not None:
             step.spans = {rank: self._world.recorders[rank].drain() for rank in self._world.ranks}
         notes = self._world.take_notes()
@@ -79,7 +116,7 @@ class StepLog:
     def flush(self) -> list[dict[str, Any]]:
         """The rows of the pending steps, the same on every rank; the device must be synchronized.
 
-        What they have left in flight comes to its end before.
+        Collectives that they have left in flight end first.
         """
         if not self._pending:
             return []
@@ -134,7 +171,7 @@ class StepLog:
         return [*values, *map(float, step.sent[rank].encoded)]
 
     def _row(self, shared: dict[str, Any], ranks: list[list[float]]) -> dict[str, Any]:
-        """What the ranks differ in, put together as `Metric.ranks` says, and what they share."""
+        """The figures in which ranks differ, combined as `Metric.ranks` says, and those they share."""
         found: dict[str, Any] = of_ranks([dict(zip(_per_rank(), own[:-2], strict=True)) for own in ranks])
         row = {"step": shared["step"], **{key: found.pop(key) for key in FIRST}, **shared, **found}
         row["bytes_sent"] = int(row["bytes_sent"])

@@ -19,7 +19,7 @@ from gradwire.harness.timing.trace.step import BESIDE
 from gradwire.harness.trainer.steplog import LEVELS
 
 OBSERVED = keys(lambda metric: metric.observed and metric.mean)
-"""What is observed step by step."""
+"""The metrics that are observed step by step."""
 
 
 def summarize(
@@ -101,7 +101,7 @@ def _tokens_per_s(rows: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _by_level(rows: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
-    """Means over all steps; None with one node, and where nobody counts."""
+    """Means over all steps; None with one node, and where they are not counted."""
     known = [row for row in rows if all(row.get(level) is not None for level in LEVELS)]
     if not known:
         return None
@@ -121,7 +121,7 @@ def _figures(rows: Sequence[Mapping[str, Any]], size: int) -> dict[str, float | 
 
 
 def _of_machine(rows: Sequence[Mapping[str, Any]], machines: int) -> dict[str, float | None]:
-    """What was observed beside the steps, those figures that are known: means, and what follows from them.
+    """The figures that were observed of the machine, as far as they are known: means, and their ratios.
     The workers are spread evenly over the machines."""
     known = {key: [row[key] for row in rows if row.get(key) is not None] for key in OBSERVED}
     found: dict[str, float | None] = {key: _mean(values) for key, values in known.items() if values}

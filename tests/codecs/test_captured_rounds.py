@@ -1,4 +1,4 @@
-"""Rounds captured once and replayed: the bytes of rounds that run step by step, at no work of the host's."""
+"""Rounds captured once and launched: the bytes of rounds that run step by step, at no work of the host's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradwire.codecs.interface import Layout
 from gradwire.codecs.native.call import Call
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.registry import make_codec
-from gradwire.harness.comm.transport.replay import ReplayedRound
+from gradwire.harness.comm.transport.captured_rounds import CapturedRound
 from gradwire.harness.parallel.buckets import MemoryOrder
 from gradwire.harness.studies.bench.host import _Operations
 
@@ -34,18 +34,18 @@ def emulated() -> Iterator[None]:
 @pytest.mark.parametrize("topology", ["ring", "butterfly", "broadcast"])
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_replays_give_the_bytes_of_each_step(
+def test_launches_give_the_bytes_of_each_step(
     name: str, options: dict[str, Any], size: int, topology: str
 ) -> None:
     """The key is another one in each, and so are the gradients."""
     rounds = Rounds(name, options, size, topology, NUMEL, CPU)
     assert rounds.codecs[0].refuses_capture(LAYOUT) is None
-    replayed = rounds.captured(EmulatedGraph())
+    captured = rounds.captured(EmulatedGraph())
     for step in (2, 5, 3):
         rounds.fill(step)
         expected = rounds.run(step, rounds.new_codecs())
-        replayed.replay(rounds.key(step))
-        for mean, wanted in zip(replayed.result, expected, strict=True):
+        captured.launch(rounds.key(step))
+        for mean, wanted in zip(captured.result, expected, strict=True):
             assert torch.equal(mean.view(torch.int32), wanted.view(torch.int32))
 
 
@@ -55,47 +55,47 @@ def test_a_bucket_is_put_in_order_within_the_round() -> None:
     rounds, plain = (Rounds("dynamiq", {}, 2, "ring", NUMEL, CPU) for _ in range(2))
     matrix = Layout(("matrix",), ((50, 60),), (0,), NUMEL)
     rounds.order = MemoryOrder(matrix, {"matrix": (1, 50)})
-    replayed = rounds.captured(EmulatedGraph())
+    captured = rounds.captured(EmulatedGraph())
     for step in (2, 5):
         rounds.fill(step)
         for x, own in zip(plain.xs, rounds.xs, strict=True):
             x.copy_(own[columns])
-        replayed.replay(rounds.key(step))
-        for mean, wanted in zip(replayed.result, plain.run(step, plain.new_codecs()), strict=True):
+        captured.launch(rounds.key(step))
+        for mean, wanted in zip(captured.result, plain.run(step, plain.new_codecs()), strict=True):
             assert torch.equal(mean[columns], wanted)
 
 
 def test_other_rounds_leave_a_captured_one_alone() -> None:
     """No later round gets what the codec keeps from round to round if the graph uses it."""
     rounds = Rounds("dynamiq", {}, 2, "ring", NUMEL, CPU)
-    replayed = rounds.captured(EmulatedGraph())
-    memory = {hop._call.arguments.counts for kept in replayed.given.kept for hop in kept.hops}  # type: ignore[attr-defined]
-    assert len(replayed.given.kept) == 2 and len(memory) == 4
+    captured = rounds.captured(EmulatedGraph())
+    memory = {hop._call.arguments.counts for kept in captured.given.kept for hop in kept.hops}  # type: ignore[attr-defined]
+    assert len(captured.given.kept) == 2 and len(memory) == 4
     rounds.run(3)
     free = [item for codec in rounds.codecs for items in codec._pool._free.values() for item in items]  # type: ignore[attr-defined]
     assert len(free) == 2
     assert not memory & {hop._call.arguments.counts for kept in free for hop in kept.hops}
 
 
-def test_a_replay_is_one_operation_of_the_hosts() -> None:
+def test_a_launch_is_one_operation_of_the_hosts() -> None:
     """The key is written, and nothing else is done for the 30 or so kernels and the copies of a bucket."""
     graph = EmulatedGraph()
-    replayed = Rounds("dynamiq", {}, 3, "ring", NUMEL, CPU).captured(graph)
+    captured = Rounds("dynamiq", {}, 3, "ring", NUMEL, CPU).captured(graph)
     assert graph.calls > 30 and graph.operations > 10
-    operations, replay = _Operations(), graph.replay
+    operations, launch = _Operations(), graph.launch
     with mock.patch.object(Call, "run", side_effect=AssertionError("a call of the host's")):
-        with mock.patch.object(graph, "replay"), operations:
-            replayed.replay((1, 2))
-        replay()
+        with mock.patch.object(graph, "launch"), operations:
+            captured.launch((1, 2))
+        launch()
     assert dict(operations.names) == {"aten.fill_.Scalar": 1}
 
 
 @pytest.mark.parametrize("key", [(0, 0), (1, 0x8000_0000), (0xFFFF_FFFF, 0xFFFF_FFFF), (0x8000_0001, 7)])
 def test_a_key_comes_to_the_device_as_it_is(key: tuple[int, int]) -> None:
     graph = mock.Mock()
-    replayed = ReplayedRound(graph, CPU)
-    replayed.replay(key)
-    assert [word & 0xFFFF_FFFF for word in replayed.given.key_place.tolist()] == list(key)
+    captured = CapturedRound(graph, CPU)
+    captured.launch(key)
+    assert [word & 0xFFFF_FFFF for word in captured.given.key_place.tolist()] == list(key)
 
 
 @pytest.mark.parametrize(

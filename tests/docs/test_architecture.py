@@ -10,7 +10,7 @@ from pages import ROOT, blocks
 
 from gradwire.codecs.registry import ENTRIES
 
-(TREE,) = (block.text for block in blocks(ROOT / "docs" / "architecture.md") if block.language == "text")
+*_, TREE = (block.text for block in blocks(ROOT / "docs" / "architecture.md") if block.language == "text")
 
 
 def folders(parent: Path) -> list[str]:

@@ -9,7 +9,7 @@ import torch
 from captured_rounds import CASES, Rounds
 
 from gradwire.codecs.native.choice import available_kernels, using_kernels
-from gradwire.harness.comm.transport.replay import CudaGraph
+from gradwire.harness.comm.transport.captured_rounds import CudaGraph
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -20,24 +20,24 @@ pytestmark = [
 @pytest.mark.parametrize("numel", [3000, 3_000_000])
 @pytest.mark.parametrize("topology", ["ring", "butterfly"])
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_replays_give_the_bytes_of_each_step(
+def test_launches_give_the_bytes_of_each_step(
     name: str, options: dict[str, Any], topology: str, numel: int
 ) -> None:
-    """All ranks in one graph: what lies between them are copies. Steps that are not replayed go between."""
+    """All ranks in one graph: what lies between them are copies. Steps that launch nothing go between."""
     device = torch.device("cuda", torch.cuda.current_device())
     stream = torch.cuda.Stream()
     with using_kernels("auto"), torch.cuda.stream(stream):
         rounds = Rounds(name, options, 3, topology, numel, device)
         on_cpu = Rounds(name, options, 3, topology, numel, torch.device("cpu"))
         assert rounds.codecs[0].refuses_capture(rounds.layout) is None
-        replayed = rounds.captured(CudaGraph())
+        captured = rounds.captured(CudaGraph())
         for step in (2, 5, 3):
             for own in (rounds, on_cpu):
                 own.fill(step)
             rounds.run(step)
-            replayed.replay(rounds.key(step))
+            captured.launch(rounds.key(step))
             expected = on_cpu.run(step, on_cpu.new_codecs())
-            for mean, wanted in zip(replayed.result, expected, strict=True):
+            for mean, wanted in zip(captured.result, expected, strict=True):
                 assert torch.equal(mean.cpu().view(torch.int32), wanted.view(torch.int32))
 
 
@@ -48,12 +48,12 @@ def test_a_capture_that_reads_back_is_refused_and_leaves_the_device_usable() -> 
             CudaGraph().capture(lambda: print(x.sum().item()))
         graph, doubled = CudaGraph(), list[torch.Tensor]()
         graph.capture(lambda: doubled.append(x * 2))
-        graph.replay()
+        graph.launch()
         assert float(doubled[0].sum()) == 2000
 
 
 def test_a_capture_does_not_wait_for_what_else_runs() -> None:
-    """It could be a replay that waits for a rank which waits for this one's."""
+    """It could be a launch that waits for a rank which waits for this one's."""
     x, busy = torch.ones(1000, device="cuda"), torch.cuda.Stream()
     with torch.cuda.stream(busy):
         torch.cuda._sleep(4_000_000_000)
@@ -62,6 +62,6 @@ def test_a_capture_does_not_wait_for_what_else_runs() -> None:
     with torch.cuda.stream(torch.cuda.Stream()):
         graph.capture(lambda: doubled.append(x * 2))
         assert not slept.query()
-        graph.replay()
+        graph.launch()
     torch.cuda.synchronize()
     assert float(doubled[0].sum()) == 2000

@@ -50,7 +50,7 @@ class Slot:
 
 
 class Place(NamedTuple):
-    """Where in a slot a message lies."""
+    """The place of a message in a slot."""
 
     slot: Slot
     start: int

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,16 +14,15 @@ from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.execute import Execution
 from gradwire.harness.comm.collective.metadata import MetadataHops
 from gradwire.harness.comm.mesh import Dimension, Mesh
-from gradwire.harness.comm.topology.pipeline import pipelined
-from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for
+from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for, pipelined
 from gradwire.harness.comm.transport.channel import Channel
 from gradwire.harness.timing.trace.step import ACTIVATIONS
 
 
 @dataclass(frozen=True)
 class Fabric:
-    """Which schedule serves a group of ranks, how ranks are spread over nodes and stages, and how many
-    segments the messages of an all-reduce are cut into (messages of metadata are not cut)."""
+    """The schedules of groups of ranks, the nodes and stages that ranks are spread over, and the number of
+    segments that the messages of an all-reduce are cut into (messages of metadata are not cut)."""
 
     make_schedule: Topology
     num_nodes: int = 1
@@ -188,3 +188,15 @@ class ScheduledCollectives:
 
 def _bytes(tensor: Tensor) -> Tensor:
     return tensor.contiguous().view(-1).view(torch.uint8)
+
+
+def all_gathering(
+    own: Tensor, phase: str | None = None, sizes: Sequence[int] | None = None
+) -> Callable[[ScheduledCollectives], Coroutine[Any, None, list[Tensor]]]:
+    """One rank's collective that gives all ranks each one's tensor, of `sizes` elements if they differ,
+    counted under `phase`."""
+
+    async def run(comm: ScheduledCollectives) -> list[Tensor]:
+        return await (comm if phase is None else comm.in_phase(phase)).all_gather(own, sizes)
+
+    return run

@@ -39,7 +39,7 @@ _KINDS: dict[tuple[Op, torch.dtype], str] = {
     ("or", torch.int32): "OR_32",
     ("or", torch.int64): "OR_64",
 }
-"""What the kernel combines: all that codecs reduce. What else a plugin may think of is left to PyTorch."""
+"""The kernel's operations: all that codecs reduce. PyTorch does the others, which plugins may add."""
 
 
 @cache

@@ -1,6 +1,6 @@
 """Broadcast: every rank sends its own encoded gradient to all others; nothing is encoded twice (AQGB §III).
 
-The error does not grow with the number of hops, the bytes grow with the number of ranks. Everybody decodes
+The error does not grow with the number of hops, the bytes grow with the number of ranks. Every rank decodes
 the same messages in the order of the ranks, so results are bit-identical. (The MX formats, whose sums never
 leave their format, round at every addition here, too.)
 """

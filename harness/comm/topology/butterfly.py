@@ -43,7 +43,7 @@ def _halves(chunks: range, rank: int) -> tuple[range, range]:
 
 
 def _actions(kept: range, rank: int) -> tuple[tuple[Action, range], ...]:
-    """What to do with newly received sums of `kept`: the half that is given away next is encoded at once."""
+    """The actions on newly received sums of `kept`: the half that is given away next is encoded at once."""
     if len(kept) == 1:
         return (("sink", kept),)
     next_kept, given = _halves(kept, rank)

@@ -107,7 +107,7 @@ def check_schedule(schedule: Schedule) -> None:
         pass
     stuck = [state.rank for state in ranks if not state.ended]
     assert not stuck, f"ranks {stuck} wait for messages that are never sent"
-    assert not any(in_flight.values()), "messages sent that nobody receives"
+    assert not any(in_flight.values()), "messages sent that no rank receives"
     _check_result(schedule, ranks)
     _check_one_by_one(schedule)
 

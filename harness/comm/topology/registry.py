@@ -1,4 +1,4 @@
-"""All topologies by name. A new topology is one entry here, one file beside this one, one YAML."""
+"""All topologies by name. A new topology is one entry here, one file in this folder, one YAML."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def topology(name: str) -> Topology:
 
 
 def depends_on_nodes(name: str) -> bool:
-    """Whether the schedules of topology `name` depend on the number of nodes. Raises ValueError."""
+    """True if the schedules of topology `name` depend on the number of nodes. Raises ValueError."""
     made = topology(name)
     return knows_nodes(made.args[0] if isinstance(made, partial) else made)
 

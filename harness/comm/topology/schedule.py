@@ -7,17 +7,17 @@ A schedule is checked without running anything (`check.py`); one executor runs t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from typing import Literal
 
 Source = Literal["leaf", "inner", "sealed"]
-"""Where the bytes of a send come from. `leaf`: this rank encodes its own partial sums now. `inner` or
+"""The source of the bytes of a send. `leaf`: this rank encodes its own partial sums now. `inner` or
 `sealed`: it forwards what an earlier INNER action, or SINK/GATHER action, has left ready."""
 
 Action = Literal["partial", "inner", "sink", "gather", "collect"]
-"""What a receiver does with a range of chunks: accumulate; accumulate and encode for the next send;
+"""The action of a receiver on a range of chunks: accumulate; accumulate and encode for the next send;
 accumulate and seal; keep the sealed bytes and decode them; or, with its own message and those of all other
 ranks, decode the first rank's and accumulate the others' in their order."""
 
@@ -56,7 +56,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Route:
-    """What one rank does, with what follows from it."""
+    """One rank's steps, with what follows from them."""
 
     steps: tuple[Step, ...]
     needed: tuple[int, ...]
@@ -83,7 +83,7 @@ class Schedule:
     _routes: dict[int, Route] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def route(self, rank: int) -> Route:
-        """What a rank does, worked out once."""
+        """A rank's steps, worked out once."""
         if rank not in self._routes:
             steps = self.ranks[rank]
             inner = [send for step in steps for send in step.sends if send.source == "inner"]
@@ -100,7 +100,7 @@ class Schedule:
 
     @property
     def sums_on_the_way(self) -> bool:
-        """Whether messages hold partial sums; otherwise every rank collects all others' own messages."""
+        """True if messages hold partial sums; otherwise every rank collects all others' own messages."""
         receives = [receive for steps in self.ranks for step in steps for receive in step.receives]
         return not any(action == "collect" for receive in receives for action, _ in receive.actions)
 
@@ -132,7 +132,7 @@ def last_needed(steps: Sequence[Step]) -> list[int]:
 
 
 Topology = Callable[..., Schedule]
-"""A topology: a function from world size to schedule. One that has a parameter `num_nodes` is also told over
+"""A topology: a function from world size to schedule. One that has a parameter `num_nodes` also gets over
 how many nodes the ranks are spread: evenly, consecutive ranks on the same node."""
 
 
@@ -144,5 +144,54 @@ def made_for(topology: Topology, size: int, num_nodes: int) -> Schedule:
 
 
 def knows_nodes(topology: Topology) -> bool:
-    """Whether a topology's schedules depend on how many nodes there are: it has an argument for that."""
+    """True if a topology's schedules depend on the number of nodes: it has an argument for that."""
     return "num_nodes" in signature(topology).parameters
+
+
+def pipelined(schedule: Schedule, segments: int) -> Schedule:
+    """Returns `schedule` with each step as `segments` steps in a row, one for each segment of its messages,
+    so that work overlaps sending.
+
+    A rank that has sent segment j − 1 encodes segment j while the first is on its way, and passes a segment
+    on before the next has arrived. Each rank sends the same data to the same ranks, in `segments` times as
+    many chunks and steps.
+
+    Each chunk becomes `segments` chunks. A message of m chunks becomes messages of m of the smaller chunks,
+    so the segments of one message are equally long, and both of its ends are cut alike.
+    """
+    assert segments >= 1, f"{segments} segments"
+    assert schedule.segments == 1, "already pipelined"
+    if segments == 1:
+        return schedule
+    ranks = tuple(tuple(_cut(steps, segments)) for steps in schedule.ranks)
+    return replace(schedule, num_chunks=schedule.num_chunks * segments, ranks=ranks, segments=segments)
+
+
+def _cut(steps: Sequence[Step], segments: int) -> Iterator[Step]:
+    inner = [send.chunks for step in steps for send in step.sends if send.source == "inner"]
+    starts = {_segment(chunks, segments, j).start for chunks in inner for j in range(segments)}
+    for step in steps:
+        for j in range(segments):
+            yield Step(
+                step.phase,
+                tuple(replace(send, chunks=_segment(send.chunks, segments, j)) for send in step.sends),
+                tuple(_cut_receive(receive, segments, j, starts) for receive in step.receives),
+            )
+
+
+def _segment(chunks: range, segments: int, j: int) -> range:
+    start = chunks.start * segments + j * len(chunks)
+    return range(start, start + len(chunks))
+
+
+def _cut_receive(receive: Receive, segments: int, j: int, starts: set[int]) -> Receive:
+    """Cuts out segment j. Its actions are divided so that each writes to one message: those begin at
+    `starts`."""
+    chunks = _segment(receive.chunks, segments, j)
+    actions: list[tuple[Action, range]] = []
+    for action, whole in receive.actions:
+        start, stop = max(whole.start * segments, chunks.start), min(whole.stop * segments, chunks.stop)
+        inside = [chunk for chunk in range(start + 1, stop) if action == "inner" and chunk in starts]
+        bounds = [start, *inside, stop] if start < stop else []
+        actions += [(action, range(a, b)) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return Receive(receive.peer, chunks, receive.workers, tuple(actions))

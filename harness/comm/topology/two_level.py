@@ -55,7 +55,7 @@ class _Rank:
         )
 
     def _actions_on_node_sums(self) -> tuple[tuple[Action, range], ...]:
-        """What to do with the node's sums of this rank's slice: the first chunk of the ring between nodes is
+        """The actions on the node's sums of this rank's slice: the first chunk of the ring between nodes is
         passed on at once, the others are added to later."""
         if self._num_nodes == 1:
             return (("sink", self._chunks(self._slice)),)

@@ -163,7 +163,7 @@ def _sizes(messages: Sequence[Message]) -> list[tuple[int, int]]:
 
 
 def _are_copies(messages: Sequence[Message]) -> bool:
-    """Whether all messages, two or more, are the same bytes in memory for different peers."""
+    """True if all messages, two or more, are the same bytes in memory for different peers."""
     if len(messages) < 2 or len({peer for peer, _ in messages}) < len(messages):
         return False
     return len({(buffer.data_ptr(), buffer.numel() * buffer.element_size()) for _, buffer in messages}) == 1
@@ -183,9 +183,9 @@ class CollectiveTask:
     ) -> None:
         self._coroutine, self._finish, self._fail, self.log = coroutine, finish, fail, log
         self.recorded = recorded
-        """Whether it leaves spans."""
+        """True if it leaves spans."""
         self.handle: Handle | None = None
-        """What the coroutine waits for; None before the start and after the end."""
+        """The messages that the coroutine waits for; None before the start and after the end."""
         self.ready: torch.cuda.Event | None = None
         """On CUDA: when the inputs are ready on the stream that made them."""
 

@@ -66,7 +66,7 @@ class Mailboxes:
         handle.open -= 1
 
     def waiting(self) -> str:
-        """Who waits for whom, for the error message of a deadlock."""
+        """The ranks that wait for others, for the error message of a deadlock."""
         lines = [f"rank {key[1]} for rank {key[0]}" for key in self._receives]
         lines += [f"rank {key[0]} for rank {key[1]} to receive" for key in self._sends]
         return ", ".join(sorted(set(lines)))
@@ -122,7 +122,7 @@ def run_local(tasks: Sequence[CollectiveTask], mailboxes: Mailboxes, timestamp: 
 
 
 def _is_through(task: CollectiveTask) -> bool:
-    """Whether a task waits for nothing."""
+    """True if a task waits for nothing."""
     assert task.handle is None or isinstance(task.handle, LocalHandle)
     return task.handle is None or task.handle.open == 0
 

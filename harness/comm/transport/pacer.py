@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 from torch import Tensor
 
-from gradwire.harness.comm.transport.at_exit import end_at_exit
+from gradwire.harness.runtime.threads import end_at_exit
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Pacer:
                 if self._closed.wait(max(0.0, arrival - time.monotonic())):
                     raise RuntimeError("the link was closed before the message left")
                 issued.set_result(issue())
-            except BaseException as error:  # the waiting thread must hear of it, whatever it is
+            except BaseException as error:  # whatever it is, it must reach the waiting thread
                 issued.set_exception(error)
 
     def close(self) -> None:

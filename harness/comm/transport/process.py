@@ -21,7 +21,7 @@ from torch import Tensor
 from gradwire.harness.comm.settings import MOST_COMMUNICATORS
 from gradwire.harness.comm.transport.channel import Channel, Handle, TaggedMessage, Traffic
 from gradwire.harness.comm.transport.pacer import Pacer
-from gradwire.harness.runtime.within import NoAnswerError, within
+from gradwire.harness.runtime.threads import NoAnswerError, within
 from gradwire.harness.timing.trace.log import TaskLog
 from gradwire.harness.timing.trace.step import BACKEND, MEASURE
 
@@ -56,7 +56,7 @@ def private_group(
             return made
         try:
             made = within(connect.total_seconds() + SLACK_S, connected)
-        except NoAnswerError as error:  # the store that ranks find each other by says nothing
+        except NoAnswerError as error:  # the store that ranks find each other by does not answer
             raise RuntimeError(f"timed out: {error}") from None
     if timeout != connect:
         made._get_backend(CPU)._set_default_timeout(timeout)
@@ -64,14 +64,14 @@ def private_group(
 
 
 class NotConnectedError(RuntimeError):
-    """Ranks could not connect with each other, but nobody can say which of them is to blame."""
+    """Ranks could not connect with each other, and it is unknown which of them is to blame."""
 
     missed = "not connected within cluster.timeout_s"
 
     def __init__(self, timeout: timedelta, cause: BaseException) -> None:
         reason = _reason(cause)
         self.waited = any(sign in reason.lower() for sign in _LATE + _GONE)
-        """Whether another rank was late or has gone; else it may be this one's network."""
+        """True if another rank was late or has gone; else it may be this one's network."""
         late = any(sign in reason.lower() for sign in _LATE)
         what = f"within {timeout.total_seconds():g} s" if late else f": {reason}"
         super().__init__(f"not all ranks have connected{' ' * late}{what}")
@@ -79,7 +79,7 @@ class NotConnectedError(RuntimeError):
 
 _LATE = ("timeout", "timed out")
 _GONE = ("connection closed", "connection reset", "connection refused", "broken pipe", "socket closed")
-"""How gloo, NCCL and the stores say that another rank does not answer or is no longer there."""
+"""Words of gloo, NCCL and the stores for a rank that does not answer or is no longer there."""
 
 
 @contextmanager
@@ -98,8 +98,8 @@ def _reason(error: BaseException) -> str:
 
 
 def communicators(in_flight: int) -> int:
-    """How many communicators a GPU gets for so many buckets in flight: one where all streams share a queue.
-    There one's messages could wait behind the other's, and ranks start them in different orders."""
+    """The number of communicators of a GPU for so many buckets in flight: one where all streams share a
+    queue. There one's messages could wait behind the other's, and ranks start them in different orders."""
     single = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1"
     return 1 if single else min(in_flight, MOST_COMMUNICATORS)
 
@@ -112,7 +112,7 @@ class PeerError(RuntimeError):
         super().__init__(f"rank {rank} lost rank {peer}: {reason}")
         self.rank, self.peer = rank, peer
         self.is_late = isinstance(cause, TimeoutError) or "imed out" in reason
-        """Whether it did not come in time, rather than that the connection broke."""
+        """True if it did not come in time, rather than that the connection broke."""
 
 
 class ProcessHandle(Handle):

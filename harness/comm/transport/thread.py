@@ -13,14 +13,13 @@ import contextlib
 import queue
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
-from gradwire.harness.comm.transport.at_exit import end_at_exit
+from gradwire.harness.comm.transport.captured_rounds import CapturedTask
 from gradwire.harness.comm.transport.channel import CollectiveTask
 from gradwire.harness.comm.transport.process import ProcessHandle
-from gradwire.harness.comm.transport.replay import ReplayTask
+from gradwire.harness.runtime.threads import end_at_exit
 from gradwire.harness.timing.measure.spans import Recorder
 
 
@@ -53,7 +52,7 @@ class Turn:
                 self._last = stream.record_event()
 
 
-Task = CollectiveTask | ReplayTask[Any]
+Task = CollectiveTask | CapturedTask
 
 
 class CommunicationThread:
@@ -103,26 +102,26 @@ class CommunicationThread:
             while (task := self._tasks.get()) is not None:
                 try:
                     self._drive(task)
-                except BaseException as error:  # whatever it is, the waiting threads must hear of it
+                except BaseException as error:  # whatever it is, it must reach the waiting threads
                     self._fail(task, error)
                     return
 
     def _drive(self, given: Task) -> None:
         if self._stream is not None and given.ready is not None:
             self._stream.wait_event(given.ready)
-        task = self._replay(given) if isinstance(given, ReplayTask) else given
+        task = self._launch(given) if isinstance(given, CapturedTask) else given
         if task is not None:
             self._run_to_end(task)
 
-    def _replay(self, task: ReplayTask[Any]) -> CollectiveTask | None:
-        """Replays a round, which has memory of its own and so needs no turn; capturing it is codec work.
-        Returns what to run in its place where it cannot be captured."""
+    def _launch(self, task: CapturedTask) -> CollectiveTask | None:
+        """Launches a captured round, which has memory of its own and so needs no turn; capturing it is codec
+        work. Returns the task to run in its place where it cannot be captured."""
         if not task.is_captured:
             with self._turn.taken(self._stream):
-                instead = task.capture()
-            if instead is not None:
-                return instead
-        task.replay()
+                uncaptured = task.capture()
+            if uncaptured is not None:
+                return uncaptured
+        task.launch()
         with self._turn.taken(None):  # no other thread counts meanwhile
             task.count()
         task.finish()

@@ -77,7 +77,7 @@ class Computing(Protocol):
     label: str
 
     def begin(self, label: str) -> None:
-        """What is computed from here on has another label."""
+        """Gives another label to what is computed from here on."""
         ...
 
     def end(self) -> None:
@@ -130,7 +130,7 @@ class RankStep(Protocol):
 
     def wait(self, started: Started[Result]) -> Result:
         """Waits for a collective that an earlier step has started, and returns its result: what `await` does,
-        in the middle of a computation, which goes on after it."""
+        in the middle of a computation, which continues after it."""
         ...
 
     def stopwatch(self) -> Callable[[], float] | None:
@@ -140,7 +140,7 @@ class RankStep(Protocol):
 
     def barrier(self) -> Awaitable[None]:
         """States that ranks are together here, because each has waited for what all others have sent. Nothing
-        is sent, and a process does not wait; on a simulated clock the ranks go on at the same time."""
+        is sent, and a process does not wait; on a simulated clock the ranks continue at the same time."""
         ...
 
 
@@ -225,7 +225,7 @@ class World(Protocol):
 
     def take_traffic(self) -> Mapping[int, Traffic]:
         """Returns the counters, per hosted rank, of all that was started since the last call. What of it is
-        still in flight goes on counting in them."""
+        still in flight counts in them later."""
         ...
 
     def observations(self) -> Mapping[int, Sequence[Observation]]:

@@ -14,18 +14,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gradwire.codecs.interface import Observation
+from gradwire.codecs.interface import Capture, Observation
 from gradwire.harness.comm.collective.arena import Arena
-from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
+from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives, all_gathering
+from gradwire.harness.comm.transport.captured_rounds import Capturable, CapturedRounds, CapturedTask
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.pacer import PacedLink, Pacer
-from gradwire.harness.comm.transport.process import ProcessChannel, communicators, private_group
-from gradwire.harness.comm.transport.replay import Replays
+from gradwire.harness.comm.transport.process import ProcessChannel, communicators, driven, private_group
 from gradwire.harness.comm.transport.thread import CommunicationThread, Task, Turn
-from gradwire.harness.comm.world.claims import Unclaimed
 from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, StepEnd, Submission
-from gradwire.harness.comm.world.process_replays import ProcessReplays
-from gradwire.harness.comm.world.process_step import Outcomes, ProcessStarted, ProcessStep
+from gradwire.harness.comm.world.process_step import ProcessStep
+from gradwire.harness.comm.world.started import ProcessStarted, StartedCollectives
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.measure.stopwatch import make_stopwatch
 from gradwire.harness.timing.trace.log import LaneLog, TaskLog
@@ -46,9 +45,9 @@ class ProcessWorld:
     A rank that is silent for `timeout_s` is lost; connecting takes no longer than `connect_s`, by default as
     long. `link` paces what is sent (gloo only). Up to `in_flight` collectives run at once (on NCCL as many as
     there are `communicators`), without `overlap` only while the rank waits. `spans` records what happened
-    when, `trace` every message. Both grow until they are taken out, so whoever asks for them drains them step
-    by step. `replays` keeps the rounds that are captured and replayed: none while spans or traces are kept,
-    because nobody sees what happens within a replay.
+    when, `trace` every message. Both grow until they are taken out, which is to be done step by step.
+    `captured` keeps captured rounds: none is used while spans or traces are kept, because there are no
+    timestamps within a graph.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class ProcessWorld:
         overlap: bool = True,
         spans: bool = False,
         trace: bool = False,
-        replays: Replays | None = None,
+        captured: CapturedRounds | None = None,
     ) -> None:
         rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self.rank, self.ranks, self.device = rank, (rank,), device
@@ -90,18 +89,17 @@ class ProcessWorld:
             self._control = CommunicationThread(recorder, device, self._turn)
         self._lines: dict[Line, tuple[CommunicationThread, Iterator[int]]] = {}
         self._numbers, self._arenas = count(), dict[str, Arena]()  # twice a number, and odd ones on lines
-        self.outcomes, self._overlap = Outcomes(device), overlap
-        self.unclaimed = Unclaimed()
+        self.started, self._overlap = StartedCollectives(device), overlap
         self._traces, self._logs, self._lane = trace, list[TaskLog](), LaneLog()
         self._buckets = 0  # of this step so far
-        self._replays: ProcessReplays | None = None
-        if replays is not None:
-            self._replays = ProcessReplays(replays, self._groups, fabric, device, self._timeout)
+        self._captured = None if spans or trace else captured
+        if self._captured is not None:
+            self._captured.watch(rank, timeout_s)
         self.closed = False
 
     @property
     def error(self) -> BaseException | None:
-        """What went wrong on a communication thread, if anything."""
+        """The first failure on a communication thread, if there is one."""
         return next((thread.error for thread in self._all_threads() if thread.error is not None), None)
 
     def _all_threads(self) -> set[CommunicationThread]:
@@ -132,12 +130,29 @@ class ProcessWorld:
         log = self._log(in_step, submission.coordinates, submission.in_turn, submission.urgency)
         self._buckets += 1
         make = partial(self._task, collective, number, thread, arena, future, log)
-        if self._replays is not None and not (self._traces or self.recorders[self.rank].enabled):
-            task = self._replays.task(collective, number, index, arena, future, self._counted, make)
-            if task is not None:
-                self._give(thread, future, lambda: task)
-                return
-        self._give(thread, future, make)
+        captured = None if self._captured is None else self._captured.due(collective, arena, index)
+        if captured is None:
+            self._give(thread, future, make)
+            return
+        assert self._captured is not None and isinstance(collective, Capturable)
+        drive = partial(self._drive_captured, collective.captured, number, thread)
+        task = CapturedTask(
+            self._captured, captured, collective.key, index, drive, make, future, self._counted
+        )
+        self._give(thread, future, lambda: task)
+
+    def _drive_captured(
+        self,
+        make: Callable[[Capture], Collective[Any]],
+        number: int,
+        thread: CommunicationThread,
+        capture: Capture,
+        traffic: Traffic,
+    ) -> Any:
+        """Runs a round that is captured, with message buffers of its own and without timestamps."""
+        group = self._group_of(thread)
+        channel = ProcessChannel(group, number, traffic, self._timeout, lambda: None, batched=self._batched)
+        return driven(make(capture)(ScheduledCollectives(channel, self._fabric, Arena(self.device))))
 
     def transfer(
         self,
@@ -210,18 +225,18 @@ class ProcessWorld:
         return self._logs[-1]
 
     def resumed(self, rank: int, place: Place, result: Result) -> ProcessStarted[Result]:
-        started: ProcessStarted[Result] = ProcessStarted(place, self.outcomes)
-        self.outcomes.begin()
+        started: ProcessStarted[Result] = ProcessStarted(place, self.started)
+        self.started.begin()
         started.set_result(result)
-        self.unclaimed.add(started)
+        self.started.add(started)
         return started
 
     def windows(self) -> dict[int, tuple[float, float]]:
         return {}
 
     def settle(self) -> None:
-        self.outcomes.settle()
-        with self._turn.taken(None):  # the thread that has set the last result is about to record what it did
+        self.started.settle()
+        with self._turn.taken(None):  # the thread that has set the last result is about to record its work
             pass
         if self._batched:
             torch.cuda.synchronize(self.device)
@@ -233,7 +248,7 @@ class ProcessWorld:
     def observations(self) -> dict[int, tuple[Observation, ...]]:
         if not self._traces:
             return {}
-        # What goes on has timestamps to come: of that only its start is told.
+        # What is still in flight has timestamps to come: only its start is reported.
         ended = [log if log.has_ended else log.begun() for log in self._logs]
         if self._batched:
             torch.cuda.synchronize(self.device)
@@ -265,8 +280,8 @@ class ProcessWorld:
 
     def forget_buffers(self) -> None:
         """Frees the message buffers, for example those of a former bucket layout, and forgets captures."""
-        if self._replays is not None:
-            self._replays.forget()
+        if self._captured is not None:
+            self._captured.forget()
         self._arenas.clear()
 
     def forget(self) -> None:
@@ -274,15 +289,15 @@ class ProcessWorld:
         self.traffic[self.rank].clear()
         self.recorders[self.rank].drain()
         self.take_notes()
-        self.unclaimed.forget()
+        self.started.forget()
 
     def gather(self, rows: Mapping[int, Sequence[float]]) -> list[list[float]]:
         own = torch.tensor(list(rows[self.rank]), dtype=torch.float64, device=self.device)
-        gathered = self.run({self.rank: lambda comm: comm.in_phase(MEASURE).all_gather(own)})
+        gathered = self.run({self.rank: all_gathering(own, MEASURE)})
         return [row.tolist() for row in gathered[self.rank]]
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        self.unclaimed.check()
+        self.started.check_taken()
         return {}
 
     def load_state_dict(self, read: Callable[[str], dict[str, Tensor]]) -> None:
@@ -294,12 +309,12 @@ class ProcessWorld:
         if self.closed:
             return
         self.closed = True
-        if self._pacer is not None:  # first: what it still holds back nobody will receive
+        if self._pacer is not None:  # first: the messages that it still holds back will not be received
             self._pacer.close()
         for thread in self._all_threads():
             thread.close()
-        if self._replays is not None:
-            self._replays.close(failed=self.error is not None)
+        if self._captured is not None:
+            self._captured.close(failed=self.error is not None)
         self._arenas.clear()
         if dist.is_initialized():
             for group in self._groups:

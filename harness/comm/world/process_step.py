@@ -2,112 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective, Place, Result, Started, Submission
+from gradwire.harness.comm.world.started import ProcessStarted
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.trace.log import LaneLog
 from gradwire.harness.timing.trace.step import ORDINARY, Urgency
 
 if TYPE_CHECKING:
     from gradwire.harness.comm.world.process import ProcessWorld
-
-
-class Outcomes:
-    """The collectives of a process that are in flight, and their first failure, for threads that wait."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.devices: list[int | str | torch.device] | None = [device] if device.type == "cuda" else None
-        self.changed = threading.Condition()
-        self.error: BaseException | None = None
-        """The first failure, of whichever collective: the others may then wait for a rank that is lost."""
-        self._in_flight = 0
-
-    def begin(self) -> None:
-        """Counts one more in flight, until its `set_result`."""
-        with self.changed:
-            self._in_flight += 1
-
-    def end(self) -> None:
-        """Counts one less; called with `changed` held."""
-        self._in_flight -= 1
-        self.changed.notify_all()
-
-    def fail(self, error: BaseException) -> None:
-        """Records a failure and wakes all waiters."""
-        with self.changed:
-            self.error = self.error or error
-            self.changed.notify_all()
-
-    def settle(self) -> None:
-        """Waits until nothing is in flight. Raises the first failure."""
-        with self.changed:
-            self.changed.wait_for(lambda: not self._in_flight or self.error is not None)
-            if self.error is not None:
-                raise self.error
-
-
-class ProcessStarted(Started[Result]):
-    """A collective on a communication thread, which sets its result or exception."""
-
-    def __init__(self, place: Place, outcomes: Outcomes, kept: Tensor | None = None) -> None:
-        self.place, self._outcomes, self._kept = place, outcomes, kept
-        self.future: torch.futures.Future[Any] = torch.futures.Future(devices=outcomes.devices)
-        """Gets the result, and nothing if the collective fails: `wait` says why."""
-        self._done = self._is_taken = False
-
-    @property
-    def is_claimed(self) -> bool:
-        return self._is_taken or (self._done and self.future.value() is None)
-
-    def input(self) -> Tensor:
-        assert self._kept is not None, "started without keeps_input"
-        return self._kept
-
-    def set_result(self, result: Result) -> None:
-        with self._outcomes.changed:
-            self.future.set_result(result)
-            self._done = True
-            self._outcomes.end()
-
-    def set_exception(self, error: BaseException) -> None:
-        self._outcomes.fail(error)
-
-    def result(self) -> Result:
-        error = self.wait()
-        if error is not None:
-            raise error
-        return self._take()
-
-    def _take(self) -> Result:
-        self._is_taken = True
-        found: Result = self.future.value()
-        return found
-
-    def wait(self) -> BaseException | None:
-        """Waits for the result; on CUDA it is then under way, and the current stream waits for it.
-
-        Returns the first failure of any collective. Raised here, it would hold the frames of all callers.
-        """
-        outcomes = self._outcomes
-        with outcomes.changed:
-            outcomes.changed.wait_for(lambda: self._done or outcomes.error is not None)
-            if outcomes.error is not None:
-                return outcomes.error
-        self.future.wait()
-        return None
-
-    def __await__(self) -> Generator[ProcessStarted[Any], None, Result]:
-        yield self  # the driver of the program waits
-        return self._take()
 
 
 class _Barrier:
@@ -200,12 +110,12 @@ class ProcessStep:
     ) -> ProcessStarted[Result]:
         """Starts what `submit` gives to a communication thread."""
         place = Place(self._number, self._started)
-        started: ProcessStarted[Result] = ProcessStarted(place, self._world.outcomes, kept)
+        started: ProcessStarted[Result] = ProcessStarted(place, self._world.started, kept)
         self._started += 1
-        self._world.unclaimed.add(started)
+        self._world.started.add(started)
 
         def begin() -> None:
-            self._world.outcomes.begin()
+            self._world.started.begin()
             submit(started)
 
         if self._overlap:

@@ -21,16 +21,10 @@ from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
-from gradwire.harness.comm.world.claims import Unclaimed
 from gradwire.harness.comm.world.gradient_store import make_store
 from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, StepEnd
-from gradwire.harness.comm.world.virtual_step import (
-    Shared,
-    StartedTogether,
-    VirtualStarted,
-    VirtualStep,
-    drive,
-)
+from gradwire.harness.comm.world.started import StartedCollectives, StartedTogether, VirtualStarted
+from gradwire.harness.comm.world.virtual_step import Shared, VirtualStep, drive
 from gradwire.harness.runtime.memory import collector_paused
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.simulate.clock import SimulatedClock
@@ -75,7 +69,7 @@ class VirtualWorld:
         self._store = make_store(inputs, device)
         self._now_s = 0.0
         self._steps: dict[int, VirtualStep] = {}  # that each rank is in
-        self._unclaimed = Unclaimed()
+        self._started = StartedCollectives()
         self.measured: StepTrace = {}
         """The last step as it was measured here, before the clock."""
         self.timed: StepTrace = {}
@@ -101,7 +95,7 @@ class VirtualWorld:
     @collector_paused()
     def run_step(self, step: int, programs: Mapping[int, RankProgram[Result]]) -> StepEnd[Result]:
         self._store.clear()
-        shared, steps = Shared(step, self._store, self._timestamp, self._steps, self._unclaimed), self._steps
+        shared, steps = Shared(step, self._store, self._timestamp, self._steps, self._started), self._steps
         steps.update({rank: VirtualStep(rank, shared) for rank in self.ranks})
         tasks: dict[int, list[tuple[int, TaskTrace]]] = {rank: [] for rank in self.ranks}
         results = drive(programs, steps, partial(self._run_together, tasks))
@@ -159,7 +153,7 @@ class VirtualWorld:
     def resumed(self, rank: int, place: Place, result: Result) -> VirtualStarted[Result]:
         together = StartedTogether("", (rank,), 0, 0, results={rank: result}, has_run=True)
         started: VirtualStarted[Result] = VirtualStarted(rank, place, together, self._steps, self._store)
-        self._unclaimed.add(started)
+        self._started.add(started)
         return started
 
     def windows(self) -> dict[int, tuple[float, float]]:
@@ -206,12 +200,12 @@ class VirtualWorld:
         for rank in self.ranks:
             self.traffic[rank].clear()
             self.recorders[rank].drain()
-        self._unclaimed.forget()
+        self._started.forget()
         if self._window is not None:
             self._window.forget()
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        self._unclaimed.check()
+        self._started.check_taken()
         return {} if self._window is None else {CLOCK: window_tensors(self._window)}
 
     def load_state_dict(self, read: Callable[[str], dict[str, Tensor]]) -> None:

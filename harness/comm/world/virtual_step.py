@@ -1,108 +1,26 @@
 """Steps of all ranks in one process: their coroutines take turns, each up to its next wait.
 
 A rank computes as if it were alone: its computation is measured, what the others do in between is not part of
-it. When no rank can go on, the collective that is waited for runs on all ranks together. So one collective is
-under way at a time, and the memory needed is that of one, times the ranks, beside what was started with.
+it. When no rank can continue, the collective that is waited for runs on all ranks together. So one collective
+is under way at a time, and the memory needed is that of one, times the ranks, and that of the collectives'
+inputs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
-from gradwire.harness.comm.world.claims import Unclaimed
 from gradwire.harness.comm.world.gradient_store import GradientStore
 from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, Started, Submission
+from gradwire.harness.comm.world.started import Input, StartedCollectives, StartedTogether, VirtualStarted
 from gradwire.harness.runtime.heartbeat import beat
 from gradwire.harness.timing.trace.log import LaneLog
 from gradwire.harness.timing.trace.step import ORDINARY, TRANSFERS, Urgency
-
-
-class Input(NamedTuple):
-    """One rank's part of a collective, its `number`-th: the function that makes it, the time of its start,
-    in seconds of the rank's step, its input, which is in the store if that is None, and its terms."""
-
-    number: int
-    make: Callable[[Tensor], Collective[Any]]
-    ready: float
-    own: Tensor | None
-    submission: Submission
-
-
-@dataclass
-class StartedTogether:
-    """A collective of a step among `ranks`, as far as they have started it. `name` says which it is, and
-    `order` when it runs of those that can."""
-
-    name: str
-    ranks: Sequence[int]
-    bucket: int
-    order: int = 0
-    has_one_result: bool = False
-    inputs: dict[int, Input] = field(default_factory=dict)
-    results: dict[int, Any] = field(default_factory=dict)
-    """Those that their ranks have not taken yet."""
-    has_run: bool = False
-
-    @property
-    def missing(self) -> list[int]:
-        """The ranks that have not started it."""
-        return [rank for rank in self.ranks if rank not in self.inputs]
-
-    def check_started(self) -> None:
-        """Raises RuntimeError unless all its ranks have started it."""
-        if self.missing:
-            raise RuntimeError(
-                f"the step is stuck: ranks {sorted(self.inputs)} wait for {self.name}, which ranks "
-                f"{self.missing} have not started"
-            )
-
-    def collective(self, rank: int, store: GradientStore) -> Collective[Any]:
-        """The collective that a rank runs."""
-        given = self.inputs[rank]
-        return given.make(store.get(rank, given.number) if given.own is None else given.own)
-
-
-class VirtualStarted(Started[Result]):
-    """One rank's end of a collective of some step; `steps` has the step that each rank is in."""
-
-    def __init__(
-        self,
-        rank: int,
-        place: Place,
-        together: StartedTogether,
-        steps: Mapping[int, VirtualStep],
-        store: GradientStore,
-    ) -> None:
-        self._rank, self.place, self.together = rank, place, together
-        self._steps, self._store = steps, store
-        self._taken: list[Result] = []
-
-    @property
-    def is_claimed(self) -> bool:
-        return bool(self._taken) or self.together.results.get(self._rank) is None
-
-    def input(self) -> Tensor:
-        given = self.together.inputs[self._rank]
-        return self._store.get(self._rank, given.number) if given.own is None else given.own
-
-    def result(self) -> Result:
-        assert self.together.has_run, "result() inside a step"
-        if not self._taken:
-            self._taken.append(self.together.results.pop(self._rank))
-        return self._taken[0]
-
-    def __await__(self) -> Generator[VirtualStarted[Any], None, Result]:
-        if not self._taken:
-            yield self
-        result = self.result()
-        self._steps[self._rank].has_waited(self.place)
-        return result
 
 
 class _Barrier:
@@ -144,9 +62,9 @@ class _Computing:
 
 
 class Shared:
-    """What the ranks of step `number` share: the collectives, those of all ranks and those by which one rank
-    sends another something, and the results of replicated work. `steps` has the step that each rank is in,
-    now and when a later one has begun, `unclaimed` what may still be awaited then."""
+    """The state that the ranks of step `number` share: the collectives, those of all ranks and those by which
+    one rank sends another something, and the results of replicated work. `steps` has the step that each rank
+    is in, now and when a later one has begun, `started` those that may still be awaited then."""
 
     def __init__(
         self,
@@ -154,10 +72,10 @@ class Shared:
         store: GradientStore,
         timestamp: Callable[[], float],
         steps: Mapping[int, VirtualStep],
-        unclaimed: Unclaimed,
+        started: StartedCollectives,
     ) -> None:
         self.number, self.store, self.timestamp, self.steps = number, store, timestamp, steps
-        self.unclaimed = unclaimed
+        self.started = started
         self.collectives: list[StartedTogether] = []
         self.transfers: dict[tuple[int, int], list[StartedTogether]] = {}
         self.replicated: dict[int, list[tuple[Any, float]]] = {}  # by group
@@ -169,7 +87,7 @@ class VirtualStep:
     def __init__(self, rank: int, shared: Shared) -> None:
         self.rank, self._shared, self.timestamp = rank, shared, shared.timestamp
         self.lane = LaneLog()
-        """What the rank has computed, started and waited for, as if waiting took no time."""
+        """The rank's computations, starts and waits, as if waiting took no time."""
         self.computed_s = 0.0
         """Seconds of computation so far."""
         self._computing: _Computing | None = None
@@ -259,7 +177,7 @@ class VirtualStep:
         started: VirtualStarted[Result] = VirtualStarted(
             self.rank, place, together, shared.steps, shared.store
         )
-        shared.unclaimed.add(started)
+        shared.started.add(started)
         return started
 
     def wait(self, started: Started[Result]) -> Result:
@@ -325,7 +243,8 @@ def drive(
 
 
 def _ready(waits: dict[int, Wait], size: int, run_together: RunTogether) -> list[int]:
-    """The ranks, of `size`, that can go on, once what they wait for has happened; their waits are removed."""
+    """The ranks, of `size`, that can continue, once what they wait for has happened; their waits are
+    removed."""
     awaited = {rank: wait.together for rank, wait in waits.items() if isinstance(wait, VirtualStarted)}
     if not awaited:
         if waits and len(waits) < size:

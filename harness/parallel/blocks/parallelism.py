@@ -12,7 +12,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from gradwire.codecs.interface import Elapsed, Layout, Round
+from gradwire.codecs.interface import Elapsed, Layout
 from gradwire.harness.comm.world.interface import (
     Collective,
     Computing,
@@ -23,14 +23,13 @@ from gradwire.harness.comm.world.interface import (
     World,
 )
 from gradwire.harness.objectives.interface import Objective
-from gradwire.harness.parallel.accumulation import Accumulation, GradientBucket, Hooks
+from gradwire.harness.parallel.accumulation import Accumulation, GradientBucket, Hooks, StartedBuckets
 from gradwire.harness.parallel.base import RankOutcome, Replicas
 from gradwire.harness.parallel.blocks.groups import make_blocks
 from gradwire.harness.parallel.blocks.updates import BlockUpdaters, Pending
 from gradwire.harness.parallel.buckets import BucketLayouts
-from gradwire.harness.parallel.gradient_error import GradientError, MeasuredBucket, gradient_error
+from gradwire.harness.parallel.gradient_error import GradientError, gradient_error, kept_buckets
 from gradwire.harness.parallel.interface import Batch, MicroBatches, Parallelism, ParallelSetup, ReadPart
-from gradwire.harness.parallel.passes import forward_backward
 from gradwire.harness.parallel.settings import BlocksConfig
 from gradwire.harness.parallel.synchronize import refinement, synchronization
 from gradwire.harness.timing.trace.step import Urgency, backward_of, forward_of
@@ -39,7 +38,7 @@ NORM = "norm"
 """The label of the computation of the gradient's norm."""
 
 
-class Pass:
+class BlocksPass:
     """One rank's forward and backward pass. The forward pass waits for each block's update as it gets
     there."""
 
@@ -55,7 +54,7 @@ class Pass:
         self._to_use, self._forward_passes = list(range(blocks)), micro_batches
         self._blocks = blocks
         self.elapsed: Elapsed | None = None
-        """Tells the seconds since the last backward pass began, if time goes on meanwhile."""
+        """Gives the seconds since the last backward pass began, if time passes meanwhile."""
 
     def use(self, number: int) -> None:
         """The forward pass is about to use a block. Raises RuntimeError if it has not used one before it,
@@ -107,7 +106,7 @@ class Blocks(Replicas):
         ]
         self._buckets = [GradientBucket(each, torch.zeros(each.numel, device=world.device)) for each in made]
         self._updater = BlockUpdaters(model, self._blocks, self._buckets, setup.optimizer)
-        self._pass: Pass | None = None
+        self._pass: BlocksPass | None = None
         self._pending: dict[int, Pending] = {}
         self._to_apply: set[int] = set()  # blocks whose pending updates have not been carried out
 
@@ -145,40 +144,36 @@ class Blocks(Replicas):
             self._to_apply = set(range(len(self._blocks)))
         else:
             self._pending.pop(rank, None)
-        pairs = zip(started, means, strict=True) if measured else ()
-        return RankOutcome(loss, norm, [MeasuredBucket(own.input, mean) for own, mean in pairs])
+        return RankOutcome(loss, norm, kept_buckets(started, means) if measured else ())
 
     def _run_pass(
         self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
     ) -> tuple[list[Started[Tensor]], Tensor, Elapsed | None]:
-        """A rank's pass, its blocks' synchronization under way, the mean loss of its micro-batches, and what
-        tells the seconds since its backward pass began."""
+        """A rank's pass, its blocks' synchronization under way, the mean loss of its micro-batches, and a
+        function of the seconds since its backward pass began."""
         rank, last = rank_step.rank, len(self._blocks) - 1
 
         def synchronize(bucket: GradientBucket, number: int, x: Tensor) -> Collective[Tensor]:
             # Means wait for the next forward pass: each step has its own memory for them.
-            this_round, check = self._round(step, number, rank), self._setup.check_hashes
+            this_round, check = self._round(step, bucket.layout, rank, number), self._setup.check_hashes
             return synchronization(self._codecs[rank], x, this_round, check, captures=False)
 
         self._buffers.load(rank)
         with rank_step.compute(forward_of(0)) as computing:
             update = partial(self._update, rank_step)
-            self._pass = passed = Pass(rank_step, computing, len(self._blocks), len(batches), update)
-            gradients = Accumulation(
+            self._pass = passed = BlocksPass(rank_step, computing, len(self._blocks), len(batches), update)
+            starts = StartedBuckets(
                 rank_step,
-                self._buckets,
-                synchronize,
-                micro_batches=len(batches),
-                measured=measured,
-                computing=computing,
+                measured,
+                computing,
                 label=lambda bucket: backward_of(max(0, last - bucket)),
                 has_one_result=True,
                 urgency=Urgency(0, newest_first=True, boundary=self._codecs[rank].boundary),
             )
+            gradients = Accumulation(starts, self._buckets, synchronize, len(batches))
             try:
                 with self._hooks.handing(gradients.receive):
-                    seed = self._setup.seed
-                    loss = forward_backward(self._prepared, self._accelerator, batches, seed, step, rank)
+                    loss = self._forward_backward(step, batches, rank)
                     self._check_all_used(gradients)
             finally:
                 self._pass = None
@@ -191,10 +186,6 @@ class Blocks(Replicas):
                 "ever; freeze it, or use parallel=ddp parallel.find_unused_parameters=true"
             )
 
-    def _round(self, step: int, bucket: int, rank: int) -> Round:
-        layout = self._buckets[bucket].layout
-        return Round(step, layout, rank, self._world.size, self._setup.seed, bucket)
-
     def _refine(
         self, step: int, means: Sequence[Tensor], elapsed: Elapsed | None, rank_step: RankStep
     ) -> dict[int, Started[Tensor]]:
@@ -204,7 +195,7 @@ class Blocks(Replicas):
         codec = self._codecs[rank]
 
         def make(bucket: int, mean: Tensor) -> Collective[Tensor]:
-            this_round = self._round(step, bucket, rank)
+            this_round = self._round(step, self._buckets[bucket].layout, rank, bucket)
             return refinement(codec, mean, this_round, elapsed, self._setup.check_hashes)
 
         for number, bucket in enumerate(reversed(range(len(self._buckets)))):

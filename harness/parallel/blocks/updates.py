@@ -68,8 +68,8 @@ class BlockUpdaters:
 
 @dataclass
 class Pending:
-    """What a rank's step leaves to the next one: the blocks' means by number, or the collectives that give
-    them, with the norm and the rate of the update.
+    """The updates that a rank's step leaves to the next one: the blocks' means by number, or the collectives
+    that give them, with the norm and the rate of the update.
 
     A collective whose mean has been taken already is waited for all the same: the clock says when it ends.
     """

@@ -16,18 +16,17 @@ from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective, RankStep, Submission, World
 from gradwire.harness.models.stages import make_stage, tied_parameter
 from gradwire.harness.objectives.interface import Objective
-from gradwire.harness.parallel.accumulation import Accumulation, GradientBucket
+from gradwire.harness.parallel.accumulation import Accumulation, GradientBucket, StartedBuckets
 from gradwire.harness.parallel.base import BaseParallelism, RankOutcome
 from gradwire.harness.parallel.buckets import BucketLayouts
-from gradwire.harness.parallel.gradient_error import MeasuredBucket
+from gradwire.harness.parallel.evaluate import evaluate_stages
+from gradwire.harness.parallel.gradient_error import MeasuredBucket, kept_buckets
 from gradwire.harness.parallel.interface import Batch, MicroBatches, Parallelism, ParallelSetup, ReadPart
-from gradwire.harness.parallel.pipeline.evaluate import evaluate_stages
 from gradwire.harness.parallel.pipeline.passes import Links, StagePasses
 from gradwire.harness.parallel.pipeline.schedule import ORDERS, check, make_schedule
 from gradwire.harness.parallel.pipeline.stages import HostedStage, assembled, load_pipeline, pipeline_state
 from gradwire.harness.parallel.pipeline.tied import agree, start_nothing, summing_ends
 from gradwire.harness.parallel.settings import PipelineConfig
-from gradwire.harness.parallel.state import Snapshot
 from gradwire.harness.parallel.synchronize import end_codecs, synchronization
 from gradwire.harness.timing.trace.step import UPDATE
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 NORM, TIED = "norm", "tied"
-"""Labels of computation beside passes and updates."""
+"""Labels of computation besides passes and updates."""
 
 
 class Pipeline(BaseParallelism):
@@ -75,9 +74,11 @@ class Pipeline(BaseParallelism):
     def layout(self, rank: int) -> tuple[Layout, ...]:
         return self._held(rank).layouts
 
-    def warm_up(self, batches: MicroBatches, passes: int) -> None:
-        modules = nn.ModuleList(held.stage for held in self._hosted.values())
-        snapshot = Snapshot(modules, self._codecs)
+    @property
+    def _trained(self) -> nn.Module:
+        return nn.ModuleList(held.stage for held in self._hosted.values())
+
+    def _warm_up_passes(self, batches: MicroBatches, passes: int) -> None:
         for index in range(passes):
             programs = {
                 rank: partial(self._gradients, -1 - index, batches[rank], measured=False)
@@ -87,8 +88,6 @@ class Pipeline(BaseParallelism):
             end_codecs(self._world, self._codecs, -1 - index)
         for held in self._hosted.values():
             held.updater.warm_up()
-        snapshot.restore(modules, self._codecs)
-        self._world.forget()
 
     async def _gradients(
         self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
@@ -96,12 +95,10 @@ class Pipeline(BaseParallelism):
         """Computes all passes, and gives the stage's parameters their gradients' means over the replicas."""
         rank, held = rank_step.rank, self._held(rank_step.rank)
         accumulation = Accumulation(
-            rank_step,
+            StartedBuckets(rank_step, measured, is_own=True),
             held.buckets[rank],
             partial(self._synchronization, step, rank) if self.replicas > 1 else None,
-            micro_batches=len(batches),
-            measured=measured,
-            is_own=True,
+            len(batches),
         )
         links = Links(
             self._codecs[rank],
@@ -127,8 +124,7 @@ class Pipeline(BaseParallelism):
         if self.replicas > 1:
             start_nothing(rank_step, self._most_buckets - len(held.layouts), self._world.device)
             means = [await started for started in accumulation.started]
-            pairs = zip(accumulation.started, means, strict=True) if measured else ()
-            copies = [MeasuredBucket(started.input, mean.clone()) for started, mean in pairs]
+            copies = kept_buckets(accumulation.started, [each.clone() for each in means]) if measured else []
         else:  # the only replica's gradients are the mean
             means = [bucket.gradient for bucket in held.buckets[rank]]
             kept = [mean.clone() for mean in means] if measured else ()

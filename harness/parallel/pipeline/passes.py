@@ -65,7 +65,8 @@ class Links:
         return self._codec.decode_backward(received, self._received(one))
 
     def encoded(self, gradient: Tensor, one: Pass) -> Tensor:
-        """What a backward pass sends, given the gradient of the hidden states that its stage has received."""
+        """The message of a backward pass, given the gradient of the hidden states that its stage has
+        received."""
         assert self._codec is not None
         return self._codec.encode_backward(gradient, self._message(one, self._stage.number))
 

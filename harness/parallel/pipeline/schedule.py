@@ -20,7 +20,7 @@ class Pass(NamedTuple):
 
 
 class Action(NamedTuple):
-    """What a stage does: compute a pass, start to receive what it needs, or send what it gives."""
+    """The operations of a stage: compute a pass, start to receive its input, or send its result."""
 
     kind: Literal["compute", "receive", "send"]
     of: Pass
@@ -83,7 +83,7 @@ def source(one: Pass, stage: int, stages: int) -> int | None:
 
 
 def destination(one: Pass, stage: int, stages: int) -> int | None:
-    """The stage that a pass's result is sent to; None where nobody needs it."""
+    """The stage that a pass's result is sent to; None where no stage needs it."""
     return _within(stage + 1 if one.direction == "forward" else stage - 1, stages)
 
 
@@ -92,7 +92,7 @@ def _within(stage: int, stages: int) -> int | None:
 
 
 def in_epilogue(micro_batch: int, stage: int, stages: int, micro_batches: int) -> bool:
-    """Whether a stage awaits the gradient of a micro-batch in the epilogue of its step, i.e. for one of its
+    """True if a stage awaits the gradient of a micro-batch in the epilogue of its step, i.e. for one of its
     last stages − 1 − stage backward passes.
 
     In 1F1B they follow the last pair of a forward and a backward pass. In GPipe, where all backward passes
@@ -119,7 +119,7 @@ def check(schedule: Schedule, micro_batches: int) -> tuple[int, ...]:
                 done[stage] += 1
         if sum(done) == before:
             waiting = [stage for stage, at in enumerate(done) if at < len(schedule[stage])]
-            raise ValueError(f"the schedule is stuck: stages {waiting} wait for what nobody sends")
+            raise ValueError(f"the schedule is stuck: stages {waiting} wait for what no stage sends")
     lines.check_empty()
     return tuple(map(_most_held, schedule))
 
@@ -145,7 +145,7 @@ def _most_held(actions: Sequence[Action]) -> int:
 
 
 class _Lines:
-    """What is on its way from stage to stage, and what has been started to be received."""
+    """The results on their way from stage to stage, and the receives that have been started."""
 
     def __init__(self, stages: int) -> None:
         self._stages = stages
@@ -159,7 +159,7 @@ class _Lines:
         if kind == "send":
             to = destination(one, stage, self._stages)
             if to is None:
-                raise ValueError(f"stage {stage} sends the result of {one}, which nobody needs")
+                raise ValueError(f"stage {stage} sends the result of {one}, which no stage needs")
             self._sent.setdefault((stage, to), []).append(one)
             return True
         origin = source(one, stage, self._stages)

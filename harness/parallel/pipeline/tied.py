@@ -1,5 +1,5 @@
-"""What a replica's stages tell one another in a step: tied gradients, norms, losses, and the numbers that
-codecs decide by; phase `control`."""
+"""Messages between a replica's stages in a step: tied gradients, norms, losses, and the numbers that codecs
+decide by; phase `control`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gradwire.harness.timing.trace.step import CONTROL
 
 
 class StepFigures(NamedTuple):
-    """What all ranks of a replica know in the end: the norm of the whole model's gradient, the loss, and what
-    each stage's codec reports, bytes; nothing if none of them does."""
+    """The figures that all ranks of a replica have in the end: the norm of the whole model's gradient, the
+    loss, and what each stage's codec reports, bytes; nothing if none of them does."""
 
     norm: float
     loss: float
@@ -49,7 +49,7 @@ def gathering_figures(report: Tensor, own: Tensor) -> Collective[tuple[list[Tens
         lengths = [int(row[-1]) for row in rows]
         if not any(lengths):
             return rows, []
-        # No message is empty: who has nothing to report sends one byte.
+        # No message is empty: a stage with nothing to report sends one byte.
         sizes = [max(1, length) for length in lengths]
         sent = (
             report.to(own.device) if report.numel() else torch.zeros(1, dtype=torch.uint8, device=own.device)

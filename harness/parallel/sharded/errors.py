@@ -1,4 +1,4 @@
-"""What a measured step has lost: of the mean gradient, and of the main weights."""
+"""The errors of a measured step: of the mean gradient, and of the main weights."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gradwire.harness.comm.collective.collectives import ScheduledCollectives
-from gradwire.harness.comm.world.interface import Collective, World
+from gradwire.harness.comm.collective.collectives import all_gathering
+from gradwire.harness.comm.world.interface import World
 from gradwire.harness.parallel.gradient_error import GradientError, MeasuredBucket, gradient_error
-from gradwire.harness.parallel.sharded.buckets import FlatBucket
-from gradwire.harness.parallel.sharded.optimizer import ShardOptimizer
+from gradwire.harness.parallel.sharded.shards import FlatBucket, ShardOptimizer
 from gradwire.harness.timing.trace.step import MEASURE
 
 Copies = Mapping[int, Sequence[MeasuredBucket]]
@@ -38,12 +37,7 @@ def whole_buckets(
     """The buckets of the mean, put together from all ranks' shards, for each of the ranks here."""
     found: dict[int, list[MeasuredBucket]] = {rank: [] for rank in world.ranks}
     for number, bucket in enumerate(buckets):
-        means = world.run(
-            {rank: _gather(copies[rank][number].synchronized, bucket.sizes) for rank in world.ranks}
-        )
-        whole = torch.empty_like(bucket.gradient)
-        for shard, mean in zip(bucket.shards, means[world.ranks[0]], strict=True):
-            shard.put(mean, whole)
+        whole = _whole(world, bucket, {rank: copies[rank][number].synchronized for rank in world.ranks})
         for rank in world.ranks:
             found[rank].append(MeasuredBucket(copies[rank][number].read_raw, whole))
     return found
@@ -55,21 +49,18 @@ def whole_main(
     """All main weights, (numel,) float32 on the CPU, put together from all ranks' shards."""
     found = []
     for number, bucket in enumerate(buckets):
-        shards = world.run(
-            {rank: _gather(own.shards[number], bucket.sizes) for rank, own in optimizers.items()}
-        )
-        whole = torch.empty_like(bucket.gradient)
-        for shard, main in zip(bucket.shards, shards[world.ranks[0]], strict=True):
-            shard.put(main, whole)
+        whole = _whole(world, bucket, {rank: own.shards[number] for rank, own in optimizers.items()})
         found.append(whole.cpu())
     return torch.cat(found)
 
 
-def _gather(mean: Tensor, sizes: Sequence[int]) -> Collective[list[Tensor]]:
-    async def run(comm: ScheduledCollectives) -> list[Tensor]:
-        return await comm.in_phase(MEASURE).all_gather(mean, sizes)
-
-    return run
+def _whole(world: World, bucket: FlatBucket, shards: Mapping[int, Tensor]) -> Tensor:
+    """A bucket's values, (numel,) float32, put together from all ranks' shards."""
+    gathered = world.run({rank: all_gathering(own, MEASURE, bucket.sizes) for rank, own in shards.items()})
+    whole = torch.empty_like(bucket.gradient)
+    for shard, values in zip(bucket.shards, gathered[world.ranks[0]], strict=True):
+        shard.put(values, whole)
+    return whole
 
 
 def weight_error(

@@ -11,13 +11,13 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from gradwire.codecs.interface import Kept, Layout, Round
-from gradwire.harness.comm.collective.collectives import ScheduledCollectives
+from gradwire.codecs.interface import Kept, Layout
+from gradwire.harness.comm.collective.collectives import ScheduledCollectives, all_gathering
 from gradwire.harness.comm.world.interface import Collective, RankStep, Submission, World
-from gradwire.harness.parallel.accumulation import Accumulation, Hooks, bucketed, squared_norm
+from gradwire.harness.parallel.accumulation import Accumulation, Hooks, StartedBuckets, bucketed, squared_norm
 from gradwire.harness.parallel.base import RankOutcome, Replicas
 from gradwire.harness.parallel.buckets import BucketLayouts, parameter_names
-from gradwire.harness.parallel.gradient_error import GradientError, MeasuredBucket, gather_raw
+from gradwire.harness.parallel.gradient_error import GradientError, gather_raw, kept_buckets
 from gradwire.harness.parallel.interface import (
     Batch,
     MicroBatches,
@@ -26,11 +26,9 @@ from gradwire.harness.parallel.interface import (
     ReadPart,
     StepOutcome,
 )
-from gradwire.harness.parallel.passes import forward_backward
 from gradwire.harness.parallel.settings import ShardedConfig
-from gradwire.harness.parallel.sharded.buckets import FlatBucket, flattened
 from gradwire.harness.parallel.sharded.errors import sharded_error, whole_buckets, whole_main
-from gradwire.harness.parallel.sharded.optimizer import ShardOptimizer
+from gradwire.harness.parallel.sharded.shards import FlatBucket, ShardOptimizer, flattened
 from gradwire.harness.parallel.sharded.state import load_sharded, sharded_state
 from gradwire.harness.parallel.sharded.weights import gathering, weight_messages
 from gradwire.harness.parallel.synchronize import compare_hashes, scattering
@@ -38,7 +36,7 @@ from gradwire.harness.parallel.update import with_value
 from gradwire.harness.timing.trace.step import CONTROL, GATHERED, UPDATE, passes_until
 
 NORM = "norm"
-"""The label of computation beside those of data parallelism."""
+"""The label of computation besides those of data parallelism."""
 
 
 class Sharded(Replicas):
@@ -112,10 +110,6 @@ class Sharded(Replicas):
         for number in range(len(self._buckets)):
             await self._start_gathering(number, rank_step)
 
-    def _forward_backward(self, step: int, batches: Sequence[Batch], rank: int) -> Tensor:
-        seed = self._setup.seed
-        return forward_backward(self._prepared, self._accelerator, batches, seed, step, rank)
-
     def _run_pass(
         self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
     ) -> tuple[Accumulation, Tensor]:
@@ -123,19 +117,13 @@ class Sharded(Replicas):
         rank = rank_step.rank
 
         def scatter(bucket: FlatBucket, number: int, x: Tensor) -> Collective[Tensor]:
-            this_round = Round(step, bucket.layout, rank, self._world.size, self._setup.seed, number)
+            this_round = self._round(step, bucket.layout, rank, number)
             return scattering(self._codecs[rank], x, this_round, bucket.shards[rank])
 
         self._buffers.load(rank)
         with rank_step.compute(passes_until(0)) as computing:
-            passed = Accumulation(
-                rank_step,
-                self._buckets,
-                scatter,
-                micro_batches=len(batches),
-                measured=measured,
-                computing=computing,
-            )
+            starts = StartedBuckets(rank_step, measured, computing)
+            passed = Accumulation(starts, self._buckets, scatter, len(batches))
             with self._hooks.handing(passed.receive):
                 loss = self._forward_backward(step, batches, rank)
                 passed.finish()
@@ -155,8 +143,7 @@ class Sharded(Replicas):
         passed, loss = self._run_pass(step, batches, rank_step, measured=measured)
         gradients = [await gradient for gradient in passed.started]
         norm = await self._norm(gradients, rank_step)
-        found = zip(passed.started, gradients, strict=True) if measured else ()
-        copies = [MeasuredBucket(started.input, gradient.clone()) for started, gradient in found]
+        copies = kept_buckets(passed.started, [each.clone() for each in gradients]) if measured else ()
         if math.isfinite(norm):
             own = self._optimizers[rank_step.rank]
             with rank_step.compute(UPDATE):
@@ -172,7 +159,9 @@ class Sharded(Replicas):
         with rank_step.compute(NORM):
             own = squared_norm(gradients, self._world.device)
         squares = await rank_step.start(
-            _gathering_squares, own, Submission(buffers=NORM, coordinates=1, is_own=True, has_one_result=True)
+            partial(all_gathering, phase=CONTROL),
+            own,
+            Submission(buffers=NORM, coordinates=1, is_own=True, has_one_result=True),
         )
         return math.sqrt(sum(float(with_value(square)) for square in squares))
 
@@ -228,13 +217,6 @@ class Sharded(Replicas):
             read, self._model, self._optimizers, self._codecs, self._world.size, has_main=self._has_main
         )
         self._buffers.begin()
-
-
-def _gathering_squares(own: Tensor) -> Collective[list[Tensor]]:
-    async def run(comm: ScheduledCollectives) -> list[Tensor]:
-        return await comm.in_phase(CONTROL).all_gather(own)
-
-    return run
 
 
 def build(setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World) -> Parallelism:

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from gradwire.codecs.interface import Codec
 from gradwire.codecs.shards import Run
 from gradwire.harness.parallel.interface import ReadPart
-from gradwire.harness.parallel.sharded.buckets import Piece
-from gradwire.harness.parallel.sharded.optimizer import MOMENTS, STEP, ShardOptimizer
+from gradwire.harness.parallel.sharded.shards import MOMENTS, STEP, Piece, ShardOptimizer
 from gradwire.harness.parallel.state import MODEL, codec_part, codec_state, load_model, model_tensors
 
 MAIN = "main"

@@ -1,4 +1,4 @@
-"""What ranks send one another after an update: weights, or what has changed of them, exact or quantized."""
+"""Messages between ranks after an update: weights, or their differences, exact or quantized."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from gradwire.codecs.shards import Shard
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.world.interface import Collective
 from gradwire.harness.parallel.settings import ShardedConfig
-from gradwire.harness.parallel.sharded.buckets import FlatBucket
+from gradwire.harness.parallel.sharded.shards import FlatBucket
 from gradwire.harness.timing.trace.step import WEIGHTS
 
 
 class WeightMessages(Protocol):
-    """How a rank's shard of a bucket becomes a message, and the messages of all ranks the model's weights.
+    """The encoding of a rank's shard of a bucket as a message, and of all ranks' messages as the model's
+    weights.
 
     All ranks, that of the shard too, decode the same bytes, so that they hold the same model bit for bit.
     """
@@ -121,7 +122,7 @@ class _Window:
 
 
 def weight_messages(settings: ShardedConfig) -> WeightMessages:
-    """What `parallel.weights` asks for."""
+    """The messages of a value of `parallel.weights`."""
     if settings.weights == "exact":
         return Exact()
     quantizer = LinearQuantizer(settings.weight_bits, settings.weight_group)

@@ -34,7 +34,7 @@ from gradwire.harness.network.settings import ShapedConfig
 from gradwire.harness.network.shaped.namespace import Entrance
 from gradwire.harness.network.shaped.rate_changes import Tell, clock_teller, tell_nobody
 from gradwire.harness.parallel.settings import ShardedConfig
-from gradwire.harness.parallel.sharded.buckets import FlatBucket
+from gradwire.harness.parallel.sharded.shards import FlatBucket
 from gradwire.harness.parallel.sharded.weights import gathering, weight_messages
 from gradwire.harness.parallel.synchronize import end_codecs, scattering, synchronize_buckets
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat

@@ -23,7 +23,7 @@ from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.comm.topology.registry import make_schedule
-from gradwire.harness.comm.transport.replay import SETTLING, make_replays
+from gradwire.harness.comm.transport.captured_rounds import SETTLING, make_captured_rounds
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.files.writing import write_atomically
@@ -39,7 +39,7 @@ from gradwire.harness.studies.bench.measure import DTYPES
 from gradwire.harness.timing.measure.metric import quotient
 
 WARM_UP = SETTLING + 1
-"""Rounds that are not counted: the last one is captured, where rounds are replayed."""
+"""Rounds that are not counted: the last one is captured, where rounds are captured."""
 
 FILE = "rounds.json"
 
@@ -113,8 +113,8 @@ def measure_rank(
     ):
         keep_freed_memory()
         fabric = Fabric(partial(make_schedule, TOPOLOGY))
-        replays = make_replays(settings.graphs, device)
-        world = ProcessWorld(fabric, device, timeout_s=cluster.timeout_s, replays=replays)
+        captured = make_captured_rounds(settings.graphs, device)
+        world = ProcessWorld(fabric, device, timeout_s=cluster.timeout_s, captured=captured)
         try:
             taken = [value for row in _rounds(settings, world, device) for value in row]
             gathered = world.gather({rank: taken})

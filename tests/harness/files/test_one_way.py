@@ -33,7 +33,7 @@ REASONS = {
     "report/catalogue.py": "our own documentation",
     "studies/bench/kept.py": "JSON of lines that `files.reading` has read",
     "tracking/messages.py": "JSON made a line before, and a digest",
-    "trainer/entropies.py": "JSON that another rank has just made",
+    "trainer/measured_steps.py": "JSON that another rank has just made",
     "tracking/view.py": "a process of its own that imports nothing of gradwire and cannot end the run",
 }
 """Modules that read without it, and why they may."""

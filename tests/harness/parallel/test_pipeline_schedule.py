@@ -48,5 +48,5 @@ def test_broken_schedules_are_refused() -> None:
         check(changed(1, 0), 2)
     with pytest.raises(ValueError, match="is left on the way from stage 0 to 1"):
         check(changed(0, len(first) - 1, first[-1], Action("send", Pass("forward", 1))), 2)
-    with pytest.raises(ValueError, match="stage 1 sends the result of .* which nobody needs"):
+    with pytest.raises(ValueError, match="stage 1 sends the result of .* which no stage needs"):
         check(changed(1, 1, second[1], Action("send", Pass("forward", 0))), 2)

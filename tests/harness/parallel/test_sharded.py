@@ -32,8 +32,8 @@ from gradwire.codecs.shards import Run, Shard
 from gradwire.harness.checkpoint.folder import checkpoints
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate, validate_any
-from gradwire.harness.parallel.sharded.buckets import pieces
 from gradwire.harness.parallel.sharded.parallelism import Sharded
+from gradwire.harness.parallel.sharded.shards import pieces
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.runs import Run as Record
 from gradwire.harness.record.runs import load_run
@@ -65,7 +65,7 @@ def trainer(*overrides: str) -> Iterator[Trainer]:
 
 
 def sharded(made: Trainer) -> Sharded:
-    found = made._parallelism
+    found = made.state.parallelism
     assert isinstance(found, Sharded)
     return found
 
@@ -258,12 +258,12 @@ def test_a_skipped_step_changes_nothing() -> None:
         before = copied(own.state_dict())
         parameter = next(iter(own._parameters.values()))
         hook = parameter.register_hook(lambda gradient: gradient * torch.inf)
-        outcome = own.step(0, made._batches.of_step(0), 1e-3, measured=False)
+        outcome = own.step(0, made.batches.of_step(0), 1e-3, measured=False)
         hook.remove()
         assert outcome.skipped
         after = own.state_dict()
         assert all(torch.equal(value, after[part][k]) for part in before for k, value in before[part].items())
-        assert not own.step(1, made._batches.of_step(1), 1e-3, measured=False).skipped
+        assert not own.step(1, made.batches.of_step(1), 1e-3, measured=False).skipped
 
 
 def test_quantized_weights_without_main_weights_are_a_state_of_their_own() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from gradwire.harness.runtime import progress
 from gradwire.harness.runtime.progress import PhaseLines, Progress, in_words, tracked
-from gradwire.harness.trainer.progress import Progress as OfTraining
+from gradwire.harness.trainer.recording import TrainingProgress
 
 
 class Terminal(io.StringIO):
@@ -115,7 +115,7 @@ def test_durations_in_words(seconds: float, words: str) -> None:
 
 def test_training_tells_its_speed(wait: Callable[[float], None], capsys: pytest.CaptureFixture[str]) -> None:
     """A hundred million parameters at 1000 tokens/s are 0.6 TFLOP/s, of 2 TFLOP/s of all devices."""
-    shown = OfTraining("run", 100, True, peak=2e12)
+    shown = TrainingProgress("run", 100, True, peak=2e12)
     shown.start(0, 100_000_000)
     for _ in range(10):
         wait(1)

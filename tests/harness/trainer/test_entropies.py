@@ -20,7 +20,7 @@ from gradwire.harness.record.gradients import read_gradients
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.statistics.measures import matrix_entropies
-from gradwire.harness.trainer.entropies import EntropyRecorder
+from gradwire.harness.trainer.measured_steps import EntropyRecorder
 
 SETTINGS = ("cluster.workers=2", "codec=fp32", "cluster=virtual")
 ONE = header([MatrixName("w", 1, 2, 0)], [1.0], {})

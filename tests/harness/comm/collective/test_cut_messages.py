@@ -10,8 +10,7 @@ from driven import drive, integers, watched_sum
 
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.check import check_schedule
-from gradwire.harness.comm.topology.pipeline import pipelined
-from gradwire.harness.comm.topology.schedule import Action, Receive, Schedule, Send, Step
+from gradwire.harness.comm.topology.schedule import Action, Receive, Schedule, Send, Step, pipelined
 
 
 def chain(first: list[range], second: list[range]) -> Schedule:

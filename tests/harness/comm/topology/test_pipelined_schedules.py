@@ -6,9 +6,8 @@ from collections import defaultdict
 import pytest
 
 from gradwire.harness.comm.topology.check import check_schedule, chunks_sent
-from gradwire.harness.comm.topology.pipeline import pipelined
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
-from gradwire.harness.comm.topology.schedule import Schedule, Step, last_needed
+from gradwire.harness.comm.topology.schedule import Schedule, Step, last_needed, pipelined
 
 SEGMENTS = [1, 2, 3, 4, 8]
 SIZES = {1: range(1, 9), 2: range(1, 20), 3: range(1, 18), 4: range(1, 18), 8: range(1, 11)}

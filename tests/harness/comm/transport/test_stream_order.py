@@ -13,7 +13,7 @@ from stream_order import StartedInOrder, watch_streams
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.harness.comm.transport.channel import CollectiveTask
 from gradwire.harness.comm.transport.thread import CommunicationThread
-from gradwire.harness.comm.world.process_step import ProcessStarted
+from gradwire.harness.comm.world.started import ProcessStarted
 
 CPU = torch.device("cpu")
 LENGTHS = (2_000, 300, 900)

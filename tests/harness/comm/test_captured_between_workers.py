@@ -1,23 +1,22 @@
-"""Captured rounds between real workers: which are replayed, what they give, and what becomes of a failure."""
+"""Captured rounds between real workers: which are launched, their results, and failures."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from captured_jobs import SIZES, STEPS, steps_of_rank
 from emulation import NOT_BUILT
 from pool import Workers
-from replay_jobs import SIZES, STEPS, steps_of_rank
 
 from gradwire.codecs.native.loading import library
-from gradwire.harness.comm.transport.replay import SETTLING
-from gradwire.harness.comm.world.process_replays import end_process
+from gradwire.harness.comm.transport.captured_rounds import SETTLING, end_process
 
 pytestmark = pytest.mark.skipif(library("emulated") is None, reason=NOT_BUILT)
 
 
 @pytest.mark.parametrize("codec", ["fp32", "dynamiq"])
 @pytest.mark.parametrize("size", [2, 3])
-def test_replays_between_workers_are_what_rounds_are(codec: str, size: int, workers: Workers) -> None:
+def test_launches_between_workers_give_what_rounds_give(codec: str, size: int, workers: Workers) -> None:
     """Means and bytes of every step; three buckets for two threads, of which each keeps to its own."""
     expected = workers(size)(steps_of_rank, codec, None)
     found = workers(size)(steps_of_rank, codec, "rerun")
@@ -37,7 +36,7 @@ def test_a_round_that_cannot_be_captured_runs_as_it_is(workers: Workers) -> None
     ):
         assert count == 0 and sent == wanted_sent
         assert said == [
-            "gradwire: rounds are not replayed as CUDA graphs, because one cannot be captured: operation not "
+            "gradwire: rounds do not run as CUDA graphs, because one cannot be captured: operation not "
             "permitted when stream is capturing"
         ]
         assert all(
@@ -57,7 +56,7 @@ def test_required_graphs_fail_in_one_line(workers: Workers) -> None:
 @pytest.mark.parametrize(
     ("given", "codec"), [({"spans": True}, "fp32"), ({"moves": True}, "fp32"), ({}, "mxfp8")]
 )
-def test_what_is_not_replayed(given: dict[str, bool], codec: str, workers: Workers) -> None:
+def test_what_is_not_captured(given: dict[str, bool], codec: str, workers: Workers) -> None:
     """Rounds of which spans are kept, of buckets that move, and of codecs that do not allow it."""
     arguments = (False, given.get("spans", False), given.get("moves", False))
     for _, _, count, said in workers(2)(steps_of_rank, codec, "rerun", *arguments):
@@ -69,11 +68,11 @@ def test_required_graphs_refuse_a_codec_that_allows_none(workers: Workers) -> No
         workers(2)(steps_of_rank, "mxfp8", "rerun", True)
 
 
-def test_a_replay_that_does_not_end_ends_the_process(
+def test_a_launch_that_does_not_end_ends_the_process(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ended = list[int]()
     monkeypatch.setattr("os._exit", ended.append)
     end_process(3, 120.0)
     assert ended == [1]
-    assert "rank 3: a replayed round has not ended within 120 s" in caplog.text
+    assert "rank 3: a captured round has not ended within 120 s" in caplog.text

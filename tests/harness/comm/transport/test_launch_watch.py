@@ -1,10 +1,10 @@
-"""Replays that do not end are noticed, once, and those that do are forgotten."""
+"""Launches that do not end are noticed, once, and those that do are forgotten."""
 
 from __future__ import annotations
 
 import threading
 
-from gradwire.harness.comm.transport.replay_watch import ReplayWatch
+from gradwire.harness.comm.transport.captured_rounds import LaunchWatch
 
 LONG_S = 60.0
 
@@ -31,9 +31,9 @@ class Told:
         self.called.set()
 
 
-def test_a_replay_that_does_not_end_is_given_up_once() -> None:
+def test_a_launch_that_does_not_end_is_given_up_once() -> None:
     told = Told()
-    watch = ReplayWatch(0.01, told, poll_s=0.005)
+    watch = LaunchWatch(0.01, told, poll_s=0.005)
     for communicator in (0, 1):
         watch.started(communicator, Event())
     assert told.called.wait(LONG_S)
@@ -42,9 +42,9 @@ def test_a_replay_that_does_not_end_is_given_up_once() -> None:
 
 
 def test_one_that_follows_before_anybody_looks_is_given_up_too() -> None:
-    """Steps are shorter than the watch's pauses, and nothing starts after a replay that hangs."""
+    """Steps are shorter than the watch's pauses, and nothing starts after a launch that hangs."""
     told, first = Told(), Event()
-    watch = ReplayWatch(0.5, told, poll_s=0.005)
+    watch = LaunchWatch(0.5, told, poll_s=0.005)
     for event in (first, Event(ended=True), Event(ended=True), Event()):
         watch.started(0, event)
     first.ended = True
@@ -53,9 +53,9 @@ def test_one_that_follows_before_anybody_looks_is_given_up_too() -> None:
     assert told.count == 1
 
 
-def test_replays_that_end_are_forgotten() -> None:
+def test_launches_that_end_are_forgotten() -> None:
     told, events = Told(), [Event() for _ in range(3)]
-    watch = ReplayWatch(LONG_S, told, poll_s=0.005)
+    watch = LaunchWatch(LONG_S, told, poll_s=0.005)
     for event in events:
         watch.started(0, event)
     assert events[0].asked.wait(LONG_S) and not events[2].asked.is_set()
@@ -76,6 +76,6 @@ def test_replays_that_end_are_forgotten() -> None:
 
 def test_a_watch_that_saw_nothing_has_no_thread_to_end() -> None:
     before = threading.active_count()
-    watch = ReplayWatch(LONG_S, lambda: None)
+    watch = LaunchWatch(LONG_S, lambda: None)
     assert threading.active_count() == before
     watch.close()

@@ -1,26 +1,103 @@
-"""The entropy of every matrix's gradient at chosen steps, by worker and then averaged."""
+"""Measurements of chosen steps: errors of the synchronization, gradients, weights, entropies of matrices."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
+
+from torch import Tensor
 
 from gradwire.codecs.edgc.sampler import estimate, stride_of
 from gradwire.codecs.interface import Layout
 from gradwire.harness.comm.world.interface import World
-from gradwire.harness.parallel.interface import KeepsRawBuckets, Parallelism
+from gradwire.harness.parallel.interface import KeepsMainWeights, KeepsRawBuckets, Parallelism
+from gradwire.harness.record.directory import SAVED_WEIGHTS, saved_path
 from gradwire.harness.record.entropies import NATS, STEP, MatrixName, header, mean_nats
+from gradwire.harness.record.gradients import write_gradients, write_weights
+from gradwire.harness.trainer.state import TrainingState
 
 METHOD = "bits"
+
+
+class MeasuredSteps:
+    """Takes the measurements that `measure` asks for, off the clock; all processes call its methods."""
+
+    def __init__(self, state: TrainingState) -> None:
+        self._state, self._measure = state, state.config.measure
+        every, rates = self._measure.entropy_every, self._measure.entropy_rates
+        name = state.config.parallel.name
+        self._entropies = EntropyRecorder(state.world, state.parallelism, name, every, rates)
+
+    def start(self) -> None:
+        """Prepares for the settled buckets."""
+        self._entropies.start()
+
+    def due(self, step: int) -> bool:
+        """True if the gradients of `step` have to be kept until `after_step`."""
+        saved = step in self._measure.save_gradients_at
+        return self._compares(step) or saved or self._entropies.due(step)
+
+    def _compares(self, step: int) -> bool:
+        every = self._measure.vnmse_every
+        return bool(every) and step % every == 0 and self._state.world.size > 1
+
+    def weights_before(self, step: int) -> Tensor | None:
+        """The model's weights, (coordinates,) float32 on the CPU, before a step whose weights are saved."""
+        if step not in self._measure.save_weights_at:
+            return None
+        parallelism = self._state.parallelism
+        assert isinstance(parallelism, KeepsMainWeights), "the rules refuse others"
+        with self._state.clock.paused():
+            return parallelism.model_weights()
+
+    def after_step(self, step: int, before: Tensor | None) -> dict[str, float | None]:
+        """Measures the step that has just ended, and writes what is saved of it. Returns figures for its
+        row."""
+        found = dict[str, float | None]()
+        if self.due(step):
+            with self._state.clock.paused():
+                if self._compares(step):
+                    error = self._state.parallelism.gradient_error()
+                    found = {"vnmse": error.vnmse, **error.figures}
+                if step in self._measure.save_gradients_at:
+                    self._save_gradients(step)
+                if self._entropies.due(step):
+                    self._entropies.record(step)
+        if before is not None:
+            with self._state.clock.paused():
+                self._save_weights(step, before)
+        return found
+
+    def write_entropies(self) -> None:
+        """Hands the rows of entropies since the last call to the record."""
+        rows = self._entropies.take_rows()
+        if self._state.writer is not None:
+            self._state.writer.add_entropies(partial(self._entropies.header, self._state.about()), rows)
+
+    def _save_gradients(self, step: int) -> None:
+        state = self._state
+        gradients = state.parallelism.raw_gradients()
+        if state.writer is not None:
+            path = saved_path(state.directory, step)
+            write_gradients(path, gradients, state.parallelism.layout(0), {"step": step, **state.about()})
+
+    def _save_weights(self, step: int, before: Tensor) -> None:
+        state = self._state
+        assert isinstance(state.parallelism, KeepsMainWeights)
+        main = state.parallelism.main_weights()
+        if state.writer is not None:
+            path, about = saved_path(state.directory, step, SAVED_WEIGHTS), {"step": step, **state.about()}
+            write_weights(path, before, main, state.parallelism.layout(0), about)
 
 
 class EntropyRecorder:
     """Estimates entropies of measured steps, every `every` steps, from each of `rates` of the coordinates.
 
-    All processes call its methods, off the clock. Raises ValueError, in one line, for a parallelism whose
-    workers' gradients nobody can see, and for a rate out of range.
+    All processes call its methods, off the clock. Raises ValueError, in one line, for a parallelism that
+    keeps no worker's gradients, and for a rate out of range.
     """
 
     def __init__(
@@ -37,11 +114,11 @@ class EntropyRecorder:
         self._rows: list[dict[str, Any]] = []
 
     def due(self, step: int) -> bool:
-        """Whether the entropies of `step` are recorded, so that it has to be measured."""
+        """True if the entropies of `step` are recorded, so that it has to be measured."""
         return bool(self._every) and step % self._every == 0
 
     def start(self) -> None:
-        """Learns the matrices of all ranks; after warm-up."""
+        """Gathers the matrices of all ranks; after warm-up."""
         if self._every:
             own = {rank: self._own_matrices(rank) for rank in self._world.ranks}
             texts = _gather_texts(self._world, {rank: json.dumps(found) for rank, found in own.items()})

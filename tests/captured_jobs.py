@@ -1,4 +1,4 @@
-"""Steps of several buckets between real workers, whose rounds are captured and replayed."""
+"""Steps of several buckets between real workers, whose rounds are captured."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.transport.captured_rounds import CapturedRounds
 from gradwire.harness.comm.transport.process import ProcessChannel
-from gradwire.harness.comm.transport.replay import Replays
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.parallel.synchronize import synchronize_buckets
 
@@ -29,14 +29,14 @@ STEPS, SIZES = 6, (3000, 517, 1200)
 GRAPHS: dict[str, Callable[[], Any]] = {"rerun": RerunGraph, "refusing": RefusingGraph}
 
 Trained = tuple[list[list[Tensor]], list[dict[str, int]], int, list[str]]
-"""Means by step and bucket, bytes by phase of each step, replays, and what was logged."""
+"""Means by step and bucket, bytes by phase of each step, launches, and what was logged."""
 
 
 _run, _emulation = Call.run, threading.Lock()
 
 
 def _one_at_a_time(call: Call) -> None:
-    """The emulation has one device for all threads; replays, unlike rounds, do not take turns."""
+    """The emulation has one device for all threads; launches, unlike rounds, do not take turns."""
     with _emulation:
         _run(call)
 
@@ -61,11 +61,11 @@ def steps_of_rank(
     said = list[str]()
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("gradwire.harness.comm.transport.replay")
+    logger = logging.getLogger("gradwire.harness.comm.transport.captured_rounds")
     logger.addHandler(handler)
-    replays = None if graphs is None else Replays(GRAPHS[graphs], CPU, required=required)
+    captured = None if graphs is None else CapturedRounds(GRAPHS[graphs], CPU, required=required)
     fabric = Fabric(partial(make_schedule, "ring"))
-    world = ProcessWorld(fabric, CPU, timeout_s=30, spans=spans, replays=replays)
+    world = ProcessWorld(fabric, CPU, timeout_s=30, spans=spans, captured=captured)
     made, means, sent = make_codec(codec), list[list[Tensor]](), list[dict[str, int]]()
     buckets = [torch.empty(numel) for numel in SIZES]
     kept = list[Tensor]()
@@ -86,7 +86,7 @@ def steps_of_rank(
                 means.append([mean.clone() for mean in world.run_step(step, {rank: program}).results[rank]])
                 sent.append(dict(world.take_traffic()[rank].by_phase))
                 made.end_step(step)
-        return means, sent, 0 if replays is None else replays.count, said
+        return means, sent, 0 if captured is None else captured.launches, said
     finally:
         world.close()
         logger.removeHandler(handler)

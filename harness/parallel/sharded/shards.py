@@ -1,18 +1,76 @@
-"""A rank's own shard of all weights: main weights and Adam's moments, in float32."""
+"""Flat buckets, whose weights the model's parameters are views of, and a rank's own shard of all of them:
+main weights and Adam's moments, in float32."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from gradwire.harness.parallel.sharded.buckets import FlatBucket, Piece, pieces
+from gradwire.codecs.interface import Layout
+from gradwire.codecs.shards import Run, Shard
+from gradwire.harness.parallel.accumulation import GradientBucket
 from gradwire.harness.parallel.update import OptimizerSettings, decays, forget_moments, make_optimizer
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 STEP = "step"
+
+
+@dataclass(frozen=True)
+class FlatBucket(GradientBucket):
+    """Also the `weights` of its parameters, (numel,) in the model's dtype, the same on all ranks, and the
+    `shards` of all ranks."""
+
+    weights: Tensor
+    shards: tuple[Shard, ...]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Coordinates of each rank's shard."""
+        return [shard.numel for shard in self.shards]
+
+
+def flattened(
+    layout: Layout, shards: tuple[Shard, ...], parameters: Mapping[str, nn.Parameter], dtype: torch.dtype
+) -> tuple[FlatBucket, Tensor]:
+    """Moves parameters into flat buffers, of which they become views, in `dtype`.
+
+    Returns the bucket and the weights as they were, (numel,) float32.
+    """
+    owners = [parameters[name] for name in layout.names]
+    whole = torch.cat([owner.detach().reshape(-1).float() for owner in owners])
+    bucket = FlatBucket(layout, torch.zeros_like(whole), whole.to(dtype, copy=True), shards)
+    for owner, (_, view) in zip(owners, bucket.views(bucket.weights), strict=True):
+        owner.data = view
+    return bucket, whole
+
+
+class Piece(NamedTuple):
+    """Coordinates of one parameter: those of `run`, counted from the parameter's first one, are at `place` in
+    the shard's values."""
+
+    name: str
+    run: Run
+    place: slice
+
+
+def pieces(layout: Layout, shard: Shard) -> Iterator[Piece]:
+    """The pieces of a shard by parameter, in the order of the shard's values."""
+    stops = [*layout.offsets[1:], layout.numel]
+    at = 0
+    for run in shard.runs:
+        first = bisect_right(layout.offsets, run.start) - 1
+        last = run.start + (run.count - 1) * run.stride + run.length - 1
+        for name, offset, stop in list(zip(layout.names, layout.offsets, stops, strict=True))[first:]:
+            if offset > last:
+                break
+            for part in run.within(offset, stop):
+                yield Piece(name, replace(part, start=part.start - offset), slice(at, at + part.numel))
+                at += part.numel
 
 
 @dataclass(frozen=True)
@@ -46,7 +104,7 @@ class ShardOptimizer:
         )
 
     def pieces(self) -> Iterator[tuple[int, Piece]]:
-        """What this rank has of each parameter, by bucket."""
+        """This rank's pieces of each parameter, by bucket."""
         for number, bucket in enumerate(self._buckets):
             for piece in pieces(bucket.layout, bucket.shards[self.rank]):
                 yield number, piece

@@ -1,0 +1,232 @@
+"""A training run written down as it grows: steps, evaluations, decisions, summary, and rank 0's progress."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gradwire.codecs.decision_file import SETTINGS, STEP, STEPS
+from gradwire.harness.comm.mesh import Mesh
+from gradwire.harness.comm.nodes import num_nodes
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.parallel.interface import StepOutcome
+from gradwire.harness.record.attempts import Attempts
+from gradwire.harness.record.identity import decided_about
+from gradwire.harness.record.profiles import Profile
+from gradwire.harness.runtime import progress
+from gradwire.harness.runtime.heartbeat import COMPLETE, ENDING, beat
+from gradwire.harness.timing.measure.metrics import in_words
+from gradwire.harness.timing.measure.peak_rates import peak_flops, utilized_share
+from gradwire.harness.timing.trace.step import COUNTED_PHASES, PHASES
+from gradwire.harness.timing.trace.writer import TraceWriter
+from gradwire.harness.trainer.calibration import profile_in_summary
+from gradwire.harness.trainer.checkpoints import bytes_by_phase
+from gradwire.harness.trainer.measured_steps import MeasuredSteps
+from gradwire.harness.trainer.state import TrainingState
+from gradwire.harness.trainer.steplog import StepLog
+from gradwire.harness.trainer.summarize import summarize
+
+
+class Recording:
+    """Measures the steps of a run, whose id is `run`, and writes them down with all that follows from them.
+
+    All processes call its methods; rank 0 has the writer.
+    """
+
+    log: StepLog
+    """Those steps whose rows are not written yet; there is one after `start`."""
+
+    def __init__(self, state: TrainingState, measured: MeasuredSteps, run: str) -> None:
+        self._state, self.measured, self._run = state, measured, run
+        steps, shown = state.schedule.steps, state.writer is not None
+        self._progress = TrainingProgress(state.directory.name, steps, shown, _peak(state))
+        self._gradients_sent = _gradients_sent(state)
+        self._decisions = list[dict[str, Any]]()
+        self._profile: Profile | None = None
+
+    def start(self, first: int, profile: Profile | None) -> None:
+        """Begins with step `first`, after the warm-up; `profile` is what the simulated clock counts."""
+        state, measure = self._state, self._state.config.measure
+        traces = None
+        if measure.trace and measure.spans:
+            every, most_bytes = measure.trace_every, 1e6 * measure.trace_mb
+            traces = TraceWriter(state.directory, run=self._run, every=every, most_bytes=most_bytes)
+        self._profile, self.log = profile, StepLog(state, self._gradients_sent, traces)
+        self._progress.start(first, state.layouts.coordinates)
+
+    def add(self, step: int, outcome: StepOutcome, rate: float, before: torch.Tensor | None) -> None:
+        """Ends step `step`, which `log.begin` has begun, and takes its measurements; `before` is the weights
+        before it, if they are saved."""
+        if outcome.decision:
+            self._decisions.append({STEP: step + 1, **outcome.decision})
+        shared: dict[str, Any] = {
+            "step": step,
+            "lr": rate,
+            "grad_norm": outcome.grad_norm,
+            "skipped": outcome.skipped,
+            "measured": self.measured.due(step),
+            **{f"codec/{name}": value for name, value in outcome.logged.items()},
+        }
+        pending = self.log.end(outcome, shared)
+        shared |= self.measured.after_step(step, before)
+        self.log.add(pending)
+        self._progress.step()
+
+    def flush(self) -> None:
+        """Writes down the steps so far."""
+        state, rows = self._state, self.log.flush()
+        if rows:
+            self._progress.show(rows[-1])
+            self._progress.skipped([row["step"] for row in rows if row["skipped"]])
+        if state.writer is not None:
+            state.writer.add_steps(rows)
+            state.writer.add_decisions(self._about_decisions, self._decisions)
+        self.measured.write_entropies()
+        self._decisions = []
+
+    def _about_decisions(self) -> dict[str, Any]:
+        """The first line of `decisions.jsonl`, which identifies the run."""
+        return {STEPS: self._state.schedule.steps, SETTINGS: decided_about(self._state.config.mapping())}
+
+    def evaluate(self, done: int) -> dict[str, Any]:
+        """Evaluates the model after `done` steps; returns the row of `evals.jsonl`."""
+        state, objective = self._state, self._state.parts.objective
+        metrics = state.parallelism.evaluate(objective, state.config.eval.micro_batch)
+        clocks = state.world.gather({rank: [state.clock.seconds] for rank in state.world.ranks})
+        train_time_s = max(clock for (clock,) in clocks)
+        row = {"step": done, "train_time_s": train_time_s, "wall_time_s": state.wall_time_s, **metrics}
+        self._progress.evaluation(row, objective.metric)
+        if state.writer is not None:
+            state.writer.add_evaluation(row)
+        return row
+
+    def close(self) -> None:
+        """Ends progress and observations."""
+        self._progress.close()
+        self.log.close()
+
+    def finish(self) -> None:
+        """Gathers the byte counters; then rank 0 alone writes weights and summary, however long it takes.
+
+        DONE comes last.
+        """
+        state, writer = self._state, self._state.writer
+        beat(ENDING, state.schedule.steps)
+        sent = bytes_by_phase(state.world)
+        model = state.parallelism.whole_model() if state.config.train.save_checkpoint else None
+        if writer is None:
+            return
+        if model is not None:
+            writer.save_weights(model, state.parts.data.tokenizer)
+        ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", state.world.size))  # torchrun or the launcher
+        summary = summarize(
+            state.config.mapping(),
+            metric=state.parts.objective.metric,
+            config_hash=self._run,
+            steps=writer.steps(),
+            evaluations=writer.evaluations(),
+            clock=state.clock.kind,
+            wall_time_s=state.wall_time_s,
+            bytes_by_rank=[sum(counts.values()) for counts in sent],
+            bytes_by_phase={
+                phase: sum(counts[phase] for counts in sent)
+                for phase in COUNTED_PHASES
+                if phase in PHASES or any(counts[phase] for counts in sent)
+            },
+            num_coordinates=state.layouts.coordinates,
+            gradients_sent=self._gradients_sent,
+            layout_hash=state.layouts.hash,
+            data=state.parts.data.description,
+            attempts=Attempts.read(state.directory),
+            profile=profile_in_summary(state.world, self._profile),
+            workers_per_machine=None if self.log.watch is None else ranks_here,
+        )
+        beat()
+        writer.finish(summary)
+        beat(COMPLETE)
+
+
+def _peak(state: TrainingState) -> float | None:
+    """FLOP/s of the devices of all ranks, as if each had one, as it does on the training clock; None where
+    the device's are not known."""
+    config, device = state.config, state.world.device
+    if device.type != "cuda":
+        return None
+    low = config.train.precision != "fp32" or getattr(config.parallel, "model_dtype", "") == "bfloat16"
+    found = peak_flops(torch.cuda.get_device_name(device), "bf16" if low else "fp32")
+    return None if found is None else state.world.size * found
+
+
+def _gradients_sent(state: TrainingState) -> float:
+    """The number of encoded gradients that a synchronization among the replicas of a parameter sends."""
+    config, replicas, size = state.config, state.parallelism.replicas, state.world.size
+    mesh = Mesh(size, num_nodes(config.cluster, config.network), size // replicas)
+    nodes = mesh.nodes_of(mesh.group("replica", 0))
+    return make_schedule(config.topology.name, replicas, nodes).gradients_sent
+
+
+class TrainingProgress:
+    """A bar on a terminal, a line now and then elsewhere; silent on ranks other than 0. `peak`: FLOP/s of all
+    devices together, if it is known."""
+
+    def __init__(self, title: str, steps: int, visible: bool, peak: float | None = None) -> None:
+        self._title, self._steps, self._visible, self._peak = title, steps, visible, peak
+        self._parameters = 0
+        self._shown: progress.Progress | None = None
+
+    def start(self, first: int, parameters: int) -> None:
+        """Shows the bar, with `first` steps of a model with so many `parameters` done by earlier attempts."""
+        self._parameters = parameters
+        self._shown = progress.Progress(
+            self._title, self._steps, "step", done=first, visible=self._visible, log=True, at_once=True
+        )
+
+    def step(self) -> None:
+        self._running.advance()
+
+    def show(self, row: dict[str, Any]) -> None:
+        """Rows of `steps.jsonl`, every `train.log_every` steps; every rank may call it."""
+        text = f"loss {row['loss']:.3f}{self._speed(row.get('tokens_per_s'))}"
+        self._running.postfix(text)
+        self._running.tell(text)
+
+    def _speed(self, tokens_per_s: float | None) -> str:
+        """Tokens per second of the training clock, and the share of the devices' FLOP/s that they use."""
+        if tokens_per_s is None:
+            return ""
+        share = ""
+        if self._peak is not None:
+            share = f", MFU {utilized_share(self._parameters, tokens_per_s, self._peak):.1%}"
+        return f", {tokens_per_s:,.0f} tokens/s{share}"
+
+    def skipped(self, steps: Sequence[int]) -> None:
+        """Reports which of the steps just recorded were skipped, from their rows, if any."""
+        if steps:
+            number = "" if len(steps) == 1 else f", the last of {len(steps)}"
+            self._running.say(
+                f"{self._title}: step {steps[-1] + 1}/{self._steps} skipped{number}, gradients not finite"
+            )
+
+    def evaluation(self, row: dict[str, Any], metric: str) -> None:
+        """Rows of `evals.jsonl`; `metric` is the one to show."""
+        value = f"{row[metric]:{'.2f' if metric == 'perplexity' else '.4f'}}"
+        if self._running.has_bar:
+            self._running.postfix(f"{in_words(metric)} {value}")
+            return
+        left = self._running.left() if row["step"] < self._steps else ""
+        self._running.say(
+            f"{self._title}: step {row['step']}/{self._steps}, {in_words(metric)} {value}, "
+            f"{row['train_time_s']:.1f} s on the training clock{left and f', {left}'}"
+        )
+
+    def close(self) -> None:
+        if self._shown is not None:
+            self._shown.close()
+
+    @property
+    def _running(self) -> progress.Progress:
+        assert self._shown is not None, "start() was not called"
+        return self._shown
