@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
@@ -30,7 +29,7 @@ def run_name(config: RecordedConfig) -> str:
     if isinstance(config, RunConfig):
         chosen = f"{config.model.name}-{codec_name(config.codec)}-{config.topology.name}-s{config.seed}"
     else:
-        chosen = importlib.import_module(TASKS[config.task.name].module).name(config)
+        chosen = TASKS[config.task.name].load().name(config)
     # A plug-in's colon has a meaning in many paths.
     name = f"{chosen.replace(':', '.')}-{run_id(config)}"
     if name != printable(name, MOST_NAME) or name.startswith((".", "-")) or "/" in name:

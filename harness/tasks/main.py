@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sys
@@ -15,7 +14,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from gradwire.harness.config.run_name import run_directory
-from gradwire.harness.config.tasks import TASKS
+from gradwire.harness.config.tasks import TASKS, Task
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.launch.cell_process import Ended
 from gradwire.harness.record.settings import Configuration, RecordedConfig
@@ -107,7 +106,7 @@ def run_cell(config: RecordedConfig, directory: Path) -> Ended:
     """Runs a cell of a sweep in this process, which other cells share; errors that say everything in one
     line."""
     try:
-        return Ended(_run(TASKS[config.task.name].module, config, directory))
+        return Ended(_run(TASKS[config.task.name], config, directory))
     except Exception as error:
         if not is_expected(error):
             raise
@@ -115,17 +114,16 @@ def run_cell(config: RecordedConfig, directory: Path) -> Ended:
 
 
 def _perform(config: Configuration) -> int:
-    module = TASKS[config.task.name].module
+    task = TASKS[config.task.name]
     if not isinstance(config, RecordedConfig):
-        code = _run(module, config)
+        code = _run(task, config)
         return code if all_was_said() else code or 1  # printing was all that it had to do
     run_goes_on()
-    return _run(module, config, run_directory(config, asked_directory()))
+    return _run(task, config, run_directory(config, asked_directory()))
 
 
-def _run(module: str, *arguments: Any) -> int:
-    task = importlib.import_module(module)
+def _run(task: Task, *arguments: Any) -> int:
     try:
-        return int(task.run(*arguments))
+        return int(task.load().run(*arguments))
     except SystemExit as ended:  # would end a whole sweep
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)

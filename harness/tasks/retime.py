@@ -39,7 +39,7 @@ from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.timed_steps import recorded, traced_run
 from gradwire.harness.record.writer import as_yaml
 from gradwire.harness.report.configs import RETIMED_AXES
-from gradwire.harness.tasks.once import run_once
+from gradwire.harness.studies.once import run_once
 from gradwire.harness.timing.simulate.engine import require_engine
 from gradwire.harness.timing.trace.files import FOLDER, Recorded, read_traces, trace_file
 from gradwire.harness.timing.trace.step import Post

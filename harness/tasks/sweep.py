@@ -6,7 +6,6 @@ is skipped, so that the same command resumes an interrupted sweep; a failed cell
 
 from __future__ import annotations
 
-import importlib
 import io
 import sys
 import time
@@ -29,11 +28,11 @@ from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.output import run_goes_on
 from gradwire.harness.runtime.progress import EVERY_S, in_words
+from gradwire.harness.studies.tracked import show_finished
 from gradwire.harness.tasks.main import is_expected, one_line, run_cell
 from gradwire.harness.tasks.plan import Predictions
 from gradwire.harness.tasks.planned_cell import PlannedCell
 from gradwire.harness.tasks.sweep_plan import Plan, settled
-from gradwire.harness.tasks.tracked_tables import show_finished
 from gradwire.harness.trainer.calibration import request_profile
 from gradwire.harness.trainer.settings import RunConfig
 
@@ -244,17 +243,17 @@ def finish_sweep(plan: Plan) -> None:
 
 
 def _compare(plan: Plan, task: str, output: Path) -> None:
-    module = importlib.import_module(TASKS[task].module)
+    carried_out = TASKS[task].load()
     cells = plan.of_task(task)
     folders = [cell.directory for cell in cells if cell.directory is not None]
-    if not hasattr(module, "compare") or not any(cell.finished for cell in cells):
+    if not hasattr(carried_out, "compare") or not any(cell.finished for cell in cells):
         return
     from gradwire.harness.tasks.sweep_plan import sweep_axes
 
     for plot in (*output.glob("*-print.*"), *output.glob("*-dark.png")):
         plot.unlink()  # which plots there are depends on what has finished
     try:
-        comparison = module.compare(folders, output, axes=sweep_axes(cells))
+        comparison = carried_out.compare(folders, output, axes=sweep_axes(cells))
     except ValueError as error:
         print(f"sweep {plan.name}: no comparison: {error}")
         return

@@ -17,7 +17,7 @@ from gradwire.harness.record.runs import find_runs, load_run
 from gradwire.harness.record.seal import refuse_links_in
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.report.sweep_record import find_sweep_records
-from gradwire.harness.tasks.tracked_tables import has_tables, show_record
+from gradwire.harness.studies.tracked import has_tables, show_record
 from gradwire.harness.tracking.follow import replay
 from gradwire.harness.tracking.login import choose_mode
 from gradwire.harness.tracking.settings import WandbConfig

@@ -7,19 +7,17 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradwire.codecs.arithmetic.line_fit import LineFit, fit_line
-from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.network.configured import recorded_text
-from gradwire.harness.record.directory import CONFIG
-from gradwire.harness.record.summary import REMEDY
-from gradwire.harness.report.configs import flatten
 from gradwire.harness.report.figures import TITLE_CHARACTERS, Plot, write_plots
 from gradwire.harness.report.style import Form
-from gradwire.harness.report.tables import Column, Line, Page, figures_table, finished
-from gradwire.harness.studies.allreduce.record import FILE, PART_TIMES, AllReduceSummary
+from gradwire.harness.report.tables import Column, Line, figures_table
+from gradwire.harness.studies.allreduce.study import PART_TIMES, AllReduceSummary
+from gradwire.harness.studies.study import Compared, Entry
 from gradwire.harness.timing.measure.metrics import kind_of
 
 if TYPE_CHECKING:
@@ -208,39 +206,22 @@ class Run:
         }
 
 
-def compare(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
-    """Writes table.md, table.csv, table.json and, if ranks differ, plots to `output`; ValueError when nothing
-    is done."""
-    done, left_out = finished(folders)
-    runs = _load(done)
+def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
+    """A table for each subject; lines over the rank where it differs."""
+    runs = [Run(entry.record, {key: getattr(entry.record, key) for key in FIGURES}) for entry in entries]
+    for run in runs:
+        run.figures.update(_beside(run, runs))
     tables = []
     for subject in dict.fromkeys(run.subject for run in runs):
         alike = [run for run in runs if run.subject == subject]
         first = alike[0].about
-        columns = _columns(first)
         named = ["codec"] if first.model_dtype is None else ["codec; weights"]
-        tables.append(figures_table(_title(first), named, [run.line for run in alike], columns))
+        tables.append(figures_table(_title(first), named, [run.line for run in alike], _columns(first)))
     notes = NOTES if all(run.about.parts is None for run in runs) else (*NOTES, *SHARDED_NOTES)
-    lines = rank_lines([run.about for run in runs], [_rank(folder) for folder in done])
-    notes = (*notes, *rank_remarks(lines))
-    page, rows = Page(tables, [*notes, *left_out]), [run.row for run in runs]
-    page.write(output, rows, {"rows": rows, "left_out": left_out})
-    plot_ranks(lines, output)
-    return page
-
-
-def _rank(folder: Path) -> int | None:
-    """The rank that a run's codec compresses to; None if it has none."""
-    found = flatten(read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder)).get("codec.rank")
-    return None if found is None else int(found)
-
-
-def _load(folders: Sequence[Path]) -> list[Run]:
-    found = [AllReduceSummary.read(folder / FILE) for folder in folders]
-    runs = [Run(one, {key: getattr(one, key) for key in FIGURES}) for one in found]
-    for run in runs:
-        run.figures.update(_beside(run, runs))
-    return runs
+    ranks = [entry.settings.get("codec.rank") for entry in entries]
+    lines = rank_lines([run.about for run in runs], [None if rank is None else int(rank) for rank in ranks])
+    rows = [run.row for run in runs]
+    return Compared(tables, rows, (*notes, *rank_remarks(lines)), draw=partial(plot_ranks, lines))
 
 
 def _columns(one: AllReduceSummary) -> list[Column | str]:

@@ -39,7 +39,7 @@ class Kept:
     """
 
     def __init__(self, directory: Path, about: Mapping[str, Any], *, fresh: bool = False) -> None:
-        self._path = directory / FILE
+        self.path = directory / FILE
         self._found = dict[Key, list[dict[str, Any]]]()
         header = {"about": about}
         first, *rest = [{}] if fresh else self._lines()
@@ -49,27 +49,23 @@ class Kept:
         elif first:
             print("measuring anew: the machine or the code has changed since the interruption", flush=True)
         lines = [{"key": list(key), "rows": rows} for key, rows in self._found.items()]
-        write_atomically(self._path, "".join(f"{dumps(line)}\n" for line in (header, *lines)))
+        write_atomically(self.path, "".join(f"{dumps(line)}\n" for line in (header, *lines)))
 
     def rows(
         self, kind: type[Measured], key: Key, measure: Callable[[], Sequence[Measured]]
     ) -> list[Measured]:
         """The rows of a piece of work: those in the file, or what `measure` returns, which is kept."""
         if key in self._found:
-            return [made(kind, row, self._path, remedy=REMEDY) for row in self._found[key]]
+            return [made(kind, row, self.path, remedy=REMEDY) for row in self._found[key]]
         rows = list(measure())
-        append_rows(self._path, [{"key": list(key), "rows": [asdict(row) for row in rows]}])
+        append_rows(self.path, [{"key": list(key), "rows": [asdict(row) for row in rows]}])
         return rows
-
-    def remove(self) -> None:
-        """Removes the file, when all of it is in `bench.json`."""
-        self._path.unlink(missing_ok=True)
 
     def _lines(self) -> list[dict[str, Any]]:
         """The whole lines, up to the first damaged one; an empty object if there are none."""
         found = list[dict[str, Any]]()
         try:
-            for line in read_text(self._path, remedy=REMEDY, inside=self._path.parent).splitlines():
+            for line in read_text(self.path, remedy=REMEDY, inside=self.path.parent).splitlines():
                 value = restored(json.loads(line))
                 if not isinstance(value, dict) or (found and not value.keys() >= {"key", "rows"}):
                     break

@@ -26,7 +26,7 @@ from gradwire.harness.studies.evolution.sampling import (
     sampling_tables,
 )
 from gradwire.harness.studies.evolution.views import NOTES, plots, tables
-from gradwire.harness.studies.statistics.settings import StatisticsConfig
+from gradwire.harness.studies.statistics.study import StatisticsConfig
 
 REMEDY = "measure.save_gradients_at=[10,100,190] keeps three, measure.entropy_every=1 records entropies"
 

@@ -24,7 +24,7 @@ from gradwire.harness.parallel.settings import DataParallelConfig
 from gradwire.harness.parallel.update import optimizer_of
 from gradwire.harness.runtime.heartbeat import beat
 from gradwire.harness.runtime.progress import tracked
-from gradwire.harness.studies.overhead.settings import OverheadTask
+from gradwire.harness.studies.overhead.study import OverheadTask
 from gradwire.harness.timing.measure.spans import span_cost
 from gradwire.harness.trainer.loop import Trainer
 from gradwire.harness.trainer.parts import Parts, build, optimizer_settings

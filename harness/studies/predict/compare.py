@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from gradwire.harness.files.structured import read_yaml
-from gradwire.harness.record.directory import CONFIG
-from gradwire.harness.record.summary import REMEDY
-from gradwire.harness.report.configs import Settings, flatten, strategy
-from gradwire.harness.report.tables import Column, Page, figures_table, finished
-from gradwire.harness.studies.predict.record import PredictSummary
-
-FILE = PredictSummary.file
+from gradwire.harness.report.configs import Settings, strategy
+from gradwire.harness.report.tables import Column
+from gradwire.harness.studies.predict.study import PredictSummary
+from gradwire.harness.studies.study import Compared, Entry, titled_tables
 
 NOTES = (
     "All figures are modelled: the parallelism's own messages on the simulated clock. Times are of the "
@@ -23,39 +18,15 @@ NOTES = (
     "printed.",
 )
 
-COLUMNS = (
-    Column("step_time_s", "step_s"),
-    *("compute_s", "gradients_s", "weights_s", "stages_s", "codec_s", "gradient_comm_s"),
-    *("training_days", "tflops", "over_uncompressed", "printed_tflops", "error"),
-)
 
-
-def compare(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
-    """Writes table.md, table.csv and table.json to `output`; ValueError when nothing is done."""
-    done, missing = finished(folders)
-    found = [PredictSummary.read(folder / FILE) for folder in done]
-    settings = [flatten(read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder)) for folder in done]
-    names, titles = [_name(each) for each in settings], [_title(one) for one in found]
-    tables = [
-        figures_table(
-            title,
-            ["sends"],
-            [
-                ([name], one.content())
-                for one, name, own in zip(found, names, titles, strict=True)
-                if own == title
-            ],
-            COLUMNS,
-        )
-        for title in dict.fromkeys(titles)
-    ]
-    rows = [
-        {"sends": name} | one.scalars() | {"network": one.network_text}
-        for one, name in zip(found, names, strict=True)
-    ]
-    page = Page(tables, [*NOTES, *_left_out(found), *missing])
-    page.write(output, rows, {"rows": rows, "left_out": missing})
-    return page
+def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
+    """A table for each model and network, with a line for each step."""
+    found = [(entry.record, _name(entry.settings)) for entry in entries]
+    lines = [(_title(one), ([name], one.content())) for one, name in found]
+    columns = [Column(metric, field) for field, metric in PredictSummary.columns().items()]
+    rows = [{"sends": name} | one.scalars() | {"network": one.network_text} for one, name in found]
+    notes = [*NOTES, *_left_out([one for one, _ in found])]
+    return Compared(titled_tables(lines, ["sends"], columns), rows, notes)
 
 
 def _title(one: PredictSummary) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from gradwire.harness.comm.nodes import check_divides, ranks_per_node
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.parallel.settings import PipelineConfig
-from gradwire.harness.studies.predict.settings import PredictTask
+from gradwire.harness.studies.predict.study import PredictTask
 
 
 @dataclass(frozen=True)

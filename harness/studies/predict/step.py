@@ -20,7 +20,7 @@ from gradwire.harness.parallel.update import OptimizerSettings
 from gradwire.harness.studies.predict.group import Group
 from gradwire.harness.studies.predict.model import META, Part, StagesPart, shrunk
 from gradwire.harness.studies.predict.programs import traced_programs
-from gradwire.harness.studies.predict.settings import PredictTask
+from gradwire.harness.studies.predict.study import PredictTask
 from gradwire.harness.timing.simulate.build import make_clock
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.window import StepWindow

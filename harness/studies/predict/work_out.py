@@ -13,9 +13,8 @@ from gradwire.harness.record.provenance import provenance
 from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.predict.group import group_of
 from gradwire.harness.studies.predict.model import Part, StagesPart, part_of
-from gradwire.harness.studies.predict.record import PredictSummary
-from gradwire.harness.studies.predict.settings import PredictTask
 from gradwire.harness.studies.predict.step import Traced, calibrated, in_stages, traced
+from gradwire.harness.studies.predict.study import PredictSummary, PredictTask
 from gradwire.harness.timing.measure.intervals import measure, union
 from gradwire.harness.timing.trace.step import (
     ACTIVATIONS,

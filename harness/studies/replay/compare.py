@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.files.reading import UnusableFileError
-from gradwire.harness.files.structured import read_yaml
-from gradwire.harness.record.directory import CONFIG, SUMMARY
+from gradwire.harness.record.directory import CONFIG
 from gradwire.harness.record.summary import REMEDY
-from gradwire.harness.report.configs import Settings, covered, flatten, labels
+from gradwire.harness.report.configs import Settings, covered, labels
 from gradwire.harness.report.frame import load_results
-from gradwire.harness.report.tables import Column, Page, Table, figure, figures_table, finished
-from gradwire.harness.studies.replay.record import ReplaySummary, pooled
+from gradwire.harness.report.tables import Column, Table, figure
+from gradwire.harness.studies.replay.study import ReplaySummary, pooled
+from gradwire.harness.studies.study import Compared, Entry, titled_tables
 from gradwire.harness.timing.measure.metric import PLAIN, SHORT, Shown
 
 if TYPE_CHECKING:
@@ -87,40 +88,38 @@ NOTES = (
 )
 
 
-def compare(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
-    """Compares the replays in `folders`; writes table.md, table.csv, table.json and plots to `output`.
-
-    Raises ValueError when none is done.
-    """
-    from gradwire.harness.studies.replay.plots import plot_comparison
-
-    done, left_out = finished(folders, "replay")
-    replays = _load(done, axes)
+def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
+    """Tables of codecs by subject, of several subjects also side by side."""
+    replays = _load(entries, axes)
     by_subject = dict[str, list[Replayed]]()
     for replay in replays:
         by_subject.setdefault(replay.subject, []).append(replay)
     tables = _side_by_side(replays, list(by_subject)) if len(by_subject) > 1 else []
-    for subject, own in by_subject.items():
-        tables.append(figures_table(subject, ["codec"], [([one.codec], one.figures) for one in own], COLUMNS))
+    tables += titled_tables(
+        [(one.subject, ([one.codec], one.figures)) for one in replays], ["codec"], COLUMNS
+    )
     rows = [{key: value for key, value in asdict(one).items() if key != "figures"} for one in replays]
     lines = [
         {key: row[key] for key in NAMES} | {key: row["summary"][key] for key in RECORDED} for row in rows
     ]
-    page = Page(tables, [*NOTES, *left_out])
-    page.write(output, lines, {"rows": rows, "left_out": left_out})
+    return Compared(tables, lines, NOTES, rows, partial(_draw, by_subject))
+
+
+def _draw(by_subject: Mapping[str, list[Replayed]], output: Path) -> None:
+    from gradwire.harness.studies.replay.plots import plot_comparison
+
     plot_comparison(by_subject, output)
-    return page
 
 
-def _load(folders: Sequence[Path], axes: Sequence[str]) -> list[Replayed]:
+def _load(entries: Sequence[Entry], axes: Sequence[str]) -> list[Replayed]:
     """One for each codec and subject, in order; replays that differ only in the seed are taken together."""
-    configs = [read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder) for folder in folders]
-    flat = [_settings(config) for config in configs]
+    folders = [entry.folder for entry in entries]
+    flat = [_settings(entry.settings) for entry in entries]
     for folder, settings in zip(folders, flat, strict=True):
         lacking = [key for key in NEEDED if not settings.get(key)]
         if lacking:
             raise UnusableFileError(folder / CONFIG, f"lacks {', '.join(lacking)}", REMEDY)
-    summaries = [ReplaySummary.read(folder / SUMMARY) for folder in folders]
+    summaries: list[ReplaySummary] = [entry.record for entry in entries]
     pairs = zip(flat, summaries, strict=True)
     files = gradient_names({str(settings["gradients"]): one.gradients for settings, one in pairs})
     for settings in flat:
@@ -195,9 +194,8 @@ def file_names(paths: Sequence[str]) -> dict[str, str]:
     return {path: path for path in paths}
 
 
-def _settings(config: dict[str, Any]) -> Settings:
-    """Flat settings without those that do not tell codecs apart: where they ran, and a single round."""
-    settings = flatten(config)
+def _settings(settings: Settings) -> Settings:
+    """Settings without those that do not tell codecs apart: where they ran, and a single round."""
     if settings.get("replay.rounds") == 1:
         del settings["replay.rounds"]
     return {key: value for key, value in settings.items() if not covered(key, UNTOLD)}

@@ -15,7 +15,7 @@ from gradwire.harness.record.identity import data_fingerprint
 from gradwire.harness.studies.score.benchmarks import BENCHMARKS, Benchmark
 from gradwire.harness.studies.score.checkpoint import ABOUT, Checkpoint
 from gradwire.harness.studies.score.held_out import HELD_OUT, HeldOut, data_digest
-from gradwire.harness.studies.score.settings import ScoreConfig, ScoreTask
+from gradwire.harness.studies.score.study import ScoreConfig, ScoreTask
 
 NO_DATA = "use score.data=<folder with its files> (docs/scoring.md)"
 

@@ -23,8 +23,8 @@ from lm_eval.tasks._yaml_loader import load_yaml
 
 from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.score.benchmarks import Benchmark
-from gradwire.harness.studies.score.record import Scored, Value
 from gradwire.harness.studies.score.records import Record
+from gradwire.harness.studies.score.study import Scored, Value
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gradwire.harness.network.configured import common_text, rate_text
-from gradwire.harness.record.directory import SUMMARY
-from gradwire.harness.report.tables import Page, figures_table, finished
-from gradwire.harness.studies.simulate.record import SimulateSummary
-from gradwire.harness.timing.measure.metric import Spread
+from gradwire.harness.record.directory import PLOTS
+from gradwire.harness.report.tables import Column, figures_table
+from gradwire.harness.studies.simulate.study import SimulateSummary
+from gradwire.harness.studies.study import Compared, Entry, over_seeds
 
 NOTES = (
     "All figures are modelled. A round is complete when all workers' backward passes are; waits and overlap "
@@ -20,16 +21,12 @@ NOTES = (
     "and at last. Use of links: bytes that came in.",
 )
 
-FIGURES = ("rounds", "utilization", "t_wait", "row", "osf", "q_ratio_first", "q_ratio")
-"""The columns, keys of METRICS and of a summary."""
-
 USUAL_FLOOR = 0.125
 
 
-def compare(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
-    """Writes table.md, table.csv, table.json and plots to `output`; ValueError when nothing is done."""
-    done, missing = finished(folders)
-    found = [SimulateSummary.read(folder / SUMMARY) for folder in done]
+def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
+    """A line for each training, over seeds."""
+    found: list[SimulateSummary] = [entry.record for entry in entries]
     abouts = [about(one) for one in found]
     varied = [key for key in abouts[0] if len({each[key] for each in abouts}) > 1] or ["scheme"]
     same = [text for key, text in abouts[0].items() if key not in (*varied, "rate") and text]
@@ -37,18 +34,21 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> 
     groups: dict[tuple[str, ...], list[SimulateSummary]] = {}
     for one, each in zip(found, abouts, strict=True):
         groups.setdefault(tuple(each[key] for key in varied), []).append(one)
-    lines = [(name, _spreads(own)) for name, own in groups.items()]
-    page = Page([figures_table(title, varied, lines, FIGURES)], [*NOTES, *missing])
+    columns = SimulateSummary.columns()
+    lines = [(name, over_seeds(own, columns)) for name, own in groups.items()]
     rows = [
-        {**each, "network": one.network_text, "seed": one.seed} | {key: getattr(one, key) for key in FIGURES}
+        {**each, "network": one.network_text, "seed": one.seed} | {key: getattr(one, key) for key in columns}
         for one, each in zip(found, abouts, strict=True)
     ]
-    page.write(output, rows, {"rows": rows, "left_out": missing})
-    if len(found) > 1:
-        from gradwire.harness.studies.simulate.plots import plot_sweep
+    table = figures_table(title, varied, lines, [Column(metric, key) for key, metric in columns.items()])
+    return Compared([table], rows, NOTES, draw=partial(_draw, found))
 
-        plot_sweep(found, output / "plots")
-    return page
+
+def _draw(found: Sequence[SimulateSummary], output: Path) -> None:
+    from gradwire.harness.studies.simulate.plots import plot_sweep
+
+    if len(found) > 1:
+        plot_sweep(found, output / PLOTS)
 
 
 def scheme_text(one: SimulateSummary) -> str:
@@ -89,8 +89,3 @@ def times_text(settings: Mapping[str, Any]) -> str:
     if settings["straggler_share"]:
         text += f", {100 * settings['straggler_share']:.3g} % stragglers"
     return text
-
-
-def _spreads(own: Sequence[SimulateSummary]) -> dict[str, Spread | float | None]:
-    values = {key: [getattr(one, key) for one in own] for key in FIGURES}
-    return {key: None if None in found else Spread.of(found) for key, found in values.items()}

@@ -19,8 +19,7 @@ from gradwire.harness.network.links import Change, Links
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.studies.simulate.model import blocks_of
-from gradwire.harness.studies.simulate.record import SimulateSummary
-from gradwire.harness.studies.simulate.settings import SimulateTask
+from gradwire.harness.studies.simulate.study import SimulateSummary, SimulateTask
 from gradwire.harness.timing.measure.step_figures import row_of
 from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, STAGE_TWO, Rows
 

@@ -15,7 +15,7 @@ from gradwire.harness.report.figures import Plot, write_plots
 from gradwire.harness.report.style import Form, Hue, line_styles
 from gradwire.harness.studies.simulate.compare import about, blocks_text, scheme_text
 from gradwire.harness.studies.simulate.figures import sent_rows
-from gradwire.harness.studies.simulate.record import SimulateSummary
+from gradwire.harness.studies.simulate.study import SimulateSummary
 from gradwire.harness.timing.measure.metrics import METRICS
 from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, STAGE_TWO, Rows
 
@@ -47,10 +47,9 @@ BYTES = 4
 MB = 1e6
 
 
-def plot_training(summary: SimulateSummary, rows: Rows, folder: Path) -> list[Path]:
-    """Writes the pictures; returns the files."""
-    plots = [ratio_plot(summary), *_shown_rounds(summary, rows)]
-    return write_plots([plot for plot in plots if plot is not None], folder)
+def training_plots(summary: SimulateSummary, rows: Rows) -> list[Plot | None]:
+    """The pictures of one training."""
+    return [ratio_plot(summary), *_shown_rounds(summary, rows)]
 
 
 def title_of(summary: SimulateSummary) -> str:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from gradwire.harness.files.finite_json import restored
 from gradwire.harness.files.reading import read_bytes
-from gradwire.harness.files.structured import read_json
 from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.record.directory import PLOTS
 from gradwire.harness.record.seal import REMEDY
 from gradwire.harness.report.frame import spreads, table, values_in
-from gradwire.harness.report.tables import Column, Line, Page, figures_table, finished
+from gradwire.harness.report.tables import Column, Line, figures_table
+from gradwire.harness.studies.statistics.study import StatisticsRecord
+from gradwire.harness.studies.study import Compared, Entry
 from gradwire.harness.timing.measure.metric import Spread
 from gradwire.harness.timing.measure.metrics import keys
 
-JSON, PLOTS = "statistics.json", "plots"
 FORMS = ("-print", "-dark")
 
 GRADIENTS, WEIGHTS, EVOLUTION = "gradients", "weights", "evolution"
@@ -34,23 +34,17 @@ SMALL_NORMS = {
 NOTE = "Figures are the median over seeds, with the range from the lowest to the highest."
 
 
-def compare(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
-    """Compares the statistics in `folders`; writes table.md, table.csv, table.json and plots to `output`.
-
-    Gradients, or weights, of the same model and step are one subject, whatever their seed. Raises ValueError
-    when none is done.
-    """
-    done, left_out = finished(folders, "task=statistics")
+def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
+    """A row for each model and step: its gradients or weights are one subject, whatever their seed."""
     subjects: dict[str, list[Path]] = {}
-    for folder in done:
-        subjects.setdefault(_subject(folder), []).append(folder)
+    for entry in entries:
+        subjects.setdefault(_subject(entry.record), []).append(entry.folder)
     found = {name: _figures(own) for name, own in subjects.items()}
     lines: dict[str, list[Line]] = {WEIGHTS: [], GRADIENTS: [], EVOLUTION: []}
     for name, figures in found.items():
         what = next((what for what, figure in FIGURES.items() if figure in figures), GRADIENTS)
         lines[what].append(([name], figures))
     tables = [figures_table(what.title(), [what], own, _columns(what)) for what, own in lines.items() if own]
-    page = Page(tables, [NOTE, *left_out])
     rows = [
         {
             "gradients": name,
@@ -59,10 +53,7 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> 
         }
         for name, figures in found.items()
     ]
-    page.write(output, rows, {"rows": rows, "left_out": left_out})
-    for name, own in subjects.items():
-        _copy_plots(own[0], output, name)
-    return page
+    return Compared(tables, rows, [NOTE], draw=partial(_copy_plots, subjects))
 
 
 def _columns(what: str) -> list[Column]:
@@ -71,16 +62,14 @@ def _columns(what: str) -> list[Column]:
     return [*small, *own] if what == GRADIENTS else own
 
 
-def _subject(folder: Path) -> str:
+def _subject(one: StatisticsRecord) -> str:
     """`gemma1b-step20`, `gemma1b-weights20`, `gemma1b-run`, or the file's name where that is not known."""
-    found = restored(read_json(folder / JSON, remedy=REMEDY, inside=folder))
-    about: Mapping[str, Any] = found.get("about") or {}
-    if EVOLUTION in found and about.get("model") is not None:
-        return f"{about['model']}-run"
-    if about.get("model") is None or about.get("step") is None:
-        return Path(str(found["gradients"])).stem
-    word = "weights" if WEIGHTS in found else "step"
-    return f"{about['model']}-{word}{about['step']}"
+    model, step = one.about.get("model"), one.about.get("step")
+    if one.evolution is not None and model is not None:
+        return f"{model}-run"
+    if model is None or step is None:
+        return Path(one.gradients).stem
+    return f"{model}-{'step' if one.weights is None else 'weights'}{step}"
 
 
 def _figures(folders: Sequence[Path]) -> dict[str, Spread]:
@@ -91,11 +80,12 @@ def _figures(folders: Sequence[Path]) -> dict[str, Spread]:
     return whole | spreads(small, "case")
 
 
-def _copy_plots(folder: Path, output: Path, name: str) -> None:
-    """Puts a cell's plots beside the table, as `<plot>-<name>-print.svg`."""
-    for path in sorted((folder / PLOTS).glob("*")):
-        for form in FORMS:
-            plot, found, suffix = path.name.partition(f"{form}.")
-            if found:
-                content = read_bytes(path, remedy=REMEDY, inside=folder)
-                write_atomically(output / f"{plot}-{name}{form}.{suffix}", content)
+def _copy_plots(subjects: Mapping[str, Sequence[Path]], output: Path) -> None:
+    """Puts the plots of each subject's first seed beside the table, as `<plot>-<name>-print.svg`."""
+    for name, (folder, *_) in subjects.items():
+        for path in sorted((folder / PLOTS).glob("*")):
+            for form in FORMS:
+                plot, found, suffix = path.name.partition(f"{form}.")
+                if found:
+                    content = read_bytes(path, remedy=REMEDY, inside=folder)
+                    write_atomically(output / f"{plot}-{name}{form}.{suffix}", content)

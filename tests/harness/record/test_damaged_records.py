@@ -27,7 +27,7 @@ from gradwire.harness.record.seal import check_sealed_decisions, mark_done
 from gradwire.harness.record.timed_steps import recorded, timed_steps
 from gradwire.harness.report.tables import finished
 from gradwire.harness.studies.evolution.run import describe
-from gradwire.harness.studies.statistics.settings import StatisticsConfig
+from gradwire.harness.studies.statistics.study import StatisticsConfig
 from gradwire.harness.timing.simulate.codec_times import read_bench_times
 
 MOST_S, MOST_MEMORY = 5.0, 500 * 2**20

@@ -33,8 +33,8 @@ from gradwire.harness.studies.evolution.analyses import (
 )
 from gradwire.harness.studies.evolution.collect import Evolution, collect
 from gradwire.harness.studies.evolution.views import plots, some_steps, tables
-from gradwire.harness.studies.statistics.settings import StatisticsTask
-from gradwire.harness.tasks import statistics
+from gradwire.harness.studies.statistics.study import STUDY as STATISTICS
+from gradwire.harness.studies.statistics.study import StatisticsTask
 
 NAMES = ("emb.weight", "h.0.fc.weight", "h.0.fc.bias", "h.1.fc.weight", "h.2.fc.weight")
 SHAPES = ((40, 24), (32, 64), (32,), (64, 32), (32, 4, 16))
@@ -167,8 +167,8 @@ def settings(folder: Path, *values: str) -> StatisticsTask:
 
 def test_the_task_describes_a_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = settings(run, "plots=false", "statistics.rank_shares=[0.125]")
-    assert statistics.name(config) == f"statistics-run-{run.name}"
-    assert statistics.run(config, tmp_path / "one") == 0
+    assert STATISTICS.name(config) == f"statistics-run-{run.name}"
+    assert STATISTICS.run(config, tmp_path / "one") == 0
     shown = capsys.readouterr().out
     assert f"{run.name} · 3 saved steps" in shown and "layer 2, rank 4, PowerSGD" in shown
     content = json.loads((tmp_path / "one" / "statistics.json").read_text())
@@ -178,7 +178,7 @@ def test_the_task_describes_a_run(run: Path, tmp_path: Path, capsys: pytest.Capt
     (run / "plots").mkdir()
     (run / "plots" / "later.svg").touch()
     assert run_id(config) == before  # nothing that is described
-    page = statistics.compare([tmp_path / "one"], tmp_path / "all", [])
+    page = STATISTICS.compare([tmp_path / "one"], tmp_path / "all", [])
     (table,) = page.tables
     assert [row[0] for row in table.rows] == ["toy-run"] and "layers' agreement" in table.header
 

@@ -27,9 +27,8 @@ from gradwire.harness.studies.evolution.sampling import (
     thinned,
     window_fidelity,
 )
-from gradwire.harness.studies.statistics.record import SAMPLED
-from gradwire.harness.studies.statistics.settings import StatisticsTask
-from gradwire.harness.tasks import statistics
+from gradwire.harness.studies.statistics.study import SAMPLED, StatisticsTask
+from gradwire.harness.studies.statistics.study import STUDY as STATISTICS
 from gradwire.harness.timing.measure.metrics import METRICS
 
 STEPS = 200
@@ -111,13 +110,13 @@ def test_the_task_answers_from_a_run(tmp_path: Path, capsys: pytest.CaptureFixtu
     given = ["statistics.window=40", "statistics.windows=[1,20]", "statistics.alphas=[0.25]", "plots=false"]
     config = validate_task(compose(["task=statistics", f"gradients={tmp_path / 'run'}", *given]))
     assert isinstance(config, StatisticsTask)
-    assert statistics.run(config, tmp_path / "out") == 0
+    assert STATISTICS.run(config, tmp_path / "out") == 0
     shown = capsys.readouterr().out
     assert "run · entropies of 200 steps · 4,010 coordinates" in shown
     assert "Left out: emb." in shown
     content = json.loads((tmp_path / "out" / "statistics.json").read_text())
     assert content["sampling"]["by_window"][1]["window"] == 20
-    page = statistics.compare([tmp_path / "out"], tmp_path / "all", [])
+    page = STATISTICS.compare([tmp_path / "out"], tmp_path / "all", [])
     assert "toy-run" in page.text
 
 

@@ -17,9 +17,8 @@ from gradwire.harness.report.frame import values_in
 from gradwire.harness.studies.simulate import figures
 from gradwire.harness.studies.simulate.model import TABLE_1, split
 from gradwire.harness.studies.simulate.plots import _queue
-from gradwire.harness.studies.simulate.record import SimulateSummary
-from gradwire.harness.studies.simulate.settings import SPLITS, SimulateTask
-from gradwire.harness.tasks import simulate
+from gradwire.harness.studies.simulate.study import SPLITS, SimulateSummary, SimulateTask
+from gradwire.harness.studies.simulate.study import STUDY as SIMULATE
 from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, Rows
 
 EVEN = ("network.jitter=0", "network.latency_s=0")
@@ -33,7 +32,7 @@ def config_of(*overrides: str) -> SimulateTask:
 
 
 def simulated(directory: Path, *overrides: str) -> SimulateSummary:
-    assert simulate.run(config_of(*overrides), directory) == 0
+    assert SIMULATE.run(config_of(*overrides), directory) == 0
     return SimulateSummary.read(directory / SUMMARY)
 
 

@@ -16,17 +16,12 @@ from gradwire.harness.comm.topology.placement import placed
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.config.run_name import codec_name
-from gradwire.harness.files.writing import write_atomically
-from gradwire.harness.record.directory import SUMMARY
 from gradwire.harness.record.gradients import cached_gradients, check_finite
+from gradwire.harness.report.tables import number
 from gradwire.harness.runtime.progress import tracked
-from gradwire.harness.studies.replay.compare import compare
-from gradwire.harness.studies.replay.record import ReplaySummary
 from gradwire.harness.studies.replay.rounds import Repeat, Replay, summarize_replay
-from gradwire.harness.studies.replay.settings import ReplayTask
-from gradwire.harness.tasks.once import run_study
-
-__all__ = ["compare", "name", "resolve", "run"]
+from gradwire.harness.studies.replay.study import ReplaySummary, ReplayTask
+from gradwire.harness.studies.study import Measured
 
 
 def resolve(config: ReplayTask) -> ReplayTask:
@@ -69,18 +64,13 @@ def name(config: ReplayTask) -> str:
     return f"replay-{file}-{codec}-{config.topology.name}-n{config.cluster.size}-s{config.seed}"
 
 
-def run(config: ReplayTask, directory: Path) -> int:
-    """Replays, or shows the summary of a finished replay; returns the exit code."""
-    return run_study(
-        config, directory, _write, lambda folder: _text(ReplaySummary.read(folder / SUMMARY), config)
-    )
+def measure(config: ReplayTask, directory: Path) -> Measured:
+    """Error, bytes and time of the codec on the gradients, repeated with other random numbers."""
+    from gradwire.harness.studies.replay.plots import replay_plots
 
-
-def _write(config: ReplayTask, directory: Path) -> None:
     summary = _replay(config)
-    write_atomically(directory / SUMMARY, summary.to_json())
-    if config.plots:
-        _plot(summary, config, directory)
+    codec = codec_name(config.codec)
+    return Measured(summary.to_json(), _text(summary, config), lambda: replay_plots(summary, codec))
 
 
 def _replay(config: ReplayTask) -> ReplaySummary:
@@ -102,16 +92,8 @@ def _replay(config: ReplayTask) -> ReplaySummary:
     return summarize_replay(config, gradients, values, buckets, repeats, widths)
 
 
-def _plot(summary: ReplaySummary, config: ReplayTask, directory: Path) -> None:
-    from gradwire.harness.studies.replay.plots import plot_replay
-
-    plot_replay(summary, codec_name(config.codec), directory / "plots")
-
-
 def _text(summary: ReplaySummary, config: ReplayTask) -> str:
     """The figures in a few lines."""
-    from gradwire.harness.report.tables import number
-
     deviation = "" if summary.vnmse_std is None else f" ± {summary.vnmse_std:.1e}"
     decibels = summary.db_above_yardstick
     above = "" if decibels is None else f", {decibels:.1f} dB above the rate–distortion bound"

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.files.structured import read_json
-from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.processes import run_processes
 from gradwire.harness.launch.ranks import scratch_folder
 from gradwire.harness.launch.torchrun import under_torchrun
 from gradwire.harness.network.configured import network_text
-from gradwire.harness.record.directory import make_directory
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.report.tables import Column, figures_table, render_markdown
 from gradwire.harness.runtime.errors import ConfigError
@@ -25,12 +23,11 @@ from gradwire.harness.studies.overhead.rank import (
     over_ranks,
     summarize,
 )
-from gradwire.harness.studies.overhead.settings import OverheadTask
+from gradwire.harness.studies.overhead.study import OverheadTask
+from gradwire.harness.studies.study import Measured
 from gradwire.harness.timing.measure.metric import Spread
 from gradwire.harness.timing.measure.metrics import METRICS, kind_of
 from gradwire.harness.trainer.parts import prepare
-
-FILE = "overhead.json"
 
 CONTESTANTS = (BARE, HARNESS, WITHOUT_SPANS, WITH_DDP)
 
@@ -42,14 +39,18 @@ COLUMNS = (
 )
 
 
-def run(config: OverheadTask, directory: Path) -> int:
-    """Measures, prints a table, and writes `overhead.json` to `directory`."""
+def resolve(config: OverheadTask) -> OverheadTask:
+    """Raises ConfigError in one line for workers of others, and links that would slow its own down."""
     if config.cluster.name != "local" or under_torchrun():
         raise ConfigError("task=overhead starts its own processes; use cluster=local, without torchrun")
     if config.network.name == "shaped":
         raise ConfigError("task=overhead measures what no link slows down; use network=none")
+    return config
+
+
+def measure(config: OverheadTask, directory: Path) -> Measured:
+    """All contestants' blocks by turns, on all ranks."""
     prepare(config)
-    make_directory(directory)
     with scratch_folder() as folder:
         arguments = (config, folder, folder / "rendezvous")
         cluster = config.cluster
@@ -71,10 +72,7 @@ def run(config: OverheadTask, directory: Path) -> int:
         "recording": ranks[0]["recording"],
         **summarize(over_ranks([rank["blocks"] for rank in ranks]), BARE),
     }
-    write_atomically(directory / FILE, json.dumps(found, indent=1) + "\n")
-    print(table(found))
-    print(f"run: {directory}")
-    return 0
+    return Measured(json.dumps(found, indent=1) + "\n", table(found))
 
 
 def table(found: dict[str, Any]) -> str:

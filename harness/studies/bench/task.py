@@ -15,9 +15,7 @@ from gradwire.codecs.native.loading import cpu_level
 from gradwire.harness.config.resources import check_bytes
 from gradwire.harness.doctor.devices import DRIVER
 from gradwire.harness.doctor.tools import output_of
-from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.provenance import provenance
-from gradwire.harness.report.figures import write_plots
 from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.bench.bus import BusRow, measure_bus, subjects
 from gradwire.harness.studies.bench.bus import Settings as BusSettings
@@ -26,11 +24,9 @@ from gradwire.harness.studies.bench.kept import Kept
 from gradwire.harness.studies.bench.measure import Measuring, Row, Settings, pieces
 from gradwire.harness.studies.bench.operation import chosen_operations
 from gradwire.harness.studies.bench.papers import ring_costs, smoothing
-from gradwire.harness.studies.bench.settings import BenchTask
+from gradwire.harness.studies.bench.study import BenchTask
 from gradwire.harness.studies.bench.views import plots, text
-from gradwire.harness.tasks.once import TABLES, run_study, tables_in
-
-JSON, PLOTS = "bench.json", "plots"
+from gradwire.harness.studies.study import Measured
 
 SAME = ("kernel_backend", "cpu_level", "device", "driver", "code_hash", "versions", "machine")
 """What must be the same for an interrupted bench to go on with what it has measured."""
@@ -81,16 +77,8 @@ def name(config: BenchTask) -> str:
     return f"bench-{config.kernels.name}-{config.cluster.device}"
 
 
-def run(config: BenchTask, directory: Path) -> int:
-    """Measures, prints the tables, and writes them with `bench.json` and plots to `directory`; returns the
-    exit code.
-
-    Existing figures are shown again.
-    """
-    return run_study(config, directory, _write, tables_in)
-
-
-def _write(config: BenchTask, directory: Path) -> None:
+def measure(config: BenchTask, directory: Path) -> Measured:
+    """Rows of operations, buckets and all-reduces, with the tables that follow from them."""
     settings = _settings(config)
     about = _about(settings)
     kept = Kept(directory, {key: about[key] for key in SAME}, fresh=config.resume == "never")
@@ -105,13 +93,11 @@ def _write(config: BenchTask, directory: Path) -> None:
         "buses": [row.as_json() for row in buses],
         "smoothing": [asdict(pair) | {"share": pair.share} for pair in smoothing(rows)],
     }
-    write_atomically(directory / JSON, json.dumps(found, indent=1) + "\n")
-    kept.remove()
     heading = _heading(found)
     tables = text(rows, config.cluster.size, buckets, buses)
-    write_atomically(directory / TABLES, f"{heading}\n\n{tables}\n")
-    if config.plots:
-        write_plots(plots(rows, heading), directory / PLOTS)
+    return Measured(
+        json.dumps(found, indent=1) + "\n", f"{heading}\n\n{tables}", lambda: plots(rows, heading), kept.path
+    )
 
 
 def _measured(

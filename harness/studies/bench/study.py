@@ -1,12 +1,17 @@
-"""The settings of `task=bench`."""
+"""`task=bench`: its settings and its record, `bench.json`: the rows of all operations."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from gradwire.harness.comm.settings import ClusterConfig
+from gradwire.harness.record.figures import Figure, FigureValue, StudyRecord
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.fields import at_least, between, list_of
+from gradwire.harness.studies.study import Study
+from gradwire.harness.timing.measure.metrics import OPERATION
 from gradwire.harness.tracking.settings import TrackingConfig
 from gradwire.harness.trainer.settings import KernelsConfig
 
@@ -39,3 +44,29 @@ class BenchTask(RecordedConfig):
     cluster: ClusterConfig
     kernels: KernelsConfig
     tracking: TrackingConfig
+
+
+CASE = ("operation", "dtype", "numel", "implementation", "threads")
+
+
+@dataclass(frozen=True)
+class BenchRecord(StudyRecord):
+    """A case for each operation, dtype, size, implementation and number of threads."""
+
+    file: ClassVar[str] = "bench.json"
+
+    rows: list[dict[str, Any]]
+
+    @classmethod
+    def figures(cls, content: Mapping[str, Any]) -> Iterator[FigureValue]:
+        for row in content["rows"]:
+            case = " ".join(str(row[key]) for key in CASE)
+            for key in OPERATION:
+                yield from Figure(key).values(row[key], content, case)
+
+    @classmethod
+    def tables(cls, content: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        return {"operations": content["rows"]}
+
+
+STUDY = Study(BenchTask, BenchRecord, "gradwire.harness.studies.bench.task", times=True)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.runtime.progress import Progress
@@ -18,15 +17,11 @@ from gradwire.harness.studies.score.checkpoint import Checkpoint, find_checkpoin
 from gradwire.harness.studies.score.choose import choose, note_on
 from gradwire.harness.studies.score.held_out import score_held_out
 from gradwire.harness.studies.score.process import as_if_alone
-from gradwire.harness.studies.score.record import SCORES, Scored, Scores
-from gradwire.harness.studies.score.settings import ScoreTask
-from gradwire.harness.studies.score.tables import compare, scores_page
-from gradwire.harness.tasks.once import run_study
+from gradwire.harness.studies.score.study import Scored, Scores, ScoreTask
+from gradwire.harness.studies.study import Measured
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-__all__ = ["compare", "name", "resolve", "run"]
 
 
 def resolve(config: ScoreTask) -> ScoreTask:
@@ -48,14 +43,8 @@ def name(config: ScoreTask) -> str:
     return f"score-{find_checkpoint(config.checkpoint).name}"
 
 
-def run(config: ScoreTask, directory: Path) -> int:
-    """Scores, or shows the scores that are there; returns the exit code."""
-    return run_study(
-        config, directory, _write, lambda folder: scores_page([Scores.read(folder / SCORES)]).text
-    )
-
-
-def _write(config: ScoreTask, directory: Path) -> None:
+def measure(config: ScoreTask, directory: Path) -> Measured:
+    """The scores of the checkpoint on the chosen tasks."""
     checkpoint = find_checkpoint(config.checkpoint)
     print(f"scoring {checkpoint.name} on {', '.join(config.tasks or ())}", flush=True)
     with Progress("score", 0, "request") as progress, as_if_alone(config.score.threads):
@@ -79,7 +68,7 @@ def _write(config: ScoreTask, directory: Path) -> None:
         config_hash=run_id(config),
         **found | {"versions": found["versions"] | {"lm-eval": metadata.version("lm-eval")}},
     )
-    write_atomically(directory / SCORES, scores.to_json())
+    return Measured(scores.to_json())
 
 
 def _scored(

@@ -9,21 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.gradients import SavedGradients, cached_gradients, check_finite
 from gradwire.harness.record.provenance import code_hash, git_state
 from gradwire.harness.record.weights import holds_weights, read_weights
-from gradwire.harness.report.figures import write_plots
 from gradwire.harness.studies.evolution.run import check_run, describe
 from gradwire.harness.studies.statistics.collect import Statistics, collect
-from gradwire.harness.studies.statistics.compare import JSON, PLOTS, compare
-from gradwire.harness.studies.statistics.settings import StatisticsTask
+from gradwire.harness.studies.statistics.study import StatisticsTask
 from gradwire.harness.studies.statistics.views import plots, text
 from gradwire.harness.studies.statistics.weights import weight_statistics, weights_plots, weights_text
 from gradwire.harness.studies.statistics.widths import check_budgets
-from gradwire.harness.tasks.once import TABLES, run_study, tables_in
-
-__all__ = ["compare", "name", "resolve", "run"]
+from gradwire.harness.studies.study import Measured
 
 
 def resolve(config: StatisticsTask) -> StatisticsTask:
@@ -49,51 +44,30 @@ def is_of_run(config: StatisticsTask) -> bool:
     return Path(config.gradients).expanduser().is_dir()
 
 
-def run(config: StatisticsTask, directory: Path) -> int:
-    """Prints the tables and writes them to `directory` with `statistics.json` and plots; returns the exit
-    code.
-
-    Existing statistics are shown again.
-    """
-    return run_study(config, directory, _write, tables_in)
-
-
-def _write(config: StatisticsTask, directory: Path) -> None:
+def measure(config: StatisticsTask, directory: Path) -> Measured:
+    """The statistics of a run's steps, of weights, or of the gradients of one step."""
+    path = config.gradients
     if is_of_run(config):
-        _write_run(config, directory)
-        return
-    if holds_weights(config.gradients):
-        _write_weights(config, directory)
-        return
-    gradients = cached_gradients(config.gradients)
-    check_finite(gradients.values, config.gradients)
-    found = _collect(config, gradients)
-    heading = _heading(config, gradients)
-    write_atomically(directory / JSON, found.to_json(_about(config, gradients)))
-    write_atomically(directory / TABLES, text(found, heading) + "\n")
-    if config.plots:
-        write_plots(plots(found, heading), directory / PLOTS)
-
-
-def _write_run(config: StatisticsTask, directory: Path) -> None:
-    found = describe(config.gradients, config.statistics, config.seed)
-    write_atomically(directory / JSON, found.to_json(_of_file(config, found.num_coordinates, found.about)))
-    write_atomically(directory / TABLES, found.text() + "\n")
-    if config.plots:
-        write_plots(found.plots(), directory / PLOTS)
-
-
-def _write_weights(config: StatisticsTask, directory: Path) -> None:
-    saved = read_weights(config.gradients)
-    for rows in (saved.model, saved.main):
-        check_finite(rows[None], config.gradients)
-    found = weight_statistics(saved)
-    heading = f"{Path(config.gradients).name} · weights · {saved.model.numel():,} coordinates"
-    about = _of_file(config, saved.model.numel(), saved.about)
-    write_atomically(directory / JSON, found.to_json(about))
-    write_atomically(directory / TABLES, weights_text(found, heading) + "\n")
-    if config.plots:
-        write_plots(weights_plots(found, heading), directory / PLOTS)
+        described = describe(path, config.statistics, config.seed)
+        about = _of_file(config, described.num_coordinates, described.about)
+        return Measured(described.to_json(about), described.text(), described.plots)
+    if holds_weights(path):
+        saved = read_weights(path)
+        for rows in (saved.model, saved.main):
+            check_finite(rows[None], path)
+        of_weights = weight_statistics(saved)
+        heading = f"{Path(path).name} · weights · {saved.model.numel():,} coordinates"
+        about = _of_file(config, saved.model.numel(), saved.about)
+        text_of_weights = weights_text(of_weights, heading)
+        return Measured(
+            of_weights.to_json(about), text_of_weights, lambda: weights_plots(of_weights, heading)
+        )
+    gradients = cached_gradients(path)
+    check_finite(gradients.values, path)
+    found, heading = _collect(config, gradients), _heading(gradients, path)
+    return Measured(
+        found.to_json(_about(config, gradients)), text(found, heading), lambda: plots(found, heading)
+    )
 
 
 def _collect(config: StatisticsTask, gradients: SavedGradients) -> Statistics:
@@ -102,9 +76,9 @@ def _collect(config: StatisticsTask, gradients: SavedGradients) -> Statistics:
     return collect(gradients.values, layouts, budgets, config.seed)
 
 
-def _heading(config: StatisticsTask, gradients: SavedGradients) -> str:
+def _heading(gradients: SavedGradients, path: str) -> str:
     workers = f"{gradients.workers} worker{'s' if gradients.workers > 1 else ''}"
-    return f"{Path(config.gradients).name} · {workers} · {gradients.numel:,} coordinates"
+    return f"{Path(path).name} · {workers} · {gradients.numel:,} coordinates"
 
 
 def _about(config: StatisticsTask, gradients: SavedGradients) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from gradwire.harness.config.network_checks import (
     workers_of,
 )
 from gradwire.harness.config.run_name import codec_name
-from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.models.families import FAMILIES
 from gradwire.harness.models.folder import settled
 from gradwire.harness.models.settings import ModelConfig
@@ -30,10 +29,9 @@ from gradwire.harness.parallel.settings import (
     ParallelConfig,
     PipelineConfig,
 )
-from gradwire.harness.studies.predict.compare import FILE, compare
 from gradwire.harness.studies.predict.group import Group, group_of
-from gradwire.harness.studies.predict.settings import PredictTask
-from gradwire.harness.tasks.once import run_study
+from gradwire.harness.studies.predict.study import PredictTask
+from gradwire.harness.studies.study import Measured
 from gradwire.harness.timing.simulate.engine import require_engine
 
 MOST_MESSAGES = 1 << 19
@@ -225,12 +223,8 @@ def name(config: PredictTask) -> str:
     return "-".join(["predict", *words])
 
 
-def run(config: PredictTask, directory: Path) -> int:
-    """Works the step out, or shows the earlier result."""
-    return run_study(config, directory, _write, lambda folder: compare([folder], folder).text)
-
-
-def _write(config: PredictTask, directory: Path) -> None:
+def measure(config: PredictTask, directory: Path) -> Measured:
+    """The step of a resolved configuration."""
     from gradwire.harness.studies.predict.work_out import predict
 
-    write_atomically(directory / FILE, predict(config, codec_name(config.codec)).to_json())
+    return Measured(predict(config, codec_name(config.codec)).to_json())

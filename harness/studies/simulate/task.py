@@ -6,11 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from gradwire.harness.config.network_checks import check_simulated, check_size, resolve_nodes, workers_of
-from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.network.settings import SimulatedConfig, background_jobs
-from gradwire.harness.record.directory import SUMMARY
-from gradwire.harness.studies.simulate.compare import compare
-from gradwire.harness.studies.simulate.settings import (
+from gradwire.harness.studies.simulate.study import (
     SPLITS,
     USUAL_BITS,
     USUAL_FLOOR,
@@ -20,7 +17,7 @@ from gradwire.harness.studies.simulate.settings import (
     SimulateConfig,
     SimulateTask,
 )
-from gradwire.harness.tasks.once import run_study
+from gradwire.harness.studies.study import Measured
 from gradwire.harness.timing.simulate.engine import require_engine
 
 OF_SCHEME = {
@@ -149,19 +146,12 @@ def name(config: SimulateTask) -> str:
     return "-".join(["simulate", scheme, blocks, f"n{config.cluster.size}", where, f"s{config.seed}"])
 
 
-def run(config: SimulateTask, directory: Path) -> int:
-    """Simulates, or shows the earlier result."""
-    return run_study(config, directory, _write, lambda folder: compare([folder], folder).text)
-
-
-def _write(config: SimulateTask, directory: Path) -> None:
+def measure(config: SimulateTask, directory: Path) -> Measured:
+    """The rounds that fit into the given time, and their figures."""
     from gradwire.harness.studies.simulate.figures import summarize
     from gradwire.harness.studies.simulate.model import simulated
+    from gradwire.harness.studies.simulate.plots import training_plots
 
     rows = simulated(config)
     summary = summarize(config, rows)
-    write_atomically(directory / SUMMARY, summary.to_json())
-    if config.plots:
-        from gradwire.harness.studies.simulate.plots import plot_training
-
-        plot_training(summary, rows, directory / "plots")
+    return Measured(summary.to_json(), plots=lambda: training_plots(summary, rows))

@@ -26,23 +26,22 @@ from gradwire.harness.config.network_checks import (
 from gradwire.harness.config.resources import check_bytes
 from gradwire.harness.config.run_name import codec_name
 from gradwire.harness.files.structured import read_json
-from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.network.configured import network_text
 from gradwire.harness.network.settings import background_jobs
 from gradwire.harness.parallel.requirements import scatter_refusal
 from gradwire.harness.record.networks import read_networks
 from gradwire.harness.record.provenance import provenance
-from gradwire.harness.studies.allreduce.compare import compare
-from gradwire.harness.studies.allreduce.record import FILE, AllReduceSummary, PartSummary
 from gradwire.harness.studies.allreduce.rounds import layout
-from gradwire.harness.studies.allreduce.settings import (
+from gradwire.harness.studies.allreduce.study import (
+    AllReduceSummary,
     AllReduceTask,
+    PartSummary,
     check_parallel,
     in_words,
     sharded,
     with_coordinates,
 )
-from gradwire.harness.tasks.once import run_study
+from gradwire.harness.studies.study import Measured
 from gradwire.harness.timing.measure.metric import Spread
 from gradwire.harness.timing.measure.metrics import kind_of
 from gradwire.harness.timing.measure.step_figures import wire_bits, wire_bits_by_level
@@ -105,16 +104,8 @@ def name(config: AllReduceTask) -> str:
     return "-".join(["allreduce", *what, *sent, *words])
 
 
-def run(config: AllReduceTask, directory: Path) -> int:
-    """Measures and models, or shows the earlier results."""
-    return run_study(config, directory, _write, lambda folder: compare([folder], folder).text)
-
-
-def _write(config: AllReduceTask, directory: Path) -> None:
-    write_atomically(directory / FILE, _measure(config, directory).to_json())
-
-
-def _measure(config: AllReduceTask, directory: Path) -> AllReduceSummary:
+def measure(config: AllReduceTask, directory: Path) -> Measured:
+    """Rounds between real workers, unless the cluster is virtual, and on the simulated clock."""
     from gradwire.harness.studies.allreduce.rounds import clock_for, model
 
     measured, goodput = None, None
@@ -123,16 +114,16 @@ def _measure(config: AllReduceTask, directory: Path) -> AllReduceSummary:
     modelled = model(config, clock_for(config, goodput))
     if measured is not None and not make_codec(**config.codec).traits.clock_driven:
         _check_bytes(measured, modelled)  # where they follow the clock, each world decides by its own
-    found = modelled if measured is None else measured
-    sent = sum(part.bytes_sent for part in found.values())
-    between = sum(part.bytes_between_nodes for part in found.values())
+    counted = (modelled if measured is None else measured).values()
+    sent = sum(part.bytes_sent for part in counted)
+    between = sum(part.bytes_between_nodes for part in counted)
     repeats = config.allreduce.repeats
     gradients, coordinates = _gradients_sent(config), config.allreduce.coordinates * repeats
     by_level = None
     if num_nodes(config.cluster, config.network) > 1:
         by_level = wire_bits_by_level(sent, between, gradients, coordinates)
     settings = sharded(config)
-    return AllReduceSummary(
+    found = AllReduceSummary(
         codec=codec_name(config.codec),
         topology=config.topology.name,
         workers=config.cluster.size,
@@ -158,6 +149,7 @@ def _measure(config: AllReduceTask, directory: Path) -> AllReduceSummary:
         rounds_s=[] if measured is None else _sums(measured, "seconds"),
         provenance=provenance(config.mapping()),
     )
+    return Measured(found.to_json())
 
 
 def _sums(parts: Mapping[str, Timed], key: str) -> list[float]:

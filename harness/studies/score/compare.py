@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.report.configs import ABSENT, Settings, changes_result, flatten, labels
-from gradwire.harness.report.tables import Page, Table, finished
+from gradwire.harness.report.tables import Table
 from gradwire.harness.studies.score.choose import LABELS
-from gradwire.harness.studies.score.record import SCORES, Scores, Value, score_rows
+from gradwire.harness.studies.score.study import Scores, Value, score_rows
+from gradwire.harness.studies.study import Compared, Entry
 from gradwire.harness.timing.measure.metrics import METRICS
 
 NOTES = (
@@ -23,40 +22,21 @@ NOTES = (
 PLUS_MINUS = " ± "
 
 
-def compare(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
-    """Compares the scores in `folders`; writes table.md, table.csv and table.json to `output`.
-
-    Damaged records are named and left out. Raises ValueError when none is left.
-    """
-    done, left_out = finished(folders, "score")
-    scores = []
-    for folder in done:
-        try:
-            scores.append(Scores.read(folder / SCORES))
-        except UnusableFileError as error:
-            left_out.append(f"{folder.name}: left out, {error}")
-    if not scores:
-        raise ValueError(f"nothing to compare: {'; '.join(left_out)}")
-    page = scores_page(scores, axes, left_out)
+def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
+    """A table for each metric, with a row for each checkpoint, and what a reader must know."""
+    scores: list[Scores] = [entry.record for entry in entries]
     names = row_names(scores, axes)
-    lines = [
+    rows = [
         {"checkpoint": name, **row, "lm_eval": each.versions.get("lm-eval")}
         for name, each in zip(names, scores, strict=True)
         for row in score_rows(each.content())
     ]
-    page.write(output, lines, {"rows": lines, "left_out": left_out})
-    return page
-
-
-def scores_page(scores: Sequence[Scores], axes: Sequence[str] = (), left_out: Sequence[str] = ()) -> Page:
-    """A table for each metric, with a row for each checkpoint, and what a reader must know."""
-    names = row_names(scores, axes)
     metrics = dict.fromkeys(
         metric for each in scores for found in each.tasks.values() for metric in found.metrics
     )
     tables = [_table(metric, names, scores) for metric in metrics]
     likelihood = NOTES if any(found.requests for each in scores for found in each.tasks.values()) else ()
-    return Page(tables, [*likelihood, *_remarks(names, scores), *left_out])
+    return Compared(tables, rows, [*likelihood, *_remarks(names, scores)])
 
 
 def _table(metric: str, names: Sequence[str], scores: Sequence[Scores]) -> Table:
