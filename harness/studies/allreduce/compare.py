@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,9 @@ from gradwire.codecs.arithmetic.line_fit import LineFit, fit_line
 from gradwire.harness.network.configured import recorded_text
 from gradwire.harness.report.figures import TITLE_CHARACTERS, Plot, write_plots
 from gradwire.harness.report.style import Form
-from gradwire.harness.report.tables import Column, Line, figures_table
+from gradwire.harness.report.tables import Column, Line, Table, figures_table, number
 from gradwire.harness.studies.allreduce.study import PART_TIMES, AllReduceSummary
-from gradwire.harness.studies.study import Compared, Entry
+from gradwire.harness.studies.study import Compared, Entry, titled_tables
 from gradwire.harness.timing.measure.metrics import kind_of
 
 if TYPE_CHECKING:
@@ -147,6 +147,9 @@ FIGURES = ("wire_bits_per_coordinate", "measured", "modelled", "measured_codec_s
 
 COLUMNS = ("bus_bandwidth", "codec_s", "to_bf16", "by_bits", "saved_s")
 
+FLOAT32 = 4
+"""Bytes of a coordinate of the uncompressed vector."""
+
 SHARDED_COLUMNS = (
     *("scatter_s", "gather_s", "bus_bandwidth", "codec_s"),
     *("to_exact", "by_bytes", "over_bytes"),
@@ -217,11 +220,38 @@ def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
         first = alike[0].about
         named = ["codec"] if first.model_dtype is None else ["codec; weights"]
         tables.append(figures_table(_title(first), named, [run.line for run in alike], _columns(first)))
+    tables += over_sizes(runs)
     notes = NOTES if all(run.about.parts is None for run in runs) else (*NOTES, *SHARDED_NOTES)
     ranks = [entry.settings.get("codec.rank") for entry in entries]
     lines = rank_lines([run.about for run in runs], [None if rank is None else int(rank) for rank in ranks])
     rows = [run.row for run in runs]
     return Compared(tables, rows, (*notes, *rank_remarks(lines)), draw=partial(plot_ranks, lines))
+
+
+def over_sizes(runs: Sequence[Run]) -> list[Table]:
+    """A table for each place in which a codec was timed at several sizes: its lines from small to large."""
+    series: dict[tuple[str, str], list[Run]] = {}
+    for run in sorted(runs, key=lambda run: run.about.coordinates):
+        series.setdefault((_place(run.about), run.line[0][0]), []).append(run)
+    lines, columns = list[tuple[str, Line]](), dict[str, list[Column | str]]()
+    for (place, name), own in series.items():
+        if len({run.about.coordinates for run in own}) > 1:
+            title, compared_to = (
+                f"Over sizes: {place}",
+                "to_bf16" if own[0].about.parts is None else "to_exact",
+            )
+            columns[title] = [*_columns(own[0].about)[:3], "bus_bandwidth", compared_to]
+            for run in own:
+                size = run.about.coordinates
+                cells = [name, f"{size:,}", number(FLOAT32 * size / 1e6)]
+                lines.append((title, (cells, run.figures)))
+    found = titled_tables(lines, ["codec", "coordinates", "MB of float32"], columns.__getitem__)
+    return [replace(table, names=3) for table in found]
+
+
+def _place(one: AllReduceSummary) -> str:
+    what = "" if one.model_dtype is None else f"sharded, {one.model_dtype} model, "
+    return f"{what}{one.topology} of {one.workers}; {one.network_text}"
 
 
 def _columns(one: AllReduceSummary) -> list[Column | str]:

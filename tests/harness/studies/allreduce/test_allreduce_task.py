@@ -229,6 +229,22 @@ def test_sdp4bit_takes_what_its_bits_take(tmp_path: Path) -> None:
     assert "qwd-4/2048" in page.text
 
 
+def test_several_sizes_make_a_table(tmp_path: Path) -> None:
+    paths = []
+    for codec, size in (("bf16", 65536), ("bf16", 4096), ("fp32", 4096), ("mxfp8", 4096), ("mxfp8", 65536)):
+        paths.append(tmp_path / f"{codec}-{size}")
+        run(paths[-1], "cluster.workers=2", *FREE, f"codec={codec}", f"allreduce.coordinates={size}")
+    page = ALLREDUCE.compare(paths, tmp_path / "table")
+    over_sizes = page.tables[-1]
+    assert over_sizes.title == "Over sizes: ring of 2; modelled, 8 Mbit/s" and over_sizes.names == 3
+    assert [row[:3] for row in over_sizes.rows] == [
+        *(["bf16", "4,096", "0.01638"], ["bf16", "65,536", "0.2621"]),
+        *(["mxfp8", "4,096", "0.01638"], ["mxfp8", "65,536", "0.2621"]),
+    ]
+    assert [table.title.startswith("Over sizes") for table in page.tables].count(True) == 1
+    assert not any("Over" in table.title for table in ALLREDUCE.compare(paths[:1], tmp_path / "one").tables)
+
+
 def test_real_workers_scatter_and_gather_what_the_clock_does(workers: Workers) -> None:
     """In each part bytes are equal, inside nodes and between them."""
     asked = (*SHARDED, "codec=all_to_all", "parallel.weights=qw", "network=simulated")
