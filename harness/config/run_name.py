@@ -58,12 +58,14 @@ NEED = {
     "gradients": "gradients=<file with gradients>",
     "checkpoint": "checkpoint=<a finished run, a Hugging Face folder or a name on the hub>",
     "run": "run=<a run's directory>",
+    "runs": "runs=[<a run's directory, name or id>,<another>]",
 }
 
 KEEP = {
     "gradients": "no run in outputs/ keeps some: measure.save_gradients_at=[<step>] of a training run does",
     "checkpoint": "outputs/ has no finished run with weights",
     "run": "outputs/ has no such run",
+    "runs": "outputs/ has no finished run",
 }
 """What is missing where there is no example."""
 
@@ -71,6 +73,7 @@ GIVES: dict[str, Callable[[Path], Path | None]] = {
     "gradients": lambda run: min((run / GRADIENTS).glob("step*.safetensors"), default=None),
     "checkpoint": lambda run: run if is_done(run) and (run / WEIGHTS).is_dir() else None,
     "run": lambda run: run if (run / TRACES).is_dir() else None,
+    "runs": lambda run: run if is_done(run) else None,
     "finished": lambda run: run if is_done(run) else None,
 }
 """What a run can be given for."""

@@ -11,12 +11,12 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from gradwire.codecs.fields import NOTHING
+from gradwire.codecs.fields import LIST, NOTHING, NUMBER, TEXT
 from gradwire.harness.network.settings import NetworkConfig
 from gradwire.harness.record.figures import study_module, study_names
 from gradwire.harness.record.settings import Configuration, RecordedConfig
 from gradwire.harness.report.settings import ReportTask
-from gradwire.harness.runtime.fields import at_least, checked, one_of
+from gradwire.harness.runtime.fields import Rule, at_least, checked, list_of, one_of
 from gradwire.harness.tracking.settings import TrackingConfig
 from gradwire.harness.trainer.settings import LONGEST_RUN, RunConfig
 
@@ -61,6 +61,48 @@ class SyncTask(Configuration):
     # a run's directory, a pattern, or a list of them
     run: str | list[str] = checked(dataclasses.MISSING, fewest=1)
     tracking: TrackingConfig
+
+
+STATES = ("done", "failed", "interrupted", "running", "damaged")
+"""The states of a run's directory."""
+
+
+@dataclass(frozen=True)
+class RunsConfig:
+    """Which runs are listed, and in which order."""
+
+    folders: list[str] = list_of(["outputs"], fewest=1)  # runs and sweeps at any depth
+    state: str = one_of("all", *STATES)
+    match: str | None = None  # only lines with this text, e.g. dynamiq
+    sort: str = one_of("name", "newest", "metric", "tta")  # metric, tta: the best first
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsTask(Configuration):
+    """Runs and sweeps, one line each."""
+
+    runs: RunsConfig
+
+
+@dataclass(frozen=True)
+class CompareConfig:
+    """Where the comparison goes."""
+
+    output: str | None = None  # a folder; null: outputs/comparisons/<digest of the runs>
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareTask(Configuration):
+    """The tables and plots of finished runs of one task."""
+
+    # directories, patterns, names in outputs/, or beginnings of ids, which may look like numbers
+    runs: Any = checked(
+        dataclasses.MISSING,
+        kinds=(TEXT, NUMBER, LIST),
+        fewest=1,
+        elements=Rule(kinds=(TEXT, NUMBER)),
+    )
+    compare: CompareConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +172,8 @@ TASKS: dict[str, Task] = {
     "train": Task("gradwire.harness.tasks.train", RunConfig),
     **{name: Task.of_study(name) for name in study_names()},
     "retime": Task("gradwire.harness.tasks.retime", RetimeTask),
+    "runs": Task("gradwire.harness.tasks.runs", RunsTask),
+    "compare": Task("gradwire.harness.tasks.compare", CompareTask),
     "report": Task("gradwire.harness.tasks.report", ReportTask),
     "plan": Task("gradwire.harness.tasks.plan", PlanTask),
     "sync": Task("gradwire.harness.tasks.sync", SyncTask),

@@ -25,6 +25,7 @@ from gradwire.harness.network.settings import SHARED, ShapedConfig
 from gradwire.harness.record.profile_files import FOLDER
 from gradwire.harness.record.profiles import CodecWork, Computation, offer, own_profile
 from gradwire.harness.record.settings import RecordedConfig
+from gradwire.harness.report.tables import Page
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.output import run_goes_on
 from gradwire.harness.runtime.progress import EVERY_S, in_words
@@ -242,20 +243,31 @@ def finish_sweep(plan: Plan) -> None:
     show_finished(plan.cells[0].config, plan.output)
 
 
-def _compare(plan: Plan, task: str, output: Path) -> None:
+def compare_runs(task: str, folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page | None:
+    """Writes the tables and plots of runs of one task to `output`, in place of those that are there; None
+    where the task has none."""
     carried_out = TASKS[task].load()
-    cells = plan.of_task(task)
-    folders = [cell.directory for cell in cells if cell.directory is not None]
-    if not hasattr(carried_out, "compare") or not any(cell.finished for cell in cells):
-        return
-    from gradwire.harness.tasks.sweep_plan import sweep_axes
-
+    if not hasattr(carried_out, "compare"):
+        return None
     for plot in (*output.glob("*-print.*"), *output.glob("*-dark.png")):
         plot.unlink()  # which plots there are depends on what has finished
+    page: Page = carried_out.compare(folders, output, axes=axes)
+    return page
+
+
+def _compare(plan: Plan, task: str, output: Path) -> None:
+    from gradwire.harness.tasks.sweep_plan import sweep_axes
+
+    cells = plan.of_task(task)
+    folders = [cell.directory for cell in cells if cell.directory is not None]
+    if not any(cell.finished for cell in cells):
+        return
     try:
-        comparison = carried_out.compare(folders, output, axes=sweep_axes(cells))
+        comparison = compare_runs(task, folders, output, sweep_axes(cells))
     except ValueError as error:
         print(f"sweep {plan.name}: no comparison: {error}")
+        return
+    if comparison is None:
         return
     page = comparison.with_remark(f"Sweep {plan.name}{plan.asked_in_words}.")
     page.write_markdown(output)
