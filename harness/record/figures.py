@@ -100,7 +100,8 @@ class StudyRecord(Stored):
 
     def content(self) -> dict[str, Any]:
         """The fields, and the properties that are figures."""
-        derived = [name for name, _, is_optional in _declared(type(self)) if is_optional]
+        declared = _declared(type(self))  # type: ignore[arg-type]  # takes its instances' __hash__
+        derived = [name for name, _, is_optional in declared if is_optional]
         fields = super().content()
         return fields | {name: getattr(self, name) for name in derived if name not in fields}
 

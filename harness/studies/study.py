@@ -84,7 +84,7 @@ class Study:
     comparing: str = __name__
     """A module with `compared(entries, axes)`, which returns a `Compared`."""
     times: bool = False
-    """Whether the figures are times: `kernels=auto` then never means the slow definition."""
+    """True if the figures are times: `kernels=auto` then never means the slow definition."""
 
     def resolve(self, config: RecordedConfig) -> RecordedConfig:
         """The configuration as it runs; ValueError in one line if it cannot run."""

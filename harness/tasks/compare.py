@@ -65,11 +65,11 @@ def run(config: CompareTask) -> int:
 
 
 def chosen_runs(asked: Sequence[str]) -> list[Path]:
-    """The run directories meant by paths, patterns, names in `outputs/` and beginnings of ids; ValueError in
-    one line for one that means none or, as an id, several, and for names that would be the same."""
+    """The run directories for paths, patterns, names in `outputs/` and beginnings of ids; ValueError in
+    one line for one without any run or, as an id, several, and for names that would be the same."""
     found: dict[Path, None] = {}
     for text in asked:
-        found |= dict.fromkeys(_meant(text))
+        found |= dict.fromkeys(_runs_for(text))
     names: dict[str, Path] = {}
     for folder in found:
         other = names.setdefault(folder.name, folder)
@@ -78,7 +78,7 @@ def chosen_runs(asked: Sequence[str]) -> list[Path]:
     return list(found)
 
 
-def _meant(text: str) -> list[Path]:
+def _runs_for(text: str) -> list[Path]:
     place = Path(text).expanduser()
     folders = [Path(path) for path in sorted(glob.glob(str(place)))] or [OUTPUTS / text]
     runs = [path for folder in folders for path in find_runs([folder]) if (path / CONFIG).is_file()]

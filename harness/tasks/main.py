@@ -1,4 +1,4 @@
-"""What Hydra calls with a composed configuration: validates it, finds its directory, runs its task."""
+"""The entry for Hydra: validates a composed configuration, finds its directory, runs its task."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from gradwire.harness.runtime.output import all_was_said, guard_output, run_goes
 def run_task(config: DictConfig, checked: Configuration | None = None) -> int:
     """Runs `config.task` and returns its exit code; `checked`, if given, are its settings.
 
-    In a sweep the code is returned and errors are raised, so that the sweep can go on. Otherwise a code other
-    than 0 ends the process. An error that the user can fix, found before anything has begun, ends it in one
-    line with code 2; one found later, an error of the disk, or one that a worker has recorded, divergence
+    In a sweep the code is returned and errors are raised, so that the sweep can continue. Otherwise a code
+    other than 0 ends the process. An error that the user can fix, found before anything has begun, ends it in
+    one line with code 2; one found later, an error of the disk, or one that a worker has recorded, divergence
     included, with code 1. HYDRA_FULL_ERROR=1 shows their tracebacks. Ctrl-C (code 130), SIGTERM (143) and
     SIGUSR2 (140) end a sweep, too.
     """
@@ -78,7 +78,7 @@ def interrupt_code(interrupt: KeyboardInterrupt) -> int:
 
 
 def is_expected(error: object) -> bool:
-    """Whether an error's text says everything: the user can fix it, a worker has recorded it, or it is the
+    """True if an error's text says everything: the user can fix it, a worker has recorded it, or it is the
     disk's. Other errors are shown with their tracebacks."""
     from gradwire.harness.files.writing import is_of_the_disk
     from gradwire.harness.launch.processes import WorkerError

@@ -65,8 +65,8 @@ def resolve(config: RetimeTask) -> RetimeTask:
     check_placement(found.setting("cluster", dict).get("ranks_per_node"), config.network)
     if found.codec in ("backend", "native") and found.done.workers > 1:  # its name in earlier runs
         raise ValueError(
-            f"run={config.run}: codec={found.codec} leaves its messages to the backend, so that nobody "
-            "knows when they were sent; retime a run of codec=bf16 or fp32"
+            f"run={config.run}: codec={found.codec} leaves its messages to the backend, so that it is "
+            "not known when they were sent; retime a run of codec=bf16 or fp32"
         )
     if not (found.folder / FOLDER).is_dir():
         raise ValueError(f"run={config.run} keeps no trace; train it again with measure.trace=true")
@@ -87,7 +87,8 @@ def _virtual(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _profile(network: NetworkConfig, source: Run) -> Profile | None:
-    """What the clock counts in the place of what the run measured: the given profile, else the run's own."""
+    """The profile that the clock counts instead of the run's measurements: the given profile, else the run's
+    own."""
     if isinstance(network, ShapedConfig) or network.compute == MEASURED:
         return None
     if not network.compute.startswith(FROM_FILE):
@@ -98,7 +99,7 @@ def _profile(network: NetworkConfig, source: Run) -> Profile | None:
 
 
 def _num_blocks(found: Run) -> int | None:
-    """How many blocks the run's passes went by; None if by none."""
+    """The number of blocks of the run's passes; None if by none."""
     if found.choice("parallel") != "blocks":
         return None
     return len(found.setting("parallel.layers", list)) or found.setting("parallel.num_blocks", int)
@@ -144,7 +145,7 @@ def run(config: RetimeTask, directory: Path) -> int:
         )
         if getattr(config.network, "multicast", False) and not _sends_copies(source):
             print(
-                "note: network.multicast changes nothing here: in this run's trace nobody sends several the "
+                "note: network.multicast changes nothing here: in this run's trace no rank sends several the "
                 "same bytes, as topology=broadcast does"
             )
     show_run(load_run(directory))
@@ -209,7 +210,7 @@ def _retime(config: RetimeTask, source: Run, directory: Path) -> None:
 
 
 def _sends_copies(source: Run) -> bool:
-    """Whether some rank sends copies in the run's first step."""
+    """True if some rank sends copies in the run's first step."""
     first = {recorded(source).steps[0]}
     ((_, trace),) = read_traces(source.folder, source.done.workers, first, run=traced_run(source))
     tasks = [task for own in trace.values() for task in own.tasks]
@@ -223,7 +224,7 @@ def _codec(source: Run) -> dict[str, Any]:
 
 
 def _keep_trace(source: Path, directory: Path, size: int) -> None:
-    """Links, or else copies, the trace into the retimed run: nobody changes a finished trace.
+    """Links, or else copies, the trace into the retimed run: a finished trace never changes.
 
     Takes only the ranks' files; links have been refused. After a failure the retimed run has no trace.
     """

@@ -150,7 +150,7 @@ def _seconds(time_s: float) -> str:
 
 
 def name_settings(listed: Sequence[Listed]) -> None:
-    """Labels each run by what tells it from the others of its task, the seed aside."""
+    """Labels each run by the settings in which it differs from the others of its task, the seed aside."""
     for task in {each.task for each in listed}:
         alike = [each for each in listed if each.task == task and each.settings]
         own = [
@@ -162,7 +162,7 @@ def name_settings(listed: Sequence[Listed]) -> None:
 
 
 def is_asked(each: Listed, asked: RunsConfig) -> bool:
-    """Whether a run has the state and the text that are asked for."""
+    """True if a run has the state and the text that are asked for."""
     text = " ".join([each.task, *each.cells])
     return asked.state in ("all", each.state) and (asked.match is None or asked.match in text)
 

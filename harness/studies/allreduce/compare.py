@@ -96,7 +96,7 @@ def plot_ranks(lines: Sequence[RankLine], folder: Path) -> list[Path]:
 
 
 def _timed(one: RankLine) -> str:
-    """What a line's times are, and on which network; beside real workers' times the clock's have the same."""
+    """The kind of a line's times, and their network; beside real workers' times the clock's have the same."""
     return one.network if one.network.startswith(one.kind) else f"{one.kind} beside {one.network}"
 
 
@@ -154,7 +154,7 @@ SHARDED_COLUMNS = (
     *("scatter_s", "gather_s", "bus_bandwidth", "codec_s"),
     *("to_exact", "by_bytes", "over_bytes"),
 )
-"""What follows the wire bits and the times in a table."""
+"""The columns after the wire bits and the times."""
 
 ABOUT = (
     *("codec", "topology", "workers", "coordinates", "pieces", "network"),
@@ -172,7 +172,7 @@ class Run:
 
     @property
     def subject(self) -> str:
-        """What two runs must share for their codecs to be comparable, including whether times were
+        """The settings two runs must share for their codecs to be comparable, also whether times were
         measured."""
         one = self.about
         settings = " ".join(f"{key}={value}" for key, value in sorted(one.network_settings.items()))
@@ -272,7 +272,8 @@ def _title(one: AllReduceSummary) -> str:
 
 
 def _beside(run: Run, runs: Sequence[Run]) -> dict[str, Any]:
-    """What follows from a run's summary, and from that of BF16 under the same settings if there is one."""
+    """Figures that follow from a run's summary, and from that of BF16 under the same settings if there is
+    one."""
     one = run.about
     found = {"measured_over_modelled": one.ratio}
     found["bus_bandwidth"] = one.bus_bandwidth

@@ -71,7 +71,7 @@ class Part(Protocol):
     """One rank's part of every round."""
 
     def program(self, number: int) -> RankProgram[object]:
-        """What this rank does in round `number`."""
+        """The work of this rank in round `number`."""
         ...
 
 

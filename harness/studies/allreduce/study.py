@@ -56,7 +56,7 @@ def sharded(config: AllReduceTask) -> ShardedConfig | None:
 
 
 def in_words(settings: ShardedConfig) -> str:
-    """How weights are sent: `exact`, or with bits and group, e.g. `qwd-4/2048`."""
+    """The way in which weights are sent: `exact`, or with bits and group, e.g. `qwd-4/2048`."""
     if settings.weights == "exact":
         return settings.weights
     return f"{settings.weights}-{settings.weight_bits}/{settings.weight_group}"
@@ -87,16 +87,16 @@ def with_coordinates(config: AllReduceConfig) -> AllReduceConfig:
     for a number of coordinates that contradicts the shapes."""
     if not config.matrices:
         return config
-    said = f"allreduce.matrices={config.matrices}".replace(" ", "")
+    given = f"allreduce.matrices={config.matrices}".replace(" ", "")
     for shape in config.matrices:
         if not shape or not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in shape):
             raise ValueError(
-                f"{said} has {shape}, which is no shape; use whole numbers from 1, e.g. [[768,3072],[768]]"
+                f"{given} has {shape}, which is no shape; use whole numbers from 1, e.g. [[768,3072],[768]]"
             )
     numel = sum(map(math.prod, config.matrices))
     if config.coordinates not in (COORDINATES, numel):
         raise ValueError(
-            f"allreduce.coordinates={config.coordinates} contradicts {said}, which are {numel}; leave it out"
+            f"allreduce.coordinates={config.coordinates} contradicts {given}, which are {numel}; leave it out"
         )
     return replace(config, coordinates=numel)
 
@@ -162,7 +162,7 @@ class AllReduceSummary(StudyRecord):
 
     @property
     def kind(self) -> Kind:
-        """What its times are."""
+        """The kind of its times."""
         return "modelled" if self.measured is None else kind_of(None, self.network_settings.get("name"))
 
     @property

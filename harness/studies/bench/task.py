@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -15,12 +16,16 @@ from gradwire.codecs.native.loading import cpu_level
 from gradwire.harness.config.resources import check_bytes
 from gradwire.harness.doctor.devices import DRIVER
 from gradwire.harness.doctor.tools import output_of
+from gradwire.harness.files.finite_json import dumps, restored
+from gradwire.harness.files.reading import UnusableFileError, read_text
+from gradwire.harness.files.typed import made
+from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.provenance import provenance
+from gradwire.harness.record.row_file import append_rows
 from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.bench.bus import BusRow, measure_bus, subjects
 from gradwire.harness.studies.bench.bus import Settings as BusSettings
 from gradwire.harness.studies.bench.host import HostRow, host_row, refusal
-from gradwire.harness.studies.bench.kept import Kept
 from gradwire.harness.studies.bench.measure import Measuring, Row, Settings, pieces
 from gradwire.harness.studies.bench.operation import chosen_operations
 from gradwire.harness.studies.bench.papers import ring_costs, smoothing
@@ -29,7 +34,7 @@ from gradwire.harness.studies.bench.views import plots, text
 from gradwire.harness.studies.study import Measured
 
 SAME = ("kernel_backend", "cpu_level", "device", "driver", "code_hash", "versions", "machine")
-"""What must be the same for an interrupted bench to go on with what it has measured."""
+"""The facts that must be the same for an interrupted bench to continue."""
 
 WORKERS = 8
 """Workers of the ring whose cost is shown by default: DynamiQ's testbed has 8 GPUs."""
@@ -170,7 +175,7 @@ def _settings(config: BenchTask) -> Settings:
 
 
 def _about(settings: Settings) -> dict[str, Any]:
-    """Where the figures come from: code, machine, device and driver, level of instructions, date, seed."""
+    """The provenance of the figures: code, machine, device and driver, level of instructions, date, seed."""
     on_gpu = settings.device.type == "cuda"
     return {
         "kernel_backend": settings.kernels,
@@ -188,3 +193,59 @@ def _heading(found: dict[str, Any]) -> str:
     processor = found["machine"]["processor"]
     device = found["device"] if found["device"] != "cpu" else f"{processor}, level {found['cpu_level']}"
     return f"measured on {device} · kernels={found['kernel_backend']}"
+
+
+FILE = "measured.jsonl"
+
+REMEDY = "resume=never measures again"
+
+Kind = TypeVar("Kind", Row, HostRow, BusRow)
+
+Key = tuple[str | int, ...]
+"""The kind of a piece of work, and its key among others of its kind."""
+
+
+class Kept:
+    """The results so far, kept as they come: after an interruption the same command continues from them.
+
+    A file of JSON lines in the run directory: first what the figures depend on, then a line for each piece of
+    work with its rows. A finished bench has all of it in `bench.json` instead. `about` is what the figures
+    depend on: sources, machine, packages.
+
+    What was measured elsewhere or by other code is left out, and a line says so; so is a damaged rest, which
+    a killed writer leaves.
+    """
+
+    def __init__(self, directory: Path, about: Mapping[str, Any], *, fresh: bool = False) -> None:
+        self.path = directory / FILE
+        self._found = dict[Key, list[dict[str, Any]]]()
+        header = {"about": about}
+        first, *rest = [{}] if fresh else self._lines()
+        if first == json.loads(dumps(header)):
+            self._found = {tuple(line["key"]): line["rows"] for line in rest}
+            print(f"resuming after {len(rest)} pieces of work that have been measured", flush=True)
+        elif first:
+            print("measuring anew: the machine or the code has changed since the interruption", flush=True)
+        lines = [{"key": list(key), "rows": rows} for key, rows in self._found.items()]
+        write_atomically(self.path, "".join(f"{dumps(line)}\n" for line in (header, *lines)))
+
+    def rows(self, kind: type[Kind], key: Key, measure: Callable[[], Sequence[Kind]]) -> list[Kind]:
+        """The rows of a piece of work: those in the file, or what `measure` returns, which is kept."""
+        if key in self._found:
+            return [made(kind, row, self.path, remedy=REMEDY) for row in self._found[key]]
+        rows = list(measure())
+        append_rows(self.path, [{"key": list(key), "rows": [asdict(row) for row in rows]}])
+        return rows
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """The whole lines, up to the first damaged one; an empty object if there are none."""
+        found = list[dict[str, Any]]()
+        try:
+            for line in read_text(self.path, remedy=REMEDY, inside=self.path.parent).splitlines():
+                value = restored(json.loads(line))
+                if not isinstance(value, dict) or (found and not value.keys() >= {"key", "rows"}):
+                    break
+                found.append(value)
+        except (UnusableFileError, FileNotFoundError, ValueError):
+            pass
+        return found or [{}]

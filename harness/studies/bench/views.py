@@ -107,7 +107,7 @@ def smoothing_table(pairs: Sequence[Smoothing]) -> Table:
 
 
 def host_table(buckets: Sequence[HostRow]) -> Table:
-    """What the host does for one bucket."""
+    """The host's work for one bucket."""
     header = [
         "codec", "workers", "coordinates", "kernels", "PyTorch operations", "kernel calls", "host CPU ms",
         "kernels' CPU ms",

@@ -218,7 +218,7 @@ class Stepper:
         self._done += steps
 
     def recording(self) -> dict[str, float]:
-        """What recording spans alone costs: spans per step, and seconds each. Traces cost more on top; the
+        """The cost of recording spans alone: spans per step, and seconds each. Traces cost more on top; the
         difference from the harness without recording shows both."""
         recorder = self.parts.world.recorders[self.parts.world.ranks[0]]
         return {"spans_per_step": recorder.total / self._done, "span_s": span_cost()}

@@ -71,7 +71,7 @@ def resolve(config: PredictTask) -> PredictTask:
     resolved = resolve_nodes(network, workers)
     assert isinstance(resolved, SimulatedConfig)
     network = resolved
-    if network.codec_times == "measured":  # the groups' default, which nobody can ask for here
+    if network.codec_times == "measured":  # the groups' default, which cannot be asked for here
         network = replace(network, codec_times="none")
     cluster = placed(replace(cluster, workers=workers), network, config.topology.name)
     config = replace(config, network=network, cluster=cluster)
@@ -95,15 +95,15 @@ def _check_computation(config: PredictTask, network: SimulatedConfig) -> None:
         "predict.baseline_tflops": given.baseline_tflops,
         "predict.baseline_step_s": given.baseline_step_s,
     }
-    said = [f"{key}={value:g}" for key, value in ways.items() if value is not None]
-    if not said:
+    given_ways = [f"{key}={value:g}" for key, value in ways.items() if value is not None]
+    if not given_ways:
         raise ValueError(
             "nothing says how long a worker computes in a step; add network.compute_s=<seconds>, "
             "predict.compute_tflops=<TFLOP/s while it computes>, or of the uncompressed system "
             "predict.baseline_tflops=<TFLOP/s> or predict.baseline_step_s=<seconds>"
         )
-    if len(said) > 1:
-        raise ValueError(f"{' and '.join(said)} contradict each other; leave one of them out")
+    if len(given_ways) > 1:
+        raise ValueError(f"{' and '.join(given_ways)} contradict each other; leave one of them out")
     if given.baseline_workers is not None and given.baseline_tflops is None and given.baseline_step_s is None:
         raise ValueError(
             f"predict.baseline_workers={given.baseline_workers} has no effect without "

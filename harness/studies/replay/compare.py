@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 SUBJECT = ("gradients", "topology", "cluster")
-"""What a codec is tried on; all other settings belong to the codec."""
+"""The settings of what a codec is tried on; all other settings belong to the codec."""
 
-UNTOLD = (
+UNNAMED = (
     *("task", "resume", "kernels", "cluster.name", "cluster.timeout_s", "cluster.backend"),
     *("plots", "replay.plots", "replay.repeats", "seed"),
 )
@@ -51,8 +51,8 @@ COLUMNS = (
 )
 
 
-TELLING = ("size", "codec")
-"""What a file of gradients says of itself that is part of its name where files differ in it."""
+NAMING = ("size", "codec")
+"""The keys of a file's description that are part of its name where files differ in them."""
 
 
 NAMES = ("codec", "subject")
@@ -175,9 +175,9 @@ def gradient_names(about: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """
     if not all({"model", "step", "seed"} <= own.keys() for own in about.values()):
         return file_names(list(about))
-    told = [key for key in TELLING if len({own.get(key) for own in about.values()}) > 1]
+    naming = [key for key in NAMING if len({own.get(key) for own in about.values()}) > 1]
     names = {
-        path: " ".join([*(str(own.get(key)) for key in ("model", *told)), f"step {own['step']}"])
+        path: " ".join([*(str(own.get(key)) for key in ("model", *naming)), f"step {own['step']}"])
         for path, own in about.items()
     }
     distinct = {(names[path], own["seed"]) for path, own in about.items()}
@@ -185,7 +185,7 @@ def gradient_names(about: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def file_names(paths: Sequence[str]) -> dict[str, str]:
-    """Names each file by the shortest end of its path, without the suffix, that tells it from the others."""
+    """Names each file by the shortest end of its path, without the suffix, that no other file has."""
     parts = {path: Path(path).with_suffix("").parts for path in paths}
     for length in range(1, max(map(len, parts.values())) + 1):
         names = {path: "/".join(own[-length:]) for path, own in parts.items()}
@@ -195,10 +195,10 @@ def file_names(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _settings(settings: Settings) -> Settings:
-    """Settings without those that do not tell codecs apart: where they ran, and a single round."""
+    """Settings without those that are no part of a codec's name: where it ran, and a single round."""
     if settings.get("replay.rounds") == 1:
         del settings["replay.rounds"]
-    return {key: value for key, value in settings.items() if not covered(key, UNTOLD)}
+    return {key: value for key, value in settings.items() if not covered(key, UNNAMED)}
 
 
 def _part(settings: Settings, *, subject: bool) -> Settings:

@@ -25,7 +25,7 @@ SMALLEST_SHOWN = 1e-9
 """Smaller relative errors are drawn here, because a logarithmic axis has no zero."""
 
 BELOW = 30.0
-"""How far below the smallest error the rate–distortion bound is shown."""
+"""The lowest part of the rate–distortion bound that is shown, relative to the smallest error."""
 
 FEWEST = 3
 """Numbers of workers that make a line."""

@@ -1,4 +1,4 @@
-"""Which tasks a checkpoint is scored on, and whether their data is there."""
+"""The choice of tasks for a checkpoint, and checks that their data is there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LABELS: Mapping[str, str] = {
     **{name: each.label for name, each in BENCHMARKS.items()},
     **{name: each.label for name, each in HELD_OUT.items()},
 }
-"""What tables call each task, in the order of their columns."""
+"""The tasks' names in tables, in the order of their columns."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def choose(config: ScoreTask, checkpoint: Checkpoint) -> Chosen:
 
 
 def note_on(checkpoint: Checkpoint) -> str | None:
-    """Why a model that is not causal has no other scores."""
+    """The reason why a model that is not causal has no other scores."""
     if checkpoint.kind == "causal":
         return None
     also = {

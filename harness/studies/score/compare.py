@@ -67,7 +67,7 @@ def _cell(metric: str, value: Value | None) -> str:
 
 
 def _remarks(names: Sequence[str], scores: Sequence[Scores]) -> list[str]:
-    """What was scored on fewer documents, or cut, and why nothing else was scored."""
+    """Remarks on tasks scored on fewer documents, or cut, and on what was not scored."""
     remarks = [*dict.fromkeys(each.note for each in scores if each.note), *_differences(scores)]
     for task in dict.fromkeys(task for each in scores for task in each.tasks):
         found = [
@@ -75,9 +75,9 @@ def _remarks(names: Sequence[str], scores: Sequence[Scores]) -> list[str]:
         ]
         counts = Counter((one.documents, one.available) for _, one in found)
         if any(documents != available for documents, available in counts):
-            told = ", ".join(f"{documents} of {available}" for documents, available in counts)
+            counted = ", ".join(f"{documents} of {available}" for documents, available in counts)
             what = "documents" if any(one.requests for _, one in found) else "rows"
-            remarks.append(f"{task}: {told} {what}.")
+            remarks.append(f"{task}: {counted} {what}.")
         for name, one in found:
             if one.left_out:
                 remarks.append(
@@ -93,7 +93,7 @@ def _remarks(names: Sequence[str], scores: Sequence[Scores]) -> list[str]:
 
 
 def _differences(scores: Sequence[Scores]) -> list[str]:
-    """What makes rows less comparable than they look."""
+    """Remarks on what makes rows less comparable than they look."""
     found = []
     for task in dict.fromkeys(task for each in scores for task in each.tasks):
         own = [each.tasks[task] for each in scores if task in each.tasks]
@@ -109,11 +109,11 @@ def _differences(scores: Sequence[Scores]) -> list[str]:
 
 
 def row_names(scores: Sequence[Scores], axes: Sequence[str] = ()) -> list[str]:
-    """A name for each checkpoint that tells it from the others: by what it was trained with, where that is
+    """A name for each checkpoint that no other has: by what it was trained with, where that is
     known."""
     known = [_trained(each.trained) for each in scores if each.trained]
-    told = iter(labels(known, [axis for axis in axes if axis != "checkpoint"]))
-    names = [next(told) if each.trained else each.checkpoint for each in scores]
+    trained = iter(labels(known, [axis for axis in axes if axis != "checkpoint"]))
+    names = [next(trained) if each.trained else each.checkpoint for each in scores]
     if len({each.get("model.name", ABSENT) for each in known}) == 1:
         names = [
             f"{each.trained['model']['name']}, {name}" if each.trained else name

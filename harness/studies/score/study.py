@@ -17,7 +17,7 @@ from gradwire.harness.tracking.settings import TrackingConfig
 
 @dataclass(frozen=True)
 class ScoreConfig:
-    """Which documents are scored, and how."""
+    """The choice of documents, and the way they are scored."""
 
     data: str | None = None  # a folder with the benchmarks' files (docs/scoring.md); null: the hub
     limit: int | None = at_least(1, None, 10**9)  # documents of each task, the first ones; null: all

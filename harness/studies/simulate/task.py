@@ -29,7 +29,7 @@ OF_SCHEME = {
 """Settings of one scheme only, and what they are unless they are given."""
 
 MOST_EVENTS = 1 << 28
-"""What a simulation may have, roughly: so many take some minutes."""
+"""The most events of a simulation, roughly: so many take some minutes."""
 
 
 def resolve(config: SimulateTask) -> SimulateTask:
@@ -52,7 +52,7 @@ def resolve(config: SimulateTask) -> SimulateTask:
             f"cluster.ranks_per_node={cluster.ranks_per_node} has no effect on task=simulate, whose workers "
             "are all on one switch; leave it out"
         )
-    if network.codec_times == "measured":  # the group's default, which nobody can ask for here
+    if network.codec_times == "measured":  # the group's default, which cannot be asked for here
         network = replace(network, codec_times="none")
     network = check_simulated(network)
     _check_network(network)
@@ -62,7 +62,9 @@ def resolve(config: SimulateTask) -> SimulateTask:
             "cluster.workers is not given, and nothing else says it; add e.g. cluster.workers=16"
         )
     if workers < 2:
-        raise ValueError("cluster.workers=1 has nobody to broadcast to; use cluster.workers=2 or more")
+        raise ValueError(
+            "cluster.workers=1 has no other worker to broadcast to; use cluster.workers=2 or more"
+        )
     check_size(network, workers)
     resolved = resolve_nodes(network, workers)
     assert isinstance(resolved, SimulatedConfig)

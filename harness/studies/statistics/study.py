@@ -1,25 +1,35 @@
-"""`task=statistics`: its settings and its record, `statistics.json`: figures by dotted key, distributions."""
+"""`task=statistics`: its settings, its record, `statistics.json`, and tables of several files' statistics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 from gradwire.codecs.fields import NUMBER
+from gradwire.harness.files.reading import read_bytes
+from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.record.directory import PLOTS
 from gradwire.harness.record.figures import Figure, FigureValue, StudyRecord
+from gradwire.harness.record.seal import REMEDY
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.report.configs import flatten
+from gradwire.harness.report.frame import spreads, table, values_in
+from gradwire.harness.report.tables import Column, Line, figures_table
 from gradwire.harness.runtime.fields import at_least, list_of
 from gradwire.harness.studies.replay.study import LARGEST_BUCKET_MB, SMALLEST_BUCKET_MB
-from gradwire.harness.studies.study import Study
+from gradwire.harness.studies.study import Compared, Entry, Study
+from gradwire.harness.timing.measure.metric import Spread
+from gradwire.harness.timing.measure.metrics import keys
 from gradwire.harness.tracking.settings import TrackingConfig
 from gradwire.harness.trainer.settings import LONGEST_RUN
 
 
 @dataclass(frozen=True)
 class StatisticsConfig:
-    """What saved gradients look like."""
+    """Statistics of saved gradients and their parameters."""
 
     # budgets of codec=dynamiq whose widths are shown, and rates of the rate-distortion bound
     bits: list[Any] = list_of([3, 4, 5, 6], fewest=1, kinds=(NUMBER,), low=0, high=64)
@@ -36,7 +46,7 @@ class StatisticsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class StatisticsTask(RecordedConfig):
-    """What saved gradients look like."""
+    """The description of saved gradients."""
 
     gradients: (
         str  # .npz or .safetensors with an array `gradients` (workers, coordinates), or a run directory
@@ -53,7 +63,8 @@ SAMPLED = (
     ),
     ("by_window", "window", "w", {"window_correlation": "correlation", "window_mse": "mse"}),
 )
-"""Tables of `sampling`: what tells their rows apart, its sign in cases, and metrics by keys of a row."""
+"""Tables of `sampling`: the key that differs among their rows, its sign in cases, and metrics by keys of a
+row."""
 
 
 @dataclass(frozen=True)
@@ -77,16 +88,90 @@ class StatisticsRecord(StudyRecord):
             case = f"{norms['size']} {'shuffled' if norms['shuffled'] else 'as they are'}"
             for key in ("below_10th", "below_100th"):
                 yield from Figure(f"norms.{key}").values(norms[key], content, case)
-        for table, axis, sign, metrics in SAMPLED:
-            for row in (content.get("sampling") or {}).get(table, ()):
+        for part, axis, sign, metrics in SAMPLED:
+            for row in (content.get("sampling") or {}).get(part, ()):
                 for metric, key in metrics.items():
                     case = f"{sign}={row[axis]:g}"
                     yield from Figure(f"sampling.{metric}").values(row[key], content, case)
+
+
+FORMS = ("-print", "-dark")
+
+GRADIENTS, WEIGHTS, EVOLUTION = "gradients", "weights", "evolution"
+"""The tables: of gradients in one step, of weights, of gradients over training."""
+
+FIGURES = {WEIGHTS: "weights.error", EVOLUTION: "evolution.error_change"}
+"""A figure that only one of the tables has."""
+
+SMALL_NORMS = {
+    "256 as they are": "norms of super-groups below a tenth of the median",
+    "256 shuffled": "the same, coordinates shuffled",
+}
+"""The cases of DynamiQ's Figure 1, and their columns."""
+
+NOTE = "Figures are the median over seeds, with the range from the lowest to the highest."
+
+
+def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
+    """A row for each model and step: its gradients or weights are one subject, whatever their seed."""
+    subjects: dict[str, list[Path]] = {}
+    for entry in entries:
+        subjects.setdefault(_subject(entry.record), []).append(entry.folder)
+    found = {name: _figures(own) for name, own in subjects.items()}
+    lines: dict[str, list[Line]] = {WEIGHTS: [], GRADIENTS: [], EVOLUTION: []}
+    for name, figures in found.items():
+        what = next((what for what, figure in FIGURES.items() if figure in figures), GRADIENTS)
+        lines[what].append(([name], figures))
+    tables = [figures_table(what.title(), [what], own, _columns(what)) for what, own in lines.items() if own]
+    rows = [
+        {
+            "gradients": name,
+            "seeds": len(subjects[name]),
+            **{key: each.median for key, each in figures.items()},
+        }
+        for name, figures in found.items()
+    ]
+    return Compared(tables, rows, [NOTE], draw=partial(_copy_plots, subjects))
+
+
+def _columns(what: str) -> list[Column]:
+    own = [Column(key) for key in keys(lambda metric: metric.section == what)]
+    small = [Column("norms.below_10th", at=case, label=label) for case, label in SMALL_NORMS.items()]
+    return [*small, *own] if what == GRADIENTS else own
+
+
+def _subject(one: StatisticsRecord) -> str:
+    """`gemma1b-step20`, `gemma1b-weights20`, `gemma1b-run`, or the file's name where that is not known."""
+    model, step = one.about.get("model"), one.about.get("step")
+    if one.evolution is not None and model is not None:
+        return f"{model}-run"
+    if model is None or step is None:
+        return Path(one.gradients).stem
+    return f"{model}-{'step' if one.weights is None else 'weights'}{step}"
+
+
+def _figures(folders: Sequence[Path]) -> dict[str, Spread]:
+    """Metrics by key, those of small norms by case, over the seeds."""
+    values = table(value for folder in folders for value in values_in(folder))
+    whole = spreads(values[values.case == ""], "metric")
+    small = values[(values.metric == "norms.below_10th") & values.case.isin(list(SMALL_NORMS))]
+    return whole | spreads(small, "case")
+
+
+def _copy_plots(subjects: Mapping[str, Sequence[Path]], output: Path) -> None:
+    """Puts the plots of each subject's first seed beside the table, as `<plot>-<name>-print.svg`."""
+    for name, (folder, *_) in subjects.items():
+        for path in sorted((folder / PLOTS).glob("*")):
+            for form in FORMS:
+                plot, found, suffix = path.name.partition(f"{form}.")
+                if found:
+                    content = read_bytes(path, remedy=REMEDY, inside=folder)
+                    write_atomically(output / f"{plot}-{name}{form}.{suffix}", content)
 
 
 STUDY = Study(
     StatisticsTask,
     StatisticsRecord,
     "gradwire.harness.studies.statistics.task",
-    "gradwire.harness.studies.statistics.compare",
+    __name__,
 )

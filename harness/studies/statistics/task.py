@@ -12,8 +12,8 @@ from typing import Any
 from gradwire.harness.record.gradients import SavedGradients, cached_gradients, check_finite
 from gradwire.harness.record.provenance import code_hash, git_state
 from gradwire.harness.record.weights import holds_weights, read_weights
-from gradwire.harness.studies.evolution.run import check_run, describe
 from gradwire.harness.studies.statistics.collect import Statistics, collect
+from gradwire.harness.studies.statistics.evolution import check_run, describe
 from gradwire.harness.studies.statistics.study import StatisticsTask
 from gradwire.harness.studies.statistics.views import plots, text
 from gradwire.harness.studies.statistics.weights import weight_statistics, weights_plots, weights_text
@@ -40,7 +40,7 @@ def name(config: StatisticsTask) -> str:
 
 
 def is_of_run(config: StatisticsTask) -> bool:
-    """Whether it is about a run directory, and not about one file."""
+    """True for a run directory, false for one file."""
     return Path(config.gradients).expanduser().is_dir()
 
 

@@ -18,13 +18,13 @@ from gradwire.harness.config.run_name import run_name
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.record.directory import PLOTS
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.studies.bench import kept, measure, operation
+from gradwire.harness.studies.bench import measure, operation
 from gradwire.harness.studies.bench.host import Buckets, HostRow, Watch, host_row
 from gradwire.harness.studies.bench.measure import Measuring, Piece, Row, Times, pieces, time_on_cpu
 from gradwire.harness.studies.bench.operation import Case, chosen_operations
 from gradwire.harness.studies.bench.papers import PAIRS, RINGS, ring_costs, smoothing
 from gradwire.harness.studies.bench.study import STUDY as BENCH
-from gradwire.harness.studies.bench.task import _settings
+from gradwire.harness.studies.bench.task import FILE, Kept, _settings
 from gradwire.harness.studies.bench.views import text
 from gradwire.harness.studies.study import TABLES
 from gradwire.harness.timing.measure.metrics import OPERATION
@@ -250,10 +250,10 @@ def test_an_interrupted_bench_goes_on_with_what_it_has(
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             BENCH.run(asked, tmp_path)
-        with (tmp_path / kept.FILE).open("a") as file:
+        with (tmp_path / FILE).open("a") as file:
             file.write('{"key": ["operation", "mxfp.ma')
         most += 1
-    first = [json.loads(line) for line in (tmp_path / kept.FILE).read_text().splitlines()[1:3]]
+    first = [json.loads(line) for line in (tmp_path / FILE).read_text().splitlines()[1:3]]
     most = 1000
     assert BENCH.run(asked, tmp_path) == 0
     assert "resuming after 3 pieces of work" in capsys.readouterr().out
@@ -261,16 +261,16 @@ def test_an_interrupted_bench_goes_on_with_what_it_has(
     found = json.loads((tmp_path / BENCH.record.file).read_text())["rows"]
     (row,) = first[0]["rows"][:1]
     assert found[0]["times"] == row["times"], "the same measurement"
-    assert not (tmp_path / kept.FILE).exists()
+    assert not (tmp_path / FILE).exists()
 
 
 def test_other_code_measures_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     of_a_bucket = HostRow("bf16", "default", 2, 3000, 5, 0, 1e-3, 0.0)
     key = ("bucket", "bf16", 2)
-    kept.Kept(tmp_path, {"code_hash": "a"}).rows(HostRow, key, lambda: [of_a_bucket])
+    Kept(tmp_path, {"code_hash": "a"}).rows(HostRow, key, lambda: [of_a_bucket])
 
     def again(**about: str) -> list[HostRow]:
-        return kept.Kept(tmp_path, about).rows(HostRow, key, list)
+        return Kept(tmp_path, about).rows(HostRow, key, list)
 
     assert again(code_hash="a") == [of_a_bucket]
     assert again(code_hash="b") == []

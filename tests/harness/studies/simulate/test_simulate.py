@@ -196,7 +196,7 @@ def test_plots_and_tables_are_written_and_a_finished_simulation_is_shown(
     [
         (["network=none"], "network=none: task=simulate sets keys that only simulated networks have"),
         (["cluster=local"], "cluster=local runs workers"),
-        (["cluster.workers=1"], "cluster.workers=1 has nobody to broadcast to"),
+        (["cluster.workers=1"], "cluster.workers=1 has no other worker to broadcast to"),
         (["cluster.ranks_per_node=4"], "cluster.ranks_per_node=4 has no effect"),
         (["simulate.bits=8"], "simulate.bits=8 has no effect with simulate.scheme=aqgb"),
         (["simulate.scheme=none", "simulate.floor=0.5"], "simulate.floor=0.5 has no effect"),

@@ -19,7 +19,8 @@ from gradwire.harness.record.identity import run_id
 from gradwire.harness.report.figures import render
 from gradwire.harness.report.style import FORMS
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.studies.evolution.analyses import (
+from gradwire.harness.studies.statistics.evolution import Evolution, collect
+from gradwire.harness.studies.statistics.evolution_analyses import (
     Matrix,
     correlations,
     error_change,
@@ -31,8 +32,7 @@ from gradwire.harness.studies.evolution.analyses import (
     read_series,
     shown_layers,
 )
-from gradwire.harness.studies.evolution.collect import Evolution, collect
-from gradwire.harness.studies.evolution.views import plots, some_steps, tables
+from gradwire.harness.studies.statistics.evolution_views import plots, some_steps, tables
 from gradwire.harness.studies.statistics.study import STUDY as STATISTICS
 from gradwire.harness.studies.statistics.study import StatisticsTask
 

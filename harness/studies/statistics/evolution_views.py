@@ -10,7 +10,7 @@ from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.style import HUES, Form, LineStyle, line_styles
 from gradwire.harness.report.tables import Table, figure, number
 from gradwire.harness.report.views import log_axis, step_axis
-from gradwire.harness.studies.evolution.analyses import (
+from gradwire.harness.studies.statistics.evolution_analyses import (
     BINS,
     LIMIT,
     Correlation,
@@ -19,11 +19,12 @@ from gradwire.harness.studies.evolution.analyses import (
     Map,
     layer_errors,
 )
-from gradwire.harness.studies.evolution.collect import Evolution
 from gradwire.harness.timing.measure.metrics import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from gradwire.harness.studies.statistics.evolution import Evolution
 
 
 NOTES = (

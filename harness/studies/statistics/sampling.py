@@ -117,7 +117,7 @@ def model_curves(found: RecordedEntropies, finite: Tensor) -> list[Tensor]:
 
 
 def rate_fidelity(rate: float, curve: Tensor, whole: Tensor) -> RateFidelity:
-    """How near `curve`, (steps,), comes to `whole`."""
+    """The closeness of `curve`, (steps,), to `whole`."""
     errors = (curve - whole).abs()
     return RateFidelity(rate, pearson(curve, whole), float(errors.mean()), float(errors.max()))
 
@@ -208,7 +208,7 @@ def sampling_tables(found: Sampling) -> list[Table]:
 
 
 def sampling_notes(found: Sampling) -> list[str]:
-    """What the tables mean, and what is not in them."""
+    """Notes on the meaning of the tables, and on what is not in them."""
     return [NOTE, *([f"Left out: {', '.join(found.left_out)}."] if found.left_out else [])]
 
 

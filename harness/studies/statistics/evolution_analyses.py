@@ -254,7 +254,7 @@ def low_rank(matrix: Matrix, step: int, shares: Sequence[float], seed: int) -> l
 
 
 def power_error(matrix: Tensor, rank: int, seed: int, rounds: int = POWER_ROUNDS) -> float:
-    """What PowerSGD loses of (rows, columns) float64 after some rounds of power iteration."""
+    """The error of PowerSGD on (rows, columns) float64 after some rounds of power iteration."""
     generator = torch.Generator().manual_seed(seed)
     right = torch.randn(matrix.shape[1], rank, dtype=torch.float64, generator=generator)
     left = matrix @ right
@@ -298,8 +298,9 @@ def error_change(found: Sequence[LowRank]) -> float | None:
 
 
 def layer_agreement(found: Sequence[LowRank]) -> float | None:
-    """How alike layers' errors change: the mean correlation of log errors over steps, over pairs of layers
-    and over ranks. None for fewer than two layers or three steps, or where errors do not change."""
+    """The agreement of layers in the change of their errors: the mean correlation of log errors over steps,
+    over pairs of layers and over ranks. None for fewer than two layers or three steps, or where errors do not
+    change."""
     rows = []
     for share in dict.fromkeys(each.share for each in found):
         layers = layer_errors(found, share, "best").values()

@@ -17,7 +17,7 @@ from gradwire.harness.record.saved_steps import ENTROPIES
 from gradwire.harness.report.figures import render
 from gradwire.harness.report.style import PRINT
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.studies.evolution.sampling import (
+from gradwire.harness.studies.statistics.sampling import (
     MOST_POINTS,
     pearson,
     rate_fidelity,
