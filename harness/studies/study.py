@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from gradwire.harness.files.reading import UnusableFileError, read_text
 from gradwire.harness.files.structured import read_yaml
@@ -144,6 +144,14 @@ class Study:
         if found.draw is not None:
             found.draw(output)
         return page
+
+
+Item = TypeVar("Item")
+
+
+def listed(title: str, items: Iterable[Item], columns: Mapping[str, Callable[[Item], str]]) -> Table:
+    """A table with a row for each item, and by its head for each column the text of its cells."""
+    return Table(title, list(columns), [[cell(item) for cell in columns.values()] for item in items])
 
 
 def titled_tables(

@@ -219,7 +219,8 @@ def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
         alike = [run for run in runs if run.subject == subject]
         first = alike[0].about
         named = ["codec"] if first.model_dtype is None else ["codec; weights"]
-        tables.append(figures_table(_title(first), named, [run.line for run in alike], _columns(first)))
+        title = _place(first, f", {first.coordinates:,} coordinates")
+        tables.append(figures_table(title, named, [run.line for run in alike], _columns(first)))
     tables += over_sizes(runs)
     notes = NOTES if all(run.about.parts is None for run in runs) else (*NOTES, *SHARDED_NOTES)
     ranks = [entry.settings.get("codec.rank") for entry in entries]
@@ -249,9 +250,9 @@ def over_sizes(runs: Sequence[Run]) -> list[Table]:
     return [replace(table, names=3) for table in found]
 
 
-def _place(one: AllReduceSummary) -> str:
+def _place(one: AllReduceSummary, size: str = "") -> str:
     what = "" if one.model_dtype is None else f"sharded, {one.model_dtype} model, "
-    return f"{what}{one.topology} of {one.workers}; {one.network_text}"
+    return f"{what}{one.topology} of {one.workers}{size}; {one.network_text}"
 
 
 def _columns(one: AllReduceSummary) -> list[Column | str]:
@@ -266,40 +267,30 @@ def _columns(one: AllReduceSummary) -> list[Column | str]:
     ]
 
 
-def _title(one: AllReduceSummary) -> str:
-    what = "" if one.model_dtype is None else f"sharded, {one.model_dtype} model, "
-    return f"{what}{one.topology} of {one.workers}, {one.coordinates:,} coordinates; {one.network_text}"
-
-
 def _beside(run: Run, runs: Sequence[Run]) -> dict[str, Any]:
-    """Figures that follow from a run's summary, and from that of BF16 under the same settings if there is
-    one."""
+    """Figures that follow from a run's summary, and from that of the baseline under the same settings if
+    there is one: BF16, of sharded rounds uncompressed gradients and weights."""
     one = run.about
-    found = {"measured_over_modelled": one.ratio}
-    found["bus_bandwidth"] = one.bus_bandwidth
-    found["codec_s"] = (one.measured_codec_s or one.modelled_codec_s).median
-    if one.parts is not None:
-        return found | _beside_exact(one, [each.about for each in runs if each.subject == run.subject])
-    alike = [each.about for each in runs if each.subject == run.subject and each.about.codec == BASELINE]
+    found: dict[str, Any] = {
+        "measured_over_modelled": one.ratio,
+        "bus_bandwidth": one.bus_bandwidth,
+        "codec_s": (one.measured_codec_s or one.modelled_codec_s).median,
+    }
+    alike = [each.about for each in runs if each.subject == run.subject and _is_baseline(each.about)]
     base = next(iter([other for other in alike if other.pieces == one.pieces] or alike), None)
-    if base is not None and base.wire_bits_per_coordinate and one.wire_bits_per_coordinate:
-        to_base = one.seconds / base.seconds
-        by_bits = one.wire_bits_per_coordinate / base.wire_bits_per_coordinate
-        found |= {"to_bf16": to_base, "by_bits": by_bits, "over_bits": to_base / by_bits}
-        found["saved_s"] = base.seconds - one.seconds
+    if one.parts is None:
+        size, names = "wire_bits_per_coordinate", ("to_bf16", "by_bits", "over_bits")
+    else:
+        size, names = "bytes_sent", ("to_exact", "by_bytes", "over_bytes")
+        for name, metric in PART_TIMES.items():
+            found[metric] = (one.parts[name].measured or one.parts[name].modelled).median
+    if base is not None and getattr(base, size) and getattr(one, size):
+        to_base, by_size = one.seconds / base.seconds, getattr(one, size) / getattr(base, size)
+        found |= dict(zip(names, (to_base, by_size, to_base / by_size), strict=True))
+        if one.parts is None:
+            found["saved_s"] = base.seconds - one.seconds
     return found
 
 
-def _beside_exact(one: AllReduceSummary, alike: Sequence[AllReduceSummary]) -> dict[str, Any]:
-    """The times of a sharded round's parts, and what follows from the round of uncompressed gradients and
-    weights, if there is one."""
-    found: dict[str, Any] = {}
-    for name, metric in PART_TIMES.items():
-        part = (one.parts or {})[name]
-        found[metric] = (part.measured or part.modelled).median
-    exact = [other for other in alike if (other.codec, other.weights) == SHARDED_BASELINE]
-    base = next(iter([other for other in exact if other.pieces == one.pieces] or exact), None)
-    if base is not None and base.bytes_sent and one.bytes_sent:
-        to_base, by_bytes = one.seconds / base.seconds, one.bytes_sent / base.bytes_sent
-        found |= {"to_exact": to_base, "by_bytes": by_bytes, "over_bytes": to_base / by_bytes}
-    return found
+def _is_baseline(one: AllReduceSummary) -> bool:
+    return one.codec == BASELINE if one.parts is None else (one.codec, one.weights) == SHARDED_BASELINE

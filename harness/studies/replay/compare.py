@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.record.directory import CONFIG
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.report.configs import Settings, covered, labels
-from gradwire.harness.report.frame import load_results
 from gradwire.harness.report.tables import Column, Table, figure
 from gradwire.harness.studies.replay.study import ReplaySummary, pooled
 from gradwire.harness.studies.study import Compared, Entry, titled_tables
 from gradwire.harness.timing.measure.metric import PLAIN, SHORT, Shown
 
 if TYPE_CHECKING:
-    from pandas import DataFrame, Series
+    pass
 
 SUBJECT = ("gradients", "topology", "cluster")
 """The settings of what a codec is tried on; all other settings belong to the codec."""
@@ -132,39 +130,32 @@ def _load(entries: Sequence[Entry], axes: Sequence[str]) -> list[Replayed]:
     places = dict[tuple[str, str], list[int]]()
     for index, place in enumerate(zip(codecs, subjects, strict=True)):
         places.setdefault(place, []).append(index)
-    first = {str(folders[index]): str(folders[own[0]]) for own in places.values() for index in own}
-    found = load_results(*folders)
-    figures = figures_of(found.assign(run=found.run.map(first)))
-    return [
-        Replayed(
-            codecs[index],
-            subjects[index],
-            series[index],
-            families[index],
-            pooled([summaries[each] for each in own]),
-            figures[str(folders[index])],
-        )
-        for index, *own in ([own[0], *own] for own in places.values())
-    ]
+    found = []
+    for index, *others in places.values():
+        own = [summaries[each] for each in (index, *others)]
+        whole = pooled(own)
+        names = (codecs[index], subjects[index], series[index], families[index])
+        found.append(Replayed(*names, whole, figures_of(own, whole)))
+    return found
 
 
-def figures_of(found: DataFrame) -> dict[str, dict[str, float | None]]:
-    """Each replay's figures, by run: those of the run as a whole, and of all its repeats and ranks
-    together."""
-    lines = found.set_index("run")
-    errors = lines[lines.metric == "vnmse"].groupby("run").value
-    bits = lines[(lines.metric == "wire_bits_per_coordinate") & (lines.case == "metadata")]
-    wide = lines[lines.case == ""].groupby(["run", "metric"]).value.agg(fmean).unstack()
-    wide = wide.assign(
-        vnmse_std=errors.agg(_deviation),
-        metadata_bits=bits.groupby("run").value.mean().reindex(wide.index, fill_value=0.0),
-        most_bytes_sent=lines[lines.metric == "bytes_sent"].groupby("run").value.max(),
-    )
-    return {str(run): own.astype(object).where(own.notna(), None).to_dict() for run, own in wide.iterrows()}
-
-
-def _deviation(errors: Series[float]) -> float:
-    return stdev(errors) if len(errors) > 1 and errors.notna().all() else math.nan
+def figures_of(own: Sequence[ReplaySummary], whole: ReplaySummary) -> dict[str, float | None]:
+    """The figures of replays that are taken together, and of `whole`, which pools them."""
+    metadata = [bits for one in own if (bits := one.wire_bits_by_phase.get("metadata")) is not None]
+    return {
+        "vnmse": whole.vnmse_mean,
+        "metadata_bits": fmean(metadata or [0.0]),
+        "most_bytes_sent": max(sent for one in own for sent in one.bytes_sent_per_rank),
+        **{
+            key: getattr(whole, key)
+            for key in (
+                "vnmse_std",
+                "db_above_yardstick",
+                "wire_bits_per_coordinate",
+                "codec_ns_per_coordinate",
+            )
+        },
+    }
 
 
 def gradient_names(about: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.style import Form, line_styles
 from gradwire.harness.report.tables import Table, number
 from gradwire.harness.report.views import step_axis
+from gradwire.harness.studies.study import listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -173,38 +174,29 @@ MOST_POINTS = 400
 
 def sampling_tables(found: Sampling) -> list[Table]:
     """By β, by α and by window."""
-    tables = [
-        Table(
-            "Coordinates sampled",
-            ["β", "correlation", "mean |ΔH| [nats]", "largest |ΔH| [nats]"],
-            [
-                [f"{each.rate:g}", *map(number, (each.correlation, each.mean_error, each.largest_error))]
-                for each in found.by_rate
-            ],
-        ),
-        Table(
-            f"Steps sampled, β = {found.by_alpha[0].rate:g}",
-            ["α", "steps in a window", "mean relative change [%]", "largest [%]", "largest [nats]"],
-            [
-                [
-                    *(f"{each.alpha:g}", f"{each.window:,}"),
-                    *(number(100 * share, 3) for share in (each.mean_change, each.largest_change)),
-                    number(each.largest_error, 3),
-                ]
-                for each in found.by_alpha
-            ],
-        ),
-    ]
-    if found.by_window:
-        rows = [
-            [
-                f"{each.window:,}",
-                *map(number, (each.correlation, each.mse, each.delayed_correlation, each.delayed_mse)),
-            ]
-            for each in found.by_window
-        ]
-        tables.append(Table("Windows", ["steps", "CC", "MSE [nats²]", "CC delayed", "MSE delayed"], rows))
-    return tables
+    by_rate: dict[str, Callable[[RateFidelity], str]] = {
+        "β": lambda each: f"{each.rate:g}",
+        "correlation": lambda each: number(each.correlation),
+        "mean |ΔH| [nats]": lambda each: number(each.mean_error),
+        "largest |ΔH| [nats]": lambda each: number(each.largest_error),
+    }
+    by_alpha: dict[str, Callable[[StepSampling], str]] = {
+        "α": lambda each: f"{each.alpha:g}",
+        "steps in a window": lambda each: f"{each.window:,}",
+        "mean relative change [%]": lambda each: number(100 * each.mean_change, 3),
+        "largest [%]": lambda each: number(100 * each.largest_change, 3),
+        "largest [nats]": lambda each: number(each.largest_error, 3),
+    }
+    by_window: dict[str, Callable[[WindowFidelity], str]] = {
+        "steps": lambda each: f"{each.window:,}",
+        "CC": lambda each: number(each.correlation),
+        "MSE [nats²]": lambda each: number(each.mse),
+        "CC delayed": lambda each: number(each.delayed_correlation),
+        "MSE delayed": lambda each: number(each.delayed_mse),
+    }
+    steps = f"Steps sampled, β = {found.by_alpha[0].rate:g}"
+    tables = [listed("Coordinates sampled", found.by_rate, by_rate), listed(steps, found.by_alpha, by_alpha)]
+    return [*tables, listed("Windows", found.by_window, by_window)] if found.by_window else tables
 
 
 def sampling_notes(found: Sampling) -> list[str]:
