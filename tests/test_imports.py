@@ -29,7 +29,7 @@ def sources() -> dict[str, str]:
 def test_the_library_does_not_load_the_harness_dependencies(tmp_path: Path) -> None:
     code = (
         f"import sys, gradwire; print([name for name in {HEAVY!r} if name in sys.modules])\n"
-        "import gradwire.harness.tasks.score; print('lm_eval' in sys.modules)"
+        "import gradwire.harness.studies.score.task; print('lm_eval' in sys.modules)"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
@@ -29,7 +28,7 @@ def run_name(config: RecordedConfig) -> str:
     if isinstance(config, RunConfig):
         chosen = f"{config.model.name}-{codec_name(config.codec)}-{config.topology.name}-s{config.seed}"
     else:
-        chosen = importlib.import_module(TASKS[config.task.name].module).name(config)
+        chosen = TASKS[config.task.name].load().name(config)
     # A plug-in's colon has a meaning in many paths.
     name = f"{chosen.replace(':', '.')}-{run_id(config)}"
     if name != printable(name, MOST_NAME) or name.startswith((".", "-")) or "/" in name:
@@ -58,12 +57,14 @@ NEED = {
     "gradients": "gradients=<file with gradients>",
     "checkpoint": "checkpoint=<a finished run, a Hugging Face folder or a name on the hub>",
     "run": "run=<a run's directory>",
+    "runs": "runs=[<a run's directory, name or id>,<another>]",
 }
 
 KEEP = {
     "gradients": "no run in outputs/ keeps some: measure.save_gradients_at=[<step>] of a training run does",
     "checkpoint": "outputs/ has no finished run with weights",
     "run": "outputs/ has no such run",
+    "runs": "outputs/ has no finished run",
 }
 """What is missing where there is no example."""
 
@@ -71,6 +72,7 @@ GIVES: dict[str, Callable[[Path], Path | None]] = {
     "gradients": lambda run: min((run / GRADIENTS).glob("step*.safetensors"), default=None),
     "checkpoint": lambda run: run if is_done(run) and (run / WEIGHTS).is_dir() else None,
     "run": lambda run: run if (run / TRACES).is_dir() else None,
+    "runs": lambda run: run if is_done(run) else None,
     "finished": lambda run: run if is_done(run) else None,
 }
 """What a run can be given for."""

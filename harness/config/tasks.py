@@ -1,26 +1,22 @@
 """The settings of the tasks that look at finished runs or at this machine, and every task by name.
 
-A new task is one entry in `TASKS`, the class of its settings, one module beside `tasks/main.py`, one YAML.
+A study is found by its `STUDY` (`studies/study.py`). Any other new task is one entry in `TASKS`, the class of
+its settings, one module beside `tasks/main.py`, one YAML.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from dataclasses import dataclass
+from typing import Any
 
-from gradwire.codecs.fields import NOTHING
+from gradwire.codecs.fields import LIST, NOTHING, NUMBER, TEXT
 from gradwire.harness.network.settings import NetworkConfig
+from gradwire.harness.record.figures import study_module, study_names
 from gradwire.harness.record.settings import Configuration, RecordedConfig
 from gradwire.harness.report.settings import ReportTask
-from gradwire.harness.runtime.fields import at_least, checked, one_of
-from gradwire.harness.studies.allreduce.settings import AllReduceTask
-from gradwire.harness.studies.bench.settings import BenchTask
-from gradwire.harness.studies.overhead.settings import OverheadTask
-from gradwire.harness.studies.predict.settings import PredictTask
-from gradwire.harness.studies.replay.settings import ReplayTask
-from gradwire.harness.studies.score.settings import ScoreTask
-from gradwire.harness.studies.simulate.settings import SimulateTask
-from gradwire.harness.studies.statistics.settings import StatisticsTask
+from gradwire.harness.runtime.fields import Rule, at_least, checked, list_of, one_of
 from gradwire.harness.tracking.settings import TrackingConfig
 from gradwire.harness.trainer.settings import LONGEST_RUN, RunConfig
 
@@ -67,6 +63,48 @@ class SyncTask(Configuration):
     tracking: TrackingConfig
 
 
+STATES = ("done", "failed", "interrupted", "running", "damaged")
+"""The states of a run's directory."""
+
+
+@dataclass(frozen=True)
+class RunsConfig:
+    """Which runs are listed, and in which order."""
+
+    folders: list[str] = list_of(["outputs"], fewest=1)  # runs and sweeps at any depth
+    state: str = one_of("all", *STATES)
+    match: str | None = None  # only lines with this text, e.g. dynamiq
+    sort: str = one_of("name", "newest", "metric", "tta")  # metric, tta: the best first
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsTask(Configuration):
+    """Runs and sweeps, one line each."""
+
+    runs: RunsConfig
+
+
+@dataclass(frozen=True)
+class CompareConfig:
+    """Where the comparison goes."""
+
+    output: str | None = None  # a folder; null: outputs/comparisons/<digest of the runs>
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareTask(Configuration):
+    """The tables and plots of finished runs of one task."""
+
+    # directories, patterns, names in outputs/, or beginnings of ids, which may look like numbers
+    runs: Any = checked(
+        dataclasses.MISSING,
+        kinds=(TEXT, NUMBER, LIST),
+        fewest=1,
+        elements=Rule(kinds=(TEXT, NUMBER)),
+    )
+    compare: CompareConfig
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlanTask(Configuration):
     """A sweep's cells and how long they will take."""
@@ -84,20 +122,35 @@ class Task:
     """What `task=<name>` runs, and what it reads of the configuration."""
 
     module: str
-    """Imported when asked for. It has `run(config, directory) -> exit code`, or, where the task keeps
-    nothing, `run(config) -> exit code`. Where it keeps results without training it has `resolve(config)`,
-    which returns the configuration with what stands for something else replaced, or refuses what cannot run;
-    and `name(config)`, the first words of its directory's name. `compare(folders, output, axes)`, if any,
-    makes a sweep's tables."""
+    """Imported when it is needed. It has the `STUDY`, or `run(config, directory) -> exit code`, or, where the
+    task keeps nothing, `run(config) -> exit code`. Where it keeps results without training it also has
+    `resolve`, `name` and, if a sweep of it is compared, `compare`, as a `Study` has."""
     config: type[Configuration]
-    """What it reads: a field for each group and each key of the root."""
+    """Its settings: a field for each group and each key of the root."""
     times: bool = False
     """Whether its figures are times; `kernels=auto` then never means the slow definition."""
 
+    @classmethod
+    def of_study(cls, name: str) -> Task:
+        """The task that runs a study."""
+        module = study_module(name)
+        study = importlib.import_module(module).STUDY
+        return cls(module, study.settings, study.times)
+
+    def load(self) -> Any:
+        """The study, or the module."""
+        module = importlib.import_module(self.module)
+        return getattr(module, "STUDY", module)
+
     @property
     def name(self) -> str:
-        """What `task=` is followed by."""
-        return self.module.rpartition(".")[2]
+        """The word after `task=`."""
+        return self.module.removesuffix(".study").rpartition(".")[2]
+
+    @property
+    def is_study(self) -> bool:
+        """Whether a `Study` carries it out."""
+        return self.name in study_names()
 
     @property
     def trains(self) -> bool:
@@ -117,15 +170,10 @@ class Task:
 
 TASKS: dict[str, Task] = {
     "train": Task("gradwire.harness.tasks.train", RunConfig),
-    "replay": Task("gradwire.harness.tasks.replay", ReplayTask),
-    "statistics": Task("gradwire.harness.tasks.statistics", StatisticsTask),
-    "score": Task("gradwire.harness.tasks.score", ScoreTask),
-    "bench": Task("gradwire.harness.tasks.bench", BenchTask, times=True),
-    "allreduce": Task("gradwire.harness.tasks.allreduce", AllReduceTask, times=True),
-    "predict": Task("gradwire.harness.tasks.predict", PredictTask),
-    "simulate": Task("gradwire.harness.tasks.simulate", SimulateTask),
+    **{name: Task.of_study(name) for name in study_names()},
     "retime": Task("gradwire.harness.tasks.retime", RetimeTask),
-    "overhead": Task("gradwire.harness.tasks.overhead", OverheadTask, times=True),
+    "runs": Task("gradwire.harness.tasks.runs", RunsTask),
+    "compare": Task("gradwire.harness.tasks.compare", CompareTask),
     "report": Task("gradwire.harness.tasks.report", ReportTask),
     "plan": Task("gradwire.harness.tasks.plan", PlanTask),
     "sync": Task("gradwire.harness.tasks.sync", SyncTask),

@@ -6,7 +6,6 @@ process group, in a sweep before the first cell, in tests without Hydra's main.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -114,13 +113,17 @@ def validate_task(config: DictConfig) -> Configuration:
             check_tracking(settings)
     found = replace(found, **settled)
     if task.has_directory:
-        found = refused_as_config_error(importlib.import_module(task.module).resolve, found)
+        found = refused_as_config_error(task.load().resolve, found)
     return found
 
 
 def validate_any(config: DictConfig) -> Configuration:
     """`validate` or `validate_task`, as the configuration's task wants it."""
-    return validate(config) if task_of(config).trains else validate_task(config)
+    task = task_of(config)
+    if not task.trains:
+        return validate_task(config)
+    run = validate(config)
+    return refused_as_config_error(task.load().resolve, run) if task.is_study else run
 
 
 def check_read(config: DictConfig, overrides: Sequence[Override]) -> Iterator[str]:

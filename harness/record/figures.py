@@ -5,8 +5,8 @@
         file = "predict.json"
         step_s: Annotated[float, Figure("step_time_s", "modelled")]
 
-`RECORD` in `studies/<task>/record.py` is the record of `task=<task>`; nothing else has to know of it. These
-modules import no PyTorch, because reports load them all.
+`STUDY` in `studies/<task>/study.py` is what `task=<task>` measures, and names its record; nothing else has to
+know of it. These modules import no PyTorch, because the command line's help and reports load them all.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, get_type_hints
 
+from gradwire.harness.record.directory import SUMMARY
 from gradwire.harness.record.summary import Stored
 from gradwire.harness.timing.measure.metric import Kind, Metric
 from gradwire.harness.timing.measure.metrics import METRICS, kind_of
@@ -42,23 +43,30 @@ class Figure:
     """A field's metric, by its key or as a whole where METRICS does not have it yet.
 
     `kind` is that of the value; `real` stands for that of the record's network. `each` says what tells the
-    values of a mapping or a list apart.
+    values of a mapping or a list apart. `column` is the place among the columns of a comparison's table; a
+    figure without it is not in that table.
     """
 
     metric: str | Metric
     kind: Kind | Literal["real"] = "measured"
     each: Literal["case", "level", "rank", "repeat", "step"] | None = None
+    column: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.metric, Metric):
             METRICS.setdefault(self.metric.key, self.metric)
+
+    @property
+    def key(self) -> str:
+        """The key of its metric."""
+        return self.metric.key if isinstance(self.metric, Metric) else self.metric
 
     def values(self, found: Any, content: Mapping[str, Any], case: str = "") -> Iterator[FigureValue]:
         """The values of the field that holds `found` in a record's `content`; none for what is not known.
 
         A repeat has a seed of its own, and NaN where its error has no value.
         """
-        metric = self.metric.key if isinstance(self.metric, Metric) else self.metric
+        metric = self.key
         network = content.get("network_settings") or {}
         kind = kind_of(None, network.get("name")) if self.kind == "real" else self.kind
         about = FigureValue(metric, math.nan, case, kind, content.get("seed"))
@@ -86,15 +94,32 @@ class Figure:
 
 
 class StudyRecord(Stored):
-    """What a study leaves, as a dataclass whose fields carry their figures."""
+    """A study's record: a dataclass whose fields, and properties that follow from these, carry figures."""
 
-    file: ClassVar[str]
+    file: ClassVar[str] = SUMMARY
+
+    def content(self) -> dict[str, Any]:
+        """The fields, and the properties that are figures."""
+        declared = _declared(type(self))  # type: ignore[arg-type]  # takes its instances' __hash__
+        derived = [name for name, _, is_optional in declared if is_optional]
+        fields = super().content()
+        return fields | {name: getattr(self, name) for name in derived if name not in fields}
 
     @classmethod
     def figures(cls, content: Mapping[str, Any]) -> Iterator[FigureValue]:
         """All figures of the record with this content; KeyError where it lacks a field without default."""
         for name, figure, is_optional in _declared(cls):  # type: ignore[arg-type]  # takes its instances' __hash__
             yield from figure.values(content.get(name) if is_optional else content[name], content)
+
+    @classmethod
+    def columns(cls) -> dict[str, str]:
+        """The fields in a comparison's table, in its order, with the keys of their metrics."""
+        placed = [
+            (figure.column, name, figure.key)
+            for name, figure, _ in _declared(cls)  # type: ignore[arg-type]  # takes its instances' __hash__
+            if figure.column is not None
+        ]
+        return {name: key for _, name, key in sorted(placed)}
 
     @classmethod
     def tables(cls, content: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
@@ -108,12 +133,16 @@ class StudyRecord(Stored):
 
 @cache
 def _declared(cls: type[StudyRecord]) -> list[tuple[str, Figure, bool]]:
-    """The fields that are figures, and whether older records may lack them."""
+    """The fields and properties that are figures, and whether a file may lack them."""
     hints = get_type_hints(cls, include_extras=True)
     optional = {
         each.name: each.default is not MISSING or each.default_factory is not MISSING
         for each in getattr(cls, "__dataclass_fields__", {}).values()
     }
+    for name, each in vars(cls).items():
+        if isinstance(each, property):
+            hints[name] = get_type_hints(each.fget, include_extras=True).get("return")
+            optional[name] = True
     return [
         (name, figure, is_optional)
         for name, is_optional in optional.items()
@@ -122,9 +151,18 @@ def _declared(cls: type[StudyRecord]) -> list[tuple[str, Figure, bool]]:
     ]
 
 
+def study_module(task: str) -> str:
+    """The module that has the `STUDY` of a task."""
+    return f"gradwire.harness.studies.{task}.study"
+
+
+@cache
+def study_names() -> tuple[str, ...]:
+    """The tasks that are studies."""
+    return tuple(sorted(path.parent.name for path in STUDIES.glob("*/study.py")))
+
+
 @cache
 def study_records() -> Mapping[str, type[StudyRecord]]:
     """The records of all studies, by task."""
-    tasks = sorted(path.parent.name for path in STUDIES.glob("*/record.py"))
-    modules = {task: importlib.import_module(f"gradwire.harness.studies.{task}.record") for task in tasks}
-    return {task: module.RECORD for task, module in modules.items()}
+    return {task: importlib.import_module(study_module(task)).STUDY.record for task in study_names()}

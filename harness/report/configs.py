@@ -74,6 +74,16 @@ def differing_keys(configs: Sequence[Settings]) -> list[str]:
     return [key for key in keys if len({repr(config.get(key, ABSENT)) for config in configs}) > 1]
 
 
+def holders_by_key(configs: Mapping[str, Settings]) -> dict[str, dict[str, list[str]]]:
+    """The keys in which named configurations differ: key -> value -> names that have it."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for key in differing_keys(list(configs.values())):
+        holders = found.setdefault(key, {})
+        for name, config in configs.items():
+            holders.setdefault(str(config.get(key, ABSENT)), []).append(name)
+    return found
+
+
 def check_comparable(runs: Sequence[Run], axes: Sequence[str]) -> None:
     """Raise ValueError unless the runs differ in nothing but `axes`, the seed, and what changes no result.
 
@@ -85,7 +95,7 @@ def check_comparable(runs: Sequence[Run], axes: Sequence[str]) -> None:
         return
     parts = []
     for key, holders in conflicts.items():
-        values = "; ".join(f"{value} in {_some(names)}" for value, names in holders.items())
+        values = "; ".join(f"{value} in {some_names(names)}" for value, names in holders.items())
         parts.append(f"{key} ({values})")
     fix = [*axes, *dict.fromkeys(key.split(".", 1)[0] for key in conflicts)]
     raise ValueError(
@@ -113,7 +123,8 @@ def _machine(run: Run) -> Settings:
     return flatten({MACHINE: run.summary.machine}) if run.summary else {}
 
 
-def _some(names: Sequence[str], limit: int = 3) -> str:
+def some_names(names: Sequence[str], limit: int = 3) -> str:
+    """The first names, and how many more there are."""
     rest = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
 

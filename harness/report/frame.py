@@ -83,13 +83,12 @@ def values_in(folder: Path, *, steps: bool = False) -> Iterator[Value]:
     task = task_in(folder)
     record = study_records().get(task)
     file = SUMMARY if record is None else record.file
-    if not (folder / file).is_file() or not (is_done(folder) or task == "overhead"):
+    if not (folder / file).is_file() or not is_done(folder):
         return
     if record is None:
         yield from values_of(load_run(folder), steps=steps)
         return
-    if is_done(folder):
-        check_done(folder)
+    check_done(folder)
     found = restored(read_json(folder / file, remedy=REMEDY, inside=folder))
     try:
         yield from [Value(str(folder), task, *each) for each in record.figures(found)]
@@ -98,9 +97,9 @@ def values_in(folder: Path, *, steps: bool = False) -> Iterator[Value]:
 
 
 def task_in(folder: Path) -> str:
-    """The task that left the record; `task=overhead` keeps nothing but its figures."""
+    """The task that left the record."""
     if not (folder / CONFIG).is_file():
-        return "overhead"
+        return "train"
     task = read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder).get("task")
     return str(task.get("name")) if isinstance(task, Mapping) else "train"
 

@@ -45,7 +45,7 @@ def group_energies(x: Tensor, size: int) -> Tensor:
 
 
 def group_counts(numel: int, size: int) -> Tensor:
-    """How many coordinates each group has, `size` in all but perhaps the last: (groups,) int64."""
+    """The number of coordinates of each group, `size` in all but perhaps the last: (groups,) int64."""
     counts = torch.full((-(-numel // size),), size)
     counts[-1] -= -numel % size
     return counts
@@ -125,7 +125,7 @@ def errors_by_width(
 
 
 GROUP = 256
-"""How many coordinates are taken to share a variance: a super-group of DynamiQ."""
+"""The number of coordinates that are taken to share a variance: a super-group of DynamiQ."""
 
 
 @dataclass(frozen=True)

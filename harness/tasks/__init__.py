@@ -1,1 +1,1 @@
-"""What `run.py` can do, one module per `task=`."""
+"""The tasks that are no studies, one module per `task=`."""

@@ -27,7 +27,7 @@ def run(config: DoctorTask) -> int:
 
 
 def examined(probe: Callable[[], Section]) -> Section:
-    """What `probe` finds; a probe that fails does not affect the others."""
+    """The findings of `probe`; a probe that fails does not affect the others."""
     try:
         return probe()
     except Exception as error:

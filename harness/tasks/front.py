@@ -1,4 +1,4 @@
-"""What `run.py` does before Hydra: refuses in one line what cannot run, and keeps ranks quiet.
+"""The part of `run.py` before Hydra: it refuses in one line what cannot run, and keeps ranks quiet.
 
 Help, and the refusal of a mistyped key, choice or value, import no PyTorch: they take one second, not five.
 """
@@ -42,7 +42,7 @@ from gradwire.harness.trainer.settings import RunConfig
 PLAN = "task=plan"
 
 MAIN = "gradwire.harness.tasks.main"
-"""What is run: imported when nothing has been refused, as it imports PyTorch."""
+"""The module that runs: imported when nothing has been refused, as it imports PyTorch."""
 
 
 def start() -> None:
@@ -95,7 +95,7 @@ def arranged(arguments: Sequence[str]) -> list[str]:
 
 
 def can_be_completed(line: str) -> bool:
-    """Whether the shell's line so far is valid; if so, the user's own files are completed, too."""
+    """True if the shell's line so far is valid; if so, the user's own files are completed, too."""
     words = line.split()
     starts = [number for number, word in enumerate(words) if Path(word).name in ("run.py", "gradwire")]
     typed = words[starts[0] + 1 if starts else 1 :]
@@ -184,12 +184,12 @@ def _check_alone(config: DictConfig) -> None:
 
 
 def _sweeps_here(flags: argparse.Namespace) -> bool:
-    """Whether `--multirun` hands its overrides to the project's own sweeper, the default one."""
+    """True if `--multirun` hands its overrides to the project's own sweeper, the default one."""
     return bool(flags.multirun) and not any(text.startswith("hydra/sweeper=") for text in flags.overrides)
 
 
 def _runs_sweep(flags: argparse.Namespace) -> bool:
-    """Whether a file of `sweeps/` makes the command a sweep, without `--multirun`."""
+    """True if a file of `sweeps/` makes the command a sweep, without `--multirun`."""
     if flags.cfg or flags.info or not any(text.startswith("sweeps=") for text in flags.overrides):
         return False
     overrides = parse(flags.overrides)

@@ -1,8 +1,7 @@
-"""What Hydra calls with a composed configuration: validates it, finds its directory, runs its task."""
+"""The entry for Hydra: validates a composed configuration, finds its directory, runs its task."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sys
@@ -15,7 +14,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from gradwire.harness.config.run_name import run_directory
-from gradwire.harness.config.tasks import TASKS
+from gradwire.harness.config.tasks import TASKS, Task
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.launch.cell_process import Ended
 from gradwire.harness.record.settings import Configuration, RecordedConfig
@@ -27,9 +26,9 @@ from gradwire.harness.runtime.output import all_was_said, guard_output, run_goes
 def run_task(config: DictConfig, checked: Configuration | None = None) -> int:
     """Runs `config.task` and returns its exit code; `checked`, if given, are its settings.
 
-    In a sweep the code is returned and errors are raised, so that the sweep can go on. Otherwise a code other
-    than 0 ends the process. An error that the user can fix, found before anything has begun, ends it in one
-    line with code 2; one found later, an error of the disk, or one that a worker has recorded, divergence
+    In a sweep the code is returned and errors are raised, so that the sweep can continue. Otherwise a code
+    other than 0 ends the process. An error that the user can fix, found before anything has begun, ends it in
+    one line with code 2; one found later, an error of the disk, or one that a worker has recorded, divergence
     included, with code 1. HYDRA_FULL_ERROR=1 shows their tracebacks. Ctrl-C (code 130), SIGTERM (143) and
     SIGUSR2 (140) end a sweep, too.
     """
@@ -79,7 +78,7 @@ def interrupt_code(interrupt: KeyboardInterrupt) -> int:
 
 
 def is_expected(error: object) -> bool:
-    """Whether an error's text says everything: the user can fix it, a worker has recorded it, or it is the
+    """True if an error's text says everything: the user can fix it, a worker has recorded it, or it is the
     disk's. Other errors are shown with their tracebacks."""
     from gradwire.harness.files.writing import is_of_the_disk
     from gradwire.harness.launch.processes import WorkerError
@@ -107,7 +106,7 @@ def run_cell(config: RecordedConfig, directory: Path) -> Ended:
     """Runs a cell of a sweep in this process, which other cells share; errors that say everything in one
     line."""
     try:
-        return Ended(_run(TASKS[config.task.name].module, config, directory))
+        return Ended(_run(TASKS[config.task.name], config, directory))
     except Exception as error:
         if not is_expected(error):
             raise
@@ -115,17 +114,16 @@ def run_cell(config: RecordedConfig, directory: Path) -> Ended:
 
 
 def _perform(config: Configuration) -> int:
-    module = TASKS[config.task.name].module
+    task = TASKS[config.task.name]
     if not isinstance(config, RecordedConfig):
-        code = _run(module, config)
+        code = _run(task, config)
         return code if all_was_said() else code or 1  # printing was all that it had to do
     run_goes_on()
-    return _run(module, config, run_directory(config, asked_directory()))
+    return _run(task, config, run_directory(config, asked_directory()))
 
 
-def _run(module: str, *arguments: Any) -> int:
-    task = importlib.import_module(module)
+def _run(task: Task, *arguments: Any) -> int:
     try:
-        return int(task.run(*arguments))
+        return int(task.load().run(*arguments))
     except SystemExit as ended:  # would end a whole sweep
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)

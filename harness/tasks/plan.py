@@ -54,7 +54,7 @@ MOST_READ = 1000
 RESULTS = "results"
 
 MACHINE = ("processor", "cores", "gpus")
-"""What makes a machine another one."""
+"""The facts that make a machine another one."""
 
 HERE = "runs here"
 
@@ -62,7 +62,7 @@ Likeness = tuple[tuple[str, Any], ...]
 
 
 class Predicted(NamedTuple):
-    """How long a cell will take, and whose times say so."""
+    """The predicted time of a cell, and the record that it is from."""
 
     minutes: float
     source: str
@@ -114,12 +114,12 @@ class Predictions:
 
     @cached_property
     def _of_this_sweep(self) -> dict[Likeness, _Times]:
-        """What the records of the plan's own sweeps say, those of the same size."""
+        """The times in records of the plan's own sweeps, those of the same size."""
         return self._recorded([self._results / plan.sweep / plan.size for plan in self._plan.with_needs])
 
     @cached_property
     def _of_others(self) -> dict[Likeness, _Times]:
-        """What all records say."""
+        """The times in all records."""
         return self._recorded(sorted(file.parent for file in self._results.glob(f"*/*/{FILE}")))
 
     def _recorded(self, folders: Sequence[Path]) -> dict[Likeness, _Times]:
@@ -163,7 +163,7 @@ def _likeness_of(record: SweepRecord, cell: CellRecord) -> Likeness:
 
 
 def likeness(settings: Settings) -> Likeness:
-    """What a run has in common with those that take as long."""
+    """The settings that runs of the same length have in common."""
     return tuple((key, repr(settings.get(key))) for key in ALIKE)
 
 
@@ -183,7 +183,7 @@ UNKNOWN = "unknown"
 
 @dataclass
 class _Total:
-    """Cells that are still to run, the minutes known of them, and how many nobody knows."""
+    """Cells that are still to run, the minutes known of them, and the number of those not known."""
 
     cells: int = 0
     done: int = 0
@@ -216,7 +216,7 @@ def run(config: Configuration) -> int:
 
 
 def plan_page(plan: Plan) -> str:
-    """What the sweep and those that it needs would run, a line for each cell in the order in which they
+    """The runs of the sweep and of those that it needs, a line for each cell in the order in which they
     start; nothing is started."""
     predictions, whole = Predictions(plan), _Total()
     lines: list[str] = []
@@ -237,8 +237,8 @@ def plan_page(plan: Plan) -> str:
     if len(plan.with_needs) > 1:
         lines.append(f"in all: {whole}")
     if sources:
-        said = "; ".join(f"{source} ({count})" for source, count in sources.items())
-        lines.append(f"minutes are those of cells alike, whatever their data: {said}")
+        counted = "; ".join(f"{source} ({count})" for source, count in sources.items())
+        lines.append(f"minutes are those of cells alike, whatever their data: {counted}")
     return "\n".join(lines)
 
 

@@ -40,18 +40,18 @@ class PlannedCell:
     config: RecordedConfig
     directory: Path | None
     described: str
-    """What it is, whatever has run before: `sweep_folder.cell_text`."""
+    """Its description, whatever has run before: `sweep_folder.cell_text`."""
     text: str | None = None
-    """What it trains on, by a name without folders of this machine."""
+    """The name of its training text, without folders of this machine."""
 
     @property
     def done(self) -> bool:
-        """Whether it need not run: with `resume=never` it must, whatever is there."""
+        """True if it need not run: with `resume=never` it must, whatever is there."""
         return self.directory is not None and is_finished(self.config, self.directory)
 
     @property
     def finished(self) -> bool:
-        """Whether its directory holds a finished record."""
+        """True if its directory holds a finished record."""
         return self.directory is not None and is_done(self.directory)
 
     @property

@@ -29,7 +29,7 @@ from gradwire.harness.tasks.sweep import STOPPED
 from gradwire.harness.tasks.sweep_folder import DIGITS, FOLDER
 
 KEPT = (".json", ".csv", ".md")
-"""How the names of files end that are put there: the record and tables."""
+"""The endings of the files that are put there: the record and tables."""
 
 PICTURES = (f"{PRINT}.svg", f"{PRINT}.png", f"{DARK}.png")
 """And of plots for pages; one for print is a PNG only where there is no SVG."""
@@ -115,7 +115,7 @@ def _command(*overrides: str) -> int:
         while True:
             try:
                 return process.wait()
-            except KeyboardInterrupt:  # the terminal has told the command, too, which cleans up
+            except KeyboardInterrupt:  # the command has got it from the terminal, too, and cleans up
                 continue
 
 

@@ -37,7 +37,7 @@ from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.timed_steps import recorded, traced_run
 from gradwire.harness.record.writer import as_yaml
 from gradwire.harness.report.configs import RETIMED_AXES
-from gradwire.harness.tasks.once import run_once
+from gradwire.harness.studies.once import run_once
 from gradwire.harness.timing.simulate.engine import require_engine
 from gradwire.harness.timing.trace.files import FOLDER, Recorded, read_traces, trace_file
 from gradwire.harness.timing.trace.step import Post
@@ -63,8 +63,8 @@ def resolve(config: RetimeTask) -> RetimeTask:
     check_placement(found.setting("cluster", dict).get("ranks_per_node"), config.network)
     if found.codec in ("backend", "native") and found.done.workers > 1:  # its name in earlier runs
         raise ValueError(
-            f"run={config.run}: codec={found.codec} leaves its messages to the backend, so that nobody "
-            "knows when they were sent; retime a run of codec=bf16 or fp32"
+            f"run={config.run}: codec={found.codec} leaves its messages to the backend, so that it is "
+            "not known when they were sent; retime a run of codec=bf16 or fp32"
         )
     if not (found.folder / FOLDER).is_dir():
         raise ValueError(f"run={config.run} keeps no trace; train it again with measure.trace=true")
@@ -85,7 +85,8 @@ def _virtual(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _profile(network: NetworkConfig, source: Run) -> Profile | None:
-    """What the clock counts in the place of what the run measured: the given profile, else the run's own."""
+    """The profile that the clock counts instead of the run's measurements: the given profile, else the run's
+    own."""
     if isinstance(network, ShapedConfig) or network.compute == MEASURED:
         return None
     if not network.compute.startswith(FROM_FILE):
@@ -96,7 +97,7 @@ def _profile(network: NetworkConfig, source: Run) -> Profile | None:
 
 
 def _num_blocks(found: Run) -> int | None:
-    """How many blocks the run's passes went by; None if by none."""
+    """The number of blocks of the run's passes; None if by none."""
     if found.choice("parallel") != "blocks":
         return None
     return len(found.setting("parallel.layers", list)) or found.setting("parallel.num_blocks", int)
@@ -142,7 +143,7 @@ def run(config: RetimeTask, directory: Path) -> int:
         )
         if getattr(config.network, "multicast", False) and not _sends_copies(source):
             print(
-                "note: network.multicast changes nothing here: in this run's trace nobody sends several the "
+                "note: network.multicast changes nothing here: in this run's trace no rank sends several the "
                 "same bytes, as topology=broadcast does"
             )
     show_run(load_run(directory))
@@ -207,7 +208,7 @@ def _retime(config: RetimeTask, source: Run, directory: Path) -> None:
 
 
 def _sends_copies(source: Run) -> bool:
-    """Whether some rank sends copies in the run's first step."""
+    """True if some rank sends copies in the run's first step."""
     first = {recorded(source).steps[0]}
     ((_, trace),) = read_traces(source.folder, source.done.workers, first, run=traced_run(source))
     tasks = [task for own in trace.values() for task in own.tasks]
@@ -221,7 +222,7 @@ def _codec(source: Run) -> dict[str, Any]:
 
 
 def _keep_trace(source: Path, directory: Path, size: int) -> None:
-    """Links, or else copies, the trace into the retimed run: nobody changes a finished trace.
+    """Links, or else copies, the trace into the retimed run: a finished trace never changes.
 
     Takes only the ranks' files; links have been refused. After a failure the retimed run has no trace.
     """

@@ -6,7 +6,6 @@ is skipped, so that the same command resumes an interrupted sweep; a failed cell
 
 from __future__ import annotations
 
-import importlib
 import io
 import sys
 import time
@@ -26,14 +25,15 @@ from gradwire.harness.network.settings import SHARED, ShapedConfig
 from gradwire.harness.record.directory import PROFILES
 from gradwire.harness.record.profiles import CodecWork, Computation, offer, own_profile
 from gradwire.harness.record.settings import RecordedConfig
+from gradwire.harness.report.tables import Page
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.output import run_goes_on
 from gradwire.harness.runtime.progress import EVERY_S, in_words
+from gradwire.harness.studies.once import show_finished
 from gradwire.harness.tasks.main import is_expected, one_line, run_cell
 from gradwire.harness.tasks.plan import Predictions
 from gradwire.harness.tasks.planned_cell import PlannedCell
 from gradwire.harness.tasks.sweep_plan import Plan, settled
-from gradwire.harness.tasks.tracked_tables import show_finished
 from gradwire.harness.trainer.calibration import request_profile
 from gradwire.harness.trainer.settings import RunConfig
 
@@ -53,12 +53,12 @@ class Budget:
 
     minutes: float | None
     predicted: Callable[[PlannedCell], float | None] = lambda cell: None
-    """The minutes that a cell will take, None if nobody knows."""
+    """The minutes that a cell will take, None if not known."""
     _began: float = field(default_factory=time.monotonic)
     _cells: int = 0
 
     def allows(self, cell: PlannedCell) -> bool:
-        """Whether a cell may start: in time, and predicted to end in time. The first may always, or no budget
+        """True if a cell may start: in time, and predicted to end in time. The first may always, or no budget
         that is too small for it would ever get anywhere."""
         self._cells += 1
         if self.minutes is None or self._cells == 1:
@@ -68,8 +68,9 @@ class Budget:
 
 
 class Eta:
-    """When the cells of a sweep will be done: by how long cells like them took earlier, corrected by how long
-    those of this sweep have taken, or, where one has no such prediction, by their mean alone."""
+    """The time at which the cells of a sweep will be done: by how long cells like them took earlier,
+    corrected by how long those of this sweep have taken, or, where one has no such prediction, by their mean
+    alone."""
 
     def __init__(self, predicted: Callable[[PlannedCell], float | None]) -> None:
         self._predicted = predicted
@@ -98,7 +99,7 @@ class Eta:
 
 @dataclass
 class Outcome:
-    """What became of a sweep's cells, those of the sweeps that it needs included."""
+    """The outcome of a sweep's cells, those of the sweeps that it needs included."""
 
     failed: list[PlannedCell] = field(default_factory=list)
     left: list[PlannedCell] = field(default_factory=list)
@@ -111,7 +112,8 @@ class Outcome:
 
 
 class Launching:
-    """How cells are started: by Hydra's launcher, or in a process that all cells without workers share."""
+    """The way in which cells are started: by Hydra's launcher, or in a process that all cells without workers
+    share."""
 
     def __init__(self, launch: Launch, *, sequential: bool, cells: CellProcess) -> None:
         self._launch, self._sequential, self._cells = launch, sequential, cells
@@ -119,7 +121,7 @@ class Launching:
 
     @property
     def at_once(self) -> bool:
-        """Whether the launcher takes all cells together."""
+        """True if the launcher takes all cells together."""
         return not self._sequential
 
     def run(self, cells: Sequence[PlannedCell], sweep: str) -> list[bool]:
@@ -243,20 +245,31 @@ def finish_sweep(plan: Plan) -> None:
     show_finished(plan.cells[0].config, plan.output)
 
 
-def _compare(plan: Plan, task: str, output: Path) -> None:
-    module = importlib.import_module(TASKS[task].module)
-    cells = plan.of_task(task)
-    folders = [cell.directory for cell in cells if cell.directory is not None]
-    if not hasattr(module, "compare") or not any(cell.finished for cell in cells):
-        return
-    from gradwire.harness.tasks.sweep_plan import sweep_axes
-
+def compare_runs(task: str, folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page | None:
+    """Writes the tables and plots of runs of one task to `output`, in place of those that are there; None
+    where the task has none."""
+    carried_out = TASKS[task].load()
+    if not hasattr(carried_out, "compare"):
+        return None
     for plot in (*output.glob("*-print.*"), *output.glob("*-dark.png")):
         plot.unlink()  # which plots there are depends on what has finished
+    page: Page = carried_out.compare(folders, output, axes=axes)
+    return page
+
+
+def _compare(plan: Plan, task: str, output: Path) -> None:
+    from gradwire.harness.tasks.sweep_plan import sweep_axes
+
+    cells = plan.of_task(task)
+    folders = [cell.directory for cell in cells if cell.directory is not None]
+    if not any(cell.finished for cell in cells):
+        return
     try:
-        comparison = module.compare(folders, output, axes=sweep_axes(cells))
+        comparison = compare_runs(task, folders, output, sweep_axes(cells))
     except ValueError as error:
         print(f"sweep {plan.name}: no comparison: {error}")
+        return
+    if comparison is None:
         return
     page = comparison.with_remark(f"Sweep {plan.name}{plan.asked_in_words}.")
     page.write_markdown(output)
@@ -286,7 +299,7 @@ def _record(plan: Plan) -> None:
 
 
 def _needs_no_workers(config: RecordedConfig) -> bool:
-    """Whether the cell starts no processes of its own."""
+    """True if the cell starts no processes of its own."""
     cluster = getattr(config, "cluster", None)
     return cluster is None or cluster.name == "virtual"
 
@@ -307,8 +320,8 @@ def share_profiles(plan: Plan) -> None:
     """Lets the sweep's unfinished runs take its profiles, or calibrate them for all; those of runs that have
     one already are the sweep's.
 
-    A run by itself shares nothing, and one that has begun by counting what each step takes goes on so. Raises
-    ValueError where a run's directory cannot be used.
+    A run by itself shares nothing, and one that has begun by counting what each step takes continues so.
+    Raises ValueError where a run's directory cannot be used.
     """
     cells = [cell for cell in plan.cells if cell.directory is not None and shares(cell.config)]
     if len(cells) < 2:
@@ -326,7 +339,7 @@ def share_profiles(plan: Plan) -> None:
 
 
 def shares(config: RecordedConfig) -> bool:
-    """Whether a run takes a profile that it shares with others."""
+    """True if a run takes a profile that it shares with others."""
     if not isinstance(config, RunConfig) or config.cluster.name != "virtual":
         return False
     return not isinstance(config.network, ShapedConfig) and config.network.compute == SHARED

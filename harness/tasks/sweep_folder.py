@@ -1,4 +1,4 @@
-"""Which folder a sweep has: it follows from the cells, so that no sweep takes the place of another.
+"""The folder of a sweep: it follows from the cells, so that no sweep takes the place of another.
 
 A sweep of `sweeps/` as it is named goes to `<name>-<size>`. Where the command line changes its cells, a
 digest of them follows: `<name>-<size>-<digest>`. A sweep that the command line alone describes has a digest
@@ -26,7 +26,7 @@ from gradwire.harness.runtime.errors import ConfigError
 FOLDER = Path("outputs") / "sweeps"
 
 OF_SWEEP = ("sweeps", "size", "sweep", "hydra")
-"""Keys of the command line that say which sweep is meant, and how it is carried out."""
+"""Keys of the command line that choose a sweep and how it is carried out."""
 
 READ = ("run", "checkpoint", "score.data")
 """Keys whose paths count by their contents in ids, and here as they are written: a needed cell's record has
@@ -49,13 +49,13 @@ def overridden(arguments: Sequence[str], data: str | None) -> list[str]:
 
 
 def _counts(key: str) -> bool:
-    """Whether a key of the command line or of a configuration can make another cell."""
+    """True if a key of the command line or of a configuration can make another cell."""
     return covered(key, READ) or (changes_result(key) and not covered(key.partition("/")[0], OF_SWEEP))
 
 
 def cell_text(cell: Cell, config: RecordedConfig) -> str:
-    """What a cell is, whatever has run before: its settings as they were composed, and in place of the paths
-    that it takes from needed cells the words for these."""
+    """The description of a cell, whatever has run before: its settings as they were composed, and in place of
+    the paths that it takes from needed cells the words for these."""
     settings: dict[str, Any] = flatten(config.mapping())
     if cell.sources:
         settings |= {key: words for key, words in cell.swept.items() if key in settings}

@@ -49,14 +49,14 @@ class Plan:
     output: Path
     needs: Sequence[Plan]
     command: str
-    """What runs it, without what changes no result."""
+    """The command that runs it, without what changes no result."""
     overrides: Sequence[str]
     """Those of the command line that make its cells others than the named sweep's; none for one as it is
     named."""
     again: Callable[[], Plan]
     """Plans the same sweep anew."""
     note: str = ""
-    """Why its folder is not the usual one."""
+    """The reason why its folder is not the usual one."""
 
     @property
     def tasks(self) -> list[str]:
@@ -64,7 +64,8 @@ class Plan:
 
     @property
     def asked_in_words(self) -> str:
-        """`, with codec=bf16`: the overrides that tell it from others of its name; nothing without any."""
+        """`, with codec=bf16`: the overrides in which it differs from others of its name; nothing without
+        any."""
         return f", with {without_folders(' '.join(self.overrides))}" if self.overrides else ""
 
     @property
@@ -133,8 +134,8 @@ def sweep_axes(cells: Sequence[PlannedCell]) -> list[str]:
     flat = [flatten(cell.config.mapping()) for cell in cells]
     keys = sorted({key for settings in flat for key in settings})
     differing = [key for key in keys if len({repr(settings.get(key)) for settings in flat}) > 1]
-    told = {key for key in differing if FOLLOWS.get(key) in (*swept, *differing)}
-    return [*swept, *(key for key in differing if key not in (SEED, *told) and not covered(key, swept))]
+    following = {key for key in differing if FOLLOWS.get(key) in (*swept, *differing)}
+    return [*swept, *(key for key in differing if key not in (SEED, *following) and not covered(key, swept))]
 
 
 def _settings(arguments: Sequence[str]) -> SweepConfig:
@@ -201,7 +202,7 @@ def _planned_sweep(
 def _as_named(
     name: str, size: str, declared: Declared, sources: Mapping[str, Sequence[Source]]
 ) -> set[str] | None:
-    """What the cells of a sweep without any override are; None if it cannot run without."""
+    """The descriptions of a sweep's cells without any override; None if it cannot run without."""
     arguments = [f"sweeps={name}", f"size={size}"]
     try:
         settings = _settings(arguments)

@@ -17,7 +17,7 @@ from gradwire.harness.record.runs import find_runs, load_run
 from gradwire.harness.record.seal import refuse_links_in
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.report.sweep_record import find_sweep_records
-from gradwire.harness.tasks.tracked_tables import has_tables, show_record
+from gradwire.harness.studies.once import has_tables, show_record
 from gradwire.harness.tracking.follow import replay
 from gradwire.harness.tracking.settings import WandbConfig, choose_mode
 
@@ -37,7 +37,7 @@ def run(config: SyncTask) -> int:
 
 def _show(config: SyncTask, directory: Path) -> bool:
     try:
-        lock = DirectoryLock(directory)  # a run that goes on is shown by its own process
+        lock = DirectoryLock(directory)  # a running run is shown by its own process
         try:
             refuse_links_in(directory)
             if has_tables(directory):
@@ -75,8 +75,8 @@ def records(asked: str | list[str]) -> list[Path]:
 
 
 def _folders(pattern: str) -> list[Path]:
-    """What a pattern matches. It has to begin somewhere below the root of all folders, or all of them would
-    be searched."""
+    """The paths that a pattern matches. It has to begin somewhere below the root of all folders, or all of
+    them would be searched."""
     place = Path(pattern).expanduser()
     fixed = place
     while glob.has_magic(str(fixed)):
@@ -100,8 +100,8 @@ def recorded_config(directory: Path) -> Mapping[str, Any]:
 
 
 def settings(config: SyncTask, found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """How to show a record of configuration `found`: the command line decides, else the record itself, else
-    the defaults."""
+    """The tracking settings for a record of configuration `found`: the command line decides, else the record
+    itself, else the defaults."""
     recorded = found.get("tracking") or {}
     tracking = asdict(WandbConfig())
     if isinstance(config.tracking, WandbConfig):

@@ -33,7 +33,7 @@ def run(config: TimelineTask) -> int:
 
 def _show(directory: Path, first: int | None, count: int) -> bool:
     try:
-        lock = DirectoryLock(directory)  # the trace of a run that goes on has no end yet
+        lock = DirectoryLock(directory)  # the trace of a running run has no end yet
         try:
             refuse_links_in(directory)
             found = load_run(directory)

@@ -69,7 +69,7 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Compa
 
 
 def first_lines(config: RunConfig, directory: Path) -> list[str]:
-    """What the run in `directory` says as it starts: what it trains on what, and what its links hide."""
+    """The first lines of the run in `directory`: what it trains on what, and what its links hide."""
     network = network_text(config.network, kind_of(config.cluster.name, config.network.name))
     source = config.dataset.path or f"{config.dataset.name} {FITS[config.dataset.kind][0]}"
     size = f"size {config.size.name}"
@@ -125,16 +125,16 @@ def show_run(finished: Run) -> None:
 def _parts(summary: Summary) -> str:
     """The mean step and its parts, and the 10th and 90th percentile of steps."""
 
-    def said(key: str, seconds: float) -> str:
+    def with_range(key: str, seconds: float) -> str:
         between = summary.spread.get(key)
         range_ = f" ({1e3 * between['p10']:.0f}–{1e3 * between['p90']:.0f})" if between else ""
         return f"{1e3 * seconds:.0f}{range_}"
 
-    step = f"; a step of {said('step_time_s', 1 / summary.rounds_per_second)} ms"
+    step = f"; a step of {with_range('step_time_s', 1 / summary.rounds_per_second)} ms"
     spread = ", p10–p90 of steps in brackets" if summary.spread else ""
     if not summary.has_breakdown:
         return f"{step}{spread}"
-    parts = (f"{METRICS[part].words} {said(part, summary.figures[part] or 0.0)}" for part in PARTS)
+    parts = (f"{METRICS[part].words} {with_range(part, summary.figures[part] or 0.0)}" for part in PARTS)
     return f"{step}: {', '.join(parts)} ms{spread}"
 
 

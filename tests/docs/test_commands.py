@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +84,7 @@ def test_some_are_run(command: str, files: Files, tmp_path: Path) -> None:
     config = validate_any(compose(replaced(asked.words[2:], files)))
     task = TASKS[config.task.name]
     directory = [tmp_path / "made"] * task.has_directory
-    assert importlib.import_module(task.module).run(config, *directory) == 0
+    assert task.load().run(config, *directory) == 0
     assert not task.has_directory or (tmp_path / "made" / "DONE").is_file()
 
 

@@ -6,20 +6,18 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradwire.codecs.arithmetic.line_fit import LineFit, fit_line
-from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.network.configured import recorded_text
-from gradwire.harness.record.directory import CONFIG
-from gradwire.harness.record.summary import REMEDY
-from gradwire.harness.report.configs import flatten
 from gradwire.harness.report.figures import TITLE_CHARACTERS, Plot, write_plots
 from gradwire.harness.report.style import Form
-from gradwire.harness.report.tables import Column, Line, Page, figures_table, finished
-from gradwire.harness.studies.allreduce.record import FILE, PART_TIMES, AllReduceSummary
+from gradwire.harness.report.tables import Column, Line, Table, figures_table, number
+from gradwire.harness.studies.allreduce.study import PART_TIMES, AllReduceSummary
+from gradwire.harness.studies.study import Compared, Entry, titled_tables
 from gradwire.harness.timing.measure.metrics import kind_of
 
 if TYPE_CHECKING:
@@ -98,7 +96,7 @@ def plot_ranks(lines: Sequence[RankLine], folder: Path) -> list[Path]:
 
 
 def _timed(one: RankLine) -> str:
-    """What a line's times are, and on which network; beside real workers' times the clock's have the same."""
+    """The kind of a line's times, and their network; beside real workers' times the clock's have the same."""
     return one.network if one.network.startswith(one.kind) else f"{one.kind} beside {one.network}"
 
 
@@ -149,11 +147,14 @@ FIGURES = ("wire_bits_per_coordinate", "measured", "modelled", "measured_codec_s
 
 COLUMNS = ("bus_bandwidth", "codec_s", "to_bf16", "by_bits", "saved_s")
 
+FLOAT32 = 4
+"""Bytes of a coordinate of the uncompressed vector."""
+
 SHARDED_COLUMNS = (
     *("scatter_s", "gather_s", "bus_bandwidth", "codec_s"),
     *("to_exact", "by_bytes", "over_bytes"),
 )
-"""What follows the wire bits and the times in a table."""
+"""The columns after the wire bits and the times."""
 
 ABOUT = (
     *("codec", "topology", "workers", "coordinates", "pieces", "network"),
@@ -171,7 +172,7 @@ class Run:
 
     @property
     def subject(self) -> str:
-        """What two runs must share for their codecs to be comparable, including whether times were
+        """The settings two runs must share for their codecs to be comparable, also whether times were
         measured."""
         one = self.about
         settings = " ".join(f"{key}={value}" for key, value in sorted(one.network_settings.items()))
@@ -208,39 +209,50 @@ class Run:
         }
 
 
-def compare(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
-    """Writes table.md, table.csv, table.json and, if ranks differ, plots to `output`; ValueError when nothing
-    is done."""
-    done, left_out = finished(folders)
-    runs = _load(done)
+def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
+    """A table for each subject; lines over the rank where it differs."""
+    runs = [Run(entry.record, {key: getattr(entry.record, key) for key in FIGURES}) for entry in entries]
+    for run in runs:
+        run.figures.update(_beside(run, runs))
     tables = []
     for subject in dict.fromkeys(run.subject for run in runs):
         alike = [run for run in runs if run.subject == subject]
         first = alike[0].about
-        columns = _columns(first)
         named = ["codec"] if first.model_dtype is None else ["codec; weights"]
-        tables.append(figures_table(_title(first), named, [run.line for run in alike], columns))
+        title = _place(first, f", {first.coordinates:,} coordinates")
+        tables.append(figures_table(title, named, [run.line for run in alike], _columns(first)))
+    tables += over_sizes(runs)
     notes = NOTES if all(run.about.parts is None for run in runs) else (*NOTES, *SHARDED_NOTES)
-    lines = rank_lines([run.about for run in runs], [_rank(folder) for folder in done])
-    notes = (*notes, *rank_remarks(lines))
-    page, rows = Page(tables, [*notes, *left_out]), [run.row for run in runs]
-    page.write(output, rows, {"rows": rows, "left_out": left_out})
-    plot_ranks(lines, output)
-    return page
+    ranks = [entry.settings.get("codec.rank") for entry in entries]
+    lines = rank_lines([run.about for run in runs], [None if rank is None else int(rank) for rank in ranks])
+    rows = [run.row for run in runs]
+    return Compared(tables, rows, (*notes, *rank_remarks(lines)), draw=partial(plot_ranks, lines))
 
 
-def _rank(folder: Path) -> int | None:
-    """The rank that a run's codec compresses to; None if it has none."""
-    found = flatten(read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder)).get("codec.rank")
-    return None if found is None else int(found)
+def over_sizes(runs: Sequence[Run]) -> list[Table]:
+    """A table for each place in which a codec was timed at several sizes: its lines from small to large."""
+    series: dict[tuple[str, str], list[Run]] = {}
+    for run in sorted(runs, key=lambda run: run.about.coordinates):
+        series.setdefault((_place(run.about), run.line[0][0]), []).append(run)
+    lines, columns = list[tuple[str, Line]](), dict[str, list[Column | str]]()
+    for (place, name), own in series.items():
+        if len({run.about.coordinates for run in own}) > 1:
+            title, compared_to = (
+                f"Over sizes: {place}",
+                "to_bf16" if own[0].about.parts is None else "to_exact",
+            )
+            columns[title] = [*_columns(own[0].about)[:3], "bus_bandwidth", compared_to]
+            for run in own:
+                size = run.about.coordinates
+                cells = [name, f"{size:,}", number(FLOAT32 * size / 1e6)]
+                lines.append((title, (cells, run.figures)))
+    found = titled_tables(lines, ["codec", "coordinates", "MB of float32"], columns.__getitem__)
+    return [replace(table, names=3) for table in found]
 
 
-def _load(folders: Sequence[Path]) -> list[Run]:
-    found = [AllReduceSummary.read(folder / FILE) for folder in folders]
-    runs = [Run(one, {key: getattr(one, key) for key in FIGURES}) for one in found]
-    for run in runs:
-        run.figures.update(_beside(run, runs))
-    return runs
+def _place(one: AllReduceSummary, size: str = "") -> str:
+    what = "" if one.model_dtype is None else f"sharded, {one.model_dtype} model, "
+    return f"{what}{one.topology} of {one.workers}{size}; {one.network_text}"
 
 
 def _columns(one: AllReduceSummary) -> list[Column | str]:
@@ -255,39 +267,30 @@ def _columns(one: AllReduceSummary) -> list[Column | str]:
     ]
 
 
-def _title(one: AllReduceSummary) -> str:
-    what = "" if one.model_dtype is None else f"sharded, {one.model_dtype} model, "
-    return f"{what}{one.topology} of {one.workers}, {one.coordinates:,} coordinates; {one.network_text}"
-
-
 def _beside(run: Run, runs: Sequence[Run]) -> dict[str, Any]:
-    """What follows from a run's summary, and from that of BF16 under the same settings if there is one."""
+    """Figures that follow from a run's summary, and from that of the baseline under the same settings if
+    there is one: BF16, of sharded rounds uncompressed gradients and weights."""
     one = run.about
-    found = {"measured_over_modelled": one.ratio}
-    found["bus_bandwidth"] = one.bus_bandwidth
-    found["codec_s"] = (one.measured_codec_s or one.modelled_codec_s).median
-    if one.parts is not None:
-        return found | _beside_exact(one, [each.about for each in runs if each.subject == run.subject])
-    alike = [each.about for each in runs if each.subject == run.subject and each.about.codec == BASELINE]
+    found: dict[str, Any] = {
+        "measured_over_modelled": one.ratio,
+        "bus_bandwidth": one.bus_bandwidth,
+        "codec_s": (one.measured_codec_s or one.modelled_codec_s).median,
+    }
+    alike = [each.about for each in runs if each.subject == run.subject and _is_baseline(each.about)]
     base = next(iter([other for other in alike if other.pieces == one.pieces] or alike), None)
-    if base is not None and base.wire_bits_per_coordinate and one.wire_bits_per_coordinate:
-        to_base = one.seconds / base.seconds
-        by_bits = one.wire_bits_per_coordinate / base.wire_bits_per_coordinate
-        found |= {"to_bf16": to_base, "by_bits": by_bits, "over_bits": to_base / by_bits}
-        found["saved_s"] = base.seconds - one.seconds
+    if one.parts is None:
+        size, names = "wire_bits_per_coordinate", ("to_bf16", "by_bits", "over_bits")
+    else:
+        size, names = "bytes_sent", ("to_exact", "by_bytes", "over_bytes")
+        for name, metric in PART_TIMES.items():
+            found[metric] = (one.parts[name].measured or one.parts[name].modelled).median
+    if base is not None and getattr(base, size) and getattr(one, size):
+        to_base, by_size = one.seconds / base.seconds, getattr(one, size) / getattr(base, size)
+        found |= dict(zip(names, (to_base, by_size, to_base / by_size), strict=True))
+        if one.parts is None:
+            found["saved_s"] = base.seconds - one.seconds
     return found
 
 
-def _beside_exact(one: AllReduceSummary, alike: Sequence[AllReduceSummary]) -> dict[str, Any]:
-    """The times of a sharded round's parts, and what follows from the round of uncompressed gradients and
-    weights, if there is one."""
-    found: dict[str, Any] = {}
-    for name, metric in PART_TIMES.items():
-        part = (one.parts or {})[name]
-        found[metric] = (part.measured or part.modelled).median
-    exact = [other for other in alike if (other.codec, other.weights) == SHARDED_BASELINE]
-    base = next(iter([other for other in exact if other.pieces == one.pieces] or exact), None)
-    if base is not None and base.bytes_sent and one.bytes_sent:
-        to_base, by_bytes = one.seconds / base.seconds, one.bytes_sent / base.bytes_sent
-        found |= {"to_exact": to_base, "by_bytes": by_bytes, "over_bytes": to_base / by_bytes}
-    return found
+def _is_baseline(one: AllReduceSummary) -> bool:
+    return one.codec == BASELINE if one.parts is None else (one.codec, one.weights) == SHARDED_BASELINE

@@ -41,7 +41,7 @@ from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.runtime.memory import keep_freed_memory
 from gradwire.harness.runtime.progress import tracked
 from gradwire.harness.runtime.seeding import derive_seed
-from gradwire.harness.studies.allreduce.settings import AllReduceConfig, AllReduceTask, sharded
+from gradwire.harness.studies.allreduce.study import AllReduceConfig, AllReduceTask, sharded
 from gradwire.harness.timing.simulate.build import make_clock
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.trainer.parts import build_world
@@ -71,7 +71,7 @@ class Part(Protocol):
     """One rank's part of every round."""
 
     def program(self, number: int) -> RankProgram[object]:
-        """What this rank does in round `number`."""
+        """The work of this rank in round `number`."""
         ...
 
 

@@ -1,1 +1,1 @@
-"""How fast the codecs' operations are here, one by one, beside a copy and beside their definition."""
+"""The speed of the codecs' operations, next to a copy's and to that of their definition."""

@@ -82,7 +82,7 @@ class BusRow:
 
 
 class Settings(NamedTuple):
-    """What is measured; plain, because it goes to other processes."""
+    """The settings of a measurement; plain, because other processes get them."""
 
     subjects: tuple[Subject, ...]
     cluster: ClusterConfig

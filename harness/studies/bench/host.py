@@ -75,7 +75,7 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Watch:
-    """What one rank does between messages. Watching slows it down, so that a watch counts operations, or
+    """The work of one rank between messages. Watching slows it down, so that a watch counts operations, or
     times kernels, or takes the whole time."""
 
     def __init__(self, *, counts: bool = False, kernels: bool = False) -> None:
@@ -86,7 +86,7 @@ class Watch:
 
     @property
     def operations(self) -> Mapping[str, int]:
-        """How often each of PyTorch's operations was called."""
+        """The number of calls of each of PyTorch's operations."""
         return {} if self._operations is None else self._operations.names
 
     def resume(self) -> None:

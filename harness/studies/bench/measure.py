@@ -198,8 +198,8 @@ DEFAULT = "default"
 
 @dataclass(frozen=True)
 class Settings:
-    """What to measure, and for how long each at least; `kernels` names the compiled kernels, or is
-    `default`."""
+    """The choice of measurements, and how long each takes at least; `kernels` names the compiled kernels, or
+    is `default`."""
 
     sizes: tuple[int, ...]
     dtypes: tuple[str, ...]
@@ -220,7 +220,7 @@ class Piece:
 
     @property
     def key(self) -> tuple[str | int, ...]:
-        """What tells it from the others."""
+        """Its key among the others."""
         return self.operation.name, self.dtype, self.numel
 
 

@@ -50,7 +50,8 @@ class Peer:
 
 @dataclass(frozen=True)
 class Operation:
-    """What is measured: `make` gives the case for a bucket, (numel,) float32 or bfloat16 on any device."""
+    """A measured operation: `make` gives the case for a bucket, (numel,) float32 or bfloat16 on any
+    device."""
 
     name: str  # "<family>.<operation>[.<bits>]"
     kernels: tuple[str, ...]  # the compiled kernels that it spends its time in

@@ -1,4 +1,4 @@
-"""What papers print, beside what was measured here: the cost of a whole ring, and of the Hadamard transform.
+"""The papers' figures next to those measured here: the cost of a whole ring, and of the Hadamard transform.
 
 DynamiQ's Table 2 counts bytes of memory traffic per coordinate as const + slope·AR, AR = (n − 1)/n: each of n
 workers begins the sum of one chunk of n, continues those of n − 1, and ends up with all n. SDP4Bit's Table 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gradwire.harness.network.configured import AS_IT_IS
@@ -13,6 +13,7 @@ from gradwire.harness.studies.bench.bus import BusRow
 from gradwire.harness.studies.bench.host import HostRow
 from gradwire.harness.studies.bench.measure import DEFAULT, Row
 from gradwire.harness.studies.bench.papers import RingCost, Smoothing, ring_costs, smoothing
+from gradwire.harness.studies.study import listed
 from gradwire.harness.timing.measure.metric import quotient
 from gradwire.harness.timing.measure.metrics import METRICS, OPERATION
 
@@ -51,105 +52,72 @@ def speed_table(rows: Sequence[Row]) -> Table:
 
 def ring_table(costs: Sequence[RingCost], workers: int) -> Table:
     """Memory traffic beside the paper's formula, with the time it takes."""
-    header = [
-        "codec", "dtype", "coordinates", "kernels", "bytes/coordinate", f"at {workers} workers",
-        "DynamiQ Table 2", f"at {workers} workers ", f"ns/coordinate at {workers} workers",
-    ]  # fmt: skip
-    rows = []
-    for cost in costs:
-        at = cost.at(workers)
-        printed = _formula(cost.paper_const, cost.paper_slope)
-        rows.append(
-            [
-                cost.codec,
-                cost.dtype,
-                f"{cost.numel:,}",
-                cost.implementation,
-                _formula(cost.bytes_const, cost.bytes_slope),
-                number(at["bytes"], DIGITS),
-                printed,
-                number(at["paper_bytes"], DIGITS),
-                number(at["ns"], DIGITS),
-            ]
-        )
-    return Table("A ring all-reduce: memory traffic, AR = (n − 1)/n, and time of the codec", header, rows)
+    title = "A ring all-reduce: memory traffic, AR = (n − 1)/n, and time of the codec"
+    columns: dict[str, Callable[[RingCost], str]] = {
+        "codec": lambda cost: cost.codec,
+        "dtype": lambda cost: cost.dtype,
+        "coordinates": lambda cost: f"{cost.numel:,}",
+        "kernels": lambda cost: cost.implementation,
+        "bytes/coordinate": lambda cost: _formula(cost.bytes_const, cost.bytes_slope),
+        f"at {workers} workers": lambda cost: number(cost.at(workers)["bytes"], DIGITS),
+        "DynamiQ Table 2": lambda cost: _formula(cost.paper_const, cost.paper_slope),
+        f"at {workers} workers ": lambda cost: number(cost.at(workers)["paper_bytes"], DIGITS),
+        f"ns/coordinate at {workers} workers": lambda cost: number(cost.at(workers)["ns"], DIGITS),
+    }
+    return listed(title, costs, columns)
 
 
 def _formula(const: float | None, slope: float | None) -> str:
-    return (
-        "–"
-        if const is None or slope is None
-        else f"{const:.2f} {'−' if slope < 0 else '+'} {abs(slope):.2f} AR"
-    )
+    if const is None or slope is None:
+        return "–"
+    return f"{const:.2f} {'−' if slope < 0 else '+'} {abs(slope):.2f} AR"
 
 
 def smoothing_table(pairs: Sequence[Smoothing]) -> Table:
     """Throughput with the Hadamard transform beside throughput without."""
-    header = [
-        "operation", "dtype", "coordinates", "kernels", "GB/s without", "GB/s with", "ratio",
-        "SDP4Bit Table 5, A100: ratio",
-    ]  # fmt: skip
-    rows = []
-    for pair in pairs:
-        rows.append(
-            [
-                pair.operation,
-                pair.dtype,
-                f"{pair.numel:,}",
-                pair.implementation,
-                number(pair.without_gb_per_s, DIGITS),
-                number(pair.with_gb_per_s, DIGITS),
-                number(pair.share, DIGITS),
-                number(pair.paper_share, DIGITS),
-            ]
-        )
-    return Table("What the Hadamard transform costs inside the 4-bit quantizer", header, rows)
+    columns: dict[str, Callable[[Smoothing], str]] = {
+        "operation": lambda pair: pair.operation,
+        "dtype": lambda pair: pair.dtype,
+        "coordinates": lambda pair: f"{pair.numel:,}",
+        "kernels": lambda pair: pair.implementation,
+        "GB/s without": lambda pair: number(pair.without_gb_per_s, DIGITS),
+        "GB/s with": lambda pair: number(pair.with_gb_per_s, DIGITS),
+        "ratio": lambda pair: number(pair.share, DIGITS),
+        "SDP4Bit Table 5, A100: ratio": lambda pair: number(pair.paper_share, DIGITS),
+    }
+    return listed("What the Hadamard transform costs inside the 4-bit quantizer", pairs, columns)
 
 
 def host_table(buckets: Sequence[HostRow]) -> Table:
-    """What the host does for one bucket."""
-    header = [
-        "codec", "workers", "coordinates", "kernels", "PyTorch operations", "kernel calls", "host CPU ms",
-        "kernels' CPU ms",
-    ]  # fmt: skip
-    rows = [
-        [
-            row.codec,
-            str(row.workers),
-            f"{row.coordinates:,}",
-            row.implementation,
-            str(row.operations),
-            str(row.calls),
-            number(1e3 * row.host_s, DIGITS),
-            number(1e3 * row.kernels_s, DIGITS),
-        ]
-        for row in buckets
-    ]
-    return Table("One rank's work for a bucket on a butterfly, without its messages", header, rows)
+    """The host's work for one bucket."""
+    columns: dict[str, Callable[[HostRow], str]] = {
+        "codec": lambda row: row.codec,
+        "workers": lambda row: str(row.workers),
+        "coordinates": lambda row: f"{row.coordinates:,}",
+        "kernels": lambda row: row.implementation,
+        "PyTorch operations": lambda row: str(row.operations),
+        "kernel calls": lambda row: str(row.calls),
+        "host CPU ms": lambda row: number(1e3 * row.host_s, DIGITS),
+        "kernels' CPU ms": lambda row: number(1e3 * row.kernels_s, DIGITS),
+    }
+    return listed("One rank's work for a bucket on a butterfly, without its messages", buckets, columns)
 
 
 def bus_table(buses: Sequence[BusRow]) -> Table:
     """All-reduces between real workers."""
-    header = [
-        "codec", "bucket", "workers", "coordinates", "kernels", "ms", "all ranks' CPU ms", "bus GB/s",
-        "× the backend's time", "× its CPU time",
-    ]  # fmt: skip
-    rows = [
-        [
-            row.codec,
-            row.dtype,
-            str(row.workers),
-            f"{row.coordinates:,}",
-            row.implementation,
-            number(1e3 * row.seconds, DIGITS),
-            number(1e3 * row.cpu_s, DIGITS),
-            number(None if row.bus_bandwidth is None else 1e-9 * row.bus_bandwidth, DIGITS),
-            number(quotient(row.seconds, row.backend_seconds), DIGITS),
-            number(quotient(row.cpu_s, row.backend_cpu_s), DIGITS),
-        ]
-        for row in buses
-    ]
-    return Table(f"An all-reduce between real workers, medians; {AS_IT_IS}", header, rows)
+    columns: dict[str, Callable[[BusRow], str]] = {
+        "codec": lambda row: row.codec,
+        "bucket": lambda row: row.dtype,
+        "workers": lambda row: str(row.workers),
+        "coordinates": lambda row: f"{row.coordinates:,}",
+        "kernels": lambda row: row.implementation,
+        "ms": lambda row: number(1e3 * row.seconds, DIGITS),
+        "all ranks' CPU ms": lambda row: number(1e3 * row.cpu_s, DIGITS),
+        "bus GB/s": lambda row: number(quotient(row.bus_bandwidth, 1e9), DIGITS),
+        "× the backend's time": lambda row: number(quotient(row.seconds, row.backend_seconds), DIGITS),
+        "× its CPU time": lambda row: number(quotient(row.cpu_s, row.backend_cpu_s), DIGITS),
+    }
+    return listed(f"An all-reduce between real workers, medians; {AS_IT_IS}", buses, columns)
 
 
 LINE, MARGIN = 0.16, 0.55

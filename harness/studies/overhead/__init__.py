@@ -1,1 +1,1 @@
-"""What the harness itself costs: the same training in a bare PyTorch loop and in the trainer."""
+"""The cost of the harness itself: the same training in a bare PyTorch loop and in the trainer."""

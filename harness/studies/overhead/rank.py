@@ -24,7 +24,7 @@ from gradwire.harness.parallel.settings import DataParallelConfig
 from gradwire.harness.parallel.update import optimizer_of
 from gradwire.harness.runtime.heartbeat import beat
 from gradwire.harness.runtime.progress import tracked
-from gradwire.harness.studies.overhead.settings import OverheadTask
+from gradwire.harness.studies.overhead.study import OverheadTask
 from gradwire.harness.timing.measure.spans import span_cost
 from gradwire.harness.trainer.loop import Trainer
 from gradwire.harness.trainer.parts import Parts, build, optimizer_settings
@@ -218,7 +218,7 @@ class Stepper:
         self._done += steps
 
     def recording(self) -> dict[str, float]:
-        """What recording spans alone costs: spans per step, and seconds each. Traces cost more on top; the
+        """The cost of recording spans alone: spans per step, and seconds each. Traces cost more on top; the
         difference from the harness without recording shows both."""
         recorder = self.parts.world.recorders[self.parts.world.ranks[0]]
         return {"spans_per_step": recorder.total / self._done, "span_s": span_cost()}

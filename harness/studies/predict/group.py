@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from gradwire.harness.comm.nodes import check_divides, ranks_per_node
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.parallel.settings import PipelineConfig
-from gradwire.harness.studies.predict.settings import PredictTask
+from gradwire.harness.studies.predict.study import PredictTask
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def group_of(config: PredictTask, workers: int) -> Group:
 
 
 def shared_network(network: SimulatedConfig, tensor: int, num_nodes: int) -> SimulatedConfig:
-    """What a group has of a network whose nodes hold `tensor` groups: its own workers, and of a port that
+    """A group's share of a network whose nodes hold `tensor` groups: its own workers, and of a port that
     workers of several groups use an even share."""
     if network.fabric == "star" or network.nodes is None:
         return network

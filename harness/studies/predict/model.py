@@ -17,10 +17,10 @@ from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.models.stages import tied_parameter
 from gradwire.harness.parallel.buckets import parameter_names
 from gradwire.harness.parallel.interface import Batch
-from gradwire.harness.studies.predict.settings import PredictConfig
+from gradwire.harness.studies.predict.study import PredictConfig
 
 TOKENS = 8
-"""What a small model computes with; the order of gradients does not depend on it."""
+"""The settings of a small model's computation; the order of gradients does not depend on it."""
 
 SMALLEST = 8
 """Width of the matrices of that model."""

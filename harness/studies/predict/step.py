@@ -20,7 +20,7 @@ from gradwire.harness.parallel.update import OptimizerSettings
 from gradwire.harness.studies.predict.group import Group
 from gradwire.harness.studies.predict.model import META, Part, StagesPart, shrunk
 from gradwire.harness.studies.predict.programs import traced_programs
-from gradwire.harness.studies.predict.settings import PredictTask
+from gradwire.harness.studies.predict.study import PredictTask
 from gradwire.harness.timing.simulate.build import make_clock
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.window import StepWindow
@@ -45,7 +45,7 @@ def in_stages(parallel: ParallelConfig) -> int:
 def parallel_setup(
     config: PredictTask, group: Group, parallel: ParallelConfig, codec: Mapping[str, Any]
 ) -> ParallelSetup:
-    """What the programs of a group's step ask of their parallelism."""
+    """The setup that the programs of a group's step need."""
     return ParallelSetup(
         model=config.model,
         parallel=parallel,
@@ -112,16 +112,16 @@ def traced(
     return Traced(world.measured, clock, dict(sent), count_buckets())
 
 
-def calibrated(baseline: Traced, seconds: float, said: str) -> float:
+def calibrated(baseline: Traced, seconds: float, key: str) -> float:
     """The computation, in seconds, with which the step of `baseline` takes `seconds`.
 
-    Raises ValueError, a line that begins with `said`, if it takes longer without any.
+    Raises ValueError, a line that begins with `key`, if it takes longer without any.
     """
     low, high = 0.0, seconds
     below, above = baseline.seconds(1e-9) - seconds, baseline.seconds(high) - seconds
     if below > 0:
         raise ValueError(
-            f"{said} is a step of {seconds:.3g} s, and its communication alone takes {below + seconds:.3g} s "
+            f"{key} is a step of {seconds:.3g} s, and its communication alone takes {below + seconds:.3g} s "
             "on this network; check network=, predict.sequences= and predict.recompute="
         )
     while above > 1e-9 * seconds and high - low > 1e-9 * seconds:
@@ -145,7 +145,7 @@ def tried_part(model: ModelConfig, parallel: ParallelConfig) -> tuple[Part, int]
 
 
 def looks_at_values(config: PredictTask, parallel: ParallelConfig, codec: Mapping[str, Any]) -> bool:
-    """Whether the programs of a step with this codec need values: two ranks, of each stage, try it on small
+    """True if the programs of a step with this codec need values: two ranks, of each stage, try it on small
     matrices without.
 
     Raises ValueError, in one line, for a codec that cannot run with these settings anywhere.

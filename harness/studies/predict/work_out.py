@@ -13,9 +13,8 @@ from gradwire.harness.record.provenance import provenance
 from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.predict.group import group_of
 from gradwire.harness.studies.predict.model import Part, StagesPart, part_of
-from gradwire.harness.studies.predict.record import PredictSummary
-from gradwire.harness.studies.predict.settings import PredictTask
 from gradwire.harness.studies.predict.step import Traced, calibrated, in_stages, traced
+from gradwire.harness.studies.predict.study import PredictSummary, PredictTask
 from gradwire.harness.timing.measure.intervals import measure, union
 from gradwire.harness.timing.trace.step import (
     ACTIVATIONS,
@@ -98,24 +97,24 @@ def predict(config: PredictTask, codec: str) -> PredictSummary:
 
 
 def calibration(config: PredictTask, part: Part, baseline: Traced) -> float:
-    """The computation with which the uncompressed system takes as long as it is said to, or does as many
+    """The computation with which the uncompressed system takes as long as given, or does as many
     TFLOP/s; `baseline` is that system among `cluster.workers`."""
     given = config.predict
     if given.baseline_step_s is not None:
-        seconds, said = given.baseline_step_s, f"predict.baseline_step_s={given.baseline_step_s:g}"
+        seconds, key = given.baseline_step_s, f"predict.baseline_step_s={given.baseline_step_s:g}"
     else:
         assert given.baseline_tflops is not None
         seconds = part.flops / given.baseline_tflops / 1e12
-        said = f"predict.baseline_tflops={given.baseline_tflops:g}"
+        key = f"predict.baseline_tflops={given.baseline_tflops:g}"
     if given.baseline_workers not in (None, config.cluster.size):
         assert given.baseline_workers is not None
         group = group_of(config, given.baseline_workers)
         baseline = traced(config, group, part, *uncompressed(config))
-    return calibrated(baseline, seconds, said)
+    return calibrated(baseline, seconds, key)
 
 
 def is_calibrated(config: PredictTask) -> bool:
-    """Whether the computation follows from what the uncompressed system was measured to reach."""
+    """True if the computation follows from measurements of the uncompressed system."""
     given = config.predict
     return given.baseline_tflops is not None or given.baseline_step_s is not None
 
@@ -152,13 +151,13 @@ WAITS = {
 
 
 def waits_for(task: TaskTrace) -> str | None:
-    """What waiting for a collective counts as; None: as the rest."""
+    """The part of a step that waiting for a collective counts as; None: as the rest."""
     phases = [one.phase for one in task.operations if isinstance(one, Post)]
     return WAITS.get(phases[-1]) if phases else None
 
 
 def parts(own: RankTrace) -> dict[str, float]:
-    """Where a worker's time goes, by the names in the summary."""
+    """The parts of a worker's time, by the names in the summary."""
     kinds = [waits_for(task) for task in own.tasks]
     gradients = [task for task, kind in zip(own.tasks, kinds, strict=True) if kind == "gradients_s"]
     compute_s = 0.0
@@ -184,7 +183,7 @@ def parts(own: RankTrace) -> dict[str, float]:
 
 
 def left_out(config: PredictTask) -> Iterator[str]:
-    """What the times do not have, in words."""
+    """The parts that the times lack, in words."""
     given, network = config.predict, config.network
     assert isinstance(network, SimulatedConfig)
     known = "; a calibrated computation contains it" if is_calibrated(config) else ""

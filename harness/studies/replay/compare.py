@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.files.reading import UnusableFileError
-from gradwire.harness.files.structured import read_yaml
-from gradwire.harness.record.directory import CONFIG, SUMMARY
+from gradwire.harness.record.directory import CONFIG
 from gradwire.harness.record.summary import REMEDY
-from gradwire.harness.report.configs import Settings, covered, flatten, labels
-from gradwire.harness.report.frame import load_results
-from gradwire.harness.report.tables import Column, Page, Table, figure, figures_table, finished
-from gradwire.harness.studies.replay.record import ReplaySummary, pooled
+from gradwire.harness.report.configs import Settings, covered, labels
+from gradwire.harness.report.tables import Column, Table, figure
+from gradwire.harness.studies.replay.study import ReplaySummary, pooled
+from gradwire.harness.studies.study import Compared, Entry, titled_tables
 from gradwire.harness.timing.measure.metric import PLAIN, SHORT, Shown
 
 if TYPE_CHECKING:
-    from pandas import DataFrame, Series
+    pass
 
 SUBJECT = ("gradients", "topology", "cluster")
-"""What a codec is tried on; all other settings belong to the codec."""
+"""The settings of what a codec is tried on; all other settings belong to the codec."""
 
-UNTOLD = (
+UNNAMED = (
     *("task", "resume", "kernels", "cluster.name", "cluster.timeout_s", "cluster.backend"),
     *("plots", "replay.plots", "replay.repeats", "seed"),
 )
@@ -50,8 +49,8 @@ COLUMNS = (
 )
 
 
-TELLING = ("size", "codec")
-"""What a file of gradients says of itself that is part of its name where files differ in it."""
+NAMING = ("size", "codec")
+"""The keys of a file's description that are part of its name where files differ in them."""
 
 
 NAMES = ("codec", "subject")
@@ -87,40 +86,38 @@ NOTES = (
 )
 
 
-def compare(folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
-    """Compares the replays in `folders`; writes table.md, table.csv, table.json and plots to `output`.
-
-    Raises ValueError when none is done.
-    """
-    from gradwire.harness.studies.replay.plots import plot_comparison
-
-    done, left_out = finished(folders, "replay")
-    replays = _load(done, axes)
+def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
+    """Tables of codecs by subject, of several subjects also side by side."""
+    replays = _load(entries, axes)
     by_subject = dict[str, list[Replayed]]()
     for replay in replays:
         by_subject.setdefault(replay.subject, []).append(replay)
     tables = _side_by_side(replays, list(by_subject)) if len(by_subject) > 1 else []
-    for subject, own in by_subject.items():
-        tables.append(figures_table(subject, ["codec"], [([one.codec], one.figures) for one in own], COLUMNS))
+    tables += titled_tables(
+        [(one.subject, ([one.codec], one.figures)) for one in replays], ["codec"], COLUMNS
+    )
     rows = [{key: value for key, value in asdict(one).items() if key != "figures"} for one in replays]
     lines = [
         {key: row[key] for key in NAMES} | {key: row["summary"][key] for key in RECORDED} for row in rows
     ]
-    page = Page(tables, [*NOTES, *left_out])
-    page.write(output, lines, {"rows": rows, "left_out": left_out})
+    return Compared(tables, lines, NOTES, rows, partial(_draw, by_subject))
+
+
+def _draw(by_subject: Mapping[str, list[Replayed]], output: Path) -> None:
+    from gradwire.harness.studies.replay.plots import plot_comparison
+
     plot_comparison(by_subject, output)
-    return page
 
 
-def _load(folders: Sequence[Path], axes: Sequence[str]) -> list[Replayed]:
+def _load(entries: Sequence[Entry], axes: Sequence[str]) -> list[Replayed]:
     """One for each codec and subject, in order; replays that differ only in the seed are taken together."""
-    configs = [read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder) for folder in folders]
-    flat = [_settings(config) for config in configs]
+    folders = [entry.folder for entry in entries]
+    flat = [_settings(entry.settings) for entry in entries]
     for folder, settings in zip(folders, flat, strict=True):
         lacking = [key for key in NEEDED if not settings.get(key)]
         if lacking:
             raise UnusableFileError(folder / CONFIG, f"lacks {', '.join(lacking)}", REMEDY)
-    summaries = [ReplaySummary.read(folder / SUMMARY) for folder in folders]
+    summaries: list[ReplaySummary] = [entry.record for entry in entries]
     pairs = zip(flat, summaries, strict=True)
     files = gradient_names({str(settings["gradients"]): one.gradients for settings, one in pairs})
     for settings in flat:
@@ -133,39 +130,32 @@ def _load(folders: Sequence[Path], axes: Sequence[str]) -> list[Replayed]:
     places = dict[tuple[str, str], list[int]]()
     for index, place in enumerate(zip(codecs, subjects, strict=True)):
         places.setdefault(place, []).append(index)
-    first = {str(folders[index]): str(folders[own[0]]) for own in places.values() for index in own}
-    found = load_results(*folders)
-    figures = figures_of(found.assign(run=found.run.map(first)))
-    return [
-        Replayed(
-            codecs[index],
-            subjects[index],
-            series[index],
-            families[index],
-            pooled([summaries[each] for each in own]),
-            figures[str(folders[index])],
-        )
-        for index, *own in ([own[0], *own] for own in places.values())
-    ]
+    found = []
+    for index, *others in places.values():
+        own = [summaries[each] for each in (index, *others)]
+        whole = pooled(own)
+        names = (codecs[index], subjects[index], series[index], families[index])
+        found.append(Replayed(*names, whole, figures_of(own, whole)))
+    return found
 
 
-def figures_of(found: DataFrame) -> dict[str, dict[str, float | None]]:
-    """Each replay's figures, by run: those of the run as a whole, and of all its repeats and ranks
-    together."""
-    lines = found.set_index("run")
-    errors = lines[lines.metric == "vnmse"].groupby("run").value
-    bits = lines[(lines.metric == "wire_bits_per_coordinate") & (lines.case == "metadata")]
-    wide = lines[lines.case == ""].groupby(["run", "metric"]).value.agg(fmean).unstack()
-    wide = wide.assign(
-        vnmse_std=errors.agg(_deviation),
-        metadata_bits=bits.groupby("run").value.mean().reindex(wide.index, fill_value=0.0),
-        most_bytes_sent=lines[lines.metric == "bytes_sent"].groupby("run").value.max(),
-    )
-    return {str(run): own.astype(object).where(own.notna(), None).to_dict() for run, own in wide.iterrows()}
-
-
-def _deviation(errors: Series[float]) -> float:
-    return stdev(errors) if len(errors) > 1 and errors.notna().all() else math.nan
+def figures_of(own: Sequence[ReplaySummary], whole: ReplaySummary) -> dict[str, float | None]:
+    """The figures of replays that are taken together, and of `whole`, which pools them."""
+    metadata = [bits for one in own if (bits := one.wire_bits_by_phase.get("metadata")) is not None]
+    return {
+        "vnmse": whole.vnmse_mean,
+        "metadata_bits": fmean(metadata or [0.0]),
+        "most_bytes_sent": max(sent for one in own for sent in one.bytes_sent_per_rank),
+        **{
+            key: getattr(whole, key)
+            for key in (
+                "vnmse_std",
+                "db_above_bound",
+                "wire_bits_per_coordinate",
+                "codec_ns_per_coordinate",
+            )
+        },
+    }
 
 
 def gradient_names(about: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -176,9 +166,9 @@ def gradient_names(about: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """
     if not all({"model", "step", "seed"} <= own.keys() for own in about.values()):
         return file_names(list(about))
-    told = [key for key in TELLING if len({own.get(key) for own in about.values()}) > 1]
+    naming = [key for key in NAMING if len({own.get(key) for own in about.values()}) > 1]
     names = {
-        path: " ".join([*(str(own.get(key)) for key in ("model", *told)), f"step {own['step']}"])
+        path: " ".join([*(str(own.get(key)) for key in ("model", *naming)), f"step {own['step']}"])
         for path, own in about.items()
     }
     distinct = {(names[path], own["seed"]) for path, own in about.items()}
@@ -186,7 +176,7 @@ def gradient_names(about: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def file_names(paths: Sequence[str]) -> dict[str, str]:
-    """Names each file by the shortest end of its path, without the suffix, that tells it from the others."""
+    """Names each file by the shortest end of its path, without the suffix, that no other file has."""
     parts = {path: Path(path).with_suffix("").parts for path in paths}
     for length in range(1, max(map(len, parts.values())) + 1):
         names = {path: "/".join(own[-length:]) for path, own in parts.items()}
@@ -195,12 +185,11 @@ def file_names(paths: Sequence[str]) -> dict[str, str]:
     return {path: path for path in paths}
 
 
-def _settings(config: dict[str, Any]) -> Settings:
-    """Flat settings without those that do not tell codecs apart: where they ran, and a single round."""
-    settings = flatten(config)
+def _settings(settings: Settings) -> Settings:
+    """Settings without those that are no part of a codec's name: where it ran, and a single round."""
     if settings.get("replay.rounds") == 1:
         del settings["replay.rounds"]
-    return {key: value for key, value in settings.items() if not covered(key, UNTOLD)}
+    return {key: value for key, value in settings.items() if not covered(key, UNNAMED)}
 
 
 def _part(settings: Settings, *, subject: bool) -> Settings:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gradwire.harness.report.figures import Plot, write_plots
 from gradwire.harness.report.style import Form, LineStyle, line_styles
 from gradwire.harness.report.views import log_axis, log_x_axis, ticks_at
-from gradwire.harness.studies.replay.record import ReplaySummary
+from gradwire.harness.studies.replay.study import ReplaySummary
 from gradwire.harness.timing.measure.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ SMALLEST_SHOWN = 1e-9
 """Smaller relative errors are drawn here, because a logarithmic axis has no zero."""
 
 BELOW = 30.0
-"""How far below the smallest error the rate–distortion bound is shown."""
+"""The lowest part of the rate–distortion bound that is shown, relative to the smallest error."""
 
 FEWEST = 3
 """Numbers of workers that make a line."""
@@ -34,11 +34,11 @@ MARKERS = 5
 """Markers along the curve of a codec's errors."""
 
 
-def plot_replay(summary: ReplaySummary, codec: str, folder: Path) -> list[Path]:
-    """Writes the plots of one replay; returns the files."""
+def replay_plots(summary: ReplaySummary, codec: str) -> list[Plot | None]:
+    """The plots of one replay."""
     title = f"{codec} · {summary.workers} workers · {summary.repeats} seeds"
     curves = {codec: summary.super_group_errors}
-    return write_plots([plot for plot in [errors_plot("super-groups", title, curves)] if plot], folder)
+    return [errors_plot("super-groups", title, curves)]
 
 
 def plot_comparison(by_subject: Mapping[str, list[Replayed]], folder: Path) -> list[Path]:

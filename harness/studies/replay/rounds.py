@@ -29,8 +29,7 @@ from gradwire.harness.studies.distribution import (
     relative_errors,
     vnmse,
 )
-from gradwire.harness.studies.replay.record import ReplaySummary, spread_of
-from gradwire.harness.studies.replay.settings import ReplayTask
+from gradwire.harness.studies.replay.study import ReplaySummary, ReplayTask, spread_of
 from gradwire.harness.timing.measure.step_figures import wire_bits, wire_bits_by_level
 
 

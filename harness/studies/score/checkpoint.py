@@ -28,7 +28,7 @@ ABOUT: Mapping[Kind, str] = {
     "masked": "is a masked model: it restores hidden tokens and gives no likelihood of an ending",
     "classification": "is a classifier: it gives labels and no likelihood of an ending",
 }
-"""What each kind of model can do, and why only causal ones get scores on multiple choice."""
+"""The abilities of each kind of model: only causal ones get scores on multiple choice."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Checkpoint:
 
 
 def find_checkpoint(asked: str) -> Checkpoint:
-    """What `checkpoint=` names; raises ValueError in one line where it cannot be scored."""
+    """The checkpoint that `checkpoint=` names; raises ValueError in one line where it cannot be scored."""
     folder = Path(asked).expanduser()
     if folder.name == WEIGHTS and (folder.parent / CONFIG).is_file():
         folder = folder.parent  # a run's weights are still the run's

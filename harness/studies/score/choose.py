@@ -1,4 +1,4 @@
-"""Which tasks a checkpoint is scored on, and whether their data is there."""
+"""The choice of tasks for a checkpoint, and checks that their data is there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gradwire.harness.record.identity import data_fingerprint
 from gradwire.harness.studies.score.benchmarks import BENCHMARKS, Benchmark
 from gradwire.harness.studies.score.checkpoint import ABOUT, Checkpoint
 from gradwire.harness.studies.score.held_out import HELD_OUT, HeldOut, data_digest
-from gradwire.harness.studies.score.settings import ScoreConfig, ScoreTask
+from gradwire.harness.studies.score.study import ScoreConfig, ScoreTask
 
 NO_DATA = "use score.data=<folder with its files> (docs/scoring.md)"
 
@@ -23,7 +23,7 @@ LABELS: Mapping[str, str] = {
     **{name: each.label for name, each in BENCHMARKS.items()},
     **{name: each.label for name, each in HELD_OUT.items()},
 }
-"""What tables call each task, in the order of their columns."""
+"""The tasks' names in tables, in the order of their columns."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def choose(config: ScoreTask, checkpoint: Checkpoint) -> Chosen:
 
 
 def note_on(checkpoint: Checkpoint) -> str | None:
-    """Why a model that is not causal has no other scores."""
+    """The reason why a model that is not causal has no other scores."""
     if checkpoint.kind == "causal":
         return None
     also = {

@@ -23,7 +23,7 @@ from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.objectives.registry import make_objective
 from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.score.checkpoint import Checkpoint
-from gradwire.harness.studies.score.record import Scored, Value
+from gradwire.harness.studies.score.study import Scored, Value
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

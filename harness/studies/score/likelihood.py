@@ -23,8 +23,8 @@ from lm_eval.tasks._yaml_loader import load_yaml
 
 from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.score.benchmarks import Benchmark
-from gradwire.harness.studies.score.record import Scored, Value
 from gradwire.harness.studies.score.records import Record
+from gradwire.harness.studies.score.study import Scored, Value
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -47,7 +47,7 @@ class _Divided(HFLM):  # type: ignore[misc]
 
 
 class _Shown(HFLM):  # type: ignore[misc]
-    """lm-eval's model, which tells `progress` of its batches instead of showing a bar."""
+    """lm-eval's model, which advances `progress` by its batches instead of showing a bar."""
 
     progress: Progress
 
@@ -94,7 +94,7 @@ def score(
     loaded, documents = load_tasks(benchmarks, data, limit)
     divided = _Divided(pretrained=model, tokenizer=tokenizer)
     for name, task in loaded["tasks"].items():
-        task.set_config(key="num_fewshot", value=0)  # as lm-eval's command does where nobody asks for more
+        task.set_config(key="num_fewshot", value=0)  # as lm-eval's command does by default
         task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
         _fit(task, documents[name], divided)
     lm = _Shown(pretrained=model, tokenizer=tokenizer, batch_size=batch)

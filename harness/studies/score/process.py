@@ -1,4 +1,5 @@
-"""What scoring changes in its process, and puts back: random states, threads, what the libraries print."""
+"""The state of the process that scoring changes, and restores: random states, threads, what the libraries
+print."""
 
 from __future__ import annotations
 

@@ -66,16 +66,16 @@ def hellaswag(path: Path) -> Iterator[Record]:
         raise UnusableFileError(path, f"has {len(lines)} lines, no multiple of {_LINES_EACH}", REMEDY)
     for start in range(0, len(lines), _LINES_EACH):
         context, label, *endings = lines[start : start + _LINES_EACH]
-        activity, colon, told = context.partition(": ")
+        activity, colon, story = context.partition(": ")
         if not colon or label not in ("0", "1", "2", "3"):
             problem = f"line {start + 1} is no `<activity>: <context>` above the number of an ending"
             raise UnusableFileError(path, problem, REMEDY)
-        ends = [match.end() for match in _SENTENCE_END.finditer(told)]
+        ends = [match.end() for match in _SENTENCE_END.finditer(story)]
         cut = ends[-1] if ends else 0
         yield {
             "activity_label": activity,
-            "ctx_a": told[:cut].rstrip(),
-            "ctx_b": told[cut:],
+            "ctx_a": story[:cut].rstrip(),
+            "ctx_b": story[cut:],
             "endings": endings,
             "label": label,
         }

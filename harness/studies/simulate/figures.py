@@ -19,8 +19,7 @@ from gradwire.harness.network.links import Change, Links
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.studies.simulate.model import blocks_of
-from gradwire.harness.studies.simulate.record import SimulateSummary
-from gradwire.harness.studies.simulate.settings import SimulateTask
+from gradwire.harness.studies.simulate.study import SimulateSummary, SimulateTask
 from gradwire.harness.timing.measure.step_figures import row_of
 from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, STAGE_TWO, Rows
 
@@ -58,7 +57,7 @@ class Ratios:
 
 
 def round_figures(rows: Rows, seconds: float, workers: int) -> RoundFigures:
-    """What the complete rounds were like."""
+    """The figures of the complete rounds."""
     order = np.argsort(rows.worker, kind="stable")
     computed = order[np.isin(rows.kinds[order], (FORWARD, BACKWARD))]
     computed = computed[~np.isnan(rows.end[computed])]
@@ -102,12 +101,12 @@ def _by_round(rounds: int, workers: int, number: Integers, worker: Integers, val
 
 
 def sent_rows(rows: Rows) -> NDArray[np.bool_]:
-    """Which rows are of what is sent."""
+    """A mask of the rows about messages."""
     return np.isin(rows.kinds, (STAGE_ONE, STAGE_TWO))
 
 
 def busy(rows: Rows, seconds: float) -> Floats:
-    """When something is under way: (intervals, 2), sorted and disjoint, cut to `seconds`."""
+    """The times at which something is under way: (intervals, 2), sorted and disjoint, cut to `seconds`."""
     sent = sent_rows(rows)
     start = rows.start[sent]
     end = np.where(np.isnan(rows.end[sent]), seconds, rows.end[sent])
@@ -166,7 +165,8 @@ def ratios(rows: Rows, coordinates: int, workers: int, rounds: int) -> Ratios:
 
 
 def utilization(rows: Rows, links: Links, workers: int, copies: int, seconds: float) -> float | None:
-    """What came in at the workers over what their links could have carried in `seconds`; None for nothing."""
+    """The bytes that came in at the workers over what their links could have carried in `seconds`; None for
+    nothing."""
     sent = sent_rows(rows)
     if not copies or not sent.any():
         return None
@@ -196,7 +196,7 @@ class Phase:
 
 
 def phases(changes: Sequence[Change], found: RoundFigures, ratio: Ratios, seconds: float) -> list[Phase]:
-    """What ratios were like at each rate, the first one included."""
+    """The ratios at each rate, the first one included."""
     at = [Change(0.0, 1.0), *(change for change in changes if 0 < change.at_s < seconds)]
     if changes and changes[0].at_s == 0:
         at[0] = changes[0]

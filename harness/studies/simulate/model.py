@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gradwire.harness.network.configured import make_links
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.runtime.progress import Progress
-from gradwire.harness.studies.simulate.settings import SimulateTask
+from gradwire.harness.studies.simulate.study import SimulateTask
 from gradwire.harness.timing.simulate.blocks import BACKWARD, FORWARD, Block, Variation, blocks_in_time
 from gradwire.harness.timing.simulate.rounds import Rows, train
 

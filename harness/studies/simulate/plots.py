@@ -13,9 +13,8 @@ import numpy as np
 from gradwire.harness.network.configured import common_text
 from gradwire.harness.report.figures import Plot, write_plots
 from gradwire.harness.report.style import Form, Hue, line_styles
-from gradwire.harness.studies.simulate.compare import about, blocks_text, scheme_text
 from gradwire.harness.studies.simulate.figures import sent_rows
-from gradwire.harness.studies.simulate.record import SimulateSummary
+from gradwire.harness.studies.simulate.study import SimulateSummary, about, blocks_text, scheme_text
 from gradwire.harness.timing.measure.metrics import METRICS
 from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, STAGE_TWO, Rows
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 ROUNDS_SHOWN = 3
-"""How many of worker 0's rounds are shown block by block."""
+"""The number of worker 0's rounds that are shown block by block."""
 
 LANES = {FORWARD: "forward", BACKWARD: "backward", STAGE_ONE: "stage 1", STAGE_TWO: "stage 2"}
 
@@ -47,10 +46,9 @@ BYTES = 4
 MB = 1e6
 
 
-def plot_training(summary: SimulateSummary, rows: Rows, folder: Path) -> list[Path]:
-    """Writes the pictures; returns the files."""
-    plots = [ratio_plot(summary), *_shown_rounds(summary, rows)]
-    return write_plots([plot for plot in plots if plot is not None], folder)
+def training_plots(summary: SimulateSummary, rows: Rows) -> list[Plot | None]:
+    """The pictures of one training."""
+    return [ratio_plot(summary), *_shown_rounds(summary, rows)]
 
 
 def title_of(summary: SimulateSummary) -> str:
@@ -144,7 +142,7 @@ def _blocks_plot(
 
 
 def _queue_plot(summary: SimulateSummary, rows: Rows, window: tuple[float, float]) -> Plot:
-    """What worker 0's first stage has not delivered, in bytes of float32: it grows as a block's gradient is
+    """The backlog of worker 0's first stage, in bytes of float32: it grows as a block's gradient is
     there, and shrinks while it is sent."""
     points = [
         (float(rows.end[at]), float(summary.blocks[rows.block[at]][0]), 0.0)

@@ -1,1 +1,1 @@
-"""What saved gradients look like: norms and widths of super-groups, outliers, entropy, what workers share."""
+"""Properties of saved gradients: norms and widths of super-groups, outliers, entropy, what workers share."""

@@ -19,7 +19,7 @@ from gradwire.harness.studies.statistics.measures import entropy_of_counts
 
 POINTS = 32
 GROUP = 128
-"""How many coordinates are quantized with one scale."""
+"""The number of coordinates that are quantized with one scale."""
 
 LONGEST = 1 << 24
 """About how many of a worker's coordinates count."""
@@ -73,7 +73,7 @@ class Coordinates:
 
 @dataclass(frozen=True)
 class Smoothing:
-    """What the transform changes; `root_mean_square` is that of all coordinates."""
+    """The effect of the transform; `root_mean_square` is that of all coordinates."""
 
     root_mean_square: float
     before: Coordinates
@@ -107,7 +107,7 @@ def transformed(x: Tensor) -> Tensor:
 
 
 def code_counts(groups: Tensor, bits: int) -> Tensor:
-    """How often every code occurs, −(2^(bits−1) − 1) first: (2^bits − 1,) int64. Zero groups give zeros."""
+    """The count of every code, −(2^(bits−1) − 1) first: (2^bits − 1,) int64. Zero groups give zeros."""
     largest = 2 ** (bits - 1) - 1
     peaks = groups.abs().amax(dim=1, keepdim=True)
     codes = (groups / peaks.masked_fill(peaks == 0, 1.0) * largest).round_()
@@ -115,7 +115,7 @@ def code_counts(groups: Tensor, bits: int) -> Tensor:
 
 
 class _Tally:
-    """What is known from the tiles so far, (groups, 128) float64 in units of the root mean square."""
+    """The sums over the tiles so far, (groups, 128) float64 in units of the root mean square."""
 
     def __init__(self) -> None:
         self._numel, self._second, self._fourth = 0, 0.0, 0.0

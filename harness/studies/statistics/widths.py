@@ -1,4 +1,4 @@
-"""How many bits DynamiQ gives to which super-groups, and from which F_j on (DynamiQ §3.2, Figure 3).
+"""The bits that DynamiQ gives to super-groups, and from which F_j on (DynamiQ §3.2, Figure 3).
 
 All figures are what the codec itself would see and do with its default settings on a ring: F_j is the square
 of the norm as the codec's first all-reduce delivers it, in bf16, and widths come from the arrangement made of
@@ -41,7 +41,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Allocation:
-    """What a budget of `bits` per coordinate, which includes everything on the wire, is spent on.
+    """The use of a budget of `bits` per coordinate, which includes everything on the wire.
 
     `shares` holds the share of super-groups at each width; `code_bits` is the mean width.
     """

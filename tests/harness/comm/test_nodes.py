@@ -21,7 +21,7 @@ from gradwire.harness.network.settings import PacedConfig, SimulatedConfig
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.allreduce import rounds
-from gradwire.harness.tasks import replay
+from gradwire.harness.studies.replay.study import STUDY as REPLAY
 from gradwire.harness.trainer.parts import build_world
 
 LOCAL = ClusterConfig(name="local", workers=8)
@@ -118,7 +118,7 @@ def test_every_world_learns_of_its_nodes(tmp_path: Path, monkeypatch: pytest.Mon
         made.append(options["num_nodes"])
         return Fabric(*args, **options)
 
-    for module in ("trainer.parts", "studies.allreduce.rounds", "tasks.replay"):
+    for module in ("trainer.parts", "studies.allreduce.rounds", "studies.replay.task"):
         monkeypatch.setattr(f"gradwire.harness.{module}.Fabric", noted)
     virtual = ("size=tiny", "cluster=virtual", "cluster.workers=4", "cluster.ranks_per_node=2")
     build_world(validate(compose([*virtual])), cpu)
@@ -129,7 +129,7 @@ def test_every_world_learns_of_its_nodes(tmp_path: Path, monkeypatch: pytest.Mon
     file = tmp_path / "saved.npz"
     np.savez(file, gradients=np.ones((6, 8), np.float32))
     given = ("task=replay", f"gradients={file}", "cluster.ranks_per_node=3", "codec=bf16", "plots=false")
-    replay.run(validate_any(compose([*given])), tmp_path / "out")
+    REPLAY.run(validate_any(compose([*given])), tmp_path / "out")
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["workers"] == 6
     assert made == [2, 2, 4, 2]
 

@@ -18,7 +18,8 @@ from gradwire.harness.config.validate import validate, validate_any
 from gradwire.harness.launch import worker
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.overhead import rank
-from gradwire.harness.tasks import replay
+from gradwire.harness.studies.replay.rounds import Replay
+from gradwire.harness.studies.replay.study import STUDY as REPLAY
 
 Built = Callable[..., None]
 
@@ -158,9 +159,9 @@ def test_it_takes_effect_in_training(
 def test_it_takes_effect_in_replay(used: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     np.savez(tmp_path / "own.npz", gradients=np.ones((2, 300), np.float32))
     chosen = ["task=replay", f"gradients={tmp_path}/own.npz", "kernels=default"]
-    monkeypatch.setattr(replay.Replay, "repeat", stop(used))
+    monkeypatch.setattr(Replay, "repeat", stop(used))
     with pytest.raises(SeenError):
-        replay.run(validate_any(compose(chosen)), tmp_path / "out")
+        REPLAY.run(validate_any(compose(chosen)), tmp_path / "out")
     assert used == ["default"]
 
 

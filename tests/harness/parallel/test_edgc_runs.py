@@ -16,7 +16,7 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.tasks import allreduce
+from gradwire.harness.studies.allreduce.study import STUDY as ALLREDUCE
 from gradwire.harness.trainer.settings import RunConfig
 
 EDGC = (
@@ -109,5 +109,5 @@ def test_the_clock_decides_what_nobody_gives_it(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused_in_one_line(given: list[str], words: str) -> None:
     with pytest.raises(ConfigError) as raised:
         config = validate_any(compose(["size=tiny", "codec=edgc", *given]))
-        allreduce.run(config)
+        ALLREDUCE.run(config)
     assert words in str(raised.value) and "\n" not in str(raised.value)

@@ -26,8 +26,8 @@ from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.seal import check_sealed_decisions, mark_done
 from gradwire.harness.record.timed_steps import recorded, timed_steps
 from gradwire.harness.report.tables import finished
-from gradwire.harness.studies.evolution.run import describe
-from gradwire.harness.studies.statistics.settings import StatisticsConfig
+from gradwire.harness.studies.statistics.evolution import describe
+from gradwire.harness.studies.statistics.study import StatisticsConfig
 from gradwire.harness.timing.simulate.codec_times import read_bench_times
 
 MOST_S, MOST_MEMORY = 5.0, 500 * 2**20

@@ -27,7 +27,7 @@ from gradwire.harness.report.style import PRINT
 from gradwire.harness.report.sweep_cells import SweptCell, write_sweep_record
 from gradwire.harness.report.sweep_record import read_sweep_record, save_sweep_record
 from gradwire.harness.report.tables import Table
-from gradwire.harness.tasks import tracked_tables
+from gradwire.harness.studies import once
 from gradwire.harness.tasks.train import show_run
 from gradwire.harness.tracking.messages import ending
 
@@ -208,10 +208,10 @@ def test_a_sweeps_record_keeps_what_it_takes_to_say_so(disturbed: list[Path], tm
 def test_a_sweep_in_wandb_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = list[Any]()
     show = "show_record"
-    monkeypatch.setattr(tracked_tables.follow, show, lambda *given: told.append(given[3]["summary"]) or True)
+    monkeypatch.setattr(once.follow, show, lambda *given: told.append(given[3]["summary"]) or True)
     for slower in (1.0, 2.0):
         save_sweep_record(tmp_path / f"{slower:g}", swept(slower))
-        assert tracked_tables.show_record({"group": None, "tags": []}, tmp_path / f"{slower:g}")
+        assert once.show_record({"group": None, "tags": []}, tmp_path / f"{slower:g}")
     calm, busy = told
     assert calm == {"status": "done"}
     assert busy["busy_machine"].startswith("Busy machine: the same computation took 100 (codec=bf16 seed=0)")

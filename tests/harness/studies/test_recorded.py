@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from gradwire.harness.files.typed import made
+from gradwire.harness.record.figures import study_module
 from gradwire.harness.report.frame import load_results
 from gradwire.harness.studies.bench.measure import Row
 from gradwire.harness.studies.bench.views import text
-from gradwire.harness.tasks.overhead import table
+from gradwire.harness.studies.overhead.task import table
 
 RECORDED, EXPECTED = (Path(__file__).parent / name for name in ("recorded", "expected"))
 COMPARED = ("allreduce", "predict", "replay", "score", "simulate", "statistics")
@@ -32,7 +33,7 @@ def views(task: str, output: Path) -> dict[str, str]:
     names = ["run", "metric", "case", "kind", "seed", "step", "value"]
     found = {"frame.csv": lines.sort_values(names, kind="stable").to_csv(index=False)}
     if task in COMPARED:
-        compare = importlib.import_module(f"gradwire.harness.tasks.{task}").compare
+        compare = importlib.import_module(study_module(task)).STUDY.compare
         found["page.txt"] = compare(folders, output, ()).text + "\n"
         found |= {name: (output / name).read_text() for name in ("table.md", "table.csv", "table.json")}
     elif task == "bench":

@@ -25,7 +25,10 @@ from gradwire.harness.report.frame import values_in
 from gradwire.harness.report.sweep_cells import SweptCell, write_sweep_record
 from gradwire.harness.report.sweep_record import COLUMNS, VALUES, read_sweep_record
 from gradwire.harness.report.wandb_tables import study_tables, sweep_curves, sweep_tables
-from gradwire.harness.tasks import bench, replay, score, sync
+from gradwire.harness.studies.bench.study import STUDY as BENCH
+from gradwire.harness.studies.replay.study import STUDY as REPLAY
+from gradwire.harness.studies.score.study import STUDY as SCORE
+from gradwire.harness.tasks import sync
 from gradwire.harness.tracking import follow
 from gradwire.harness.tracking.settings import UntrackedConfig, WandbConfig
 
@@ -76,7 +79,7 @@ def replays(tmp_path_factory: pytest.TempPathFactory) -> list[SweptCell]:
     for codec in ("bf16", "mxfp8"):
         words = ("task=replay", f"gradients={folder / 'made_up.npz'}", f"codec={codec}", "plots=false")
         config = study(*words, "replay.repeats=2")
-        replay.run(config, folder / codec)  # type: ignore[arg-type]
+        REPLAY.run(config, folder / codec)  # type: ignore[arg-type]
         cells.append(SweptCell(f"codec={codec}", folder / codec, config.mapping()))
     return cells
 
@@ -94,7 +97,7 @@ def test_a_benchmark_is_shown_as_it_ends(tmp_path: Path) -> None:
         *words, "cluster.device=cpu", "bench.dtypes=[float32]", "tracking=wandb", "tracking.mode=offline"
     )
     directory = tmp_path / "bench"
-    bench.run(config, directory)  # type: ignore[arg-type]
+    BENCH.run(config, directory)  # type: ignore[arg-type]
     found = view(directory)
     assert (found.run.job_type, found.exit_codes, found.summary["status"]) == ("bench", [0], "done")
     rows = restored(json.loads((directory / "bench.json").read_text()))["rows"]
@@ -109,7 +112,7 @@ def test_scores_are_shown_as_they_end(tmp_path: Path) -> None:
     checkpoint = save_random(tmp_path / "checkpoint")
     words = (f"checkpoint={checkpoint}", "tasks=[piqa,winogrande]", f"score.data={data}")
     config = study("task=score", *words, "tracking=wandb", "tracking.mode=offline")
-    score.run(config, directory)  # type: ignore[arg-type]
+    SCORE.run(config, directory)  # type: ignore[arg-type]
     found = view(directory)
     assert (found.run.job_type, found.exit_codes, found.summary["status"]) == ("score", [0], "done")
     recorded = json.loads((directory / "scores.json").read_text())["tasks"]
@@ -130,7 +133,7 @@ def test_a_sweep_and_its_comparison_are_shown(
 ) -> None:
     output = tmp_path / "sweep"
     write_sweep_record(output, replays, name="made_up", size="tiny", command="run.py", axes=["codec"])
-    replay.compare([cell.directory for cell in replays], output, ["codec"])
+    REPLAY.compare([cell.directory for cell in replays], output, ["codec"])
     drawn = {path.name.removesuffix("-print.png"): path for path in output.glob("*-print.png")}
     assert drawn
     plots = {name: path.read_bytes() for name, path in drawn.items()}

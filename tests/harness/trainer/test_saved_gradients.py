@@ -18,7 +18,7 @@ from gradwire.harness.config.validate import validate_any
 from gradwire.harness.record.directory import ENTROPIES
 from gradwire.harness.record.gradients import read_gradients
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.tasks import replay
+from gradwire.harness.studies.replay.study import STUDY as REPLAY
 
 SETTINGS = (
     *("cluster.workers=3", "codec=dynamiq", "measure.save_gradients_at=[1,2]", "measure.entropy_every=1"),
@@ -63,7 +63,7 @@ def test_a_replay_repeats_the_runs_error(tmp_path: Path) -> None:
     )
     file = tmp_path / "run" / "gradients" / "step0.safetensors"
     config = validate_any(compose(["task=replay", f"gradients={file}", "replay.repeats=1"]))
-    assert replay.run(config, tmp_path / "replay") == 0
+    assert REPLAY.run(config, tmp_path / "replay") == 0
     summary = json.loads((tmp_path / "replay" / "summary.json").read_text())
     assert summary["vnmse_mean"] == pytest.approx(losses(tmp_path / "run")[0][1], rel=1e-6)
     assert summary["gradients"]["model"] == "gpt2"

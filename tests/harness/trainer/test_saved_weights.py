@@ -16,8 +16,8 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.record.gradients import SavedWeights, holds_weights, read_weights, write_weights
 from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.studies.statistics.study import STUDY as STATISTICS
 from gradwire.harness.studies.statistics.weights import weight_statistics, weights_plots
-from gradwire.harness.tasks import statistics
 
 SHARDED = ("parallel=sharded", "parallel.model_dtype=bfloat16", "codec=dynamiq", "cluster.workers=3")
 SAVING = (*SHARDED, "measure.save_weights_at=[1,2]")
@@ -60,7 +60,7 @@ def test_saving_changes_nothing_else(virtual: Path, tmp_path: Path) -> None:
 def test_its_statistics_are_tables_and_figures(virtual: Path, tmp_path: Path) -> None:
     file = virtual / "weights" / "step2.safetensors"
     config = validate_any(compose(["task=statistics", f"gradients={file}", "plots=false"]))
-    assert statistics.run(config, tmp_path / "found") == 0
+    assert STATISTICS.run(config, tmp_path / "found") == 0
     found = json.loads((tmp_path / "found" / "statistics.json").read_text())
     assert found["about"]["step"] == 2 and 0 < found["differences"]["norm_ratio"] < 1
     assert "differences" in (tmp_path / "found" / "tables.txt").read_text()

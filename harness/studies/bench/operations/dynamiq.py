@@ -92,7 +92,7 @@ class _Chunk:
 
     @property
     def plan(self) -> tuple[Tensor, Tensor]:
-        """What every hop reads in addition to values and messages."""
+        """The tensors that every hop reads besides values and messages."""
         return self.order, self.mean
 
 

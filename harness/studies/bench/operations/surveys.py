@@ -1,4 +1,4 @@
-"""What codecs look at before they encode: block norms of sparse codecs, the entropy of EDGC.
+"""Surveys of a bucket that precede encoding: block norms of sparse codecs, the entropy of EDGC.
 
 Its entropies are measured at the sampling rates β of EDGC's Table V, by the stride 1/β.
 """

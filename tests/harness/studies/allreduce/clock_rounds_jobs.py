@@ -14,7 +14,7 @@ from gradwire.harness.comm.nodes import num_nodes
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.studies.allreduce.rounds import _round, make_rounds, measure_rounds
-from gradwire.harness.studies.allreduce.settings import AllReduceTask
+from gradwire.harness.studies.allreduce.study import AllReduceTask
 
 
 def decided(rank: int, size: int, config: AllReduceTask) -> list[Any]:

@@ -17,10 +17,9 @@ from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.seal import mark_done
 from gradwire.harness.report.frame import load_results
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.studies.allreduce.compare import FILE, compare
-from gradwire.harness.studies.allreduce.record import AllReduceSummary
 from gradwire.harness.studies.allreduce.rounds import clock_for, model, over_ranks
-from gradwire.harness.tasks import allreduce
+from gradwire.harness.studies.allreduce.study import STUDY as ALLREDUCE
+from gradwire.harness.studies.allreduce.study import AllReduceSummary
 from gradwire.harness.timing.measure.metric import Spread
 
 SMALL = ("allreduce.coordinates=20000", "allreduce.repeats=2", "kernels=default", "cluster.workers=3")
@@ -28,8 +27,8 @@ SMALL = ("allreduce.coordinates=20000", "allreduce.repeats=2", "kernels=default"
 
 def run(directory: Path, *overrides: str) -> AllReduceSummary:
     config = validate_any(compose(["task=allreduce", *SMALL, *overrides]))
-    assert allreduce.run(config, directory) == 0
-    return AllReduceSummary.read(directory / FILE)
+    assert ALLREDUCE.run(config, directory) == 0
+    return AllReduceSummary.read(directory / AllReduceSummary.file)
 
 
 def refusal(*overrides: str) -> str:
@@ -83,9 +82,9 @@ def test_real_workers_and_the_clock_send_the_same(tmp_path: Path, capsys: pytest
     assert found.wire_bits_by_level == {"local": 0.0, "node": found.wire_bits_per_coordinate}
     shown = capsys.readouterr().out
     assert "dynamiq-5, 2 segments" in shown and "emulated /" in shown
-    again = (tmp_path / "run" / FILE).read_text()
+    again = (tmp_path / "run" / AllReduceSummary.file).read_text()
     run(tmp_path / "run", "codec=dynamiq", *paced)
-    assert (tmp_path / "run" / FILE).read_text() == again, "a finished one is not repeated"
+    assert (tmp_path / "run" / AllReduceSummary.file).read_text() == again, "a finished one is not repeated"
 
 
 def summary(codec: str, seconds: float, bits: float, **changes: Any) -> AllReduceSummary:
@@ -119,11 +118,11 @@ def table(tmp_path: Path, *found: AllReduceSummary) -> list[dict[str, Any]]:
     for number, one in enumerate(found):
         folders.append(tmp_path / f"run{number}")
         folders[-1].mkdir()
-        (folders[-1] / FILE).write_text(one.to_json())
+        (folders[-1] / AllReduceSummary.file).write_text(one.to_json())
         (folders[-1] / "config.yaml").write_text("task: {name: allreduce}\n")
         mark_done(folders[-1])
-        assert AllReduceSummary.read(folders[-1] / FILE) == one
-    compare(folders, tmp_path / "table")
+        assert AllReduceSummary.read(folders[-1] / AllReduceSummary.file) == one
+    ALLREDUCE.compare(folders, tmp_path / "table")
     rows: list[dict[str, Any]] = json.loads((tmp_path / "table" / "table.json").read_text())["rows"]
     return rows
 
@@ -179,8 +178,8 @@ def test_a_bucket_of_matrices(tmp_path: Path) -> None:
     """PowerSGD of rank 4 sends P and Q of each matrix, and vectors as they are, in float32."""
     config = of_matrices("codec=powersgd", "codec.rank=4", "network=simulated", "network.rate_mbit=8")
     assert config.allreduce.coordinates == 1200 + 30 + 800
-    assert allreduce.run(config, tmp_path) == 0
-    found = AllReduceSummary.read(tmp_path / FILE)
+    assert ALLREDUCE.run(config, tmp_path) == 0
+    found = AllReduceSummary.read(tmp_path / AllReduceSummary.file)
     assert found.coordinates == 2030
     numbers = 4 * (40 + 30) + 30 + 4 * (20 + 5 * 8)
     assert found.bytes_sent == 2 * (3 - 1) * 4 * numbers, "a ring of three"
@@ -222,12 +221,28 @@ def test_sdp4bit_takes_what_its_bits_take(tmp_path: Path) -> None:
     assert found.parts["gradients"].wire_bits_per_coordinate == pytest.approx((2 * 8.25 + 4.25) / 3)
     assert found.parts["weights"].wire_bits_per_coordinate == pytest.approx(4 + 32 / 2048)
     assert found.seconds / exact.seconds == pytest.approx(found.bytes_sent / exact.bytes_sent, rel=0.1)
-    page = compare(paths, tmp_path / "table")
+    page = ALLREDUCE.compare(paths, tmp_path / "table")
     rows = {row["codec"]: row for row in json.loads((tmp_path / "table" / "table.json").read_text())["rows"]}
     assert rows["all_to_all"]["over_bytes"] == pytest.approx(1, rel=0.1)
     assert rows["all_to_all"]["scatter_s"] == found.parts["gradients"].modelled.median
     assert rows["fp32"]["to_exact"] == 1 and rows["fp32"]["to_bf16"] is None
     assert "qwd-4/2048" in page.text
+
+
+def test_several_sizes_make_a_table(tmp_path: Path) -> None:
+    paths = []
+    for codec, size in (("bf16", 65536), ("bf16", 4096), ("fp32", 4096), ("mxfp8", 4096), ("mxfp8", 65536)):
+        paths.append(tmp_path / f"{codec}-{size}")
+        run(paths[-1], "cluster.workers=2", *FREE, f"codec={codec}", f"allreduce.coordinates={size}")
+    page = ALLREDUCE.compare(paths, tmp_path / "table")
+    over_sizes = page.tables[-1]
+    assert over_sizes.title == "Over sizes: ring of 2; modelled, 8 Mbit/s" and over_sizes.names == 3
+    assert [row[:3] for row in over_sizes.rows] == [
+        *(["bf16", "4,096", "0.01638"], ["bf16", "65,536", "0.2621"]),
+        *(["mxfp8", "4,096", "0.01638"], ["mxfp8", "65,536", "0.2621"]),
+    ]
+    assert [table.title.startswith("Over sizes") for table in page.tables].count(True) == 1
+    assert not any("Over" in table.title for table in ALLREDUCE.compare(paths[:1], tmp_path / "one").tables)
 
 
 def test_real_workers_scatter_and_gather_what_the_clock_does(workers: Workers) -> None:

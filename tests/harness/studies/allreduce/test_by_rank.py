@@ -8,7 +8,7 @@ import pytest
 
 from gradwire.codecs.arithmetic.line_fit import fit_line
 from gradwire.harness.studies.allreduce.compare import plot_ranks, rank_lines, rank_remarks
-from gradwire.harness.studies.allreduce.record import AllReduceSummary
+from gradwire.harness.studies.allreduce.study import AllReduceSummary
 from gradwire.harness.timing.measure.metric import Spread
 
 

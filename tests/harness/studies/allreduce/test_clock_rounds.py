@@ -16,15 +16,15 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.allreduce import rounds
-from gradwire.harness.studies.allreduce.settings import AllReduceTask
-from gradwire.harness.tasks import allreduce
+from gradwire.harness.studies.allreduce.study import STUDY as ALLREDUCE
+from gradwire.harness.studies.allreduce.study import AllReduceTask
 
 
 def settings(*overrides: str) -> AllReduceTask:
     """Those of an all-reduce by the codec."""
     small = ("allreduce.coordinates=2000", "allreduce.repeats=2", "kernels=default", "cluster.workers=2")
     config = cast(AllReduceTask, validate_any(compose(["task=allreduce", *small, *overrides])))
-    return allreduce.resolve(replace(config, codec={"name": ClockDriven.name}))
+    return ALLREDUCE.resolve(replace(config, codec={"name": ClockDriven.name}))
 
 
 def millionths(decisions: Sequence[Any]) -> list[int]:
@@ -43,7 +43,7 @@ def test_the_simulated_clock_decides(tmp_path: Path, monkeypatch: pytest.MonkeyP
     end = rounds.end_codecs
     monkeypatch.setattr(rounds, "end_codecs", end_codecs)
     simulated = ("cluster=virtual", "network=simulated", "network.rate_mbit=8", "network.codec_times=none")
-    assert allreduce.run(settings(*simulated), tmp_path) == 0
+    assert ALLREDUCE.run(settings(*simulated), tmp_path) == 0
     none, *later = millionths(seen)
     assert none == 0, "nothing was seen before the first round"
     microseconds = 4 * 2000 + 8 * 2  # of each rank: the vector in float32 and two integers, a byte in each

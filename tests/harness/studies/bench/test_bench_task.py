@@ -16,14 +16,17 @@ from gradwire.codecs.native.loading import library
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.run_name import run_name
 from gradwire.harness.config.validate import validate_any
+from gradwire.harness.record.directory import PLOTS
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.studies.bench import kept, measure, operation
+from gradwire.harness.studies.bench import measure, operation
 from gradwire.harness.studies.bench.host import Buckets, HostRow, Watch, host_row
 from gradwire.harness.studies.bench.measure import Measuring, Piece, Row, Times, pieces, time_on_cpu
 from gradwire.harness.studies.bench.operation import Case, chosen_operations
 from gradwire.harness.studies.bench.papers import PAIRS, RINGS, ring_costs, smoothing
+from gradwire.harness.studies.bench.study import STUDY as BENCH
+from gradwire.harness.studies.bench.task import FILE, Kept, _settings
 from gradwire.harness.studies.bench.views import text
-from gradwire.harness.tasks import bench
+from gradwire.harness.studies.study import TABLES
 from gradwire.harness.timing.measure.metrics import OPERATION
 
 NUMEL = 1000
@@ -131,8 +134,8 @@ def config(*overrides: str) -> Any:
 def test_the_command_measures_and_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = config("kernels=default", "seed=3", "bench.threads=[1,2]")
     assert run_name(asked).startswith("bench-default-cpu-")
-    assert bench.run(asked, tmp_path) == 0
-    found = json.loads((tmp_path / bench.JSON).read_text())
+    assert BENCH.run(asked, tmp_path) == 0
+    found = json.loads((tmp_path / BENCH.record.file).read_text())
     assert (found["kernel_backend"], found["device"], found["seed"]) == ("default", "cpu", 3)
     assert {"commit", "machine", "cpu_level", "driver", "date", "code_hash"} <= found.keys()
     measured = {(each["operation"], each["dtype"], each["implementation"]) for each in found["rows"]}
@@ -141,10 +144,10 @@ def test_the_command_measures_and_records(tmp_path: Path, capsys: pytest.Capture
     assert all(each["times"]["shortest_s"] > 0 for each in found["rows"])
     assert [cost["codec"] for cost in found["ring"]] == ["mxfp8"] * 2
     for form in ("print.svg", "print.png", "dark.png"):
-        assert (tmp_path / bench.PLOTS / f"mxfp-3000-{form}").exists()
+        assert (tmp_path / PLOTS / f"mxfp-3000-{form}").exists()
     printed = capsys.readouterr().out
-    assert printed.startswith((tmp_path / bench.TABLES).read_text())
-    assert bench.run(asked, tmp_path) == 0
+    assert printed.startswith((tmp_path / TABLES).read_text())
+    assert BENCH.run(asked, tmp_path) == 0
     assert capsys.readouterr().out.startswith("already finished: ")
 
 
@@ -153,8 +156,8 @@ def test_compiled_kernels_beside_the_definition(tmp_path: Path) -> None:
         pytest.skip("the kernels for CPUs are not built")
     asked = config("bench.threads=[1,2]", "bench.operations=[dynamiq.statistics]", "bench.dtypes=[float32]")
     assert asked.kernels.name == "cpu"
-    bench.run(asked, tmp_path)
-    rows = json.loads((tmp_path / bench.JSON).read_text())["rows"]
+    BENCH.run(asked, tmp_path)
+    rows = json.loads((tmp_path / BENCH.record.file).read_text())["rows"]
     assert [(each["implementation"], each["threads"]) for each in rows] == [
         ("default", 1),
         ("cpu", 1),
@@ -219,15 +222,15 @@ def test_what_no_clock_has_seen_is_a_dash(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         measure, "time_on_cpu", lambda run, seconds, threads: Times(0.0, 0.0, 3, "thread CPU")
     )
-    assert bench.run(config("kernels=default"), tmp_path) == 0
-    found = json.loads((tmp_path / bench.JSON).read_text())
+    assert BENCH.run(config("kernels=default"), tmp_path) == 0
+    found = json.loads((tmp_path / BENCH.record.file).read_text())
     for each in found["rows"]:
         assert each["copy_bytes_per_s"] is None and set(each["speedup_to_peers"].values()) <= {None}
         figures = {key: each[key] for key in OPERATION}
         assert {key for key, value in figures.items() if value is not None} == {"bytes_per_coordinate"}
     assert [cost["ns_const"] for cost in found["ring"]] == [None, None]
-    assert " – " in (tmp_path / bench.TABLES).read_text()
-    assert (tmp_path / bench.PLOTS / "mxfp-3000-print.svg").exists()
+    assert " – " in (tmp_path / TABLES).read_text()
+    assert (tmp_path / PLOTS / "mxfp-3000-print.svg").exists()
 
 
 def test_an_interrupted_bench_goes_on_with_what_it_has(
@@ -246,28 +249,28 @@ def test_an_interrupted_bench_goes_on_with_what_it_has(
     monkeypatch.setattr(Measuring, "rows", interrupted)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            bench.run(asked, tmp_path)
-        with (tmp_path / kept.FILE).open("a") as file:
+            BENCH.run(asked, tmp_path)
+        with (tmp_path / FILE).open("a") as file:
             file.write('{"key": ["operation", "mxfp.ma')
         most += 1
-    first = [json.loads(line) for line in (tmp_path / kept.FILE).read_text().splitlines()[1:3]]
+    first = [json.loads(line) for line in (tmp_path / FILE).read_text().splitlines()[1:3]]
     most = 1000
-    assert bench.run(asked, tmp_path) == 0
+    assert BENCH.run(asked, tmp_path) == 0
     assert "resuming after 3 pieces of work" in capsys.readouterr().out
-    assert len(measured) == len(pieces(chosen_operations(asked.bench.operations), bench._settings(asked)))
-    found = json.loads((tmp_path / bench.JSON).read_text())["rows"]
+    assert len(measured) == len(pieces(chosen_operations(asked.bench.operations), _settings(asked)))
+    found = json.loads((tmp_path / BENCH.record.file).read_text())["rows"]
     (row,) = first[0]["rows"][:1]
     assert found[0]["times"] == row["times"], "the same measurement"
-    assert not (tmp_path / kept.FILE).exists()
+    assert not (tmp_path / FILE).exists()
 
 
 def test_other_code_measures_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     of_a_bucket = HostRow("bf16", "default", 2, 3000, 5, 0, 1e-3, 0.0)
     key = ("bucket", "bf16", 2)
-    kept.Kept(tmp_path, {"code_hash": "a"}).rows(HostRow, key, lambda: [of_a_bucket])
+    Kept(tmp_path, {"code_hash": "a"}).rows(HostRow, key, lambda: [of_a_bucket])
 
     def again(**about: str) -> list[HostRow]:
-        return kept.Kept(tmp_path, about).rows(HostRow, key, list)
+        return Kept(tmp_path, about).rows(HostRow, key, list)
 
     assert again(code_hash="a") == [of_a_bucket]
     assert again(code_hash="b") == []

@@ -13,7 +13,8 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.overhead.rank import Block, alternate, as_lists, over_ranks, ratio, summarize
-from gradwire.harness.tasks.overhead import FILE, run, table
+from gradwire.harness.studies.overhead.study import STUDY
+from gradwire.harness.studies.overhead.task import table
 
 
 def test_contestants_take_turns_after_an_uncounted_round() -> None:
@@ -55,7 +56,7 @@ def test_the_command_measures_and_records(tmp_path: Path) -> None:
     more = ("measure.vnmse_every=0", *settings, "hydra.run.dir=.")
     done = run_command(tmp_path, "task=overhead", *TINY_MODEL, *more)
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / FILE).read_text())
+    found = json.loads((tmp_path / STUDY.record.file).read_text())
     assert (found["codec"], found["kernel_backend"]) == ("backend", "default")
     assert set(found["seconds_per_step"]) == {"bare", "harness", "harness without recording"}
     assert all(seconds["cpu"] > 0 for seconds in found["seconds_per_step"].values())
@@ -68,4 +69,4 @@ def test_it_starts_its_own_workers(tmp_path: Path) -> None:
         compose(["task=overhead", "size=tiny", "cluster=virtual", "codec=fp32", "kernels=default"])
     )
     with pytest.raises(ConfigError, match="use cluster=local"):
-        run(config, tmp_path)
+        STUDY.resolve(config)

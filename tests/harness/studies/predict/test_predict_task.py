@@ -20,13 +20,11 @@ from gradwire.harness.record.runs import load_run
 from gradwire.harness.report.frame import load_results
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.predict import step as predicted_step
-from gradwire.harness.studies.predict.compare import FILE
 from gradwire.harness.studies.predict.group import shared_network
 from gradwire.harness.studies.predict.model import divided, part_of
-from gradwire.harness.studies.predict.record import PredictSummary
-from gradwire.harness.studies.predict.settings import PredictConfig, PredictTask
 from gradwire.harness.studies.predict.step import looks_at_values
-from gradwire.harness.tasks import predict
+from gradwire.harness.studies.predict.study import STUDY as PREDICT
+from gradwire.harness.studies.predict.study import PredictConfig, PredictSummary, PredictTask
 
 TINY = tuple(key for key in TINY_MODEL if key.partition(".")[0] in ("size=tiny", "model", "parallel"))
 GIVEN = ("network=simulated", "network.rate_mbit=5", "network.compute_s=0.05", "network.codec_times=none")
@@ -41,8 +39,8 @@ def config_of(*overrides: str) -> PredictTask:
 
 
 def predicted(directory: Path, *overrides: str) -> PredictSummary:
-    assert predict.run(config_of(*overrides), directory) == 0
-    return PredictSummary.read(directory / FILE)
+    assert PREDICT.run(config_of(*overrides), directory) == 0
+    return PredictSummary.read(directory / PredictSummary.file)
 
 
 def refusal(*overrides: str) -> str:
@@ -210,7 +208,7 @@ def test_tables_say_what_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixtu
     rows = load_results(tmp_path)
     times = rows[rows.metric == "step_time_s"]
     assert [*times.kind] == ["modelled"] and times.value.item() == found.step_s
-    content: dict[str, Any] = json.loads((tmp_path / "a" / FILE).read_text())
+    content: dict[str, Any] = json.loads((tmp_path / "a" / PredictSummary.file).read_text())
     assert content["step_s"] == found.step_s
 
 

@@ -30,8 +30,8 @@ from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.frame import load_results
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.distribution import exact_mean, relative_errors, vnmse
-from gradwire.harness.studies.replay.compare import compare, file_names, gradient_names
-from gradwire.harness.tasks import replay
+from gradwire.harness.studies.replay.compare import file_names, gradient_names
+from gradwire.harness.studies.replay.study import STUDY as REPLAY
 
 NUMEL = 5000
 
@@ -54,7 +54,7 @@ def run(file: Path, tmp_path: Path) -> Run:
 
     def start(*overrides: str, folder: str = "out") -> dict[str, Any]:
         config = validate_any(compose(["task=replay", f"gradients={file}", *overrides]))
-        assert replay.run(config, tmp_path / folder) == 0
+        assert REPLAY.run(config, tmp_path / folder) == 0
         found: dict[str, Any] = json.loads((tmp_path / folder / "summary.json").read_text())
         return found
 
@@ -211,7 +211,7 @@ def test_wrong_input_is_refused_in_one_line(overrides: tuple[str, ...], parts: l
 def test_decisions_by_a_clock_are_refused(file: Path) -> None:
     config = validate_any(compose(["task=replay", f"gradients={file}"]))
     with pytest.raises(ValueError, match="codec=clock_driven decides by the times of messages, which task="):
-        replay.resolve(replace(config, codec={"name": ClockDriven.name}))
+        REPLAY.resolve(replace(config, codec={"name": ClockDriven.name}))
 
 
 def test_a_missing_file_is_refused() -> None:
@@ -268,9 +268,9 @@ def test_the_error_is_drawn_over_the_workers(
             )
             run(*choice, folder=name)
             folders.append(tmp_path / name)
-    compare(folders[:2], tmp_path / "two", ["codec", "cluster.workers"])
+    REPLAY.compare(folders[:2], tmp_path / "two", ["codec", "cluster.workers"])
     assert drawn and not any(plot.name.startswith("over-workers") for plot in drawn)
-    compare(folders, tmp_path / "table", ["codec", "cluster.workers"])
+    REPLAY.compare(folders, tmp_path / "table", ["codec", "cluster.workers"])
     assert "over-workers" in {plot.name for plot in drawn}
     rows = json.loads((tmp_path / "table" / "table.json").read_text())["rows"]
     assert {row["series"] for row in rows} == {"own, ring"}
@@ -320,8 +320,8 @@ def test_replays_of_several_seeds_are_one_line(file: Path, tmp_path: Path) -> No
         write_gradients(own, values, [Layout.flat(NUMEL, "w")], about)
         asked = ["task=replay", f"gradients={own}", "codec=dynamiq", f"seed={seed}", "replay.repeats=2"]
         folders.append(tmp_path / f"out{seed}")
-        assert replay.run(validate_any(compose([*asked, "plots=false"])), folders[-1]) == 0
-    compare(folders, tmp_path / "table", ["codec"])
+        assert REPLAY.run(validate_any(compose([*asked, "plots=false"])), folders[-1]) == 0
+    REPLAY.compare(folders, tmp_path / "table", ["codec"])
     (row,) = json.loads((tmp_path / "table" / "table.json").read_text())["rows"]
     errors = [json.loads((each / "summary.json").read_text())["vnmse"] for each in folders]
     assert row["summary"]["vnmse"] == [*errors[0], *errors[1]]

@@ -14,7 +14,7 @@ from random_checkpoints import save_random
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.studies.score.benchmarks import BENCHMARKS
-from gradwire.harness.tasks import score
+from gradwire.harness.studies.score.study import STUDY as SCORE
 
 Score = Callable[..., dict[str, Any]]
 
@@ -47,7 +47,7 @@ def scored(checkpoint: Path, data: Path, tmp_path: Path) -> Score:
         given = dict(override.split("=", 1) for override in overrides)
         asked = [f"{key}={value}" for key, value in (usual | given).items()]
         config = validate_any(compose(["task=score", *asked]))
-        assert score.run(config, tmp_path / folder) == 0
+        assert SCORE.run(config, tmp_path / folder) == 0
         found: dict[str, Any] = json.loads((tmp_path / folder / "scores.json").read_text())
         return found
 

@@ -23,7 +23,7 @@ from gradwire.harness.config.validate import validate, validate_any
 from gradwire.harness.models.folder import model_in_words
 from gradwire.harness.record.identity import settings_id
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.tasks import score
+from gradwire.harness.studies.score.study import STUDY as SCORE
 from gradwire.harness.trainer.settings import RunConfig
 
 SHORT = (
@@ -51,7 +51,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def scored(checkpoint: Path, folder: Path, data: Path, *tasks: str) -> dict[str, Any]:
     asked = (f"checkpoint={checkpoint}", f"score.data={data}", "score.limit=2", *tasks)
-    assert score.run(validate_any(compose(["task=score", *asked])), folder) == 0
+    assert SCORE.run(validate_any(compose(["task=score", *asked])), folder) == 0
     found: dict[str, Any] = json.loads((folder / "scores.json").read_text())
     return found
 

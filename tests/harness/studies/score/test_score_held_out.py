@@ -17,7 +17,7 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate, validate_any
 from gradwire.harness.launch.launch import run_here
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.tasks import score
+from gradwire.harness.studies.score.study import STUDY as SCORE
 
 SHORT = (
     "cluster=virtual",
@@ -37,7 +37,7 @@ def trained(folder: Path, *overrides: str) -> dict[str, Any]:
 
 def scored(checkpoint: Path, folder: Path, *overrides: str) -> dict[str, Any]:
     config = validate_any(compose(["task=score", f"checkpoint={checkpoint}", *overrides]))
-    assert score.run(config, folder) == 0
+    assert SCORE.run(config, folder) == 0
     found: dict[str, Any] = json.loads((folder / "scores.json").read_text())
     return found
 

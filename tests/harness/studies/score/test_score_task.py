@@ -23,7 +23,7 @@ from gradwire.harness.record.identity import run_id
 from gradwire.harness.report.frame import load_results
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.score.checkpoint import find_checkpoint
-from gradwire.harness.tasks import score
+from gradwire.harness.studies.score.study import STUDY as SCORE
 
 Score = Callable[..., dict[str, Any]]
 
@@ -236,7 +236,7 @@ def test_a_sweep_makes_the_table(
     other = scored(f"checkpoint={trained}", "tasks=[piqa]", folder="other")["tasks"]
     (tmp_path / "unfinished").mkdir()
     folders = [tmp_path / name for name in ("one", "other", "unfinished")]
-    page = score.compare(folders, tmp_path / "table", ["checkpoint"])
+    page = SCORE.compare(folders, tmp_path / "table", ["checkpoint"])
     (table, by_length) = page.tables
     assert table.header == ["checkpoint", "PIQA", "WinoGrande"]
     assert [row[0] for row in table.rows] == ["small", "gpt2, dynamiq"]
@@ -255,15 +255,15 @@ def test_a_sweep_makes_the_table(
     assert json.loads((tmp_path / "table" / "table.json").read_text())["left_out"]
     shutil.copytree(folders[1], tmp_path / "damaged")
     (tmp_path / "damaged" / "scores.json").write_text("{}")
-    page = score.compare([*folders, tmp_path / "damaged"], tmp_path / "table", ["checkpoint"])
+    page = SCORE.compare([*folders, tmp_path / "damaged"], tmp_path / "table", ["checkpoint"])
     assert page.tables == [table, by_length]
     assert any("damaged: left out" in line and "differs from its digest" in line for line in page.remarks)
-    with pytest.raises(ValueError, match="nothing to compare, no score is done: damaged"):
-        score.compare([tmp_path / "damaged"], tmp_path / "none", [])
+    with pytest.raises(ValueError, match="nothing to compare, no run is done: damaged"):
+        SCORE.compare([tmp_path / "damaged"], tmp_path / "none", [])
     fewer = tmp_path / "fewer"
     write_files(fewer, {name: records[name][1:] for name in ("piqa", "winogrande")})
     scored(f"checkpoint={checkpoint}", only, f"score.data={fewer}", folder="elsewhere")
-    page = score.compare([folders[0], tmp_path / "elsewhere"], tmp_path / "both", [])
+    page = SCORE.compare([folders[0], tmp_path / "elsewhere"], tmp_path / "both", [])
     assert "piqa: the rows are of different data, or of different versions of the task." in page.remarks
-    twice = score.compare([folders[0], folders[0]], tmp_path / "twice", []).tables[0]
+    twice = SCORE.compare([folders[0], folders[0]], tmp_path / "twice", []).tables[0]
     assert [row[0] for row in twice.rows] == ["small (small)", "small (small)"]

@@ -17,9 +17,8 @@ from gradwire.harness.report.frame import values_in
 from gradwire.harness.studies.simulate import figures
 from gradwire.harness.studies.simulate.model import TABLE_1, split
 from gradwire.harness.studies.simulate.plots import _queue
-from gradwire.harness.studies.simulate.record import SimulateSummary
-from gradwire.harness.studies.simulate.settings import SPLITS, SimulateTask
-from gradwire.harness.tasks import simulate
+from gradwire.harness.studies.simulate.study import SPLITS, SimulateSummary, SimulateTask
+from gradwire.harness.studies.simulate.study import STUDY as SIMULATE
 from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, Rows
 
 EVEN = ("network.jitter=0", "network.latency_s=0")
@@ -33,7 +32,7 @@ def config_of(*overrides: str) -> SimulateTask:
 
 
 def simulated(directory: Path, *overrides: str) -> SimulateSummary:
-    assert simulate.run(config_of(*overrides), directory) == 0
+    assert SIMULATE.run(config_of(*overrides), directory) == 0
     return SimulateSummary.read(directory / SUMMARY)
 
 
@@ -197,7 +196,7 @@ def test_plots_and_tables_are_written_and_a_finished_simulation_is_shown(
     [
         (["network=none"], "network=none: task=simulate sets keys that only simulated networks have"),
         (["cluster=local"], "cluster=local runs workers"),
-        (["cluster.workers=1"], "cluster.workers=1 has nobody to broadcast to"),
+        (["cluster.workers=1"], "cluster.workers=1 has no other worker to broadcast to"),
         (["cluster.ranks_per_node=4"], "cluster.ranks_per_node=4 has no effect"),
         (["simulate.bits=8"], "simulate.bits=8 has no effect with simulate.scheme=aqgb"),
         (["simulate.scheme=none", "simulate.floor=0.5"], "simulate.floor=0.5 has no effect"),

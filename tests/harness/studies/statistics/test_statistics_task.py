@@ -20,10 +20,11 @@ from gradwire.harness.config.validate import validate_task
 from gradwire.harness.record.gradients import write_gradients
 from gradwire.harness.report.figures import Plot, render
 from gradwire.harness.report.style import FORMS, PRINT
+from gradwire.harness.studies import study
 from gradwire.harness.studies.statistics.collect import Statistics, collect
-from gradwire.harness.studies.statistics.settings import StatisticsTask
+from gradwire.harness.studies.statistics.study import STUDY as STATISTICS
+from gradwire.harness.studies.statistics.study import StatisticsTask
 from gradwire.harness.studies.statistics.views import percent, plots, text
-from gradwire.harness.tasks import statistics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,12 +75,12 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         for plot in shown:
             render(plot, PRINT)
 
-    monkeypatch.setattr(statistics, "write_plots", draw)
+    monkeypatch.setattr(study, "write_plots", draw)
 
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "write_plots", lambda shown, folder: None)
+    monkeypatch.setattr(study, "write_plots", lambda shown, folder: None)
 
 
 def numbers(value: Any) -> Iterator[float]:
@@ -94,15 +95,15 @@ def test_from_a_file_to_a_directory(file: Path, tmp_path: Path, capsys: pytest.C
     """Tables of at most 140 columns, JSON whose numbers are all finite, plots in every form; asked again, it
     shows the tables and does nothing."""
     config, directory = settings(file), tmp_path / "run"
-    assert statistics.name(config) == "statistics-step-3"
-    assert statistics.run(config, directory) == 0
+    assert STATISTICS.name(config) == "statistics-step-3"
+    assert STATISTICS.run(config, directory) == 0
     shown = capsys.readouterr().out
     lines = shown.splitlines()
     assert lines[0].startswith("step-3.safetensors · 3 workers") and lines[-1] == f"run: {directory}"
     assert max(map(len, lines[:-1])) <= 140
     assert "weight" in shown and "128 x 96" in shown
 
-    content = json.loads((directory / statistics.JSON).read_text(), parse_constant=pytest.fail)
+    content = json.loads((directory / STATISTICS.record.file).read_text(), parse_constant=pytest.fail)
     assert all(map(math.isfinite, numbers(content)))
     assert content["num_workers"] == 3 and content["about"] == {"step": 3}
     assert [each["name"] for each in content["entropy"]["matrices"]] == ["weight"]
@@ -117,11 +118,11 @@ def test_from_a_file_to_a_directory(file: Path, tmp_path: Path, capsys: pytest.C
         for form in ("print.svg", "print.png", "dark.png")
     }
 
-    written = (directory / statistics.JSON).stat().st_mtime_ns
-    assert statistics.run(config, directory) == 0
+    written = (directory / STATISTICS.record.file).stat().st_mtime_ns
+    assert STATISTICS.run(config, directory) == 0
     again = capsys.readouterr().out
     assert again == f"already finished: {directory} (resume=never runs it again)\n" + shown
-    assert (directory / statistics.JSON).stat().st_mtime_ns == written
+    assert (directory / STATISTICS.record.file).stat().st_mtime_ns == written
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -129,8 +130,8 @@ def test_the_same_file_gives_the_same_numbers(file: Path, tmp_path: Path) -> Non
     """The seed changes nothing but the shuffle."""
     contents = []
     for index, seed in enumerate((0, 0, 1)):
-        statistics.run(replace(settings(file), seed=seed), tmp_path / str(index))
-        contents.append(json.loads((tmp_path / str(index) / statistics.JSON).read_text()))
+        STATISTICS.run(replace(settings(file), seed=seed), tmp_path / str(index))
+        contents.append(json.loads((tmp_path / str(index) / STATISTICS.record.file).read_text()))
     assert contents[0] == contents[1]
     differing = {key for key in contents[0] if contents[0][key] != contents[2][key]}
     assert differing == {"seed", "norms"}
@@ -142,9 +143,9 @@ def test_the_same_file_gives_the_same_numbers(file: Path, tmp_path: Path) -> Non
 def test_tiny_files(workers: int, numel: int, tmp_path: Path) -> None:
     path = tmp_path / "tiny.npz"
     np.savez(path, gradients=gradients(workers, numel).numpy())
-    assert statistics.run(settings(path), tmp_path / "run") == 0
-    json.loads((tmp_path / "run" / statistics.JSON).read_text(), parse_constant=pytest.fail)
-    assert max(map(len, (tmp_path / "run" / statistics.TABLES).read_text().splitlines())) <= 140
+    assert STATISTICS.run(settings(path), tmp_path / "run") == 0
+    json.loads((tmp_path / "run" / STATISTICS.record.file).read_text(), parse_constant=pytest.fail)
+    assert max(map(len, (tmp_path / "run" / study.TABLES).read_text().splitlines())) <= 140
 
 
 @pytest.mark.usefixtures("drawn")
@@ -153,8 +154,8 @@ def test_extreme_gradients(value: float, tmp_path: Path) -> None:
     """Zeros, and the smallest and largest numbers, end in valid JSON, tables and plots."""
     path = tmp_path / "extreme.npz"
     np.savez(path, gradients=np.full((2, 1000), value, dtype=np.float32))
-    assert statistics.run(settings(path), tmp_path / "run") == 0
-    content = json.loads((tmp_path / "run" / statistics.JSON).read_text(), parse_constant=pytest.fail)
+    assert STATISTICS.run(settings(path), tmp_path / "run") == 0
+    content = json.loads((tmp_path / "run" / STATISTICS.record.file).read_text(), parse_constant=pytest.fail)
     assert content["workers"]["zeros"] == (value == 0)
     assert (content["bound"] is None) == (value == 0)
 
@@ -169,7 +170,7 @@ def test_gradients_that_are_not_finite(value: float, tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"coordinate 37 of worker 1 is (nan|inf); give gradients that are finite"
     ) as error:
-        statistics.run(settings(path), tmp_path / "run")
+        STATISTICS.run(settings(path), tmp_path / "run")
     assert "\n" not in str(error.value)
     assert "coordinate 37" in (tmp_path / "run" / "FAILED").read_text()
 
@@ -201,8 +202,8 @@ def test_small_buckets_change_the_groups(file: Path, tmp_path: Path) -> None:
     path = tmp_path / "flat.npz"
     np.savez(path, gradients=gradients(2, 1024).numpy())
     small = settings(path, bucket_mb=300 * 4 / 2**20)
-    statistics.run(small, tmp_path / "run")
-    content = json.loads((tmp_path / "run" / statistics.JSON).read_text())
+    STATISTICS.run(small, tmp_path / "run")
+    content = json.loads((tmp_path / "run" / STATISTICS.record.file).read_text())
     assert content["widths"]["super_groups"] == 4  # buckets of 256: 1024 in 4 equal ones of at most 300
 
 
@@ -245,8 +246,8 @@ def test_a_sweeps_table_has_a_row_for_each_file(file: Path, tmp_path: Path) -> N
     for seed in (0, 1):
         config = replace(settings(file), seed=seed, plots=seed == 0)
         folders.append(tmp_path / f"seed{seed}")
-        statistics.run(config, folders[-1])
-    page = statistics.compare([*folders, tmp_path / "none"], tmp_path / "out", [])
+        STATISTICS.run(config, folders[-1])
+    page = STATISTICS.compare([*folders, tmp_path / "none"], tmp_path / "out", [])
     (table,) = page.tables
     assert len(table.rows) == 1 and "none: not finished, left out" in page.remarks
     found = json.loads((folders[0] / "statistics.json").read_text())

@@ -1,0 +1,251 @@
+"""`task=bench`: the speed of the codecs' operations on this machine, as a table, JSON and plots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from gradwire.codecs.native.loading import cpu_level
+from gradwire.harness.config.resources import check_bytes
+from gradwire.harness.doctor.devices import DRIVER
+from gradwire.harness.doctor.tools import output_of
+from gradwire.harness.files.finite_json import dumps, restored
+from gradwire.harness.files.reading import UnusableFileError, read_text
+from gradwire.harness.files.typed import made
+from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.record.provenance import provenance
+from gradwire.harness.record.row_file import append_rows
+from gradwire.harness.runtime.progress import Progress
+from gradwire.harness.studies.bench.bus import BusRow, measure_bus, subjects
+from gradwire.harness.studies.bench.bus import Settings as BusSettings
+from gradwire.harness.studies.bench.host import HostRow, host_row, refusal
+from gradwire.harness.studies.bench.measure import Measuring, Row, Settings, pieces
+from gradwire.harness.studies.bench.operation import chosen_operations
+from gradwire.harness.studies.bench.papers import ring_costs, smoothing
+from gradwire.harness.studies.bench.study import BenchTask
+from gradwire.harness.studies.bench.views import plots, text
+from gradwire.harness.studies.study import Measured
+
+SAME = ("kernel_backend", "cpu_level", "device", "driver", "code_hash", "versions", "machine")
+"""The facts that must be the same for an interrupted bench to continue."""
+
+WORKERS = 8
+"""Workers of the ring whose cost is shown by default: DynamiQ's testbed has 8 GPUs."""
+
+
+BYTES_PER_COORDINATE = 12
+"""Least bytes that an operation takes: its input, its output and a message, in float32."""
+
+
+def resolve(config: BenchTask) -> BenchTask:
+    """Fills in the workers; raises ValueError in one line for names that match nothing and numbers out of
+    range."""
+    chosen_operations(config.bench.operations)
+    for size in config.bench.sizes:
+        check_bytes("bench.sizes", size, BYTES_PER_COORDINATE * size)
+    _check_buckets(config)
+    return replace(config, cluster=replace(config.cluster, workers=config.cluster.workers or WORKERS))
+
+
+def _check_buckets(config: BenchTask) -> None:
+    """Raises ValueError for a codec that cannot be measured, more workers than GPUs, and more than memory
+    holds."""
+    bench = config.bench
+    for ranks in bench.ranks:
+        check_bytes("bench.coordinates", bench.coordinates, BYTES_PER_COORDINATE * ranks * bench.coordinates)
+        if config.cluster.device == "cuda" and ranks > torch.cuda.device_count():
+            raise ValueError(
+                f"bench.ranks={bench.ranks}: {ranks} workers need as many GPUs, and there are "
+                f"{torch.cuda.device_count()}; use bench.ranks=[], or fewer"
+            )
+    for workers in bench.workers:
+        check_bytes("bench.bucket", bench.bucket, BYTES_PER_COORDINATE * workers * bench.bucket)
+        for codec in bench.codecs:
+            device = torch.device(config.cluster.device)
+            try:
+                reason = refusal(codec, workers, bench.bucket, device)
+            except ValueError as error:
+                reason = str(error)
+            if reason is not None:
+                raise ValueError(f"bench.codecs: {codec} among {workers} workers: {reason}")
+
+
+def name(config: BenchTask) -> str:
+    """`bench-<kernels>-<device>`."""
+    return f"bench-{config.kernels.name}-{config.cluster.device}"
+
+
+def measure(config: BenchTask, directory: Path) -> Measured:
+    """Rows of operations, buckets and all-reduces, with the tables that follow from them."""
+    settings = _settings(config)
+    about = _about(settings)
+    kept = Kept(directory, {key: about[key] for key in SAME}, fresh=config.resume == "never")
+    rows, buckets, buses = _measured(config, settings, directory, kept)
+    found = about | {
+        "rows": [row.as_json() for row in rows],
+        "ring": [
+            asdict(cost) | {f"at_{config.cluster.size}_workers": cost.at(config.cluster.size)}
+            for cost in ring_costs(rows)
+        ],
+        "buckets": [row.as_json() for row in buckets],
+        "buses": [row.as_json() for row in buses],
+        "smoothing": [asdict(pair) | {"share": pair.share} for pair in smoothing(rows)],
+    }
+    heading = _heading(found)
+    tables = text(rows, config.cluster.size, buckets, buses)
+    return Measured(
+        json.dumps(found, indent=1) + "\n", f"{heading}\n\n{tables}", lambda: plots(rows, heading), kept.path
+    )
+
+
+def _measured(
+    config: BenchTask, settings: Settings, directory: Path, kept: Kept
+) -> tuple[list[Row], list[HostRow], list[BusRow]]:
+    """Operations, the host's work for buckets, and all-reduces by turns among each number of real workers;
+    what has been measured is kept at once."""
+    bench = config.bench
+    of_operations = pieces(chosen_operations(bench.operations), settings)
+    of_buckets = [(codec, workers) for workers in bench.workers for codec in bench.codecs]
+    rows, buckets, buses = list[Row](), list[HostRow](), list[BusRow]()
+    measuring = Measuring(settings)
+    total = len(of_operations) + len(of_buckets) + len(bench.ranks)
+    with Progress("bench", total, "measurement") as progress:
+        for piece in of_operations:
+            rows += kept.rows(Row, ("operation", *piece.key), partial(measuring.rows, piece))
+            progress.advance(piece.operation.name)
+        for codec, workers in of_buckets:
+            measure = partial(_host_rows, config, codec, workers)
+            buckets += kept.rows(HostRow, ("bucket", codec, workers), measure)
+            progress.advance(f"{codec} among {workers} workers")
+        for ranks in bench.ranks:
+            buses += kept.rows(BusRow, ("bus", ranks), partial(_bus_rows, config, ranks, directory))
+            progress.advance(f"all-reduces among {ranks} workers")
+    return rows, buckets, buses
+
+
+def _host_rows(config: BenchTask, codec: str, workers: int) -> list[HostRow]:
+    """The host's work for a bucket."""
+    bench = config.bench
+    row = host_row(
+        codec,
+        workers,
+        numel=bench.bucket,
+        kernels=config.kernels.name,
+        seconds=float(bench.seconds),
+        seed=config.seed,
+        device=torch.device(config.cluster.device),
+    )
+    return [row]
+
+
+def _bus_rows(config: BenchTask, ranks: int, directory: Path) -> list[BusRow]:
+    """All-reduces of the codecs by turns among so many real workers."""
+    bench = config.bench
+    backend = "nccl" if config.cluster.device == "cuda" else "gloo"
+    asked = BusSettings(
+        subjects(bench.codecs),
+        replace(config.cluster, name="local", workers=ranks, backend=backend),
+        bench.coordinates,
+        bench.rounds,
+        config.kernels.name,
+        config.kernels.graphs,
+        config.seed,
+    )
+    return measure_bus(asked, directory)
+
+
+def _settings(config: BenchTask) -> Settings:
+    bench = config.bench
+    return Settings(
+        tuple(bench.sizes),
+        tuple(bench.dtypes),
+        tuple(bench.threads),
+        float(bench.seconds),
+        config.kernels.name,
+        torch.device(config.cluster.device),
+        config.seed,
+    )
+
+
+def _about(settings: Settings) -> dict[str, Any]:
+    """The provenance of the figures: code, machine, device and driver, level of instructions, date, seed."""
+    on_gpu = settings.device.type == "cuda"
+    return {
+        "kernel_backend": settings.kernels,
+        "cpu_level": cpu_level(),
+        "device": torch.cuda.get_device_name(settings.device) if on_gpu else "cpu",
+        "driver": output_of(DRIVER) if on_gpu else None,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seed": settings.seed,
+        "seconds_per_row": settings.seconds,
+        **provenance(),
+    }
+
+
+def _heading(found: dict[str, Any]) -> str:
+    processor = found["machine"]["processor"]
+    device = found["device"] if found["device"] != "cpu" else f"{processor}, level {found['cpu_level']}"
+    return f"measured on {device} · kernels={found['kernel_backend']}"
+
+
+FILE = "measured.jsonl"
+
+REMEDY = "resume=never measures again"
+
+Kind = TypeVar("Kind", Row, HostRow, BusRow)
+
+Key = tuple[str | int, ...]
+"""The kind of a piece of work, and its key among others of its kind."""
+
+
+class Kept:
+    """The results so far, kept as they come: after an interruption the same command continues from them.
+
+    A file of JSON lines in the run directory: first what the figures depend on, then a line for each piece of
+    work with its rows. A finished bench has all of it in `bench.json` instead. `about` is what the figures
+    depend on: sources, machine, packages.
+
+    What was measured elsewhere or by other code is left out, and a line says so; so is a damaged rest, which
+    a killed writer leaves.
+    """
+
+    def __init__(self, directory: Path, about: Mapping[str, Any], *, fresh: bool = False) -> None:
+        self.path = directory / FILE
+        self._found = dict[Key, list[dict[str, Any]]]()
+        header = {"about": about}
+        first, *rest = [{}] if fresh else self._lines()
+        if first == json.loads(dumps(header)):
+            self._found = {tuple(line["key"]): line["rows"] for line in rest}
+            print(f"resuming after {len(rest)} pieces of work that have been measured", flush=True)
+        elif first:
+            print("measuring anew: the machine or the code has changed since the interruption", flush=True)
+        lines = [{"key": list(key), "rows": rows} for key, rows in self._found.items()]
+        write_atomically(self.path, "".join(f"{dumps(line)}\n" for line in (header, *lines)))
+
+    def rows(self, kind: type[Kind], key: Key, measure: Callable[[], Sequence[Kind]]) -> list[Kind]:
+        """The rows of a piece of work: those in the file, or what `measure` returns, which is kept."""
+        if key in self._found:
+            return [made(kind, row, self.path, remedy=REMEDY) for row in self._found[key]]
+        rows = list(measure())
+        append_rows(self.path, [{"key": list(key), "rows": [asdict(row) for row in rows]}])
+        return rows
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """The whole lines, up to the first damaged one; an empty object if there are none."""
+        found = list[dict[str, Any]]()
+        try:
+            for line in read_text(self.path, remedy=REMEDY, inside=self.path.parent).splitlines():
+                value = restored(json.loads(line))
+                if not isinstance(value, dict) or (found and not value.keys() >= {"key", "rows"}):
+                    break
+                found.append(value)
+        except (UnusableFileError, FileNotFoundError, ValueError):
+            pass
+        return found or [{}]

@@ -1,0 +1,104 @@
+"""`task=overhead`: what a step of the trainer costs over a step of a bare DistributedDataParallel loop."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gradwire.harness.files.structured import read_json
+from gradwire.harness.launch.processes import run_processes
+from gradwire.harness.launch.ranks import scratch_folder
+from gradwire.harness.launch.torchrun import under_torchrun
+from gradwire.harness.network.configured import network_text
+from gradwire.harness.record.provenance import provenance
+from gradwire.harness.report.tables import Column, figures_table, render_markdown
+from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.studies.overhead.rank import (
+    BARE,
+    HARNESS,
+    WITH_DDP,
+    WITHOUT_SPANS,
+    benchmark_rank,
+    over_ranks,
+    summarize,
+)
+from gradwire.harness.studies.overhead.study import OverheadTask
+from gradwire.harness.studies.study import Measured
+from gradwire.harness.timing.measure.metric import Spread
+from gradwire.harness.timing.measure.metrics import METRICS, kind_of
+from gradwire.harness.trainer.parts import prepare
+
+CONTESTANTS = (BARE, HARNESS, WITHOUT_SPANS, WITH_DDP)
+
+COLUMNS = (
+    "cpu_step_s",
+    Column("step_time_s", shown=METRICS["cpu_step_s"].shown),
+    Column("to_bare", "cpu_ratio", "CPU, bare = 1"),
+    Column("to_bare", "wall_ratio", "step, bare = 1"),
+)
+
+
+def resolve(config: OverheadTask) -> OverheadTask:
+    """Raises ConfigError in one line for workers of others, and links that would slow its own down."""
+    if config.cluster.name != "local" or under_torchrun():
+        raise ConfigError("task=overhead starts its own processes; use cluster=local, without torchrun")
+    if config.network.name == "shaped":
+        raise ConfigError("task=overhead measures what no link slows down; use network=none")
+    return config
+
+
+def measure(config: OverheadTask, directory: Path) -> Measured:
+    """All contestants' blocks by turns, on all ranks."""
+    prepare(config)
+    with scratch_folder() as folder:
+        arguments = (config, folder, folder / "rendezvous")
+        cluster = config.cluster
+        run_processes(benchmark_rank, arguments, cluster.size, folder, hang_s=cluster.hang_s)
+        files = [folder / f"rank{rank}.json" for rank in range(config.cluster.size)]
+        ranks = [read_json(file, remedy="run it again") for file in files]
+    found = {
+        "model": config.model.name,
+        "size": config.size.name,
+        "codec": config.codec["name"],
+        "parallel": config.parallel.name,
+        "kernel_backend": config.kernels.name,
+        "workers": config.cluster.workers,
+        "network": network_text(config.network, kind_of(config.cluster.name, config.network.name)),
+        "micro_batch": config.train.micro_batch,
+        "steps_per_block": config.overhead.steps,
+        "blocks_each": config.overhead.blocks,
+        **provenance(config.mapping()),
+        "recording": ranks[0]["recording"],
+        **summarize(over_ranks([rank["blocks"] for rank in ranks]), BARE),
+    }
+    return Measured(json.dumps(found, indent=1) + "\n", table(found))
+
+
+def table(found: dict[str, Any]) -> str:
+    """The figures as Markdown: medians over blocks; all workers' CPU time, the slowest one's wall time."""
+    title = (
+        f"{found['model']} (size {found['size']}), codec {found['codec']}, parallel {found['parallel']}, "
+        f"{found['workers']} workers, {found['network']}, "
+        f"{found['blocks_each']} alternating blocks of {found['steps_per_block']} steps each"
+    )
+    names = [name for name in CONTESTANTS if name in found["seconds_per_step"]]
+    lines = [([name], _figures(found, name)) for name in names]
+    spans, span_s = found["recording"]["spans_per_step"], found["recording"]["span_s"]
+    wall_s = found["seconds_per_step"][HARNESS]["wall"]
+    share = "" if not wall_s else f": {spans * span_s / wall_s:.4%} of a step"
+    return (
+        f"{render_markdown(figures_table(title, ['loop'], lines, COLUMNS))}\n\n"
+        f"Recording: {spans:.0f} spans a step at {1e6 * span_s:.2f} us each{share}."
+    )
+
+
+def _figures(found: dict[str, Any], name: str) -> dict[str, Any]:
+    """Seconds of a step, and what they are to the bare loop's: of the medians, lowest and highest of a
+    round."""
+    seconds, figures = found["seconds_per_step"][name], dict[str, Any]()
+    for kind, key in (("cpu", "cpu_step_s"), ("wall", "step_time_s")):
+        ratio = found["ratio"].get(name, {}).get(kind)
+        figures[key] = seconds[kind]
+        figures[f"{kind}_ratio"] = ratio and Spread(ratio["of_medians"], ratio["lowest"], ratio["highest"])
+    return figures

@@ -1,0 +1,152 @@
+"""`task=replay`: its settings and its record, `summary.json`: one codec on one file."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar
+
+from gradwire.harness.comm.settings import ClusterConfig, TopologyConfig
+from gradwire.harness.record.directory import SUMMARY
+from gradwire.harness.record.figures import Figure, StudyRecord
+from gradwire.harness.record.settings import RecordedConfig
+from gradwire.harness.runtime.fields import at_least
+from gradwire.harness.studies.study import Study
+from gradwire.harness.tracking.settings import TrackingConfig
+from gradwire.harness.trainer.settings import KernelsConfig
+
+SMALLEST_BUCKET_MB, LARGEST_BUCKET_MB = 1e-3, 65_536
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    """Synchronizing saved gradients."""
+
+    repeats: int = at_least(1, 5, 10_000)  # synchronizations of the same gradients, other random numbers each
+    rounds: int = at_least(1, 1, 100_000)  # in each repeat; the last counts: codecs that adapt need some
+    # MiB of float32 synchronized together, where the file does not say which buckets there are
+    bucket_mb: int | float = at_least(SMALLEST_BUCKET_MB, 25.0, LARGEST_BUCKET_MB)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayTask(RecordedConfig):
+    """A codec on saved gradients, without training."""
+
+    gradients: str  # .npz or .safetensors with an array `gradients` (workers, coordinates)
+    replay: ReplayConfig
+    codec: dict[str, Any]
+    topology: TopologyConfig
+    cluster: ClusterConfig
+    kernels: KernelsConfig
+    tracking: TrackingConfig
+
+
+@dataclass(frozen=True)
+class ReplaySummary(StudyRecord):
+    """The figures of one codec, topology and number of workers on one file of gradients."""
+
+    file: ClassVar[str] = SUMMARY
+
+    # Error, over all coordinates together.
+    vnmse_mean: float | None  # mean over the repeats, no unit; null if it has no value in one of them
+    vnmse_std: float | None  # standard deviation over the repeats (n - 1); null for one repeat
+    vnmse_min: float | None
+    vnmse_max: float | None
+    # one per repeat, in the order of their seeds
+    vnmse: Annotated[list[float | None], Figure("vnmse", each="repeat")]
+    super_group_errors: list[float]  # quantiles 0, 1, …, 100 % over super-groups: squared error / energy
+    errors_by_width: dict[str, list[float]] = field(default_factory=dict, kw_only=True)
+    """Quantiles apart for the super-groups of each width in bits; empty for codecs that choose none."""
+
+    # Bytes, as counted by the transport, in one synchronization.
+    # bits; null if nothing is counted
+    wire_bits_per_coordinate: Annotated[float | None, Figure("wire_bits_per_coordinate")]
+    # the same split: metadata, reduce_scatter, all_gather
+    wire_bits_by_phase: Annotated[dict[str, float], Figure("wire_bits_per_coordinate", each="case")]
+    # the same inside nodes ("local") and between them ("node"), their sum; null with one node
+    wire_bits_by_level: Annotated[dict[str, float] | None, Figure("wire_bits_by_level", each="level")] = (
+        field(default=None, kw_only=True)
+    )
+    bytes_sent_per_rank: Annotated[list[int], Figure("bytes_sent", each="rank")]
+
+    # Against reverse water-filling over the variances of super-groups.
+    # the least error at these wire bits
+    bound_vnmse: Annotated[float | None, Figure("bound_vnmse")]
+    # 10 log10(vnmse_mean / bound_vnmse)
+    db_above_bound: Annotated[float | None, Figure("db_above_bound")]
+    # the least error at 0, 1, 2, …, 16 bits per coordinate; empty without a bound
+    bound_curve: list[float]
+
+    # Time.
+    # s, median over the repeats: the codec's work in one synchronization, busiest rank
+    codec_s: Annotated[float, Figure("codec_s")]
+    # the same per coordinate
+    codec_ns_per_coordinate: Annotated[float, Figure("codec_ns_per_coordinate")]
+
+    # What ran.
+    repeats: int
+    rounds: int  # synchronizations in a repeat; the last one is measured
+    seed: int  # of the first repeat; the others use the next ones
+    workers: int
+    num_coordinates: int
+    num_buckets: int
+    logged: dict[str, float]  # what the codec logged in the last repeat
+    gradients: dict[str, Any]  # the file's name and hash, and what it says of itself
+    kernel_backend: str
+    config_hash: str
+    code_hash: str
+    commit: str | None
+    dirty: bool | None
+    versions: dict[str, str]
+    machine: dict[str, Any]
+
+    def impossible(self) -> str | None:
+        if not self.bytes_sent_per_rank or min(self.repeats, self.workers) < 1:
+            return "has no repeats, workers or bytes"
+        return None
+
+
+def pooled(summaries: Sequence[ReplaySummary]) -> ReplaySummary:
+    """Replays of one codec on gradients of runs that differ only in the seed, as one.
+
+    Errors are those of all repeats, other figures means over the replays; distributions, bytes and what ran
+    are the first one's.
+    """
+    first, *others = summaries
+    if not others:
+        return first
+    errors = [error for one in summaries for error in one.vnmse]
+
+    def mean(key: str) -> float | None:
+        known = [value for one in summaries if (value := getattr(one, key)) is not None]
+        return statistics.fmean(known) if known else None
+
+    figures: dict[str, Any] = {
+        key: mean(key) for key in ("wire_bits_per_coordinate", "bound_vnmse", "db_above_bound")
+    }
+    times: dict[str, Any] = {key: mean(key) for key in ("codec_s", "codec_ns_per_coordinate")}
+    spread: dict[str, Any] = spread_of(errors)
+    return replace(first, vnmse=errors, repeats=len(errors), **spread, **figures, **times)
+
+
+def spread_of(errors: Sequence[float | None]) -> dict[str, Any]:
+    """Mean, standard deviation and range; all None if the error of one repeat has no value."""
+    known = [error for error in errors if error is not None]
+    if len(known) < len(errors):
+        return dict.fromkeys(("vnmse_mean", "vnmse_std", "vnmse_min", "vnmse_max"))
+    deviation = statistics.stdev(known) if len(known) > 1 else None
+    return {
+        "vnmse_mean": statistics.fmean(known),
+        "vnmse_std": deviation,
+        "vnmse_min": min(known),
+        "vnmse_max": max(known),
+    }
+
+
+STUDY = Study(
+    ReplayTask,
+    ReplaySummary,
+    "gradwire.harness.studies.replay.task",
+    "gradwire.harness.studies.replay.compare",
+)

@@ -1,0 +1,121 @@
+"""`task=replay`: a codec on saved gradients, without training: its error, bytes and time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from gradwire.codecs.native.choice import using_kernels
+from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.collective.collectives import Fabric
+from gradwire.harness.comm.nodes import num_nodes, placed
+from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.world.virtual import VirtualWorld
+from gradwire.harness.config.run_name import codec_name
+from gradwire.harness.record.gradients import cached_gradients, check_finite
+from gradwire.harness.report.tables import number
+from gradwire.harness.runtime.progress import tracked
+from gradwire.harness.studies.replay.rounds import Repeat, Replay, summarize_replay
+from gradwire.harness.studies.replay.study import ReplaySummary, ReplayTask
+from gradwire.harness.studies.study import Measured
+
+
+def resolve(config: ReplayTask) -> ReplayTask:
+    """Fills in the workers; raises ValueError in one line if the file, the codec or the numbers do not
+    fit."""
+    if config.cluster.name != "virtual":
+        raise ValueError(
+            "task=replay hosts all workers in one process; leave cluster out, or use cluster=virtual"
+        )
+    gradients = cached_gradients(config.gradients)
+    workers = config.cluster.workers or gradients.workers
+    if workers > gradients.workers:
+        raise ValueError(
+            f"cluster.workers={workers}: {config.gradients} has the gradients of {gradients.workers} workers"
+        )
+    cluster = placed(replace(config.cluster, workers=workers), None, config.topology.name)
+    codec = make_codec(**config.codec)
+    if codec.traits.uses_backend and workers > 1:
+        raise ValueError(f"codec={codec.name} needs real processes, and task=replay has none; use codec=fp32")
+    if codec.traits.clock_driven:
+        raise ValueError(
+            f"codec={codec.name} decides by the times of messages, which task=replay does not send over a "
+            "network; use task=allreduce, or a training run"
+        )
+    if codec.traits.needs_matrices and not gradients.buckets:
+        raise ValueError(
+            f"codec={codec.name} compresses matrices, and {config.gradients} does not say which there are: "
+            "add an array `layout` (docs/gradients.md), or save gradients by measure.save_gradients_at"
+        )
+    for layout in gradients.layouts(config.replay.bucket_mb):
+        reason = codec.supports_stages(1) or codec.supports(config.topology.name, workers, layout)
+        if reason is not None:
+            raise ValueError(f"codec={config.codec['name']}: {reason}")
+    return replace(config, cluster=cluster)
+
+
+def name(config: ReplayTask) -> str:
+    """`replay-<file>-<codec>[-<bits>]-<topology>-n<workers>-s<seed>`."""
+    file, codec = Path(config.gradients).stem, codec_name(config.codec)
+    return f"replay-{file}-{codec}-{config.topology.name}-n{config.cluster.size}-s{config.seed}"
+
+
+def measure(config: ReplayTask, directory: Path) -> Measured:
+    """Error, bytes and time of the codec on the gradients, repeated with other random numbers."""
+    from gradwire.harness.studies.replay.plots import replay_plots
+
+    summary = _replay(config)
+    codec = codec_name(config.codec)
+    return Measured(summary.to_json(), _text(summary, config), lambda: replay_plots(summary, codec))
+
+
+def _replay(config: ReplayTask) -> ReplaySummary:
+    gradients, size = cached_gradients(config.gradients), config.cluster.size
+    layouts, values = gradients.layouts(config.replay.bucket_mb), gradients.values[:size]
+    check_finite(values, config.gradients)
+    torch.set_num_threads(1)  # more give other bits, and are slower on tensors of this size
+    fabric = Fabric(partial(make_schedule, config.topology.name), num_nodes=num_nodes(config.cluster))
+    world = VirtualWorld(size, fabric, torch.device(config.cluster.device))
+    replay = Replay(values, layouts, world)
+    make = partial(make_codec, **config.codec)
+    repeats: list[Repeat] = []
+    with using_kernels(config.kernels.name):
+        for index in tracked(range(config.replay.repeats), "replay", "repeat"):
+            seed = config.seed + index
+            repeats.append(replay.repeat(make, seed, config.replay.rounds, check_hashes=index == 0))
+        widths = replay.widths(make(), config.seed)
+    buckets = [layout.numel for layout in layouts]
+    return summarize_replay(config, gradients, values, buckets, repeats, widths)
+
+
+def _text(summary: ReplaySummary, config: ReplayTask) -> str:
+    """The figures in a few lines."""
+    deviation = "" if summary.vnmse_std is None else f" ± {summary.vnmse_std:.1e}"
+    decibels = summary.db_above_bound
+    above = "" if decibels is None else f", {decibels:.1f} dB above the rate–distortion bound"
+    phases = ", ".join(f"{phase} {bits:.4g}" for phase, bits in summary.wire_bits_by_phase.items())
+    bits, milliseconds = number(summary.wire_bits_per_coordinate), number(1e3 * summary.codec_s)
+    buckets = "bucket" if summary.num_buckets == 1 else "buckets"
+    lines = [
+        f"{codec_name(config.codec)} on {config.gradients} ({summary.num_coordinates} coordinates in "
+        f"{summary.num_buckets} {buckets}), {config.topology.name} of {summary.workers}"
+    ]
+    rounds = "" if summary.rounds == 1 else f", after {summary.rounds} rounds"
+    repeats = f"over replay.repeats={summary.repeats}{rounds}"
+    if summary.vnmse_mean is None:
+        lines.append(f"no vNMSE {repeats}: the gradients' mean is zero, or the codec's is not finite")
+    else:
+        lines.append(f"vNMSE {number(summary.vnmse_mean)}{deviation} {repeats}{above}")
+    lines.append(f"{bits} wire bits per coordinate: {phases or 'nothing was sent'}")
+    lines.append(
+        f"codec {milliseconds} ms on the busiest rank, "
+        f"{summary.codec_ns_per_coordinate:.1f} ns per coordinate"
+    )
+    if config.codec.get("ef") and summary.rounds == 1:
+        lines.append(
+            "note: error feedback has nothing to add in a first round; replay.rounds=20 shows its effect"
+        )
+    return "\n".join(lines)

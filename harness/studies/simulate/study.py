@@ -1,0 +1,211 @@
+"""`task=simulate`: its settings, its record, `summary.json`, and the table of simulated trainings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from gradwire.harness.comm.settings import ClusterConfig
+from gradwire.harness.network.configured import common_text, rate_text, recorded_text
+from gradwire.harness.network.settings import NetworkConfig
+from gradwire.harness.record.directory import PLOTS, SUMMARY
+from gradwire.harness.record.figures import Figure, FigureValue, StudyRecord
+from gradwire.harness.record.settings import RecordedConfig
+from gradwire.harness.report.tables import Column, figures_table
+from gradwire.harness.runtime.fields import above, at_least, between, one_of
+from gradwire.harness.studies.study import Compared, Entry, Study, over_seeds
+from gradwire.harness.tracking.settings import TrackingConfig
+
+SCHEMES = ("aqgb", "fixed", "none", "ideal")
+"""Ways to send gradients: at a ratio that follows the network; all in so many bits; in full; in no time."""
+
+USUAL_BITS, USUAL_FLOOR, USUAL_MARGIN_S, USUAL_GAIN = 4, 0.125, 0.02, 0.3
+"""The values that null stands for; the floor and the bits are the paper's (§4.4, §5.1.1), margin and gain our
+own."""
+
+SPLITS = (1, 3, 4, 5, 6)
+"""Into how many blocks ResNet50 is split (AQGB §5.2.6)."""
+
+USUAL_SPLIT = 4
+
+
+@dataclass(frozen=True)
+class SimulateConfig:
+    """Rounds of training by blocks."""
+
+    scheme: str = one_of(*SCHEMES)
+    bits: int | None = between(1, 32, None)  # fixed: of every value; null: 4
+    # aqgb: the least ratio, 0.125 for 4 of 32 bits; null: 0.125
+    floor: float | None = between(2 / 32, 1, None)
+    # aqgb: seconds before its deadline when a block's refinement ends; null: 0.02
+    margin_s: float | None = at_least(0, None, 60.0)
+    # aqgb: weight of the newest in moving averages; null: 0.3
+    gain: float | None = between(0, 1, None, low_included=False)
+    seconds: float = above(0, 200.0, 86_400.0)  # of training
+    # ResNet50 in 1, 3, 4, 5 or 6 blocks; null: 4, or network.blocks
+    split: int | None = between(min(SPLITS), max(SPLITS), None)
+    # values: a newer block waits for the end of the partition that is being sent
+    partition: int = at_least(1, 1024, 1 << 30)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateTask(RecordedConfig):
+    """A training that is simulated, not run."""
+
+    simulate: SimulateConfig
+    cluster: ClusterConfig
+    network: NetworkConfig
+    tracking: TrackingConfig
+
+
+@dataclass(frozen=True)
+class SimulateSummary(StudyRecord):
+    """All is modelled. Waits and overlap are means over complete rounds, the first left out: it waits for
+    nothing. Null: nothing was sent, or there are too few rounds."""
+
+    file: ClassVar[str] = SUMMARY
+
+    scheme: str
+    bits: int | None  # of every value, where they are fixed
+    floor: float | None
+    workers: int
+    blocks: list[list[float]]  # parameters, seconds of the forward and of the backward pass; forward order
+    split: int | None  # of ResNet50; null: network.blocks
+    seconds: float
+    network: str  # in words
+    network_settings: dict[str, Any]
+    rate_mbit: float
+    # that all workers have completed
+    rounds: Annotated[int, Figure("rounds", "modelled", column=1)]
+    # bytes that came in over what the workers' links could have carried
+    utilization: Annotated[float | None, Figure("utilization", "modelled", column=2)]
+    # mean wait in a round, over the mean computation in one
+    t_wait: Annotated[float | None, Figure("t_wait", "modelled", column=3)]
+    # of the worker that waits longest in a round
+    wait_s: Annotated[float | None, Figure("wait_s", "modelled")]
+    # of the worker with the least in a round: it computes, and something is sent
+    overlap_s: Annotated[float | None, Figure("overlap_s", "modelled")]
+    # mean overlap_s over mean wait_s
+    row: Annotated[float | None, Figure("row", "modelled", column=4)]
+    # of the worker with the least in a round
+    osf: Annotated[float | None, Figure("osf", "modelled", column=5)]
+    # of a round, mean over workers
+    compute_s: Annotated[float | None, Figure("compute_s", "modelled")]
+    round_s: float | None
+    # bits over 32 for each value, after the first stage; mean over rounds
+    q_ratio_first: Annotated[float | None, Figure("q_ratio_first", "modelled", column=6)]
+    # at last
+    q_ratio: Annotated[float | None, Figure("q_ratio", "modelled", column=7)]
+    # of any value in the first stage
+    least_bits: Annotated[int | None, Figure("least_bits", "modelled")]
+    bytes_sent: float  # by all workers; what a switch copies counts once
+    phases: list[dict[str, Any]]  # one for each rate that the links have: `figures.Phase`
+    series: dict[str, list[float | None]]  # by complete round: end_s, wait_s, overlap_s, q_ratio_first, …
+    seed: int
+    provenance: dict[str, Any]
+
+    @property
+    def network_text(self) -> str:
+        """Its links and that its times are modelled, in words, whatever version wrote `network`."""
+        return recorded_text(self.network_settings, "modelled")
+
+    @classmethod
+    def figures(cls, content: Mapping[str, Any]) -> Iterator[FigureValue]:
+        """Those of fields, and the ratios at each rate that the links have: a case each."""
+        yield from super().figures(content)
+        for phase in content["phases"] if len(content["phases"]) > 1 else ():
+            case = f"{phase['factor']:g} from {phase['from_s']:g} s"
+            for key in ("q_ratio_first", "q_ratio", "followed_after"):
+                yield from Figure(key, "modelled").values(phase[key], content, case)
+
+    def impossible(self) -> str | None:
+        return None if self.rounds >= 0 else "has fewer than no rounds"
+
+
+NOTES = (
+    "All figures are modelled. A round is complete when all workers' backward passes are; waits and overlap "
+    "are those of complete rounds after the first.",
+    "T_wait: mean wait in a round over the mean computation in one. ROW: the least overlap over the longest "
+    "wait, means over rounds (AQGB equation 2). Q_ratio: bits over 32 for each value, after the first stage "
+    "and at last. Use of links: bytes that came in.",
+)
+
+USUAL_FLOOR = 0.125
+
+
+def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
+    """A line for each training, over seeds."""
+    found: list[SimulateSummary] = [entry.record for entry in entries]
+    abouts = [about(one) for one in found]
+    varied = [key for key in abouts[0] if len({each[key] for each in abouts}) > 1] or ["scheme"]
+    same = [text for key, text in abouts[0].items() if key not in (*varied, "rate") and text]
+    title = f"{common_text(one.network_text for one in found)}; {', '.join(same)}"
+    groups: dict[tuple[str, ...], list[SimulateSummary]] = {}
+    for one, each in zip(found, abouts, strict=True):
+        groups.setdefault(tuple(each[key] for key in varied), []).append(one)
+    columns = SimulateSummary.columns()
+    lines = [(name, over_seeds(own, columns)) for name, own in groups.items()]
+    rows = [
+        {**each, "network": one.network_text, "seed": one.seed} | {key: getattr(one, key) for key in columns}
+        for one, each in zip(found, abouts, strict=True)
+    ]
+    table = figures_table(title, varied, lines, [Column(metric, key) for key, metric in columns.items()])
+    return Compared([table], rows, NOTES, draw=partial(_draw, found))
+
+
+def _draw(found: Sequence[SimulateSummary], output: Path) -> None:
+    from gradwire.harness.studies.simulate.plots import plot_sweep
+
+    if len(found) > 1:
+        plot_sweep(found, output / PLOTS)
+
+
+def scheme_text(one: SimulateSummary) -> str:
+    """`4 bit`, `32 bit` for none, `aqgb`, and with another floor `aqgb, floor 0.375`."""
+    if one.scheme == "aqgb" and one.floor != USUAL_FLOOR:
+        return f"aqgb, floor {one.floor:g}"
+    return {"none": "32 bit", "fixed": f"{one.bits} bit"}.get(one.scheme, one.scheme)
+
+
+def about(one: SimulateSummary) -> dict[str, str]:
+    """The settings that differ between simulations, without the seed, in words."""
+    settings = one.network_settings
+    return {
+        "scheme": scheme_text(one),
+        "workers": f"{one.workers} workers",
+        "rate": rate_text(one.rate_mbit) + (", changing" if settings["rate_changes"] else ""),
+        "sent": "multicast" if settings["multicast"] else "unicast",
+        "blocks": blocks_text(one),
+        "compute times": times_text(settings),
+        "seconds": f"{one.seconds:g} s",
+    }
+
+
+def blocks_text(one: SimulateSummary) -> str:
+    """`4 blocks`, and of a network's own their parameters."""
+    count = len(one.blocks)
+    words = f"{count} block{'s' * (count > 1)}"
+    if one.split is not None:
+        return words
+    return words + " of " + ", ".join(f"{row[0] / 1e6:.3g}" for row in one.blocks) + " million"
+
+
+def times_text(settings: Mapping[str, Any]) -> str:
+    """`1.5 s`, `1.5 s ± 10 % per block`, `1.39 s ± 4 % per step, 16.5 % stragglers`."""
+    text = f"{settings['compute_s']:g} s"
+    if settings["jitter"]:
+        text += f" ± {100 * settings['jitter']:.3g} % per {settings['jitter_per']}"
+    if settings["straggler_share"]:
+        text += f", {100 * settings['straggler_share']:.3g} % stragglers"
+    return text
+
+
+STUDY = Study(
+    SimulateTask,
+    SimulateSummary,
+    "gradwire.harness.studies.simulate.task",
+    __name__,
+)

@@ -1,0 +1,159 @@
+"""`task=simulate`: a training whose gradients are broadcast in blocks, without tensors (AQGB §5)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from gradwire.harness.config.network_checks import check_simulated, check_size, resolve_nodes, workers_of
+from gradwire.harness.network.settings import SimulatedConfig, background_jobs
+from gradwire.harness.studies.simulate.study import (
+    SPLITS,
+    USUAL_BITS,
+    USUAL_FLOOR,
+    USUAL_GAIN,
+    USUAL_MARGIN_S,
+    USUAL_SPLIT,
+    SimulateConfig,
+    SimulateTask,
+)
+from gradwire.harness.studies.study import Measured
+from gradwire.harness.timing.simulate.engine import require_engine
+
+OF_SCHEME = {
+    "bits": ("fixed", USUAL_BITS),
+    "floor": ("aqgb", USUAL_FLOOR),
+    "margin_s": ("aqgb", USUAL_MARGIN_S),
+    "gain": ("aqgb", USUAL_GAIN),
+}
+"""Settings of one scheme only, and what they are unless they are given."""
+
+MOST_EVENTS = 1 << 28
+"""The most events of a simulation, roughly: so many take some minutes."""
+
+
+def resolve(config: SimulateTask) -> SimulateTask:
+    """Fills in workers and what stands for null; raises ValueError in one line for what cannot be
+    simulated."""
+    require_engine("task=simulate")
+    network, cluster = config.network, config.cluster
+    if not isinstance(network, SimulatedConfig):
+        raise ValueError(
+            f"network={network.name} is no clock, and task=simulate has nothing else; leave it out, or use "
+            "network=simulated"
+        )
+    if cluster.name != "virtual":
+        raise ValueError(
+            f"cluster={cluster.name} runs workers, and task=simulate has none; leave it out, or use "
+            "cluster=virtual"
+        )
+    if cluster.ranks_per_node is not None:
+        raise ValueError(
+            f"cluster.ranks_per_node={cluster.ranks_per_node} has no effect on task=simulate, whose workers "
+            "are all on one switch; leave it out"
+        )
+    if network.codec_times == "measured":  # the group's default, which cannot be asked for here
+        network = replace(network, codec_times="none")
+    network = check_simulated(network)
+    _check_network(network)
+    workers = cluster.workers or workers_of(network)
+    if workers is None:
+        raise ValueError(
+            "cluster.workers is not given, and nothing else says it; add e.g. cluster.workers=16"
+        )
+    if workers < 2:
+        raise ValueError(
+            "cluster.workers=1 has no other worker to broadcast to; use cluster.workers=2 or more"
+        )
+    check_size(network, workers)
+    resolved = resolve_nodes(network, workers)
+    assert isinstance(resolved, SimulatedConfig)
+    given = _with_usual(config.simulate, bool(resolved.blocks))
+    _check_length(resolved, given, workers)
+    return replace(config, network=resolved, simulate=given, cluster=replace(cluster, workers=workers))
+
+
+def _check_network(network: SimulatedConfig) -> None:
+    if network.fabric != "star":
+        raise ValueError(
+            f"network.fabric={network.fabric} cannot be simulated here: task=simulate has all workers on one "
+            "switch; use network.fabric=star, or a training run"
+        )
+    if background_jobs(network):
+        raise ValueError(
+            f"network.background_jobs={background_jobs(network)} cannot be simulated here; leave it out, or "
+            "use network.rate_changes"
+        )
+    if network.codec_times != "none":
+        raise ValueError(
+            f"network.codec_times={network.codec_times}: task=simulate has no tensors that a codec could "
+            "work on; leave it out"
+        )
+    if network.compute_s is None:
+        raise ValueError(
+            "network.compute_s=null would be measured, and task=simulate computes nothing; use e.g. "
+            "network.compute_s=1.5"
+        )
+
+
+def _with_usual(given: SimulateConfig, has_blocks: bool) -> SimulateConfig:
+    """Null replaced by what it stands for, except where the scheme does not have it."""
+    filled: dict[str, object] = {}
+    for name, (scheme, usual) in OF_SCHEME.items():
+        value = getattr(given, name)
+        if given.scheme == scheme:
+            filled[name] = usual if value is None else value
+        elif value is not None:
+            raise ValueError(
+                f"simulate.{name}={value:g} has no effect with simulate.scheme={given.scheme}; leave it out, "
+                f"or use simulate.scheme={scheme}"
+            )
+    if given.split is not None and has_blocks:
+        raise ValueError(
+            f"simulate.split={given.split} contradicts network.blocks, which gives other blocks; leave one "
+            "of them out"
+        )
+    if given.split is not None and given.split not in SPLITS:
+        raise ValueError(
+            f"simulate.split={given.split} is none of AQGB's ways to split ResNet50; choose "
+            f"{', '.join(map(str, SPLITS))}, or give network.blocks"
+        )
+    split = None if has_blocks else given.split or USUAL_SPLIT
+    return replace(given, split=split, **filled)  # type: ignore[arg-type]
+
+
+def _check_length(network: SimulatedConfig, given: SimulateConfig, workers: int) -> None:
+    """Refuses what would take more than some minutes."""
+    assert network.compute_s is not None
+    blocks = len(network.blocks) or given.split or 0
+    rounds = given.seconds / (network.compute_s * (1 - network.jitter))
+    copies = 1 if network.multicast else workers - 1
+    if rounds * blocks * workers**2 * copies <= MOST_EVENTS:
+        return
+    at_most = MOST_EVENTS / blocks / workers**2 / copies * network.compute_s * (1 - network.jitter)
+    raise ValueError(
+        f"simulate.seconds={given.seconds:g} are about {rounds:.0f} rounds of {blocks} blocks among "
+        f"{workers} workers, which would take too long; use at most simulate.seconds={at_most:.3g}, or fewer "
+        "workers"
+    )
+
+
+def name(config: SimulateTask) -> str:
+    """`simulate-<scheme>[<bits>]-<blocks>blocks-n<workers>-<network>-s<seed>`."""
+    network, given = config.network, config.simulate
+    assert isinstance(network, SimulatedConfig)
+    where = network.name if network.preset == "custom" else network.preset
+    scheme = given.scheme + (str(given.bits) if given.bits else "")
+    blocks = f"{len(network.blocks) or given.split}blocks"
+    return "-".join(["simulate", scheme, blocks, f"n{config.cluster.size}", where, f"s{config.seed}"])
+
+
+def measure(config: SimulateTask, directory: Path) -> Measured:
+    """The rounds that fit into the given time, and their figures."""
+    from gradwire.harness.studies.simulate.figures import summarize
+    from gradwire.harness.studies.simulate.model import simulated
+    from gradwire.harness.studies.simulate.plots import training_plots
+
+    rows = simulated(config)
+    summary = summarize(config, rows)
+    return Measured(summary.to_json(), plots=lambda: training_plots(summary, rows))

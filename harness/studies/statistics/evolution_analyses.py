@@ -1,0 +1,314 @@
+"""A run's saved steps: their matrices, distributions, correlations and low-rank errors (EDGC §III)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from gradwire.codecs.edgc.quantification import compression_errors
+from gradwire.harness.record.directory import step_files
+from gradwire.harness.record.gradients import SavedGradients, check_finite, read_gradients
+
+MOST_LAYERS = 4
+"""Layers that plots show: EDGC's Figure 3 has four."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One parameter's gradients, (workers, rows, columns); further dimensions count as columns."""
+
+    name: str
+    values: Tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (int(self.values.shape[1]), int(self.values.shape[2]))
+
+    @property
+    def layer(self) -> int | None:
+        """The layer it belongs to; None outside layers, as embeddings are."""
+        return layer_of(self.name)
+
+
+def layer_of(name: str) -> int | None:
+    """The first number among the parts of a parameter's name."""
+    return next((int(part) for part in name.split(".") if part.isdecimal()), None)
+
+
+def matrices_of(saved: SavedGradients) -> list[Matrix]:
+    """Every parameter with two dimensions or more, bucket after bucket."""
+    found, start = [], 0
+    for layout in saved.buckets:
+        for name, shape, offset in zip(layout.names, layout.shapes, layout.offsets, strict=True):
+            if len(shape) >= 2:
+                first = start + offset
+                own = saved.values[:, first : first + math.prod(shape)]
+                found.append(Matrix(name, own.reshape(saved.workers, shape[0], -1)))
+        start += layout.numel
+    return found
+
+
+def in_layers(matrices: Iterable[Matrix]) -> dict[int, list[Matrix]]:
+    """The matrices of each layer, in the order of layers; those outside layers are left out."""
+    found: dict[int, list[Matrix]] = {}
+    for matrix in matrices:
+        if matrix.layer is not None:
+            found.setdefault(matrix.layer, []).append(matrix)
+    return dict(sorted(found.items()))
+
+
+def shown_layers(layers: Sequence[int]) -> list[int]:
+    """At most `MOST_LAYERS` of them from the first on, evenly spaced: 0, 6, 12 and 18 of 24."""
+    if len(layers) <= MOST_LAYERS:
+        return list(layers)
+    return [layers[index * len(layers) // MOST_LAYERS] for index in range(MOST_LAYERS)]
+
+
+def read_series(folder: str | Path) -> Iterator[tuple[int, SavedGradients]]:
+    """Every saved step's gradients, one after another, so that one at a time is in memory.
+
+    Raises ValueError in one line for a file that cannot be read, has no layout or no matrices, is not finite,
+    or is of other parameters than the first one.
+    """
+    first: set[tuple[str, tuple[int, ...]]] | None = None
+    for step, path in step_files(folder).items():
+        saved = read_gradients(path)
+        check_finite(saved.values, str(path))
+        shapes = {pair for layout in saved.buckets for pair in zip(layout.names, layout.shapes, strict=True)}
+        if not any(len(shape) >= 2 for _, shape in shapes):
+            raise ValueError(f"gradients={path} names no matrices; give files that a run has saved")
+        if first is not None and shapes != first:
+            raise ValueError(f"gradients={path} has other parameters than an earlier step; give one run's")
+        first = shapes
+        yield step, saved
+
+
+BINS, LIMIT = 121, 6.0
+"""Bins from −6 to 6 standard deviations of the layer's gradients at the first step; the middle one is centred
+on 0."""
+
+INSIDE = 0.999
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Coordinates of all matrices of a layer and all workers at one step.
+
+    `sigma` is their root mean square and `reach` what 99.9 % of all |x| stay within. `histogram` has the
+    share of each bin, in units of `unit`; `outside` is the share beyond the bins.
+    """
+
+    layer: int
+    step: int
+    sigma: float
+    reach: float
+    unit: float
+    histogram: list[float]
+    outside: float
+
+
+def distribution(layer: int, step: int, matrices: Sequence[Matrix], unit: float | None) -> Distribution:
+    """That of the layer's `matrices`; `unit` is the first step's `sigma`, None in that step itself."""
+    values = torch.cat([matrix.values.flatten().float() for matrix in matrices]).double()
+    sigma = math.sqrt(float(values.square().mean()))
+    within = max(1, math.ceil(INSIDE * values.numel()))
+    reach = float(values.abs().kthvalue(within).values)
+    unit = sigma if unit is None else unit
+    shares = torch.histc(values / (unit or 1.0), BINS, -LIMIT, LIMIT) / values.numel()
+    outside = max(0.0, 1.0 - float(shares.sum()))
+    return Distribution(layer, step, sigma, reach, unit, shares.tolist(), outside)
+
+
+def narrowing(found: Sequence[Distribution]) -> float | None:
+    """σ at the last step over that at the first one, the geometric mean over layers; None if one is 0."""
+    by_layer: dict[int, list[Distribution]] = {}
+    for each in found:
+        by_layer.setdefault(each.layer, []).append(each)
+    ratios = [own[-1].sigma / own[0].sigma if own[0].sigma else 0.0 for own in by_layer.values()]
+    if not ratios or min(ratios) <= 0:
+        return None
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def units(found: Sequence[Distribution]) -> Mapping[int, float]:
+    """The unit of each layer's histograms."""
+    return {each.layer: each.unit for each in found}
+
+
+MOST = 256
+"""Variables of a matrix that has more: evenly spaced ones."""
+
+MAP = 64
+"""Variables that a map shows."""
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """The mean |Pearson correlation| between two variables of a matrix, over all pairs and workers.
+
+    `random` is that of normally distributed numbers of this shape. None where no two variables vary.
+    """
+
+    matrix: str
+    layer: int | None
+    step: int
+    mean: float | None
+    random: float | None
+
+
+@dataclass(frozen=True)
+class Map:
+    """Pearson correlations between at most 64 variables, (variables, variables) float64, to be drawn."""
+
+    title: str
+    values: Tensor
+
+
+def correlations(matrix: Tensor, most: int = MOST) -> Tensor:
+    """Pearson correlations between the variables of (rows, columns), of any floating dtype: (variables,
+    variables) float64, those left out that do not vary."""
+    variables = (matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T).double()
+    places = torch.linspace(0, len(variables) - 1, min(most, len(variables))).round().long()
+    chosen = variables[places]
+    centred = chosen - chosen.mean(dim=1, keepdim=True)
+    norms = torch.linalg.vector_norm(centred, dim=1)
+    varying = norms > 1e-12 * torch.linalg.vector_norm(chosen, dim=1)
+    unit = centred[varying] / norms[varying, None]
+    found: Tensor = unit @ unit.T
+    return found.clamp(-1, 1)
+
+
+def mean_absolute(correlation: Tensor) -> float | None:
+    """The mean |r| over all pairs of different variables; None for fewer than two."""
+    count = len(correlation)
+    if count < 2:
+        return None
+    return float(correlation.abs().sum() - count) / (count * (count - 1))
+
+
+def correlation(matrix: Matrix, step: int, seed: int) -> Correlation:
+    """That of one matrix's gradients; `seed` is that of the random numbers beside it."""
+    found = [mean_absolute(correlations(worker)) for worker in matrix.values]
+    known = [value for value in found if value is not None]
+    mean = sum(known) / len(known) if known else None
+    return Correlation(matrix.name, matrix.layer, step, mean, mean_absolute(random_map(matrix.shape, seed)))
+
+
+def random_map(shape: tuple[int, int], seed: int, most: int = MOST) -> Tensor:
+    """The correlations of a matrix of normally distributed numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    return correlations(torch.randn(shape, generator=generator), most)
+
+
+POWER_ROUNDS = 2
+"""Iterations of PowerSGD on one gradient: its first one begins with a random matrix."""
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """The Frobenius norm that rank `rank` loses of the workers' mean gradient.
+
+    `share` is the rank as it was asked for, as a share of the smaller side. `best` is what the singular value
+    decomposition loses and no other can undercut, `power` what PowerSGD loses, and `theory` is σ·g(r), where
+    σ is the root mean square of the entries.
+    """
+
+    matrix: str
+    layer: int | None
+    step: int
+    share: float
+    rank: int
+    norm: float
+    best: float
+    power: float
+    theory: float
+
+
+def rank_of(share: float, shape: tuple[int, int]) -> int:
+    """The rank that is `share` of the smaller side, at least 1."""
+    return max(1, round(share * min(shape)))
+
+
+def low_rank(matrix: Matrix, step: int, shares: Sequence[float], seed: int) -> list[LowRank]:
+    """The errors of one matrix at each rank; `seed` is that of PowerSGD's start."""
+    mean = matrix.values.double().mean(dim=0)
+    mean = mean if mean.shape[0] <= mean.shape[1] else mean.T
+    eigenvalues = torch.linalg.eigvalsh(mean @ mean.T).clamp(min=0)
+    lost = torch.cat([eigenvalues.new_zeros(1), eigenvalues.cumsum(0)]).sqrt().flip(0)
+    norm = float(torch.linalg.vector_norm(mean))
+    sigma = norm / math.sqrt(mean.numel())
+    expected = compression_errors(*mean.shape)
+    found = []
+    for share in shares:
+        rank = rank_of(share, matrix.shape)
+        power = power_error(mean, rank, seed)
+        theory = sigma * float(expected[rank])
+        about = (matrix.name, matrix.layer, step, share, rank)
+        found.append(LowRank(*about, norm, float(lost[rank]), power, theory))
+    return found
+
+
+def power_error(matrix: Tensor, rank: int, seed: int, rounds: int = POWER_ROUNDS) -> float:
+    """The error of PowerSGD on (rows, columns) float64 after some rounds of power iteration."""
+    generator = torch.Generator().manual_seed(seed)
+    right = torch.randn(matrix.shape[1], rank, dtype=torch.float64, generator=generator)
+    left = matrix @ right
+    for _ in range(rounds):
+        left = torch.linalg.qr(matrix @ right).Q
+        right = matrix.T @ left
+    return float(torch.linalg.vector_norm(matrix - left @ right.T))
+
+
+def over_theory(found: Sequence[LowRank], of: str) -> list[float]:
+    """The actual error, `of` the field "best" or "power", over the theoretical one, where there is any."""
+    return [getattr(each, of) / each.theory for each in found if each.theory > 0]
+
+
+def layer_errors(found: Sequence[LowRank], share: float, of: str) -> dict[int, dict[int, float]]:
+    """The error of all matrices of a layer together, by layer and step."""
+    squares: dict[int, dict[int, float]] = {}
+    for each in found:
+        if each.layer is not None and each.share == share:
+            own = squares.setdefault(each.layer, {})
+            own[each.step] = own.get(each.step, 0.0) + getattr(each, of) ** 2
+    return {
+        layer: {step: math.sqrt(square) for step, square in own.items()}
+        for layer, own in sorted(squares.items())
+    }
+
+
+def error_change(found: Sequence[LowRank]) -> float | None:
+    """All matrices' error at the last step over that at the first one, the geometric mean over ranks."""
+    steps = sorted({each.step for each in found})
+    logs = []
+    for share in dict.fromkeys(each.share for each in found):
+        first, last = (
+            sum(each.best**2 for each in found if each.share == share and each.step == step)
+            for step in (steps[0], steps[-1])
+        )
+        if not first or not last:
+            return None
+        logs.append(0.5 * math.log(last / first))
+    return math.exp(sum(logs) / len(logs))
+
+
+def layer_agreement(found: Sequence[LowRank]) -> float | None:
+    """The agreement of layers in the change of their errors: the mean correlation of log errors over steps,
+    over pairs of layers and over ranks. None for fewer than two layers or three steps, or where errors do not
+    change."""
+    rows = []
+    for share in dict.fromkeys(each.share for each in found):
+        layers = layer_errors(found, share, "best").values()
+        curves = [list(own.values()) for own in layers]
+        if len(curves) < 2 or len(curves[0]) < 3 or min(map(min, curves)) <= 0:
+            return None
+        matrix = torch.corrcoef(torch.tensor(curves, dtype=torch.float64).log())
+        pairs = matrix[tuple(torch.triu_indices(len(curves), len(curves), 1))]
+        rows.append(float(pairs.mean()))
+    mean = sum(rows) / len(rows) if rows else math.nan
+    return mean if math.isfinite(mean) else None

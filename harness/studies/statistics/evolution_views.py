@@ -1,0 +1,252 @@
+"""Changes of gradients over training, as tables and plots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gradwire.harness.report.figures import Plot
+from gradwire.harness.report.style import HUES, Form, LineStyle, line_styles
+from gradwire.harness.report.tables import Table, figure, number
+from gradwire.harness.report.views import log_axis, step_axis
+from gradwire.harness.studies.statistics.evolution_analyses import (
+    BINS,
+    LIMIT,
+    Correlation,
+    Distribution,
+    LowRank,
+    Map,
+    layer_errors,
+)
+from gradwire.harness.timing.measure.metrics import METRICS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from gradwire.harness.studies.statistics.evolution import Evolution
+
+
+NOTES = (
+    "Entropies are those of the workers' own gradients, averaged over the workers [nats]; zeros left out.",
+    "|r| is the mean over pairs of a matrix's rows, or columns where these are fewer; random numbers of the "
+    "same shape have the figure beside it.",
+    "Errors are Frobenius norms that rank r loses of the mean gradient; r is a share of a matrix's smaller "
+    "side. Theory is σ·g(r) of independent entries, σ their root mean square.",
+)
+
+
+def tables(found: Evolution) -> list[Table]:
+    """All of them; distributions are of layers, where parameters' names have any."""
+    shown = [_figures(found), _entropy(found), _correlation(found), _errors(found)]
+    if found.distributions:
+        shown.insert(2, _distributions(found))
+    return shown
+
+
+def _figures(found: Evolution) -> Table:
+    rows = []
+    for key, value in found.figures.items():
+        metric = METRICS[f"evolution.{key}"]
+        rows.append([metric.heading, figure(value, metric.shown), metric.meaning])
+    return Table("Over training", ["figure", "value", "meaning"], rows)
+
+
+def _entropy(found: Evolution) -> Table:
+    """By step: the model, the layers that are shown, and matrices outside layers."""
+    rows = [["all matrices", *(number(value) for value in found.nats)]]
+    for layer in found.layers:
+        rows.append([f"layer {layer}", *(number(value) for value in layer_nats(found, layer))])
+    rows += [
+        [curve.matrix, *(number(value) for value in curve.nats)]
+        for curve in found.entropies
+        if curve.layer is None
+    ]
+    return Table("Entropy [nats]", ["step", *map(str, found.steps)], rows)
+
+
+def layer_nats(found: Evolution, layer: int) -> list[float]:
+    """The mean entropy of a layer's matrices at each step, weighted by their coordinates."""
+    own = [curve for curve in found.entropies if curve.layer == layer]
+    weights = [math.prod(curve.shape) for curve in own]
+    return [
+        sum(weight * nats for weight, nats in zip(weights, column, strict=True)) / sum(weights)
+        for column in zip(*(curve.nats for curve in own), strict=True)
+    ]
+
+
+def _distributions(found: Evolution) -> Table:
+    rows = [
+        [f"layer {each.layer}, step {each.step}", *(number(value, 3) for value in (each.sigma, each.reach))]
+        for each in found.distributions
+    ]
+    return Table("Distributions", ["", "σ", "99.9 % of |x| below"], rows)
+
+
+def _correlation(found: Evolution) -> Table:
+    """Means over the matrices of a layer."""
+    layers: dict[int | None, list[Correlation]] = {}
+    for each in found.correlations:
+        layers.setdefault(each.layer, []).append(each)
+    rows = []
+    for layer, own in sorted(layers.items(), key=lambda item: math.inf if item[0] is None else item[0]):
+        columns = [_mean([each.mean for each in own if each.step == step]) for step in found.steps]
+        columns.append(_mean([each.random for each in own]))
+        rows.append([_layer(layer), *(number(value, 3) for value in columns)])
+    return Table("Mean |r|", ["step", *map(str, found.steps), "random"], rows)
+
+
+def _errors(found: Evolution) -> Table:
+    """Each layer's matrices together."""
+    rows = []
+    for share in dict.fromkeys(each.share for each in found.errors):
+        kinds = [layer_errors(found.errors, share, of) for of in ("best", "power", "theory")]
+        ranks = _ranks(found.errors, share)
+        for layer in kinds[0]:
+            for name, curves in zip(("best", "PowerSGD", "theory"), kinds, strict=True):
+                figures = (number(value, 3) for value in curves[layer].values())
+                rows.append([f"layer {layer}, rank {ranks}, {name}", *figures])
+    return Table("Compression error", ["step", *map(str, found.steps)], rows)
+
+
+def _ranks(errors: Sequence[LowRank], share: float) -> str:
+    """The ranks of all matrices at a share: one, or the range."""
+    ranks = sorted({each.rank for each in errors if each.share == share and each.layer is not None})
+    return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}–{ranks[-1]}"
+
+
+def _layer(layer: int | None) -> str:
+    return "outside layers" if layer is None else f"layer {layer}"
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+MOST_STEPS = len(HUES)
+"""Steps whose distributions are drawn: of more, evenly spaced ones with the first and the last."""
+
+ALL = "all matrices"
+
+KINDS = {"theory": ":", "power": "--", "best": "-"}
+"""The lines of Figure 10: σ·g(r), PowerSGD's error, that of singular values."""
+
+
+def plots(found: Evolution, heading: str) -> list[Plot]:
+    """Draws all plots that there are figures for."""
+    drawn = [_entropy_plot(found, heading)]
+    if found.distributions:
+        drawn.append(_distributions_plot(found, heading))
+    if found.maps:
+        drawn.append(_maps(found.maps, heading))
+    if found.layers and any(each.norm > 0 for each in found.errors if each.layer is not None):
+        drawn.append(_errors_plot(found, heading))
+    return drawn
+
+
+def _entropy_plot(found: Evolution, heading: str) -> Plot:
+    """A line for all matrices, one for each layer shown, and those for matrices outside layers."""
+    lines: dict[str, Sequence[float | None]] = {ALL: found.nats}
+    lines |= {f"layer {layer}": layer_nats(found, layer) for layer in found.layers}
+    lines |= {curve.matrix: curve.nats for curve in found.entropies if curve.layer is None}
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        (axes,) = panels
+        for (label, nats), style in zip(lines.items(), line_styles(list(lines), ALL), strict=True):
+            points = [
+                (step, value)
+                for step, value in zip(found.steps, nats, strict=True)
+                if value is not None and math.isfinite(value)
+            ]
+            if points:
+                axes.plot(*zip(*points, strict=True), label=label, **style.drawn(form))
+        axes.set_ylabel("differential entropy [nats]")
+        step_axis(axes)
+
+    return Plot("entropy", heading, draw, (2.4,))
+
+
+def _distributions_plot(found: Evolution, heading: str) -> Plot:
+    """A panel for each layer, a line for each step."""
+    steps = some_steps(found.steps)
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        for layer, axes in zip(found.layers, panels, strict=True):
+            own = {each.step: each for each in found.distributions if each.layer == layer}
+            for step, style in zip(steps, line_styles(list(map(str, steps))), strict=True):
+                _draw_histogram(axes, own[step], style, form)
+            axes.set_title(f"layer {layer}: σ {own[steps[0]].sigma:.1e} → {own[steps[-1]].sigma:.1e}")
+            axes.set_ylabel("share per bin")
+            log_axis(axes)
+            axes.tick_params(labelbottom=axes is panels[-1])
+        panels[-1].set_xlabel(f"coordinate / σ of the layer at step {found.steps[0]}")
+
+    return Plot("distributions", heading, draw, (1.25,) * len(found.layers))
+
+
+def _draw_histogram(axes: Axes, found: Distribution, style: LineStyle, form: Form) -> None:
+    width = 2 * LIMIT / BINS
+    points = [(width * (index + 0.5) - LIMIT, share) for index, share in enumerate(found.histogram) if share]
+    if points:
+        color = form.colors[style.hue]
+        axes.plot(*zip(*points, strict=True), color=color, ls=style.line, lw=1.0, label=f"step {found.step}")
+
+
+def _maps(maps: Sequence[Map], heading: str) -> Plot:
+    """Two maps in a row, with one scale of colours for all."""
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        for axes in panels[len(maps) :]:
+            axes.set_axis_off()
+        for shown, axes in zip(maps, panels, strict=False):
+            image = axes.imshow(shown.values.numpy(), cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
+            axes.set_title(shown.title)
+            axes.grid(visible=False)
+            axes.set_xticks([])
+            axes.set_yticks([])
+        bar = panels[0].figure.colorbar(image, ax=list(panels), shrink=0.6, ticks=[-1, 0, 1])
+        bar.set_label("Pearson correlation")
+
+    return Plot("correlations", heading, draw, (1.5,) * math.ceil(len(maps) / 2), columns=2)
+
+
+def _errors_plot(found: Evolution, heading: str) -> Plot:
+    """A panel for each of three layers at most; a hue for each rank, a kind of line for each error."""
+    shares = list(dict.fromkeys(each.share for each in found.errors))
+    layers = found.layers[:3]
+    ranks = {share: _rank_words(found, share) for share in shares}
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        for layer, axes in zip(layers, panels, strict=True):
+            for share, style in zip(shares, line_styles(list(map(str, shares))), strict=True):
+                for kind, line in KINDS.items():
+                    curve = layer_errors(found.errors, share, kind)[layer]
+                    color = form.colors[style.hue]
+                    label = f"rank {ranks[share]}, {_words(kind)}"
+                    points = [(step, error) for step, error in curve.items() if error > 0]
+                    if points:  # a logarithmic axis has no 0
+                        axes.plot(*zip(*points, strict=True), color=color, ls=line, lw=1.1, label=label)
+            axes.set_title(f"layer {layer}")
+            axes.set_ylabel("error (norm)")
+            log_axis(axes)
+            axes.tick_params(labelbottom=axes is panels[-1])
+        step_axis(panels[-1])
+
+    return Plot("compression-error", heading, draw, (1.5,) * len(layers))
+
+
+def _rank_words(found: Evolution, share: float) -> str:
+    ranks = sorted({each.rank for each in found.errors if each.share == share and each.layer is not None})
+    return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}–{ranks[-1]}"
+
+
+def _words(kind: str) -> str:
+    return {"theory": "σ·g(r)", "power": "PowerSGD", "best": "best"}[kind]
+
+
+def some_steps(steps: Sequence[int]) -> list[int]:
+    """At most `MOST_STEPS` of them, the first and the last among these."""
+    if len(steps) <= MOST_STEPS:
+        return list(steps)
+    return [steps[round(index * (len(steps) - 1) / (MOST_STEPS - 1))] for index in range(MOST_STEPS)]

@@ -1,0 +1,273 @@
+"""Entropies by step from samples of coordinates and of steps, and over windows, as EDGC takes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from gradwire.harness.record.entropies import RecordedEntropies
+from gradwire.harness.report.figures import Plot
+from gradwire.harness.report.style import Form, line_styles
+from gradwire.harness.report.tables import Table, number
+from gradwire.harness.report.views import step_axis
+from gradwire.harness.studies.study import listed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+PAPERS_RATE = 0.25
+"""The β at which EDGC varies α."""
+
+
+@dataclass(frozen=True)
+class RateFidelity:
+    """The curve from a share `rate` of coordinates, against that of the largest rate: the correlation over
+    steps, and the mean and the largest |difference| [nats]."""
+
+    rate: float
+    correlation: float | None
+    mean_error: float
+    largest_error: float
+
+
+@dataclass(frozen=True)
+class StepSampling:
+    """Windows of `window` steps, of which every 1/`alpha`-th is sampled, from a share `rate` of coordinates:
+    how far their mean entropy is from that of all their steps, relative to it. `changes` has a value for each
+    window with a sample."""
+
+    rate: float
+    alpha: float
+    window: int
+    changes: list[float]
+    mean_change: float
+    largest_change: float
+    largest_error: float  # [nats]
+
+
+@dataclass(frozen=True)
+class WindowFidelity:
+    """The curve whose steps have the mean of their window of `window` steps, against the steps' own values:
+    Pearson correlation and mean squared error [nats²]. `delayed_…`: each step has the mean of the window
+    before its own, which is what a rank follows then; None for fewer than two windows behind the first."""
+
+    window: int
+    correlation: float | None
+    mse: float
+    delayed_correlation: float | None
+    delayed_mse: float | None
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The three answers. `curves` has the model's entropy [nats] at `steps`, for each of `rates`; windows are
+    about that of the largest rate. `left_out` are windows longer than half of the recorded steps, and
+    matrices that were all zeros at some step."""
+
+    steps: list[int]
+    rates: list[float]
+    curves: list[list[float]]
+    by_rate: list[RateFidelity]
+    by_alpha: list[StepSampling]
+    by_window: list[WindowFidelity]
+    left_out: list[str]
+
+
+def sampling(
+    found: RecordedEntropies, alphas: Sequence[float], window: int, windows: Sequence[int]
+) -> Sampling:
+    """The three answers. `window` is that of the steps' sampling, at most as long as the record.
+
+    Raises ValueError if every matrix was all zeros at some step.
+    """
+    finite = found.nats.isfinite().all(dim=1).all(dim=0)
+    if not bool(finite.any()):
+        raise ValueError("entropies.jsonl has no matrix whose gradient is never all zeros; there is no curve")
+    left_out = [each.name for each, known in zip(found.matrices, finite.tolist(), strict=True) if not known]
+    curves = model_curves(found, finite)
+    most = max(found.rates)
+    whole = curves[found.rates.index(most)]
+    rate = PAPERS_RATE if PAPERS_RATE in found.rates else most
+    sampled = curves[found.rates.index(rate)]
+    length = min(window, len(whole))
+    fitting = [each for each in windows if 2 * each <= len(whole)]
+    left_out += [f"window of {each} steps" for each in windows if each not in fitting]
+    return Sampling(
+        steps=list(found.steps),
+        rates=list(found.rates),
+        curves=[curve.tolist() for curve in curves],
+        by_rate=[rate_fidelity(each, curve, whole) for each, curve in zip(found.rates, curves, strict=True)],
+        by_alpha=[step_sampling(sampled, rate, alpha, length) for alpha in alphas],
+        by_window=[window_fidelity(whole, each) for each in fitting],
+        left_out=left_out,
+    )
+
+
+def model_curves(found: RecordedEntropies, finite: Tensor) -> list[Tensor]:
+    """The weighted mean over the matrices with a mark in `finite`, (matrices,) bool: (steps,) for each
+    rate."""
+    weights = torch.tensor([each.numel for each in found.matrices], dtype=torch.float64)[finite]
+    means = found.nats[:, :, finite] @ (weights / weights.sum())
+    return list(means.T)
+
+
+def rate_fidelity(rate: float, curve: Tensor, whole: Tensor) -> RateFidelity:
+    """The closeness of `curve`, (steps,), to `whole`."""
+    errors = (curve - whole).abs()
+    return RateFidelity(rate, pearson(curve, whole), float(errors.mean()), float(errors.max()))
+
+
+def step_sampling(curve: Tensor, rate: float, alpha: float, window: int) -> StepSampling:
+    """Takes the first of every 1/α steps of the curve of `rate`, (steps,); a last window that is not whole is
+    left out."""
+    stride = round(1 / alpha)
+    number = len(curve) // window
+    rows = curve[: number * window].view(number, window)
+    taken = (torch.arange(number * window) % stride == 0).view(number, window)
+    every = rows.mean(dim=1)
+    some = (rows * taken).sum(dim=1) / taken.sum(dim=1)
+    known = taken.any(dim=1) & (every != 0)  # a window shorter than 1/α may have no sample at all
+    errors = (some - every).abs()[known]
+    if not len(errors):
+        return StepSampling(rate, alpha, window, [], math.nan, math.nan, math.nan)
+    changes = errors / every[known].abs()
+    figures = (float(changes.mean()), float(changes.max()), float(errors.max()))
+    return StepSampling(rate, alpha, window, changes.tolist(), *figures)
+
+
+def window_fidelity(curve: Tensor, window: int) -> WindowFidelity:
+    """Against (steps,) themselves; a last window that is not whole has the mean of what it has."""
+    means = torch.cat([part.mean().expand(len(part)) for part in torch.split(curve, window)])
+    mse = float((means - curve).square().mean())
+    before, now = means[:-window], curve[window:]
+    delayed = len(now) > 1
+    return WindowFidelity(
+        window,
+        pearson(means, curve),
+        mse,
+        pearson(before, now) if delayed else None,
+        float((before - now).square().mean()) if delayed else None,
+    )
+
+
+def pearson(first: Tensor, second: Tensor) -> float | None:
+    """The correlation of two curves; None where one does not vary."""
+    one, other = first - first.mean(), second - second.mean()
+    product = float(one.norm() * other.norm())
+    return min(1.0, max(-1.0, float(one @ other) / product)) if product > 0 else None
+
+
+NOTE = (
+    "β: share of the coordinates that an entropy is estimated from. α: share of a window's steps. CC, MSE: "
+    "correlation and mean squared error of window means against single steps; delayed, the window before."
+)
+
+MOST_POINTS = 400
+"""Points of a line: of more steps, the means of so many equal stretches."""
+
+
+def sampling_tables(found: Sampling) -> list[Table]:
+    """By β, by α and by window."""
+    by_rate: dict[str, Callable[[RateFidelity], str]] = {
+        "β": lambda each: f"{each.rate:g}",
+        "correlation": lambda each: number(each.correlation),
+        "mean |ΔH| [nats]": lambda each: number(each.mean_error),
+        "largest |ΔH| [nats]": lambda each: number(each.largest_error),
+    }
+    by_alpha: dict[str, Callable[[StepSampling], str]] = {
+        "α": lambda each: f"{each.alpha:g}",
+        "steps in a window": lambda each: f"{each.window:,}",
+        "mean relative change [%]": lambda each: number(100 * each.mean_change, 3),
+        "largest [%]": lambda each: number(100 * each.largest_change, 3),
+        "largest [nats]": lambda each: number(each.largest_error, 3),
+    }
+    by_window: dict[str, Callable[[WindowFidelity], str]] = {
+        "steps": lambda each: f"{each.window:,}",
+        "CC": lambda each: number(each.correlation),
+        "MSE [nats²]": lambda each: number(each.mse),
+        "CC delayed": lambda each: number(each.delayed_correlation),
+        "MSE delayed": lambda each: number(each.delayed_mse),
+    }
+    steps = f"Steps sampled, β = {found.by_alpha[0].rate:g}"
+    tables = [listed("Coordinates sampled", found.by_rate, by_rate), listed(steps, found.by_alpha, by_alpha)]
+    return [*tables, listed("Windows", found.by_window, by_window)] if found.by_window else tables
+
+
+def sampling_notes(found: Sampling) -> list[str]:
+    """Notes on the meaning of the tables, and on what is not in them."""
+    return [NOTE, *([f"Left out: {', '.join(found.left_out)}."] if found.left_out else [])]
+
+
+def sampling_plots(found: Sampling, heading: str) -> list[Plot]:
+    """Figure 12's two panels, and the windows' curves of Table VII."""
+    drawn = [_rates(found, heading), _alphas(found, heading)]
+    return [*drawn, _windows(found, heading)] if found.by_window else drawn
+
+
+def _rates(found: Sampling, heading: str) -> Plot:
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        labels = [f"β = {rate:g}" for rate in found.rates]
+        for label, curve, style in zip(labels, found.curves, line_styles(labels, labels[0]), strict=True):
+            steps, values = thinned(found.steps), thinned(curve)
+            panels[0].plot(steps, values, label=label, color=form.colors[style.hue], ls=style.line, lw=1.0)
+        panels[0].set_ylabel("differential entropy [nats]")
+        step_axis(panels[0])
+
+    return Plot("sampling-rates", heading, draw, (2.4,))
+
+
+def _alphas(found: Sampling, heading: str) -> Plot:
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        (axes,) = panels
+        labels = [f"α = {each.alpha:g}" for each in found.by_alpha]
+        for label, each, style in zip(labels, found.by_alpha, line_styles(labels), strict=True):
+            percents = [100 * change for change in each.changes]
+            axes.plot(range(1, len(percents) + 1), percents, label=label, **style.drawn(form))
+        axes.set_xlabel(f"window of {found.by_alpha[0].window:,} steps")
+        axes.set_ylabel("relative change of\nthe mean entropy [%]")
+        axes.locator_params(axis="x", integer=True)
+
+    return Plot("sampling-steps", heading, draw, (2.1,))
+
+
+def _windows(found: Sampling, heading: str) -> Plot:
+    """Single steps in grey, the means of each window over them."""
+
+    def draw(panels: Sequence[Axes], form: Form) -> None:
+        (axes,) = panels
+        whole = found.curves[found.rates.index(max(found.rates))]
+        axes.plot(thinned(found.steps), thinned(whole), color=form.colors["grey"], lw=0.8, label="w = 1")
+        shown = [each.window for each in found.by_window if each.window > 1]
+        for window, style in zip(shown, line_styles(list(map(str, shown))), strict=True):
+            starts = range(0, len(whole), window)
+            means = [
+                sum(whole[first : first + window]) / len(whole[first : first + window]) for first in starts
+            ]
+            edges = [*(found.steps[first] for first in starts), found.steps[-1] + 1]
+            axes.stairs(
+                means,
+                edges,
+                baseline=None,
+                color=form.colors[style.hue],
+                ls=style.line,
+                label=f"w = {window:,}",
+            )
+        axes.set_ylabel("differential entropy [nats]")
+        step_axis(axes)
+
+    return Plot("windows", heading, draw, (2.4,))
+
+
+def thinned(values: Sequence[float]) -> list[float]:
+    """At most `MOST_POINTS` means of equal stretches."""
+    stretch = -(-len(values) // MOST_POINTS)
+    return [
+        sum(values[first : first + stretch]) / len(values[first : first + stretch])
+        for first in range(0, len(values), stretch)
+    ]
