@@ -42,7 +42,7 @@ def drawn_coordinates(numel: int, count: int, key: Key, device: torch.device) ->
     return torch.nonzero_static(hashes <= largest, size=count)[:, 0]
 
 
-class Coordinates:
+class DrawnCoordinates:
     """The `Selection` of single coordinates, for which a gradient is finite as a whole or not at all.
 
     Where a coordinate that is not sent is not finite, all that are sent become NaN; a NaN that arrives stands
@@ -120,7 +120,7 @@ class RandomK(RandomKOptions, LossyHopCodec):
         self, x: Tensor, this_round: Round, num_chunks: int, bounds: Sequence[int] | None = None
     ) -> SelectedHops:
         count = selected_count(self.fraction, x.numel())
-        coordinates = Coordinates(drawn_coordinates(x.numel(), count, this_round.key, x.device))
+        coordinates = DrawnCoordinates(drawn_coordinates(x.numel(), count, this_round.key, x.device))
         factor = x.numel() / count if self.unbiased_scaling else 1.0
         dtype = WIRE_DTYPES[self.values]
         return SelectedHops(x, this_round.size, num_chunks, coordinates, dtype, factor, bounds)

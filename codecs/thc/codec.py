@@ -22,8 +22,8 @@ from gradwire.codecs.slices import chunk_bounds
 from gradwire.codecs.thc import definition
 from gradwire.codecs.thc.blocks import (
     UNIT,
-    Blocks,
     QuantizationTable,
+    RotatedBlocks,
     cut,
     neighbours,
     optimal_table,
@@ -44,7 +44,7 @@ class THCHops(LossyHops):
         size: int,
         num_chunks: int,
         bits: int,
-        blocks: Blocks,
+        blocks: RotatedBlocks,
         ranges: Ranges,
         table: QuantizationTable,
         randomness: Randomness,
