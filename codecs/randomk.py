@@ -105,18 +105,15 @@ class RandomK(RandomKOptions, LossyHopCodec):
         share = selected_count(self.fraction, this_round.layout.numel) / this_round.layout.numel
         return max(super().largest_residual(this_round), of_contraction(share))
 
-    def hops(self, x: Tensor, this_round: Round, num_chunks: int) -> SelectedHops:
-        return self._hops(x, this_round, num_chunks)
-
     def plan_scatter(
         self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int
     ) -> SelectedHops:
-        return self._hops(x, this_round, num_chunks, chunk_bounds(x.numel(), num_chunks))
+        return self.hops(x, this_round, num_chunks, chunk_bounds(x.numel(), num_chunks))
 
     def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
         return chunk_slice(layout.numel, num_chunks, chunk)
 
-    def _hops(
+    def hops(
         self, x: Tensor, this_round: Round, num_chunks: int, bounds: Sequence[int] | None = None
     ) -> SelectedHops:
         count = selected_count(self.fraction, x.numel())
