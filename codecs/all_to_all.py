@@ -48,7 +48,7 @@ TOPOLOGIES = ("ring", "two_level")
 
 
 @dataclass(frozen=True)
-class Level:
+class SumLevel:
     """One all-to-all of a round, among the ranks of `comm`; its messages hold `share` of the bucket."""
 
     name: LevelName
@@ -146,13 +146,13 @@ class AllToAll(AllToAllOptions, Codec):
         if self.hadamard == "apart":
             hadamard_(values.view(-1, BLOCK))
 
-    def _levels(self, inside: Collectives, between: Collectives, this_round: Round) -> list[Level]:
+    def _levels(self, inside: Collectives, between: Collectives, this_round: Round) -> list[SumLevel]:
         """The levels of more than one rank, in their order."""
         groups: list[tuple[LevelName, Collectives]] = [("local", inside), ("node", between)]
         groups = [(name, comm) for name, comm in groups if comm.size > 1]
         fused = self.hadamard == "fused"
         return [
-            Level(
+            SumLevel(
                 name,
                 comm,
                 self._quantizer(name, hadamard=fused and name == groups[0][0]),

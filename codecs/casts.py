@@ -260,7 +260,7 @@ class CastHops(LossyHops):
         self._losses = torch.zeros(self._x.numel(), dtype=torch.float32, device=self._x.device)
 
 
-class Selection(Protocol):
+class CoordinateSelection(Protocol):
     """Some coordinates of a bucket, in a fixed order."""
 
     def take(self, x: Tensor) -> Tensor:
@@ -284,7 +284,7 @@ class SelectedHops(CastHops):
         x: Tensor,
         size: int,
         num_chunks: int,
-        selection: Selection,
+        selection: CoordinateSelection,
         wire: torch.dtype,
         factor: float = 1.0,
         bounds: Sequence[int] | None = None,

@@ -21,7 +21,7 @@ from gradwire.codecs.slices import chunk_slice
 from gradwire.codecs.traits import About, Traits
 
 
-class Exact(LossyHopCodec):
+class ExactSums(LossyHopCodec):
     """Hop-wise sums that travel as they are, in `wire` numbers: a base class."""
 
     wire: ClassVar[torch.dtype]
@@ -40,7 +40,7 @@ class Exact(LossyHopCodec):
 
 
 @dataclass
-class FP32(Exact):
+class FP32(ExactSums):
     """Hop-wise sums in float32: exact up to rounding, 32 bits per coordinate."""
 
     name: str = "fp32"
@@ -51,7 +51,7 @@ class FP32(Exact):
 
 
 @dataclass
-class BF16(Exact):
+class BF16(ExactSums):
     """Hop-wise sums in bfloat16, rounded to nearest even at each hop: 16 bits per coordinate."""
 
     name: str = "bf16"

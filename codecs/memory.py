@@ -22,7 +22,7 @@ LIMIT = 1 << 29
 """The most bytes that are kept while they are free."""
 
 
-class Blocks:
+class FreeBlocks:
     """Blocks of the host's memory that are free. Threads may share it: what one of them is looking through,
     another does not find."""
 
@@ -61,7 +61,7 @@ class Blocks:
                 self._free.popleft()  # of a size that is not asked for any more, if there is one
 
 
-_blocks = Blocks()
+_blocks = FreeBlocks()
 
 
 def empty(numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:

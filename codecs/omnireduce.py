@@ -195,19 +195,16 @@ class OmniReduce(OmniReduceOptions, LossyHopCodec):
         count = self._local.blocks(this_round.layout.names[0], this_round.size, energies.numel())
         return [(pack_mask(largest_blocks(energies, count)), "or")]
 
-    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> SelectedHops:
-        return self._hops(x, this_round, reduced, num_chunks)
-
     def plan_scatter(
         self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int
     ) -> SelectedHops:
         bounds = chunk_bounds(x.numel(), num_chunks, self.block)
-        return self._hops(x, this_round, reduced, num_chunks, bounds)
+        return self.plan(x, this_round, reduced, num_chunks, bounds)
 
     def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
         return chunk_slice(layout.numel, num_chunks, chunk, self.block)
 
-    def _hops(
+    def plan(
         self,
         x: Tensor,
         this_round: Round,

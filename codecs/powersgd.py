@@ -66,7 +66,7 @@ class PowerSGD(PowerSGDOptions, Codec):
     def __post_init__(self) -> None:
         super().__post_init__()
         # By parameter name, so that any other division into buckets finds them.
-        self._ranks = Ranks()  # those that differ from `rank`
+        self._ranks = SingleRanks()  # those that differ from `rank`
         self._starts = StepMemory[Tensor]()  # Qᵀ of the latest round, (rank, columns) float32
         self._errors = StepMemory[Tensor]()  # what the results lack of its gradients, (numel,) float32
         self._norms = LatestNorms()  # of this worker's gradients, bucket by bucket
@@ -109,12 +109,12 @@ class PowerSGD(PowerSGDOptions, Codec):
                 self._starts[name] = next_start(starts[name], rights[name], result[place])
         return result
 
-    def _parameters(self, this_round: Round) -> Iterator[Parameter]:
+    def _parameters(self, this_round: Round) -> Iterator[ParameterMatrix]:
         """The bucket's parameters in their order."""
         layout = this_round.layout
         for name, shape, place in zip(layout.names, layout.shapes, layout.places, strict=True):
             rank = effective_rank(shape, self._wanted_rank(name, this_round), self.min_compression_rate)
-            yield Parameter(name, place, *matrix_shape(shape), rank)
+            yield ParameterMatrix(name, place, *matrix_shape(shape), rank)
 
     def _wanted_rank(self, name: str, this_round: Round) -> int:
         """The rank that a parameter gets if its shape allows, 0 for none."""
@@ -124,7 +124,7 @@ class PowerSGD(PowerSGDOptions, Codec):
         """True if a step comes before `start_step`; those of a warm-up, below 0, do not."""
         return 0 <= step < self.start_step
 
-    def _with_errors(self, x: Tensor, parameters: Sequence[Parameter]) -> dict[str, Tensor]:
+    def _with_errors(self, x: Tensor, parameters: Sequence[ParameterMatrix]) -> dict[str, Tensor]:
         """Each parameter's gradient, (numel,) float32, plus what the results so far lack of it."""
         values = {each.name: x[each.place].to(torch.float32, copy=True) for each in parameters}
         if self.feedback:
@@ -134,7 +134,7 @@ class PowerSGD(PowerSGDOptions, Codec):
                     gradient.add_(bounded(self._errors[name].to(x.device), norm, LARGEST_ERROR))
         return values
 
-    def _start(self, parameter: Parameter, this_round: Round) -> Tensor:
+    def _start(self, parameter: ParameterMatrix, this_round: Round) -> Tensor:
         kept = self._starts.get(parameter.name)
         kept = None if kept is None else kept.to(this_round.layout.device)
         return resized(kept, parameter.rank, parameter.name, parameter.columns, this_round)
@@ -157,7 +157,7 @@ class PowerSGD(PowerSGDOptions, Codec):
         self._ranks.update({name: torch.tensor(rank, device="cpu") for name, rank in ranks.items()})
 
 
-class Ranks(StepMemory[Tensor]):
+class SingleRanks(StepMemory[Tensor]):
     """Ranks of single parameters, () int64. They are the user's: a skipped step leaves them as they are."""
 
     def __setitem__(self, name: str, rank: Tensor) -> None:
@@ -179,7 +179,7 @@ async def _means(parts: Mapping[str, Tensor], this_round: Round, comm: Collectiv
 
 
 @dataclass(frozen=True)
-class Parameter:
+class ParameterMatrix:
     """Its place in the bucket and the (rows, columns) of the matrix it is seen as; uncompressed at rank 0."""
 
     name: str

@@ -42,7 +42,7 @@ def drawn_coordinates(numel: int, count: int, key: Key, device: torch.device) ->
     return torch.nonzero_static(hashes <= largest, size=count)[:, 0]
 
 
-class Coordinates:
+class DrawnCoordinates:
     """The `Selection` of single coordinates, for which a gradient is finite as a whole or not at all.
 
     Where a coordinate that is not sent is not finite, all that are sent become NaN; a NaN that arrives stands
@@ -105,22 +105,19 @@ class RandomK(RandomKOptions, LossyHopCodec):
         share = selected_count(self.fraction, this_round.layout.numel) / this_round.layout.numel
         return max(super().largest_residual(this_round), of_contraction(share))
 
-    def hops(self, x: Tensor, this_round: Round, num_chunks: int) -> SelectedHops:
-        return self._hops(x, this_round, num_chunks)
-
     def plan_scatter(
         self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int
     ) -> SelectedHops:
-        return self._hops(x, this_round, num_chunks, chunk_bounds(x.numel(), num_chunks))
+        return self.hops(x, this_round, num_chunks, chunk_bounds(x.numel(), num_chunks))
 
     def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
         return chunk_slice(layout.numel, num_chunks, chunk)
 
-    def _hops(
+    def hops(
         self, x: Tensor, this_round: Round, num_chunks: int, bounds: Sequence[int] | None = None
     ) -> SelectedHops:
         count = selected_count(self.fraction, x.numel())
-        coordinates = Coordinates(drawn_coordinates(x.numel(), count, this_round.key, x.device))
+        coordinates = DrawnCoordinates(drawn_coordinates(x.numel(), count, this_round.key, x.device))
         factor = x.numel() / count if self.unbiased_scaling else 1.0
         dtype = WIRE_DTYPES[self.values]
         return SelectedHops(x, this_round.size, num_chunks, coordinates, dtype, factor, bounds)

@@ -14,27 +14,34 @@ from typing import TYPE_CHECKING, Any, cast
 
 from gradwire.codecs import options
 from gradwire.codecs.fields import check_fields, check_names, plain, rules_of
-from gradwire.codecs.options.common import ENTRIES, CommonOptions, check_globs
+from gradwire.codecs.options.common import ENTRIES, CodecEntry, CommonOptions, check_globs
 from gradwire.codecs.plugins import find
 
 if TYPE_CHECKING:
     from gradwire.codecs.interface import Codec
 
 
-for _module in pkgutil.iter_modules(options.__path__, f"{options.__name__}."):
-    importlib.import_module(_module.name)  # enters its codecs
+def _entries() -> Iterator[tuple[str, CodecEntry]]:
+    """Those of each module of options, in an order that does not depend on earlier imports."""
+    for module in pkgutil.iter_modules(options.__path__, f"{options.__name__}."):
+        importlib.import_module(module.name)
+        yield from [item for item in ENTRIES.items() if item[1].options.__module__ == module.name]
+
+
+OWN: Mapping[str, CodecEntry] = dict(_entries())
+"""The codecs of this package by name."""
 
 
 class _Classes(Mapping[str, "type[Codec]"]):
     """Every codec's class by name, those of `register_codec` among them; imported when it is asked for."""
 
     def __init__(self) -> None:
-        self._known: dict[str, type[Codec] | None] = dict.fromkeys(ENTRIES)
+        self._known: dict[str, type[Codec] | None] = dict.fromkeys(OWN)
 
     def __getitem__(self, name: str) -> type[Codec]:
         found = self._known[name]
         if found is None:
-            module, _, attribute = ENTRIES[name].place.partition(":")
+            module, _, attribute = OWN[name].place.partition(":")
             found = cast(
                 "type[Codec]", getattr(importlib.import_module(f"gradwire.codecs.{module}"), attribute)
             )
@@ -71,12 +78,12 @@ def codec_options(name: str) -> type:
     """A dataclass of the fields of the codec called `name`: the options of one of this package, else its
     class. Raises ValueError for an unknown name.
     """
-    return ENTRIES[name].options if name in ENTRIES else codec_class(name)
+    return OWN[name].options if name in OWN else codec_class(name)
 
 
 def are_one_class(first: str, second: str) -> bool:
     """True if two codecs of this package are one class, as `mxfp8` and `mxfp4` are."""
-    return {first, second} <= ENTRIES.keys() and ENTRIES[first].place == ENTRIES[second].place
+    return {first, second} <= OWN.keys() and OWN[first].place == OWN[second].place
 
 
 def register_codec(codec_class: type[Codec]) -> type[Codec]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Run:
+class Stretches:
     """Stretches of `length` coordinates: `count` of them, the first from coordinate `start` on, the others
     `stride` apart."""
 
@@ -29,35 +29,35 @@ class Run:
         stop = self.start + (self.count - 1) * self.stride + self.length
         return x[self.start : stop].unfold(0, self.length, self.stride)
 
-    def within(self, start: int, stop: int) -> Iterator[Run]:
+    def within(self, start: int, stop: int) -> Iterator[Stretches]:
         """The runs that lie from coordinate `start` up to `stop`, ascending: at most three."""
         first = min(max(-((self.start - start) // self.stride), 0), self.count)
         last = max(min((stop - self.length - self.start) // self.stride, self.count - 1), -1)
         if first > 0:
             yield from self._cut(first - 1, start, stop)
         if first <= last:
-            yield Run(self.start + first * self.stride, self.length, self.stride, last - first + 1)
+            yield Stretches(self.start + first * self.stride, self.length, self.stride, last - first + 1)
         if last + 1 < self.count and last + 1 >= first:
             yield from self._cut(last + 1, start, stop)
 
-    def _cut(self, number: int, start: int, stop: int) -> Iterator[Run]:
+    def _cut(self, number: int, start: int, stop: int) -> Iterator[Stretches]:
         """The part of one stretch from `start` up to `stop`."""
         own = self.start + number * self.stride
         low, high = max(own, start), min(own + self.length, stop)
         if low < high:
-            yield Run(low, high - low)
+            yield Stretches(low, high - low)
 
 
 @dataclass(frozen=True)
 class Shard:
     """Some coordinates of a bucket in the order of `runs`, the same in every round."""
 
-    runs: tuple[Run, ...] = ()
+    runs: tuple[Stretches, ...] = ()
 
     @classmethod
     def between(cls, start: int, stop: int) -> Shard:
         """The coordinates from `start` up to `stop`."""
-        return cls((Run(start, stop - start),) if start < stop else ())
+        return cls((Stretches(start, stop - start),) if start < stop else ())
 
     @property
     def numel(self) -> int:
@@ -78,7 +78,7 @@ class Shard:
         starts = accumulate((place.stop - place.start for place in places), initial=0)
         ends = list(zip(pairwise(starts), places, strict=True))
         found = [
-            Run(part.start - start + place.start, part.length, part.stride, part.count)
+            Stretches(part.start - start + place.start, part.length, part.stride, part.count)
             for run in self.runs
             for (start, stop), place in ends
             for part in run.within(start, stop)

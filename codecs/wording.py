@@ -67,7 +67,7 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-class Rule(Protocol):
+class ValueRule(Protocol):
     """The interface of a rule of `fields`, which builds on this module."""
 
     @property
@@ -111,7 +111,7 @@ FACTORS = {"_s": SECONDS, "_mbit": MEGABITS, "_mb": MEGABYTES, "": COUNTS}
 _QUANTITY = re.compile(r"([-+]?[\d_]*\.?\d+(?:e[-+]?\d+)?)\s*([a-z%]*)(?:/s|ps)?", re.IGNORECASE)
 
 
-def example(key: str, value: Any, rule: Rule, *, python: bool = False) -> str:
+def example(key: str, value: Any, rule: ValueRule, *, python: bool = False) -> str:
     """`, e.g. key=<a likely value>`, or nothing if there is none."""
     vast = isinstance(value, int) and value.bit_length() > ECHOED  # Python does not write it
     if not isinstance(value, str | int | float) or vast or len(str(value)) > ECHOED:
@@ -122,7 +122,7 @@ def example(key: str, value: Any, rule: Rule, *, python: bool = False) -> str:
     return ""
 
 
-def _candidates(key: str, value: Any, rule: Rule) -> Iterator[Any]:
+def _candidates(key: str, value: Any, rule: ValueRule) -> Iterator[Any]:
     if rule.elements is not None and not isinstance(value, list):
         yield from _listed(key, value, rule.elements)
     if isinstance(value, str | int) and rule.choices:
@@ -134,7 +134,7 @@ def _candidates(key: str, value: Any, rule: Rule) -> Iterator[Any]:
         yield None
 
 
-def _listed(key: str, value: Any, of: Rule) -> Iterator[list[Any]]:
+def _listed(key: str, value: Any, of: ValueRule) -> Iterator[list[Any]]:
     """A value, or the parts of a text, as a list."""
     yield [value]
     parts: list[Any] = [part for part in re.split(r"[\s,;()]+", str(value)) if part]
@@ -143,7 +143,7 @@ def _listed(key: str, value: Any, of: Rule) -> Iterator[list[Any]]:
     yield read
 
 
-def _choices(word: str, rule: Rule) -> Iterator[Any]:
+def _choices(word: str, rule: ValueRule) -> Iterator[Any]:
     """The choice that only differs in capitals and signs, is called so elsewhere, or looks alike."""
     alike = {_plain(str(choice)): choice for choice in rule.choices}
     if _plain(word) in alike:

@@ -24,7 +24,7 @@ from gradwire.codecs.aqgb.payload import (
     plane_of,
     refinement_bytes,
 )
-from gradwire.codecs.aqgb.plan import Profile
+from gradwire.codecs.aqgb.plan import StepProfile
 from gradwire.codecs.interface import (
     Codec,
     Collectives,
@@ -95,7 +95,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
         super().__post_init__()
         self._per_packet(FULL)
         self.first_decision: Decision = {"first": [], "more": [], "deadlines": [], SENT: []}
-        self._profile = Profile(self.gain, self.rate_gain)
+        self._profile = StepProfile(self.gain, self.rate_gain)
         self._sizes: dict[int, int] = {}  # coordinates by bucket
         self._open: dict[tuple[int, int], Open] = {}  # by step and bucket
         self._sent: dict[int, dict[int, list[int]]] = {}  # by step and bucket
@@ -251,7 +251,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
         backward = agreed.feedback["backward"]
         if len(backward) != len(self._sizes) or not len(backward):
             return {**agreed.decision, SENT: sent}
-        times = plan.Agreed(
+        times = plan.AgreedTimes(
             [self._sizes[bucket] for bucket in sorted(self._sizes)],
             [own / agreed.size for own in backward.tolist()],
             agreed.feedback["forward"].tolist(),

@@ -25,7 +25,7 @@ NAMES = ("profile/backward", "profile/forward", "profile/rate", "profile/arrival
 
 
 @dataclass
-class Profile:
+class StepProfile:
     """Moving averages with weights `gain` for times and `rate_gain` for the rate; empty at first.
 
     `backward[k]` is when the k-th block of a backward pass is made, `forward[k]` when the forward pass that
@@ -108,7 +108,7 @@ NEGLIGIBLE = 1e-3
 
 
 @dataclass(frozen=True)
-class Agreed:
+class AgreedTimes:
     """Times that all ranks share: `sizes` of the blocks in coordinates, when each is there (`backward`), when
     the next forward pass can use it at the earliest (`forward`), the latest of all ranks, in seconds, and the
     `rate` at which every rank's broadcast reaches the others, bytes a second."""
@@ -120,7 +120,7 @@ class Agreed:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BitPlan:
     """Bits that go `first`, and how many `more` follow, by block; `end` is when the first ones are there."""
 
     first: tuple[int, ...]
@@ -128,7 +128,7 @@ class Plan:
     end: float
 
 
-def make_plan(agreed: Agreed, floor: float, margin_s: float) -> Plan:
+def make_plan(agreed: AgreedTimes, floor: float, margin_s: float) -> BitPlan:
     """The ratios of both stages.
 
     First stage: whatever is undelivered when a block appears is to be delivered before the next one does,
@@ -148,7 +148,7 @@ def make_plan(agreed: Agreed, floor: float, margin_s: float) -> Plan:
         share = min(1.0, agreed.rate * seconds / remaining)
         more[block] = min(left, math.ceil(share * left))
         now += more[block] * agreed.sizes[block] / 8 / agreed.rate
-    return Plan(tuple(first), tuple(more), end)
+    return BitPlan(tuple(first), tuple(more), end)
 
 
 def bits_of(ratio: float) -> int:
@@ -156,7 +156,7 @@ def bits_of(ratio: float) -> int:
     return max(2, min(FULL, math.ceil(FULL * ratio - 1e-9)))
 
 
-def _first_bits(agreed: Agreed, floor: float) -> tuple[list[int], float]:
+def _first_bits(agreed: AgreedTimes, floor: float) -> tuple[list[int], float]:
     """The first stage's bits by block, and when all of them have arrived. The newest block goes first."""
     bits: list[int] = []
     waiting: list[float] = []  # bytes of each block that are undelivered, as they travel

@@ -21,7 +21,7 @@ from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.arithmetic.random import Key, halves, mix32, philox4x32
 from gradwire.codecs.dynamiq.codebooks import Codebooks, marked, mirrored, unmarked
 from gradwire.codecs.dynamiq.format import (
-    Section,
+    CodeSection,
     clear_unused,
     counts_of,
     group_steps,
@@ -137,7 +137,7 @@ def compress(
     clear_unused(message, counts, coder.format)
 
 
-def _compress_section(rows: Tensor, keys: Keys, coder: Coder, section: Section) -> None:
+def _compress_section(rows: Tensor, keys: Keys, coder: Coder, section: CodeSection) -> None:
     values, message_format = coder.values[section.width], coder.format
     magnitude = _grouped(rows.abs(), message_format)
     scaling = scale_groups(magnitude.amax(dim=2), keys.scale_noise, coder.scale_rounding, message_format)
@@ -169,7 +169,7 @@ def decompress(message: Tensor, counts: Mapping[int, int], coder: Coder) -> Tens
     return rows
 
 
-def _decompressed(section: Section, coder: Coder) -> Tensor:
+def _decompressed(section: CodeSection, coder: Coder) -> Tensor:
     """(g, 256) float32."""
     values, message_format = coder.values[section.width], coder.format
     codes = unpacked(section.codes, section.width).view(-1, SUPER_GROUP)

@@ -30,7 +30,7 @@ from gradwire.codecs.arithmetic.floats import SMALLEST_EXPONENT, constant, expon
 from gradwire.codecs.dynamiq.values import Parameter, as_tensor
 from gradwire.codecs.interface import ALIGNMENT, align
 from gradwire.codecs.options.dynamiq import BF16_BYTES, SUPER_GROUP, Format, ScaleRounding
-from gradwire.codecs.shards import Run, Shard
+from gradwire.codecs.shards import Shard, Stretches
 
 _SCALE_DTYPES = {1: torch.uint8, BF16_BYTES: torch.int16}
 
@@ -94,9 +94,9 @@ def chunk_shard(numel: int, num_chunks: int, chunk: int) -> Shard:
     """The coordinates of chunk `chunk` of a bucket of `numel`: every `num_chunks`-th super-group."""
     stride, whole = num_chunks * SUPER_GROUP, numel // SUPER_GROUP
     count = len(range(chunk, whole, num_chunks))
-    runs = (Run(chunk * SUPER_GROUP, SUPER_GROUP, stride, count),) if count else ()
+    runs = (Stretches(chunk * SUPER_GROUP, SUPER_GROUP, stride, count),) if count else ()
     rest = numel - whole * SUPER_GROUP
-    last = (Run(whole * SUPER_GROUP, rest),) if rest and whole % num_chunks == chunk else ()
+    last = (Stretches(whole * SUPER_GROUP, rest),) if rest and whole % num_chunks == chunk else ()
     return Shard((*runs, *last))
 
 
@@ -119,7 +119,7 @@ def chunk_size(numel: int, num_chunks: int, chunk: int, bits: float, message_for
 
 
 @dataclass(frozen=True)
-class Section:
+class CodeSection:
     """The g super-groups of one width: their `rows` within the chunk, and views of a message.
 
     `codes` is (g·32·width,) uint8; `group_scales` (g, groups) uint8 and `scales` (g,) int16, or with bf16
@@ -133,7 +133,7 @@ class Section:
     scales: Tensor
 
 
-def sections(message: Tensor, counts: Mapping[int, int], message_format: Format) -> Iterator[Section]:
+def sections(message: Tensor, counts: Mapping[int, int], message_format: Format) -> Iterator[CodeSection]:
     """The sections of a chunk's message (uint8) with `counts[width]` super-groups of each width."""
     groups, total = message_format.groups, sum(counts.values())
     end_of_codes = sum(code_bytes(width) * number for width, number in counts.items())
@@ -144,7 +144,7 @@ def sections(message: Tensor, counts: Mapping[int, int], message_format: Format)
     for width in sorted(counts, reverse=True):
         rows, end = slice(row, row + counts[width]), offset + counts[width] * code_bytes(width)
         if counts[width]:
-            yield Section(
+            yield CodeSection(
                 width, rows, message[offset:end], group_scales.view(total, groups)[rows], scales[rows]
             )
         row, offset = rows.stop, end

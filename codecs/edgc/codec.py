@@ -17,7 +17,7 @@ from gradwire.codecs.edgc.communication import (
     REPETITIONS,
     SAMPLED,
     Samples,
-    Times,
+    StageTimes,
     largest_saving_rank,
     matrices,
     mean_of,
@@ -27,7 +27,7 @@ from gradwire.codecs.edgc.communication import (
     step_times,
     time_model,
 )
-from gradwire.codecs.edgc.rank_control import NUMBERS, Plan, RankControl, wrong_with
+from gradwire.codecs.edgc.rank_control import NUMBERS, RankControl, RankPlan, wrong_with
 from gradwire.codecs.edgc.sampler import stride_of
 from gradwire.codecs.interface import (
     Codec,
@@ -80,7 +80,7 @@ class EDGC(EDGCOptions, Codec, Adapts):
         aligns = self.alignment == "aligned" and self.stages > 1 and self.stage_offset is None
         clock_driven = self.max_rank is None or aligns
         self.traits = Traits(stateful=True, needs_matrices=True, clock_driven=clock_driven, worst_vnmse=0.9)
-        self.first_decision = Plan(max_rank=self.max_rank or 0).decision()
+        self.first_decision = RankPlan(max_rank=self.max_rank or 0).decision()
         self._engine = self._powersgd()
         self._control = RankControl(
             self.min_rank or 0,
@@ -90,8 +90,8 @@ class EDGC(EDGCOptions, Codec, Adapts):
             cast(Reference, self.reference),
         )
         self._every = round(1 / self.alpha)
-        self._decision, self._plan = self.first_decision, Plan.of(self.first_decision)
-        self._samples, self._times = Samples(self.estimator, stride_of(self.beta)), Times()
+        self._decision, self._plan = self.first_decision, RankPlan.of(self.first_decision)
+        self._samples, self._times = Samples(self.estimator, stride_of(self.beta)), StageTimes()
         self.memories = Memories({SAMPLED: self._samples.rows})
         self._step, self._windows = -1, 0
         self._observed = NO_TIMES
@@ -126,7 +126,7 @@ class EDGC(EDGCOptions, Codec, Adapts):
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         step, self._step = this_round.step, this_round.step
         if this_round.decision is not self._decision:
-            self._decision, self._plan = this_round.decision, Plan.of(this_round.decision)
+            self._decision, self._plan = this_round.decision, RankPlan.of(this_round.decision)
         ranks = dict.fromkeys(this_round.layout.names, 0)
         for matrix in matrices(this_round.layout, self.min_compression_rate):
             ranks[matrix.name] = self._plan.rank(this_round.stage, (matrix.rows, matrix.columns))
@@ -150,7 +150,7 @@ class EDGC(EDGCOptions, Codec, Adapts):
 
     def refuses_in(self, decision: Decision, this_round: Round) -> str | None:
         """A matrix of which a decision says nothing would go uncompressed."""
-        plan = self._plan if decision is self._decision else Plan.of(decision)
+        plan = self._plan if decision is self._decision else RankPlan.of(decision)
         known = {each.shape for each in plan.controls if each.stage == this_round.stage}
         own = {(one.rows, one.columns) for one in matrices(this_round.layout, self.min_compression_rate)}
         if not plan.compressing or own <= known:
@@ -184,7 +184,7 @@ class EDGC(EDGCOptions, Codec, Adapts):
         shapes = [reported_shapes(stage["shapes"]) for stage in agreed.stages]
         if not any(shapes):
             return agreed.decision
-        plan, windows = Plan.of(agreed.decision), []
+        plan, windows = RankPlan.of(agreed.decision), []
         for number, stage in enumerate(agreed.stages):
             windows += reported_windows(number, shapes[number], stage["entropies"])
         if self.traits.clock_driven:
@@ -194,7 +194,7 @@ class EDGC(EDGCOptions, Codec, Adapts):
             offset = plan.backward_s / plan.seconds_per_rank if plan.seconds_per_rank else 0.0
         return self._control.decide(plan, windows, agreed.step + 1, offset).decision()
 
-    def _timed(self, plan: Plan, agreed: Agreed) -> Plan:
+    def _timed(self, plan: RankPlan, agreed: Agreed) -> RankPlan:
         """The plan with what times say: those of the first stage's communication, once all ranks have been
         probed, and of all stages' backward passes."""
         times = [stage["times"].view(-1, 2) for stage in agreed.stages]

@@ -28,7 +28,7 @@ NOTHING = (0, 0, 0, 0)
 """The sums of a window that begins."""
 
 
-class Shape(NamedTuple):
+class MatrixShape(NamedTuple):
     """`matrices` of one shape."""
 
     rows: int
@@ -36,7 +36,7 @@ class Shape(NamedTuple):
     matrices: int
 
 
-class Place(NamedTuple):
+class MatrixPlace(NamedTuple):
     """A matrix in a bucket."""
 
     name: str
@@ -45,12 +45,12 @@ class Place(NamedTuple):
     values: slice
 
 
-def matrices(layout: Layout, min_compression_rate: float) -> list[Place]:
+def matrices(layout: Layout, min_compression_rate: float) -> list[MatrixPlace]:
     """The matrices of a bucket that some rank makes smaller."""
     found = []
     for name, shape, values in zip(layout.names, layout.shapes, layout.places, strict=True):
         if effective_rank(shape, 1, min_compression_rate):
-            found.append(Place(name, *matrix_shape(shape), values))
+            found.append(MatrixPlace(name, *matrix_shape(shape), values))
     return found
 
 
@@ -63,21 +63,21 @@ class Samples:
         self._estimator, self._stride = estimator, stride
         self.rows = StepMemory[Tensor]()  # rows, columns and the four sums: (6,) float64
 
-    def see(self, matrix: Place) -> None:
+    def see(self, matrix: MatrixPlace) -> None:
         """Takes note of a matrix of this stage."""
         if matrix.name not in self.rows:
             self.rows[matrix.name] = _row(matrix.rows, matrix.columns, *NOTHING)
 
-    def sample(self, matrix: Place, x: Tensor, seed: int) -> None:
+    def sample(self, matrix: MatrixPlace, x: Tensor, seed: int) -> None:
         """Adds the entropy of a matrix that has been seen, in the bucket `x`."""
         found = sample(x[matrix.values], self._estimator, self._stride, seed)
         entropy = (found.nats, 1) if math.isfinite(found.nats) else (0, 0)
         self.rows[matrix.name] = self.rows[matrix.name] + _row(0, 0, *entropy, found.zeros, 1)
 
-    def shapes(self) -> list[Shape]:
+    def shapes(self) -> list[MatrixShape]:
         """The shapes of all matrices seen, in order."""
         found = [_shape(row) for row in self.rows.values()]
-        return [Shape(*shape, found.count(shape)) for shape in sorted(set(found))]
+        return [MatrixShape(*shape, found.count(shape)) for shape in sorted(set(found))]
 
     def totals(self) -> Tensor:
         """The four sums of each shape: (shapes, 4) float64."""
@@ -92,12 +92,12 @@ class Samples:
         self.rows.load({name: _row(*row[:2].tolist(), *NOTHING) for name, row in self.rows.items()})
 
 
-def reported_shapes(numbers: Tensor) -> list[Shape]:
+def reported_shapes(numbers: Tensor) -> list[MatrixShape]:
     """The shapes whose rows, columns and counts are `numbers`, (3 · shapes,) int64."""
-    return [Shape(*row) for row in numbers.view(-1, 3).tolist()]
+    return [MatrixShape(*row) for row in numbers.view(-1, 3).tolist()]
 
 
-def reported_windows(stage: int, shapes: Sequence[Shape], totals: Tensor) -> list[Window]:
+def reported_windows(stage: int, shapes: Sequence[MatrixShape], totals: Tensor) -> list[Window]:
     """The windows that a stage's ranks report as a window ends; `totals` are summed over them, (4 · shapes,)
     float64."""
     windows = []
@@ -166,7 +166,7 @@ def _covered(intervals: Iterable[tuple[float, float]]) -> float:
     return total
 
 
-def mean_rank(shapes: Sequence[Shape], rank: int, min_compression_rate: float) -> float:
+def mean_rank(shapes: Sequence[MatrixShape], rank: int, min_compression_rate: float) -> float:
     """The rank at which all matrices would be sent as as many numbers as they are at `rank`, where those that
     would not get smaller go uncompressed."""
     numbers = 0
@@ -176,7 +176,7 @@ def mean_rank(shapes: Sequence[Shape], rank: int, min_compression_rate: float) -
     return numbers / sum(matrices * (rows + columns) for rows, columns, matrices in shapes)
 
 
-def highest_rank(shapes: Sequence[Shape], min_compression_rate: float) -> int:
+def highest_rank(shapes: Sequence[MatrixShape], min_compression_rate: float) -> int:
     """The largest rank that makes the shape with the most coordinates smaller."""
     rows, columns, _ = max(shapes, key=lambda each: each.rows * each.columns * each.matrices)
     ranks = range(1, min(rows, columns) + 1)
@@ -186,13 +186,13 @@ def highest_rank(shapes: Sequence[Shape], min_compression_rate: float) -> int:
     )
 
 
-def probed_ranks(shapes: Sequence[Shape], min_compression_rate: float) -> list[int]:
+def probed_ranks(shapes: Sequence[MatrixShape], min_compression_rate: float) -> list[int]:
     """The ranks that are probed, ascending: the highest one and its halves."""
     highest = highest_rank(shapes, min_compression_rate) if shapes else 0
     return sorted({highest >> halvings for halvings in range(MOST_PROBES)} - {0})
 
 
-def rank_of_step(step: int, shapes: Sequence[Shape], min_compression_rate: float) -> int:
+def rank_of_step(step: int, shapes: Sequence[MatrixShape], min_compression_rate: float) -> int:
     """The rank that a step probes; 0 in most."""
     number = (step - FIRST_PROBE) // REPETITIONS
     if not 0 <= number < MOST_PROBES:
@@ -200,7 +200,7 @@ def rank_of_step(step: int, shapes: Sequence[Shape], min_compression_rate: float
     return dict(enumerate(probed_ranks(shapes, min_compression_rate))).get(number, 0)
 
 
-class Times:
+class StageTimes:
     """Sums and numbers of one rank's times: of the communication of uncompressed steps, of passes backward in
     the window under way, and of the communication of steps that probe, by rank."""
 
@@ -226,10 +226,10 @@ def _one(seconds: float) -> Tensor:
     return torch.tensor([seconds, 1.0], dtype=torch.float64, device="cpu")
 
 
-def time_model(shapes: Sequence[Shape], values: Tensor, min_compression_rate: float) -> LineFit | None:
-    """The model by the probes of a stage, whose `values` (see `Times`) are summed over its ranks: what a step
-    takes longer for a probe is the probe's time. None if fewer than two ranks have times, or times do not
-    grow with them."""
+def time_model(shapes: Sequence[MatrixShape], values: Tensor, min_compression_rate: float) -> LineFit | None:
+    """The model by the probes of a stage, whose `values` (see `StageTimes`) are summed over its ranks: the
+    excess time of a step with a probe is the probe's. None if fewer than two ranks have times, or times do
+    not grow with them."""
     ranks, uncompressed = probed_ranks(shapes, min_compression_rate), mean_of(values[0])
     points = [
         (mean_rank(shapes, rank, min_compression_rate), mean_of(row) - uncompressed)
@@ -248,7 +248,7 @@ def growing_line(points: Sequence[tuple[float, float]]) -> LineFit | None:
 
 
 def largest_saving_rank(
-    model: LineFit, shapes: Sequence[Shape], uncompressed_s: float, min_compression_rate: float
+    model: LineFit, shapes: Sequence[MatrixShape], uncompressed_s: float, min_compression_rate: float
 ) -> int:
     """The largest rank that takes less time than uncompressed gradients; 0 if there is none (eq. 2)."""
     ranks = range(1, highest_rank(shapes, min_compression_rate) + 1)

@@ -1,7 +1,7 @@
 """EDGC's dynamic alignment compressor: ranks that follow entropies, window by window (EDGC §IV-D).
 
 What EDGC has decided: whether gradients are compressed, and to what rank each shape of matrices in each
-stage. A `Plan` is a decision in typed form.
+stage. A `RankPlan` is a decision in typed form.
 
 A decision is the same on all ranks of all stages, so that it can be logged, kept and replayed as one.
 
@@ -52,7 +52,7 @@ class Control:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RankPlan:
     """The plan that a step follows.
 
     `max_rank` is that of the run, 0 until it is known. The times come from the clock, where ranks follow it:
@@ -78,7 +78,7 @@ class Plan:
         return found | {name: [getattr(each, name) for each in self.controls] for name in _COLUMNS}
 
     @classmethod
-    def of(cls, decision: Decision) -> Plan:
+    def of(cls, decision: Decision) -> RankPlan:
         """The inverse of `decision`."""
         values = cast(Mapping[str, Any], decision)
         rows = zip(*(values[name] for name in _COLUMNS), strict=True)
@@ -110,7 +110,7 @@ class Plan:
         return found
 
 
-_NUMBERS = tuple(field for field in fields(Plan) if field.name != "controls")
+_NUMBERS = tuple(field for field in fields(RankPlan) if field.name != "controls")
 _COLUMNS = tuple(field.name for field in fields(Control))
 
 _NATS = Numbers(-1000, 1000, unknown=True)
@@ -171,7 +171,9 @@ class RankControl:
     alignment: Alignment
     reference: Reference
 
-    def decide(self, plan: Plan, windows: Sequence[Window], next_step: int, stage_offset: float) -> Plan:
+    def decide(
+        self, plan: RankPlan, windows: Sequence[Window], next_step: int, stage_offset: float
+    ) -> RankPlan:
         """The plan after a window, which is followed from `next_step` on at the earliest.
 
         `windows` have all shapes of all stages. A stage's rank is `stage_offset` more than that of the stage
@@ -189,7 +191,7 @@ class RankControl:
             following = self._aligned(plan, following, stage_offset)
         return replace(plan, controls=tuple(following))
 
-    def _warmed_up(self, plan: Plan, seen: Sequence[Control], next_step: int) -> Plan:
+    def _warmed_up(self, plan: RankPlan, seen: Sequence[Control], next_step: int) -> RankPlan:
         """The plan at the end of a window of the warm-up, which ends with the first one after its floor whose
         entropies ask for less than the largest rank."""
         asked = [_asked(replace(each, reference_rank=self._most(plan, each))) for each in seen]
@@ -211,13 +213,13 @@ class RankControl:
     def _decides(self, control: Control) -> bool:
         return control.stage == 0 or self.alignment != "aligned"
 
-    def _following(self, plan: Plan, control: Control) -> Control:
+    def _following(self, plan: RankPlan, control: Control) -> Control:
         if not control.reference_rank:  # a shape that was not there when compression began
             most = self._most(plan, control)
             return replace(control, rank=most, reference_rank=most)
         return replace(control, rank=self._limited(plan, control, _asked(control)))
 
-    def _aligned(self, plan: Plan, following: Sequence[Control], stage_offset: float) -> list[Control]:
+    def _aligned(self, plan: RankPlan, following: Sequence[Control], stage_offset: float) -> list[Control]:
         """The later stages of a model, whose backward passes end earlier, have the first one's ranks and as
         many more as they have time for (eq. 4). A shape that the first stage does not have keeps its own."""
         first = {each.shape: each.rank for each in following if each.stage == 0}
@@ -231,17 +233,17 @@ class RankControl:
             found.append(each)
         return found
 
-    def _limited(self, plan: Plan, control: Control, asked: int) -> int:
+    def _limited(self, plan: RankPlan, control: Control, asked: int) -> int:
         """Algorithm 1: at most the step limit away from the rank before, within the bounds."""
         most, least = self._most(plan, control), self._least(plan, control)
         near = max(control.rank - self.step_limit, min(control.rank + self.step_limit, asked))
         return max(least, min(most, near))
 
-    def _most(self, plan: Plan, control: Control) -> int:
+    def _most(self, plan: RankPlan, control: Control) -> int:
         """A matrix of m rows has an error as long as its rank is at most m − 1."""
         return max(1, min(plan.max_rank, min(control.shape) - 1))
 
-    def _least(self, plan: Plan, control: Control) -> int:
+    def _least(self, plan: RankPlan, control: Control) -> int:
         return min(self._most(plan, control), self.min_rank or max(1, plan.max_rank // 4))
 
 

@@ -25,7 +25,7 @@ UNIT = 128
 
 
 @dataclass(frozen=True)
-class Segment:
+class BlockSegment:
     """`count` blocks of `block` coordinates; the first one begins at coordinate `start` and is the bucket's
     `index`-th."""
 
@@ -44,12 +44,12 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class RotatedBlocks:
     """All blocks of a bucket of `numel` coordinates, padded to `total`."""
 
     numel: int
     total: int
-    segments: tuple[Segment, ...]
+    segments: tuple[BlockSegment, ...]
 
     @property
     def largest(self) -> int:
@@ -61,7 +61,7 @@ class Blocks:
         return sum(segment.count for segment in self.segments)
 
 
-def whole_blocks(blocks: Blocks, num_chunks: int) -> list[int]:
+def whole_blocks(blocks: RotatedBlocks, num_chunks: int) -> list[int]:
     """`num_chunks + 1` boundaries of chunks of whole blocks, nearly equal where blocks are small."""
     bounds = [0]
     for chunk in range(1, num_chunks + 1):
@@ -73,18 +73,18 @@ def whole_blocks(blocks: Blocks, num_chunks: int) -> list[int]:
 
 
 @lru_cache(maxsize=1024)
-def cut(numel: int, block: int) -> Blocks:
+def cut(numel: int, block: int) -> RotatedBlocks:
     """The blocks of a bucket of `numel` > 0 coordinates; `block` is a power of two, or 0 for the largest that
     fits (at most 2²⁴)."""
     total = -(-numel // UNIT) * UNIT
-    size, segments = block or LARGEST_ROTATION, list[Segment]()
+    size, segments = block or LARGEST_ROTATION, list[BlockSegment]()
     start = index = 0
     while start < total:
         left = total - start
         size = min(size, 1 << (left.bit_length() - 1))
-        segments.append(Segment(start, index, size, left // size))
+        segments.append(BlockSegment(start, index, size, left // size))
         start, index = segments[-1].coordinates.stop, segments[-1].blocks.stop
-    return Blocks(numel, total, tuple(segments))
+    return RotatedBlocks(numel, total, tuple(segments))
 
 
 _COST_UNIT = 2.0**-48

@@ -22,8 +22,8 @@ from gradwire.codecs.slices import chunk_bounds
 from gradwire.codecs.thc import definition
 from gradwire.codecs.thc.blocks import (
     UNIT,
-    Blocks,
     QuantizationTable,
+    RotatedBlocks,
     cut,
     neighbours,
     optimal_table,
@@ -44,7 +44,7 @@ class THCHops(LossyHops):
         size: int,
         num_chunks: int,
         bits: int,
-        blocks: Blocks,
+        blocks: RotatedBlocks,
         ranges: Ranges,
         table: QuantizationTable,
         randomness: Randomness,
@@ -158,19 +158,16 @@ class THC(THCOptions, LossyHopCodec):
             root_mean_squares = bucket_root_mean_square(blocks, root_mean_squares)
         return [(root_mean_squares, "max_bits")]
 
-    def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> THCHops:
-        return self._hops(x, this_round, reduced, num_chunks)
-
     def plan_scatter(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> THCHops:
         """Chunks are whole blocks, which are rotated back as such: small blocks make shards equally long."""
         bounds = whole_blocks(cut(x.numel(), self.block), num_chunks)
-        return self._hops(x, this_round, reduced, num_chunks, bounds)
+        return self.plan(x, this_round, reduced, num_chunks, bounds)
 
     def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
         bounds = whole_blocks(cut(layout.numel, self.block), num_chunks)
         return Shard.between(*(min(bound, layout.numel) for bound in bounds[chunk : chunk + 2]))
 
-    def _hops(
+    def plan(
         self,
         x: Tensor,
         this_round: Round,

@@ -15,7 +15,7 @@ from gradwire.codecs.arithmetic.random import Key, halves, philox4x32
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.loading import BUCKETS
-from gradwire.codecs.thc.blocks import UNIT, Blocks, QuantizationTable, Segment, cut, neighbours
+from gradwire.codecs.thc.blocks import UNIT, BlockSegment, QuantizationTable, RotatedBlocks, cut, neighbours
 from gradwire.codecs.thc.ranges import Ranges, padded, range_scales
 
 _SHARED = 0
@@ -57,7 +57,7 @@ def _units(values: Tensor, first: int) -> tuple[Tensor, Tensor]:
 
 
 def quantize(
-    x: Tensor, blocks: Blocks, ranges: Ranges, table: QuantizationTable, randomness: Randomness
+    x: Tensor, blocks: RotatedBlocks, ranges: Ranges, table: QuantizationTable, randomness: Randomness
 ) -> Tensor:
     """Rotate the bucket `x`, (numel,) of a floating dtype, clamp it to its ranges and round it at random to
     entries of the table: (total,) int32 in [0, g].
@@ -83,7 +83,7 @@ def quantize(
 def dequantize(
     sums: Tensor,
     workers: int,
-    blocks: Blocks,
+    blocks: RotatedBlocks,
     ranges: Ranges,
     table: QuantizationTable,
     randomness: Randomness,
@@ -206,7 +206,7 @@ def write_mean(
         mean[segment.coordinates] = (rows + 0.0).view(-1).to(mean.dtype)  # −0 becomes +0
 
 
-def _blocks(values: Tensor, segment: Segment) -> Tensor:
+def _blocks(values: Tensor, segment: BlockSegment) -> Tensor:
     """The coordinates of a segment, (blocks, coordinates of a block)."""
     return values[segment.coordinates].view(segment.count, segment.block)
 

@@ -24,7 +24,7 @@ from gradwire.codecs.arithmetic.floats import (
 )
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.thc.blocks import UNIT, Blocks, cut
+from gradwire.codecs.thc.blocks import UNIT, RotatedBlocks, cut
 
 _LARGEST_FLOAT = torch.finfo(torch.float32).max
 
@@ -37,7 +37,7 @@ def padded(x: Tensor, total: int) -> Tensor:
     return torch.nn.functional.pad(x.to(torch.float32), (0, total - x.numel()))
 
 
-def block_root_mean_squares(x: Tensor, blocks: Blocks) -> Tensor:
+def block_root_mean_squares(x: Tensor, blocks: RotatedBlocks) -> Tensor:
     """√(Σx²/d) of every block of `x`, (numel,) of a floating dtype, padding included: (blocks,) float32.
 
     NaN where a coordinate is not finite.
@@ -81,7 +81,7 @@ def write_root_mean_squares(x: Tensor, block: int, root_mean_squares: Tensor) ->
         root_mean_squares[segment.blocks] = _restored(energy * (1 / segment.block), maximum, restorer)
 
 
-def bucket_root_mean_square(blocks: Blocks, root_mean_squares: Tensor) -> Tensor:
+def bucket_root_mean_square(blocks: RotatedBlocks, root_mean_squares: Tensor) -> Tensor:
     """√(Σx²/d) of the whole bucket, padding included, from those of its blocks: (1,) float32."""
     maximum = root_mean_squares.amax(dim=0, keepdim=True)
     normalizer, restorer = _powers(maximum)

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Part:
+class BucketPart:
     """Some of a bucket's parameters: a layout of their own, and where each of them lies in the bucket."""
 
     layout: Layout
@@ -51,7 +51,7 @@ class Part:
             bucket[place] = values
 
 
-def part_of(layout: Layout, chosen: Sequence[int]) -> Part | None:
+def part_of(layout: Layout, chosen: Sequence[int]) -> BucketPart | None:
     """The parameters at the positions `chosen` (ascending) of a bucket, None if there are none of them."""
     if not chosen:
         return None
@@ -64,15 +64,15 @@ def part_of(layout: Layout, chosen: Sequence[int]) -> Part | None:
         offsets=(0, *ends[:-1]),
         numel=ends[-1],
     )
-    return Part(own, tuple(layout.places[i] for i in chosen))
+    return BucketPart(own, tuple(layout.places[i] for i in chosen))
 
 
 @dataclass(frozen=True)
-class Split:
+class BucketSplit:
     """A bucket's parameters for the codec, and those for BF16."""
 
-    remaining: Part | None
-    excluded: Part | None
+    remaining: BucketPart | None
+    excluded: BucketPart | None
 
 
 class Uncompressed(Codec):
@@ -94,7 +94,7 @@ class Exclude(Wrapper):
     def __init__(self, inner: Codec, globs: Sequence[str]) -> None:
         super().__init__(inner)
         self._globs, self._bf16, self._uncompressed = tuple(globs), BF16(), Uncompressed()
-        self._splits: dict[Layout, Split] = {}
+        self._splits: dict[Layout, BucketSplit] = {}
         self._names: list[str] | None = []
         """The names seen in the first step on rank 0; None on other ranks, and once that step is over."""
 
@@ -169,15 +169,15 @@ class Exclude(Wrapper):
         if self._names is not None:
             self._names += this_round.layout.names
 
-    def _split(self, layout: Layout) -> Split:
+    def _split(self, layout: Layout) -> BucketSplit:
         if layout not in self._splits:
             matched = [any(fnmatchcase(name, glob) for glob in self._globs) for name in layout.names]
             if any(matched):
                 excluded = part_of(layout, [i for i, match in enumerate(matched) if match])
                 remaining = part_of(layout, [i for i, match in enumerate(matched) if not match])
-                self._splits[layout] = Split(remaining, excluded)
+                self._splits[layout] = BucketSplit(remaining, excluded)
             else:
-                self._splits[layout] = Split(Part(layout, (slice(0, layout.numel),)), None)
+                self._splits[layout] = BucketSplit(BucketPart(layout, (slice(0, layout.numel),)), None)
         return self._splits[layout]
 
     def _warn_of_globs_without_match(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gradwire.codecs.interface import Codec, Layout
-from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.codecs.registry import OWN, make_codec
 from gradwire.codecs.traits import GROUPS
 from gradwire.harness.comm.topology.registry import TOPOLOGIES
 from gradwire.harness.files.writing import write_atomically
@@ -40,11 +40,10 @@ def codec_table() -> str:
 
 def codec_groups() -> dict[str, list[str]]:
     """The codecs of this package by their group, in the order of `GROUPS` and of the registry."""
-    own = [name for name, made in codec_classes().items() if made.__module__.startswith("gradwire.")]
-    groups = {name: make_codec(name).about.group for name in own}
+    groups = {name: make_codec(name).about.group for name in OWN}
     strange = {name: group for name, group in groups.items() if group not in GROUPS}
     assert not strange, f"about.group of {strange} is none of {GROUPS}"
-    return {group: [name for name in own if groups[name] == group] for group in GROUPS}
+    return {group: [name for name in OWN if groups[name] == group] for group in GROUPS}
 
 
 def with_codec_rows(readme: str) -> str:

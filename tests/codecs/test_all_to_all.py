@@ -21,7 +21,7 @@ from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.linear.message import MessageFormat
 from gradwire.codecs.native.choice import available_kernels, using_kernels
 from gradwire.codecs.registry import make_codec
-from gradwire.codecs.shards import Run
+from gradwire.codecs.shards import Stretches
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
@@ -217,7 +217,7 @@ def test_shards_are_contiguous_whole_groups(numel: int, ranks: int) -> None:
     length = -(-numel // (ranks * 128)) * 128
     starts = [min(rank * length, numel) for rank in range(ranks + 1)]
     for shard, start, stop in zip(shards, starts, starts[1:], strict=False):
-        assert shard.runs == ((Run(start, stop - start),) if stop > start else ())
+        assert shard.runs == ((Stretches(start, stop - start),) if stop > start else ())
 
 
 def test_slices_leave_by_local_index() -> None:

@@ -7,16 +7,18 @@ import random
 
 import pytest
 
-from gradwire.codecs.aqgb.plan import Agreed, Profile, bits_of, make_plan
+from gradwire.codecs.aqgb.plan import AgreedTimes, StepProfile, bits_of, make_plan
 from gradwire.codecs.interface import Observation
 
 BLOCK = 1_000_000
 """Coordinates: 4 MB at 32 bits."""
 
 
-def agreed(rate: float, forward: tuple[float, ...] = (4.0, 3.9, 3.8), **given: tuple[int, ...]) -> Agreed:
+def agreed(
+    rate: float, forward: tuple[float, ...] = (4.0, 3.9, 3.8), **given: tuple[int, ...]
+) -> AgreedTimes:
     """Three blocks, a second apart, that the next forward pass could use from second 3.8 on."""
-    return Agreed(given.get("sizes", (BLOCK,) * 3), (1.0, 2.0, 3.0), forward, rate)
+    return AgreedTimes(given.get("sizes", (BLOCK,) * 3), (1.0, 2.0, 3.0), forward, rate)
 
 
 @pytest.mark.parametrize(("ratio", "bits"), [(0.125, 4), (1.0, 32), (0.1251, 5), (0.5, 16), (2 / 32, 2)])
@@ -62,7 +64,7 @@ def test_the_floor_holds_whatever_is_drawn() -> None:
         backward = tuple(sorted(drawn.uniform(0, 2) for _ in range(count)))
         forward = tuple(drawn.uniform(0, 4) for _ in range(count))
         floor = drawn.uniform(2 / 32, 1)
-        made = make_plan(Agreed(sizes, backward, forward, 10 ** drawn.uniform(1, 12)), floor, 0.02)
+        made = make_plan(AgreedTimes(sizes, backward, forward, 10 ** drawn.uniform(1, 12)), floor, 0.02)
         assert all(bits >= min(32, math.floor(32 * floor)) for bits in made.first)
         assert all(0 <= more <= 32 - first for first, more in zip(made.first, made.more, strict=True))
         assert made.end >= backward[-1]
@@ -85,7 +87,7 @@ def seen(begin: float, wait: float) -> list[Observation]:
 
 
 def test_a_profile_knows_when_blocks_are_there_and_could_be_used() -> None:
-    profile = Profile(gain=0.5, rate_gain=1.0)
+    profile = StepProfile(gain=0.5, rate_gain=1.0)
     profile.see(seen(0.0, 0.0), 2, 3, planned=False)
     assert (profile.backward, profile.forward, profile.rate) == ([3.0, 7.0], [], 300.0)
     profile.see(seen(0.5, 1.0), 2, 3, planned=True)
@@ -93,12 +95,12 @@ def test_a_profile_knows_when_blocks_are_there_and_could_be_used() -> None:
     profile.see(seen(0.5, 1.0), 2, 3, planned=True)
     assert profile.forward == [9.0, 8.0], "without the second that was waited"
     assert profile.backward == [3.0, 7.0] and profile.is_complete
-    again = Profile(gain=0.5, rate_gain=1.0)
+    again = StepProfile(gain=0.5, rate_gain=1.0)
     again.load_state_dict(profile.state_dict())
     assert again == profile
 
 
 def test_a_step_without_forward_passes_by_block_says_nothing() -> None:
-    profile = Profile(gain=0.5, rate_gain=1.0)
+    profile = StepProfile(gain=0.5, rate_gain=1.0)
     profile.see([one for one in seen(0.0, 0.0) if one.phase != "forward"], 2, 3, planned=False)
     assert not profile.is_complete and not profile.backward

@@ -17,7 +17,7 @@ from torch import Tensor
 from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
 from gradwire.codecs.aqgb.codec import AQGB
 from gradwire.codecs.describe import describe_codec
-from gradwire.codecs.edgc.rank_control import Control, Plan
+from gradwire.codecs.edgc.rank_control import Control, RankPlan
 from gradwire.codecs.exact import FP32
 from gradwire.codecs.interface import Codec, Collectives, Decision, Layout, Op, Round
 from gradwire.codecs.registry import make_codec
@@ -286,7 +286,7 @@ def test_names_that_mean_two_things_are_refused() -> None:
 
 
 BLOCKS = {"first": [4, 32], "more": [8, 0], "deadlines": [0.5, -0.1], "sent": [8, 8, 0, 0]}
-PLAN = Plan(1, 8, controls=(Control(0, 64, 32, 2, 4, 1.5, 0.0, 8, -math.inf),)).decision()
+PLAN = RankPlan(1, 8, controls=(Control(0, 64, 32, 2, 4, 1.5, 0.0, 8, -math.inf),)).decision()
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("aqgb", {**BLOCKS, "first": []}, "first, more and deadlines are of 0, 2 and 2 blocks"),
@@ -307,7 +307,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("edgc", {**PLAN, "compressing": [1]}, "compressing is a list, not a whole number from 0 to 1"),
     ("edgc", {**PLAN, "seconds": math.nan}, "seconds has nan"),
-    ("edgc", {**Plan(1).decision()}, "it compresses, but has no rank"),
+    ("edgc", {**RankPlan(1).decision()}, "it compresses, but has no rank"),
     ("mxfp8", {"mu": [1.0, 0.5]}, "mu has 0.5, which is less than codec.mu_minimum=1"),
     ("mxfp8", {}, "decides nothing, but codec=mxfp8 decides mu"),
 ]

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gradwire.codecs.edgc.rank_control import Control, Plan, RankControl, Window
+from gradwire.codecs.edgc.rank_control import Control, RankControl, RankPlan, Window
 from gradwire.codecs.options.reduced import Alignment, Reference
 
 SHAPE = (256, 1024)
@@ -23,7 +23,7 @@ def followed(
 ) -> list[list[int]]:
     """The ranks of each stage after each window of 10 steps, 0 in the warm-up; `entropies` by window and
     stage."""
-    plan, found = Plan(max_rank=most), []
+    plan, found = RankPlan(max_rank=most), []
     for number, own in enumerate(entropies):
         windows = [Window(stage, *SHAPE, 2, nats) for stage, nats in enumerate(own)]
         plan = ranks.decide(plan, windows, 10 * (number + 1), offset)
@@ -85,7 +85,7 @@ def test_nothing_is_compressed_without_a_largest_rank() -> None:
 
 
 def test_a_matrix_never_has_all_its_ranks() -> None:
-    plan = Plan(max_rank=64)
+    plan = RankPlan(max_rank=64)
     for nats in (-8.0, -9.0):
         plan = control(least=0).decide(plan, [Window(0, 8, 512, 1, nats)], 10, 0.0)
     assert plan.rank(0, (8, 512)) == 7
@@ -106,7 +106,7 @@ def test_stages_share_the_mean_or_have_their_own() -> None:
 
 
 def test_a_shape_of_later_stages_alone_has_its_own_ranks() -> None:
-    plan, other = Plan(max_rank=64), (200, 800)
+    plan, other = RankPlan(max_rank=64), (200, 800)
     for number in range(4):
         told = [Window(0, *SHAPE, 2, -8 - 0.05 * number), Window(1, *other, 1, -5 - 0.01 * number)]
         plan = control().decide(plan, told, 10 * number, 3.5)
@@ -118,9 +118,9 @@ def test_a_plan_is_its_decision() -> None:
         Control(0, 4, 8, 2, 3, -1.5, 0.25, 3, -1.25),
         Control(1, 4, 8, 1, 2, -math.inf, 1.0, 0, -math.inf),
     )
-    plan = Plan(1, 3, 0.5, 0.25, 0.01, 2.0, 0.125, controls)
-    assert Plan.of(plan.decision()) == plan
-    assert Plan.of(Plan().decision()) == Plan()
+    plan = RankPlan(1, 3, 0.5, 0.25, 0.01, 2.0, 0.125, controls)
+    assert RankPlan.of(plan.decision()) == plan
+    assert RankPlan.of(RankPlan().decision()) == RankPlan()
     assert plan.figures() == {
         "compressing": 1,
         "max_rank": 3,

@@ -10,7 +10,7 @@ from codec_rounds import Cluster, gradients, layout_of
 from torch import Tensor
 
 from gradwire.codecs.edgc.codec import EDGC
-from gradwire.codecs.edgc.rank_control import Plan
+from gradwire.codecs.edgc.rank_control import RankPlan
 from gradwire.codecs.registry import make_codec
 from gradwire.codecs.wrappers.decisions import Decisions
 
@@ -28,10 +28,10 @@ def shrinking(step: int) -> list[Tensor]:
     return [x * 0.95**step for x in gradients(LAYOUT, SIZE, step)]
 
 
-def plan(cluster: Cluster) -> Plan:
+def plan(cluster: Cluster) -> RankPlan:
     decisions = [codec.decision for codec in cluster.codecs if isinstance(codec, Decisions)]
     assert len(decisions) == SIZE and all(each == decisions[0] for each in decisions)
-    return Plan.of(decisions[0])
+    return RankPlan.of(decisions[0])
 
 
 def inner(cluster: Cluster) -> list[EDGC]:

@@ -7,9 +7,9 @@ import pytest
 from gradwire.codecs.edgc.communication import (
     FIRST_PROBE,
     NO_TIMES,
-    Shape,
+    MatrixShape,
+    StageTimes,
     StepTimes,
-    Times,
     growing_line,
     highest_rank,
     largest_saving_rank,
@@ -22,7 +22,7 @@ from gradwire.codecs.edgc.communication import (
 from gradwire.codecs.interface import Observation
 from gradwire.codecs.powersgd import effective_rank
 
-SHAPES = [Shape(64, 64, 2), Shape(64, 256, 3)]
+SHAPES = [MatrixShape(64, 64, 2), MatrixShape(64, 256, 3)]
 
 
 def test_a_bucket_counts_from_when_it_is_ready_and_overlaps_once() -> None:
@@ -74,7 +74,7 @@ def test_the_model_is_the_line_and_its_error() -> None:
 
 
 def test_the_largest_rank_is_that_which_saves_time() -> None:
-    times, ranks = Times(), probed_ranks(SHAPES, 1.0)
+    times, ranks = StageTimes(), probed_ranks(SHAPES, 1.0)
     for step in range(FIRST_PROBE + 2 * len(ranks) + 4):
         rank = rank_of_step(step, SHAPES, 1.0)
         probe = 0.1 + 0.01 * mean_rank(SHAPES, rank, 1.0) if rank else 0.0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from gradwire.codecs.memory import Blocks
+from gradwire.codecs.memory import FreeBlocks
 
 SIZE = 1 << 12
 
 
 def test_a_block_is_free_when_the_last_view_of_it_is_gone() -> None:
-    blocks = Blocks()
+    blocks = FreeBlocks()
     first = blocks.take(SIZE)
     where, view = first.data_ptr(), first[100:].view(torch.float32)
     del first
@@ -21,7 +21,7 @@ def test_a_block_is_free_when_the_last_view_of_it_is_gone() -> None:
 
 
 def test_blocks_in_use_are_different_ones() -> None:
-    blocks = Blocks()
+    blocks = FreeBlocks()
     held = [blocks.take(SIZE) for _ in range(5)]
     for index, block in enumerate(held):
         block.fill_(index)
@@ -30,7 +30,7 @@ def test_blocks_in_use_are_different_ones() -> None:
 
 
 def test_what_is_kept_is_limited() -> None:
-    blocks = Blocks(limit=2 * SIZE)
+    blocks = FreeBlocks(limit=2 * SIZE)
     held = [blocks.take(SIZE) for _ in range(5)]
     del held
     assert blocks.num_bytes == 2 * SIZE

@@ -18,7 +18,7 @@ from torch import Tensor
 from gradwire.codecs.hop_codec import HopCodec, ReportsLosses
 from gradwire.codecs.interface import Hops, Round
 from gradwire.codecs.registry import codec_class, make_codec
-from gradwire.codecs.shards import Run, Shard
+from gradwire.codecs.shards import Shard, Stretches
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
@@ -243,7 +243,7 @@ def test_runs_are_cut_where_they_are_told() -> None:
 
     for _ in range(500):
         length, count, start = drawn(1, 5), drawn(1, 5), drawn(0, 7)
-        run = Run(start, length, drawn(length, 9), count)
+        run = Stretches(start, length, drawn(length, 9), count)
         places = Shard((run,)).take(torch.arange(80)).tolist()
         low = drawn(0, 60)
         high = drawn(low, 60)

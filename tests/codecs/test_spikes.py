@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradwire.codecs.hop_codec import ReportsLosses
 from gradwire.codecs.interface import Layout, Round
-from gradwire.codecs.registry import codec_classes, make_codec
+from gradwire.codecs.registry import OWN, codec_class, make_codec
 from gradwire.codecs.step_memory import LATEST, MARGIN, LatestNorms, Memories, bounded, without_excess
 
 SIZE = 4
@@ -23,8 +23,7 @@ LARGE = layout_of({"matrix": (128, 130), "norm": (300,)})
 
 def taking_feedback() -> set[str]:
     """The codecs of this package with error feedback, around them or their own."""
-    own = {name: made for name, made in codec_classes().items() if made.__module__.startswith("gradwire.")}
-    return {name for name, made in own.items() if issubclass(made, ReportsLosses) or has_own_feedback(name)}
+    return {name for name in OWN if issubclass(codec_class(name), ReportsLosses) or has_own_feedback(name)}
 
 
 def has_own_feedback(codec: str) -> bool:

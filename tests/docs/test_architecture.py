@@ -8,7 +8,7 @@ from pathlib import Path
 from keys import FOLDERS
 from pages import ROOT, blocks
 
-from gradwire.codecs.registry import ENTRIES
+from gradwire.codecs.registry import OWN
 
 *_, TREE = (block.text for block in blocks(ROOT / "docs" / "architecture.md") if block.language == "text")
 
@@ -25,7 +25,7 @@ def test_every_folder_and_module_is_in_the_tree() -> None:
         named |= {f"{name}/" for name in folders(ROOT / package)}
         modules = (ROOT / package).glob("*.py")
         named |= {path.name for path in modules if not path.stem.endswith(("__init__", "_compiled"))}
-    own = {re.split("[.:]", entry.place)[0] for entry in ENTRIES.values()}
+    own = {re.split("[.:]", entry.place)[0] for entry in OWN.values()}
     assert sorted(named - words() - {f"{name}.py" for name in own} - {f"{name}/" for name in own}) == []
 
 

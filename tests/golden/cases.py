@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tiny import TINY_MODEL
 
-from gradwire.codecs.options.common import ENTRIES
+from gradwire.codecs.registry import OWN
 
 SHORT = (
     *TINY_MODEL,
@@ -167,5 +167,5 @@ CASES: dict[str, Case] = {
 """Every topology and family of models, and what makes a step more than one pass and one message."""
 
 _NAMED = {override for case in CASES.values() for override in case.overrides}
-CASES |= {f"{name} ring": virtual(f"codec={name}") for name in ENTRIES if f"codec={name}" not in _NAMED}
+CASES |= {f"{name} ring": virtual(f"codec={name}") for name in OWN if f"codec={name}" not in _NAMED}
 """And every codec of the package: at its defaults, where no case above names it."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from gradwire.codecs.interface import Layout
-from gradwire.codecs.shards import Run, Shard
+from gradwire.codecs.shards import Shard, Stretches
 from gradwire.harness.parallel.accumulation import GradientBucket
 from gradwire.harness.parallel.update import OptimizerSettings, decays, forget_moments, make_optimizer
 
@@ -54,7 +54,7 @@ class Piece(NamedTuple):
     the shard's values."""
 
     name: str
-    run: Run
+    run: Stretches
     place: slice
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gradwire.codecs.interface import Codec
-from gradwire.codecs.shards import Run
+from gradwire.codecs.shards import Stretches
 from gradwire.harness.parallel.interface import ReadPart
 from gradwire.harness.parallel.sharded.shards import MOMENTS, STEP, Piece, ShardOptimizer
 from gradwire.harness.parallel.state import MODEL, codec_part, codec_state, load_model, model_tensors
@@ -95,12 +95,12 @@ class _Load:
     def add(self, saved: Mapping[str, Tensor]) -> None:
         """Takes what one rank has saved."""
         self._num_steps = int(saved[STEP])
-        there = dict[str, list[Run]]()
+        there = dict[str, list[Stretches]]()
         for key in saved:
             field, _, rest = key.partition("/")
             if field == MOMENTS[0]:
                 name, _, numbers = rest.rpartition("/")
-                there.setdefault(name, []).append(Run(*map(int, numbers.split(":"))))
+                there.setdefault(name, []).append(Stretches(*map(int, numbers.split(":"))))
         for number, piece in self._own.pieces():
             if piece.name not in there:
                 continue
@@ -114,7 +114,9 @@ class _Load:
             self._values[number][field][place] = values
         self._missing[number][place] = False
 
-    def _assemble(self, number: int, piece: Piece, runs: Sequence[Run], saved: Mapping[str, Tensor]) -> None:
+    def _assemble(
+        self, number: int, piece: Piece, runs: Sequence[Stretches], saved: Mapping[str, Tensor]
+    ) -> None:
         """Takes the coordinates of a piece that are among those of `runs`."""
         numel = max(run.start + (run.count - 1) * run.stride + run.length for run in (piece.run, *runs))
         place, missing = piece.place, self._missing[number]

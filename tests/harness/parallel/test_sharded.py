@@ -28,7 +28,7 @@ from training_jobs import (
 
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.registry import codec_classes
-from gradwire.codecs.shards import Run, Shard
+from gradwire.codecs.shards import Shard, Stretches
 from gradwire.harness.checkpoint.folder import checkpoints
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate, validate_any
@@ -192,7 +192,7 @@ def by_parameter(parts: dict[str, dict[str, Tensor]]) -> dict[str, Tensor]:
             if "/" in key:
                 (field, _, rest), numbers = key.partition("/"), key.rpartition("/")[2]
                 place = f"{field} {rest.rpartition('/')[0]}"
-                run = Run(*map(int, numbers.split(":")))
+                run = Stretches(*map(int, numbers.split(":")))
                 whole = found.setdefault(place, torch.zeros(1 << 15))
                 run.stretches(whole).copy_(value.view(run.count, run.length))
     return found
@@ -319,7 +319,7 @@ def test_what_cannot_be_is_refused_in_one_line(given: list[str], error: str) -> 
 
 def test_pieces_are_the_shard_parameter_by_parameter() -> None:
     layout = Layout(("a", "b", "c"), ((3, 5), (7,), (4, 4)), (0, 15, 22), 38)
-    shard = Shard((Run(2, 3, 8, 3), Run(30, 8)))
+    shard = Shard((Stretches(2, 3, 8, 3), Stretches(30, 8)))
     flat = torch.arange(38)
     values = shard.take(flat)
     found = list(pieces(layout, shard))
