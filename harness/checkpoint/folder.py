@@ -1,4 +1,4 @@
-"""Where checkpoints lie, which of them are complete, and how old and half-written ones are removed.
+"""The folder of checkpoints: finds complete ones, and removes old and half-written ones.
 
 `checkpoints/step-00000120/` in the run directory holds safetensors files, `state.json` with their sha256 and
 with how far the record's rows went, and DONE with the sha256 of `state.json`. It is written under a hidden
@@ -50,7 +50,7 @@ def checkpoint_path(directory: Path, step: int) -> Path:
 
 
 def unfinished_path(directory: Path, step: int) -> Path:
-    """Where that checkpoint is written before it gets its name."""
+    """The path at which that checkpoint is written before it gets its name."""
     return directory / FOLDER / f".step-{step:08d}"
 
 
@@ -113,7 +113,7 @@ def _read(path: Path, name: str) -> bytes:
 
 
 def remove(path: Path) -> None:
-    """Removes a checkpoint; from the first moment on nobody takes the rest of it for complete."""
+    """Removes a checkpoint; from the first moment on, the rest of it does not count as complete."""
     hidden = path if path.name.startswith(".") else path.with_name(f".old-{path.name}")
     if path != hidden:
         os.replace(path, hidden)

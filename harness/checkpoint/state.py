@@ -1,4 +1,4 @@
-"""`state.json`: what a checkpoint holds beside tensors."""
+"""`state.json`: what a checkpoint holds besides tensors."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from gradwire.harness.runtime.heartbeat import beat
 _DIGEST = ".sha256"
 
 SHARED_S = 60.0
-"""How long a shared file system may take to show one node what another has written."""
+"""Seconds that a shared file system may take to show one node what another has written."""
 
 
 def write_files(directory: Path, step: int, parts: Mapping[str, Mapping[str, Tensor]]) -> int:

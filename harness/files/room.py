@@ -1,4 +1,5 @@
-"""Whether a disk has room for what is about to be written. Quotas are not known: only free space is."""
+"""Free space on a disk, compared with what is about to be written. Quotas are not known: only free space
+is."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def check_room(folder: Path, what: str, least: float, most: float, remedy: str) 
     """
     try:
         free = free_bytes(folder)
-    except OSError:  # said by whoever writes there
+    except OSError:  # the writer will report it
         return None
     if least > free:
         raise ValueError(

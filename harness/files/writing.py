@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _CODE = re.compile(r"\(os error (\d+)\)")
-"""How libraries written in Rust, which raise errors of their own, report the system's error."""
+"""The form in which libraries written in Rust report the system's error."""
 
 _REMEDIES = {
     errno.ENOSPC: "free some space",
@@ -62,15 +62,15 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def is_of_the_disk(error: object) -> bool:
-    """Whether an error is the disk's, and not a bug or the network's, which Python reports as OSError,
-    too."""
+    """Returns whether an error is the disk's, and not a bug or the network's, which Python reports as
+    OSError, too."""
     return isinstance(error, UnwritableFileError) or (
         isinstance(error, OSError) and error.errno in _OF_THE_DISK
     )
 
 
 def _is_about(path: Path, error: OSError) -> bool:
-    """Whether an error met in writing `path` concerns it, the folders above it or the files beside it."""
+    """Returns whether an error met in writing `path` concerns it, its folders or the files in them."""
     if isinstance(error, ConnectionError) or type(error).__module__ != "builtins":  # the network's
         return False
     if not isinstance(error.filename, str):
@@ -82,7 +82,7 @@ def _is_about(path: Path, error: OSError) -> bool:
 def as_new_files(*paths: Path) -> None:
     """Gives files in one folder the permissions that new files have there.
 
-    One process calls this, for the first of them. It looks at a new file beside it, whose name follows from
+    One process calls this, for the first of them. It looks at a new file next to it, whose name follows from
     that one's, so that the next save removes what a killed process leaves.
     """
     new = paths[0].with_name(f".{paths[0].name}.new")
