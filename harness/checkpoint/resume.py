@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gradwire.harness.checkpoint.folder import (
     FOLDER,
+    REMEDY,
     DamagedCheckpointError,
     ForeignCheckpointError,
     checkpoints,
@@ -19,7 +20,6 @@ from gradwire.harness.checkpoint.folder import (
     set_aside,
     verified,
 )
-from gradwire.harness.checkpoint.state import REMEDY
 from gradwire.harness.files.reading import InaccessibleFileError, UnusableFileError
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.record.attempts import FILE as ATTEMPTS

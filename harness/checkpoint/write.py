@@ -12,14 +12,15 @@ from torch import Tensor
 
 from gradwire.harness.checkpoint.folder import (
     DONE,
+    REMEDY,
     STATE,
     SUFFIX,
+    CheckpointState,
     checkpoint_path,
     remove,
     remove_older,
     unfinished_path,
 )
-from gradwire.harness.checkpoint.state import REMEDY, CheckpointState
 from gradwire.harness.files.reading import file_digest, read_text
 from gradwire.harness.files.writing import save_tensors, write_atomically, writing
 from gradwire.harness.runtime.heartbeat import beat

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from gradwire.harness.doctor.findings import Environment, Finding, Run, Section, found_or_missing
 from gradwire.harness.doctor.tools import output_of
-from gradwire.harness.files.room import size_text
+from gradwire.harness.files.writing import size_text
 
 SCARCE = 4 * 2**30
 """Bytes that four workers of `size=tiny` need, most of them for their libraries."""

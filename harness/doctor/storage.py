@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gradwire.harness.data.cache import cache_folder
 from gradwire.harness.doctor.findings import Environment, Finding, Section
-from gradwire.harness.files.room import free_bytes, size_text
+from gradwire.harness.files.writing import free_bytes, size_text
 
 ROOM = 2**30
 """Bytes that should be free: a run of `size=tiny` needs a few MiB, caches of models need many GiB."""
