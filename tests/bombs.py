@@ -27,8 +27,8 @@ import torch
 from damages import DAMAGES
 from tiny import TINY_MODEL
 
+from gradwire.harness.checkpoint.folder import CheckpointState
 from gradwire.harness.checkpoint.resume import open_run
-from gradwire.harness.checkpoint.state import CheckpointState
 from gradwire.harness.checkpoint.write import seal, write_files
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate

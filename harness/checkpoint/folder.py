@@ -1,4 +1,4 @@
-"""Where checkpoints lie, which of them are complete, and how old and half-written ones are removed.
+"""Checkpoints: what they say of a run, which of them are complete, and how old and half-written ones go.
 
 `checkpoints/step-00000120/` in the run directory holds safetensors files, `state.json` with their sha256 and
 with how far the record's rows went, and DONE with the sha256 of `state.json`. It is written under a hidden
@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from gradwire.harness.checkpoint.state import REMEDY, CheckpointState
 from gradwire.harness.files.hostile import check_safetensors, read_safetensors
 from gradwire.harness.files.reading import (
     InaccessibleFileError,
@@ -28,12 +30,57 @@ from gradwire.harness.files.reading import (
     printable,
     read_bytes,
 )
+from gradwire.harness.files.structured import parse_json
+from gradwire.harness.files.typed import made
+from gradwire.harness.record.row_file import Extent
+
+REMEDY = "resume=never starts over"
 
 FOLDER, STATE, DONE, SUFFIX = "checkpoints", "state.json", "DONE", ".safetensors"
 
 _NAME = re.compile(r"step-(\d{8,})")
 _LEFTOVER = re.compile(r"\.(old-)?step-\d{8,}")
 _ASIDE = re.compile(r"damaged-step-\d{8,}")
+
+
+@dataclass(frozen=True)
+class CheckpointState:
+    """Counters and clocks after `step` steps; lists have one entry per rank."""
+
+    step: int
+    """Optimizer steps done, the number of the next one."""
+    layout_hash: str
+    """Hash of the buckets' layout; a resumed run must have the same."""
+    data_hash: str
+    """Hash of the training data's description; a resumed run must have the same."""
+    train_time_s: list[float]
+    """The training clock of each rank."""
+    wall_time_s: float
+    """Wall time in all, earlier attempts included."""
+    bytes_by_phase: list[dict[str, int]]
+    """Bytes that each rank has sent, by phase."""
+    run_id: str
+    """The run it belongs to; another run's checkpoint is never used."""
+    rows: dict[str, Extent]
+    """The record's files of rows up to here, which a resumed run continues."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """File name to sha256."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, content: bytes, path: Path) -> CheckpointState:
+        """Reads the text that `to_json` writes; it came from `path`. Raises UnusableFileError."""
+        return made(cls, parse_json(content, path, remedy=REMEDY), path, remedy=REMEDY)
+
+    def impossible(self) -> str | None:
+        """Says what in it is impossible for any run."""
+        if self.step < 0 or not self.train_time_s or len(self.train_time_s) != len(self.bytes_by_phase):
+            return (
+                f"is of step {self.step}, {len(self.train_time_s)} clocks, {len(self.bytes_by_phase)} ranks"
+            )
+        return None
 
 
 class DamagedCheckpointError(ValueError):
@@ -50,7 +97,7 @@ def checkpoint_path(directory: Path, step: int) -> Path:
 
 
 def unfinished_path(directory: Path, step: int) -> Path:
-    """Where that checkpoint is written before it gets its name."""
+    """The path at which that checkpoint is written before it gets its name."""
     return directory / FOLDER / f".step-{step:08d}"
 
 
@@ -113,7 +160,7 @@ def _read(path: Path, name: str) -> bytes:
 
 
 def remove(path: Path) -> None:
-    """Removes a checkpoint; from the first moment on nobody takes the rest of it for complete."""
+    """Removes a checkpoint; from the first moment on, the rest of it does not count as complete."""
     hidden = path if path.name.startswith(".") else path.with_name(f".old-{path.name}")
     if path != hidden:
         os.replace(path, hidden)

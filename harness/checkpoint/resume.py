@@ -1,4 +1,4 @@
-"""What a run directory already holds, and what the next attempt does with it.
+"""The state of a run directory, and what the next attempt does with it.
 
 `resume=auto` resumes an unfinished run made by the same code, `force` by any code, `never` starts over. A
 finished run is run again only with `never`.
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gradwire.harness.checkpoint.folder import (
     FOLDER,
+    REMEDY,
     DamagedCheckpointError,
     ForeignCheckpointError,
     checkpoints,
@@ -19,7 +20,6 @@ from gradwire.harness.checkpoint.folder import (
     set_aside,
     verified,
 )
-from gradwire.harness.checkpoint.state import REMEDY
 from gradwire.harness.files.reading import InaccessibleFileError, UnusableFileError
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.record.attempts import FILE as ATTEMPTS
@@ -37,11 +37,11 @@ from gradwire.harness.record.writer import (
 )
 
 OWN_NAMES = (*(name for name in RECORD_FILES if name != ATTEMPTS), WEIGHTS, FOLDER)
-"""What a run overwrites or removes in its directory."""
+"""The files that a run overwrites or removes in its directory."""
 
 
 def is_finished(config: RecordedConfig, directory: Path) -> bool:
-    """Whether this very run has finished in `directory` and is not asked to run again."""
+    """Returns whether this very run has finished in `directory` and is not asked to run again."""
     return config.resume != "never" and is_done(directory)
 
 
@@ -75,11 +75,12 @@ MOST_SAID = 3
 
 
 def _differences(config: RecordedConfig, directory: Path) -> str:
-    """How the run in `directory` differs from this one; empty where its configuration does not say."""
+    """The settings in which the run in `directory` differs from this one; empty where its configuration does
+    not say."""
     try:
         before = read_yaml(directory / CONFIG, remedy=REMEDY, inside=directory)
         found = differences(before, config.mapping())
-    except (OSError, ValueError, TypeError, AttributeError):  # whatever somebody has made of it
+    except (OSError, ValueError, TypeError, AttributeError):  # it may have been edited
         return ""
     more = f"; and {len(found) - MOST_SAID} more" if len(found) > MOST_SAID else ""
     return "; ".join(found[:MOST_SAID]) + more

@@ -12,14 +12,15 @@ from torch import Tensor
 
 from gradwire.harness.checkpoint.folder import (
     DONE,
+    REMEDY,
     STATE,
     SUFFIX,
+    CheckpointState,
     checkpoint_path,
     remove,
     remove_older,
     unfinished_path,
 )
-from gradwire.harness.checkpoint.state import REMEDY, CheckpointState
 from gradwire.harness.files.reading import file_digest, read_text
 from gradwire.harness.files.writing import save_tensors, write_atomically, writing
 from gradwire.harness.runtime.heartbeat import beat
@@ -27,7 +28,7 @@ from gradwire.harness.runtime.heartbeat import beat
 _DIGEST = ".sha256"
 
 SHARED_S = 60.0
-"""How long a shared file system may take to show one node what another has written."""
+"""Seconds that a shared file system may take to show one node what another has written."""
 
 
 def write_files(directory: Path, step: int, parts: Mapping[str, Mapping[str, Tensor]]) -> int:

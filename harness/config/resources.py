@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from gradwire.harness.files.room import check_room
+from gradwire.harness.files.writing import check_room
 from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.models.vision import VISION, stage_widths
 from gradwire.harness.models.vision import num_parameters as convolutions

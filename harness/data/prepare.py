@@ -35,7 +35,7 @@ from gradwire.harness.data.settings import WAYS_OUT, DatasetConfig
 from gradwire.harness.data.text import TextCorpus
 from gradwire.harness.data.token_data import PreparedData, TokenData, read_data
 from gradwire.harness.data.tokenizer import own_tokenizer, trained_tokenizer
-from gradwire.harness.files.room import check_room
+from gradwire.harness.files.writing import check_room
 from gradwire.harness.models.settings import SPECIAL_TOKENS, ModelConfig
 
 if TYPE_CHECKING:

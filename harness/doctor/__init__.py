@@ -1,1 +1,1 @@
-"""What this machine has, what it lacks, and what that disables: `python run.py task=doctor`."""
+"""Reports what this machine has, what it lacks, and what that disables: `python run.py task=doctor`."""

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from gradwire.harness.doctor.findings import Environment, Finding, Run, Section, found_or_missing
 from gradwire.harness.doctor.tools import output_of
-from gradwire.harness.files.room import size_text
+from gradwire.harness.files.writing import size_text
 
 SCARCE = 4 * 2**30
 """Bytes that four workers of `size=tiny` need, most of them for their libraries."""
@@ -88,7 +88,7 @@ def gpus(
 def backends(
     gloo: Callable[[], bool] = dist.is_gloo_available, nccl: Callable[[], bool] = dist.is_nccl_available
 ) -> list[Finding]:
-    """How workers talk: gloo between CPUs, nccl between GPUs."""
+    """The backends that join workers: gloo between CPUs, nccl between GPUs."""
     install = "a torch that has it: pytorch.org"
     return [
         found_or_missing("gloo", "available" if gloo() else None, "every run", install, needed=True),

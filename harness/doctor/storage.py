@@ -1,4 +1,4 @@
-"""Where files go: caches and results, their size, and the free space."""
+"""The folders that files go to: caches and results, their size, and the free space."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gradwire.harness.data.cache import cache_folder
 from gradwire.harness.doctor.findings import Environment, Finding, Section
-from gradwire.harness.files.room import free_bytes, size_text
+from gradwire.harness.files.writing import free_bytes, size_text
 
 ROOM = 2**30
 """Bytes that should be free: a run of `size=tiny` needs a few MiB, caches of models need many GiB."""
@@ -40,7 +40,7 @@ def folder(
     needed: bool = False,
     free_bytes: Callable[[Path], float] = free_bytes,
 ) -> Finding:
-    """What `path` holds, whether it is writable, and the free space on its disk; creates nothing."""
+    """Reports what `path` holds, whether it is writable, and the free space on its disk; creates nothing."""
     existing = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
     free = free_bytes(existing)
     value = f"{path}: {_content(path)}, {size_text(free)} free"

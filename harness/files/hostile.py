@@ -53,7 +53,7 @@ def most_unfolded(size: int, ratio: int, floor: int | None = None) -> int:
 
 
 class BoundedStream(io.RawIOBase):
-    """What a compressed file expands to, as long as that is in proportion to what has been read of it.
+    """The contents of a compressed file, as long as they are in proportion to what has been read of it.
 
     So a bomb is noticed after `FLOOR` bytes, however large it is: reading then raises UnusableFileError.
     `file` is open at `path`, `opener` makes a decompressor's file object of it; wrap this in
@@ -85,7 +85,7 @@ class BoundedStream(io.RawIOBase):
 
 
 class _RefusedArchiveError(Exception):
-    """What is wrong with an archive."""
+    """A fault of an archive."""
 
 
 class _ListingFile:
@@ -294,8 +294,9 @@ def files_in(
 
 
 def leads_to_file(link: Path, home: Path, *, remedy: str) -> bool:
-    """Whether a path, through links or not, leads to a regular file in `home`; raises UnusableFileError if it
-    leads out of it to a file. One that leads to nothing, to a folder or to a device is left out."""
+    """Returns whether a path, through links or not, leads to a regular file in `home`; raises
+    UnusableFileError if it leads out of it to a file. One that leads to nothing, to a folder or to a device
+    is left out."""
     try:
         status = link.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -311,8 +312,8 @@ def leads_to_file(link: Path, home: Path, *, remedy: str) -> bool:
 
 
 def root_of(folder: Path) -> Path:
-    """Where links in a folder may lead: into the folder itself. A snapshot in the Hugging Face cache is made
-    of links to files of its repository there."""
+    """The folder that links in a folder may lead into: the folder itself. A snapshot in the Hugging Face
+    cache is made of links to files of its repository there."""
     found = folder.resolve()
     for place in (found, *found.parents):
         repository = place.parent.parent

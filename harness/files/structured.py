@@ -112,7 +112,7 @@ def parse_json(
 
 
 def _exceeds(value: Any, levels: int) -> bool:
-    """Whether objects and lists are nested in more than `levels` levels."""
+    """Returns whether objects and lists are nested in more than `levels` levels."""
     if not isinstance(value, dict | list):
         return False
     inner = value.values() if isinstance(value, dict) else value
@@ -139,7 +139,7 @@ def read_yaml(path: str | Path, *, remedy: str, inside: Path | None = None) -> d
     resolved.
 
     Refuses aliases, which expand; tags; and interpolations (`${…}`), which could read secrets from the
-    environment of whoever reads the file. Raises UnusableFileError; `remedy` and `inside` are those of
+    reader's environment. Raises UnusableFileError; `remedy` and `inside` are those of
     `files.open_file`.
     """
     import yaml

@@ -1,10 +1,16 @@
-"""Writes files that appear whole or not at all, with the permissions that new files have."""
+"""Writes files that appear whole or not at all, with the permissions that new files have; looks for room
+before.
+
+Of a disk only the free space is known, not quotas.
+"""
 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _CODE = re.compile(r"\(os error (\d+)\)")
-"""How libraries written in Rust, which raise errors of their own, report the system's error."""
+"""The form in which libraries written in Rust report the system's error."""
 
 _REMEDIES = {
     errno.ENOSPC: "free some space",
@@ -62,15 +68,15 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def is_of_the_disk(error: object) -> bool:
-    """Whether an error is the disk's, and not a bug or the network's, which Python reports as OSError,
-    too."""
+    """Returns whether an error is the disk's, and not a bug or the network's, which Python reports as
+    OSError, too."""
     return isinstance(error, UnwritableFileError) or (
         isinstance(error, OSError) and error.errno in _OF_THE_DISK
     )
 
 
 def _is_about(path: Path, error: OSError) -> bool:
-    """Whether an error met in writing `path` concerns it, the folders above it or the files beside it."""
+    """Returns whether an error met in writing `path` concerns it, its folders or the files in them."""
     if isinstance(error, ConnectionError) or type(error).__module__ != "builtins":  # the network's
         return False
     if not isinstance(error.filename, str):
@@ -82,7 +88,7 @@ def _is_about(path: Path, error: OSError) -> bool:
 def as_new_files(*paths: Path) -> None:
     """Gives files in one folder the permissions that new files have there.
 
-    One process calls this, for the first of them. It looks at a new file beside it, whose name follows from
+    One process calls this, for the first of them. It looks at a new file next to it, whose name follows from
     that one's, so that the next save removes what a killed process leaves.
     """
     new = paths[0].with_name(f".{paths[0].name}.new")
@@ -130,3 +136,50 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     data = content.encode() if isinstance(content, str) else content
     with replacing(path) as handle:
         handle.write(data)
+
+
+CLOSE = 0.8
+"""The share of the free space from which on a line warns."""
+
+NOTED = 1 << 20
+"""Bytes that are worth a warning: less is written by anything."""
+
+
+def size_text(num_bytes: float) -> str:
+    """A size such as `1.5 GiB`, with one decimal unless that is 0."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB")
+    power = next((power for power in range(4) if num_bytes < 1024 ** (power + 1)), 4)
+    return f"{num_bytes / 1024**power:.1f}".removesuffix(".0") + f" {units[power]}"
+
+
+def free_bytes(folder: Path) -> float:
+    """Free space of the disk that holds `folder`, or will hold it: that of the nearest folder above it.
+
+    Infinite where the system knows of none, as below /proc: who writes there is told otherwise.
+    """
+    place = folder.expanduser().absolute()
+    existing = next(parent for parent in (place, *place.parents) if parent.exists())
+    usage = shutil.disk_usage(existing)
+    return usage.free if usage.total else math.inf
+
+
+def check_room(folder: Path, what: str, least: float, most: float, remedy: str) -> str | None:
+    """Raises ValueError, in one line, if `least` bytes do not fit into `folder`; returns a line that warns if
+    `most` may not, else None.
+
+    `what` writes them; `remedy` says how to write less, or elsewhere.
+    """
+    try:
+        free = free_bytes(folder)
+    except OSError:  # the writer will report it
+        return None
+    if least > free:
+        raise ValueError(
+            f"{what} writes at least {size_text(least)}, and {folder} has {size_text(free)} free; {remedy}"
+        )
+    if most > max(CLOSE * free, NOTED):
+        return (
+            f"note: {what} may write {size_text(most)}, and {folder} has {size_text(free)} free; if that is "
+            f"too little, {remedy}"
+        )
+    return None

@@ -139,7 +139,7 @@ def _watched(run: Callable[[Path], str], directory: Path) -> None:
             trouble = run(folder)
         except WorkerError as error:
             _, said, reason = error.found.text.partition(f"{DivergedError.__name__}: ")
-            if said:  # by all ranks alike: nobody is at fault, and there is nothing to trace back
+            if said:  # by all ranks alike: none is at fault, and there is nothing to trace back
                 raise DivergedError(reason) from None
             raise error.with_text(f"{error}{_keep_tracebacks(folder, directory)}") from None
         if trouble:

@@ -23,11 +23,11 @@ POLL_S = 1.0
 """Seconds between two looks."""
 
 START_S = 300.0
-"""How long the start-up may take without progress, and how long after the launch all ranks must be up.
+"""Seconds that the start-up may take without progress, and after the launch until all ranks must be up.
 `cluster.timeout_s` counts from then on."""
 
 LEAVE_S = 30.0
-"""How long processes may take to end once the record is complete."""
+"""Seconds that processes may take to end once the record is complete."""
 
 
 class Bound(NamedTuple):
@@ -64,7 +64,7 @@ class Patience:
 
     @property
     def complete(self) -> bool:
-        """Whether rank 0 says that everything is done and on disk."""
+        """True if rank 0 says that everything is done and on disk."""
         return self._beats()[0].phase == COMPLETE
 
     @property
@@ -74,7 +74,7 @@ class Patience:
 
     @property
     def lingering(self) -> bool:
-        """Whether processes still run long after they should have ended."""
+        """True if processes still run long after they should have ended."""
         return self._complete_s > LEAVE_S
 
     def beats(self, ranks: Mapping[int, object]) -> dict[int, Heartbeat]:
@@ -83,7 +83,8 @@ class Patience:
         return {rank: beats[rank] for rank in ranks}
 
     def exhausted(self, pids: Mapping[int, int]) -> bool:
-        """Whether the running ranks have been quiet for too long; never while one is being debugged."""
+        """Returns whether the running ranks have been quiet for too long; never while one is being
+        debugged."""
         if self.hang_s is None or self.complete:
             return False
         if self.quiet_s <= self.bound(pids).seconds:
@@ -94,7 +95,7 @@ class Patience:
         return True
 
     def bound(self, ranks: Mapping[int, object]) -> Bound:
-        """How long these ranks may show no progress. Not to be called without a `hang_s`."""
+        """The time that these ranks may show no progress. Not to be called without a `hang_s`."""
         assert self.hang_s is not None
         starting = any(beat.phase == START_UP for beat in self.beats(ranks).values())
         if starting and self.hang_s < START_S:
@@ -107,7 +108,7 @@ class Patience:
 
 
 RECORD_S = 10.0
-"""How long writing the last words to disk may take, since the disk may be what hangs."""
+"""Seconds that writing the last words may take, since the disk may be what hangs."""
 
 
 @contextmanager

@@ -34,8 +34,8 @@ from gradwire.harness.runtime.output import guard_output
 from gradwire.harness.runtime.progress import PhaseLines
 
 GRACE_S = 5.0
-"""How long the verdict waits for reports of ranks that fail because another one did; stopped ranks are not
-waited for."""
+"""Seconds that the verdict waits for reports of ranks that fail because another one did; stopped ranks are
+not waited for."""
 
 BEATS = "beats"
 """The file in which ranks show their progress."""
@@ -59,7 +59,7 @@ class WorkerError(RuntimeError):
 
 
 class Surroundings(Protocol):
-    """What the ranks depend on but cannot see failing, such as the links between them."""
+    """Surroundings that the ranks depend on but cannot see failing, such as the links between them."""
 
     @property
     def sentinels(self) -> Sequence[int]:
@@ -67,7 +67,7 @@ class Surroundings(Protocol):
         looked."""
 
     def diagnose(self) -> Mapping[int, str]:
-        """What has gone wrong, by rank, as half a sentence each."""
+        """The faults so far, by rank, as half a sentence each."""
 
 
 def run_processes(
@@ -84,10 +84,11 @@ def run_processes(
     """Runs `target(*arguments, rank)` in `size` new processes until all have ended.
 
     `folder` takes the reports of failed ranks with their tracebacks, and the stacks of ranks that hung. A
-    signal noted by `stop` is passed on to the ranks, which note it too; one that somebody else has sent them
-    is noted as theirs. The ranks are also ended when something goes wrong in their `surroundings`, which are
-    examined whenever ranks fail, and after `hang_s` seconds without a heartbeat from any running rank. `name`
-    says what a rank is called. Raises WorkerError. Whatever happens, Ctrl-C included, no child keeps running.
+    signal noted by `stop` is passed on to the ranks, which note it too; one that another process has sent
+    them is noted as theirs. The ranks are also ended when something goes wrong in their `surroundings`, which
+    are examined whenever ranks fail, and after `hang_s` seconds without a heartbeat from any running rank.
+    `name` says what a rank is called. Raises WorkerError. Whatever happens, Ctrl-C included, no child keeps
+    running.
 
     Once rank 0 has said that everything is complete, nothing is a failure any more: processes that do not end
     are killed. Returns what went wrong with which rank after that, empty if nothing did.
@@ -122,7 +123,7 @@ def run_processes(
 
 
 def new_processes() -> SpawnContext:
-    """How processes are started: from nothing, because threads and CUDA do not survive a fork."""
+    """The way to start processes: from nothing, because threads and CUDA do not survive a fork."""
     return get_context("spawn")
 
 

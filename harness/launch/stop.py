@@ -20,8 +20,8 @@ from gradwire.harness.runtime.heartbeat import tell_asked
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 
 INTERRUPT = getattr(signal, "SIGRTMIN", signal.SIGINT)
-"""What a sweep sends the process of its cells on Ctrl-C. A terminal sends SIGINT to both, and a second
-interrupt would break off the clean-up."""
+"""The signal that a sweep sends the process of its cells on Ctrl-C. A terminal sends SIGINT to both, and a
+second interrupt would break off the clean-up."""
 
 ECHO_S = 3.0
 """A second signal within this many seconds counts as the first one repeated: a scheduler signals all
@@ -37,21 +37,21 @@ class Terminated(KeyboardInterrupt):
 
 
 def how_stopped(number: int) -> str:
-    """What a signal has done, for the beginning of a line."""
+    """The effect of a signal, for the beginning of a line."""
     return "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
 
 
 class StopRequest:
-    """Whether the run has been asked to end, and by which signal. Calling it says whether."""
+    """A request to end the run, and its signal. Calling it returns whether there was one."""
 
     def __init__(self) -> None:
         self.number: int | None = None
         self.pass_on: Callable[[int], None] | None = None
         """Called with the signal's number when it comes."""
         self.saves: Callable[[], bool] = lambda: True
-        """Whether there is anything to save yet, for whose sake Ctrl-C waits."""
+        """Returns whether there is anything to save yet, which Ctrl-C then waits for."""
         self.number_of_ranks: int | None = None
-        """The signal by which ranks were asked, whom somebody else than this process has told."""
+        """The signal that ranks got from another process than this one."""
         self._noted_at = 0.0
 
     def __call__(self) -> bool:
@@ -104,7 +104,7 @@ def stop_requests(at_once: bool = False) -> Iterator[StopRequest]:
     numbers = SIGNALS if at_once else (*SIGNALS, *_of_interrupts())
     try:
         previous = {number: signal.signal(number, chosen) for number in numbers}
-    except ValueError:  # not in the main thread: signals are somebody else's
+    except ValueError:  # not in the main thread: signals are handled elsewhere
         yield request
         return
     try:
@@ -115,7 +115,7 @@ def stop_requests(at_once: bool = False) -> Iterator[StopRequest]:
 
 
 def _of_interrupts() -> list[int]:
-    """The signals that are Ctrl-C to this process; none where somebody else has seen to it."""
+    """The signals that are Ctrl-C to this process; none where they are handled already."""
     both = (signal.SIGINT, INTERRUPT)
     return [number for number in both if signal.getsignal(number) is signal.default_int_handler]
 

@@ -2,8 +2,8 @@
 
 When one rank is lost, the others fail a moment later, and their errors name the peer they lost. The cause is,
 in this order: a rank killed by a signal, one that ended without a report, one in whose surroundings something
-is wrong, one whose error a user has to fix, one that is stopped while others fail, one whose error blames
-nobody, one that is silent while the others time out on it. If no rank fails and none makes progress, the
+is wrong, one whose error a user has to fix, one that is stopped while others fail, one whose error blames no
+peer, one that is silent while the others time out on it. If no rank fails and none makes progress, the
 cause is the stopped ranks, or all of them if none is stopped.
 """
 
@@ -26,7 +26,7 @@ from gradwire.harness.record.attempts import RankEnd
 from gradwire.harness.runtime.heartbeat import Heartbeat
 
 REMEDY = "run it again"
-"""What to do when a rank's own report is damaged."""
+"""The remedy for a damaged report of a rank."""
 
 CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT})
 """Signals that a process brings upon itself."""
@@ -57,7 +57,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Report:
-    """Why a rank ended: the exception's type and first line, and the peer it blames.
+    """The reason why a rank ended: the exception's type and first line, and the peer it blames.
 
     `waited`: the error says that another rank was lost or late. `final`: a user has to fix something, or
     training has diverged. `missed`: what the blamed peer did not do.
@@ -143,7 +143,7 @@ def tracebacks(folder: Path) -> str:
 
 
 def rank_name(rank: int) -> str:
-    """What a verdict calls a process."""
+    """The name of a process in a verdict."""
     return f"rank {rank}"
 
 

@@ -45,7 +45,8 @@ class RankEnd:
 
 @dataclass(frozen=True)
 class Ended:
-    """Why an attempt ended: one line, the steps done (null: not known) and the ranks at fault."""
+    """The end of an attempt: the reason in one line, the steps done (null: not known) and the ranks at
+    fault."""
 
     reason: str
     after_step: int | None = None
@@ -54,7 +55,7 @@ class Ended:
 
 @dataclass
 class _Attempt:
-    """What every attempt says."""
+    """One attempt's entry."""
 
     from_step: int
     code_hash: str
@@ -62,9 +63,9 @@ class _Attempt:
     ended: Ended | None = None
     """None for the attempt that finished or still runs."""
     command: str | None = None
-    """What started it, as a shell takes it; null where no command line did."""
+    """The command that started it, as a shell takes it; null without one."""
     wall_time_s: float | None = None
-    """How long an attempt that measured in one go took until it finished; null for others."""
+    """Seconds that an attempt that measured in one go took until it finished; null for others."""
 
 
 @dataclass
@@ -78,7 +79,7 @@ class Attempts:
 
     @property
     def code(self) -> str:
-        """What ran last: the hash of the sources, and PyTorch's version."""
+        """The code that ran last: the hash of the sources, and PyTorch's version."""
         return f"{self.attempts[-1]['code_hash']} on PyTorch {self.attempts[-1]['torch']}"
 
     @property
@@ -89,7 +90,7 @@ class Attempts:
 
     @property
     def command(self) -> str | None:
-        """What started the last attempt, if it was noted."""
+        """The command that started the last attempt, if it was noted."""
         command: str | None = self.attempts[-1].get("command")
         return command
 
@@ -100,13 +101,13 @@ class Attempts:
 
     @property
     def earlier_ends(self) -> list[str]:
-        """Why each attempt before the last one ended, one line each."""
+        """The reasons why the attempts before the last one ended, one line each."""
         before = [*self.started_over, *self.attempts[:-1]]
         return [attempt["ended"]["reason"] if attempt.get("ended") else NO_REASON for attempt in before]
 
     @classmethod
     def read(cls, directory: Path) -> Attempts | None:
-        """What `directory` says, None where it says nothing. Raises UnusableFileError."""
+        """Reads `run.json` of `directory`; None without one. Raises UnusableFileError."""
         path = directory / FILE
         try:
             found = made(cls, read_json(path, remedy=REMEDY, inside=directory), path, remedy=REMEDY)
@@ -128,7 +129,7 @@ class Attempts:
 
     @classmethod
     def wall_time_in(cls, directory: Path) -> float | None:
-        """How long the finished attempt in `directory` took; None where it was not noted."""
+        """Seconds that the finished attempt in `directory` took; None where it was not noted."""
         found = cls.read(directory)
         seconds = None if found is None else found.attempts[-1].get("wall_time_s")
         return None if seconds is None else float(seconds)
@@ -182,7 +183,7 @@ def note_end(directory: Path, reason: str, after_step: int | None, ranks: Sequen
 
 
 def this_code() -> str:
-    """What runs now, in the words of `Attempts.code`."""
+    """The code that runs now, in the words of `Attempts.code`."""
     return f"{code_hash()} on PyTorch {torch.__version__}"
 
 

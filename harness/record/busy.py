@@ -1,5 +1,5 @@
-"""Whether a comparison's times can be trusted: does the computation that cells share take equally long, and
-what else did the machine do meanwhile.
+"""Checks of a comparison's times: the computation that cells share takes equally long, and the machine does
+little else meanwhile.
 
 Runs on the wall clock alone are looked at. A run's own workers may crowd a machine, and others may use the
 time in which they wait for messages, neither of which is noise: what counts is the CPU time that computation
@@ -31,13 +31,13 @@ MOST_NAMED = 3
 """Most runs of a kind that a line names."""
 
 LEAD = "Busy machine"
-"""How the line begins."""
+"""The beginning of the line."""
 
 BUSY = "busy_machine"
 """The key of the line in wandb's summaries."""
 
 BUSY_TITLE = "busy machine: times disturbed"
-"""What titles of plots say."""
+"""The words in titles of plots."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Observed:
 
     @property
     def pressed(self) -> bool:
-        """Whether others took a part of the machine that its workers could have used."""
+        """True if others took a part of the machine that its workers could have used."""
         if not self.cores:
             return False
         share = self.figures.get("compute_cpu_share")
@@ -72,12 +72,12 @@ TAKERS = {"others_cpus": "other processes", "cpu_steal": "the hypervisor"}
 
 
 def same_computation(config: Mapping[str, object], workers: int) -> str:
-    """What runs share whose workers do the same computation and are as many."""
+    """A key that runs share whose workers do the same computation and are as many."""
     return f"{computation_id(config)}-{workers}"
 
 
 def observed(run: Run, label: str) -> Observed | None:
-    """What is known of a finished run; None on a simulated clock."""
+    """The observations of a finished run; None on a simulated clock."""
     if run.summary is None or run.clock != "wall":
         return None
     cores = run.summary.machine.get("cores")
@@ -88,7 +88,7 @@ def observed(run: Run, label: str) -> Observed | None:
 
 
 def busy_line(runs: Sequence[Observed]) -> str:
-    """What a reader must know before comparing the times of these runs, in one line; empty if nothing."""
+    """The caveats about comparing the times of these runs, in one line; empty if there are none."""
     uneven = [_uneven(alike) for alike in by_computation(runs).values()]
     pressed = [run for run in runs if run.pressed]
     said = [line for line in (*uneven, _pressed(pressed)) if line]
@@ -104,7 +104,7 @@ def by_computation(runs: Iterable[Observed]) -> dict[str, list[Observed]]:
 
 
 def busy_run(run: Run) -> str:
-    """What a run's own record says of its machine, in one line; empty if nothing."""
+    """The caveats of a run's own record about its machine, in one line; empty if there are none."""
     own = observed(run, "")
     return "" if own is None else busy_line([own])
 

@@ -31,7 +31,7 @@ from gradwire.harness.timing.trace.step import (
 )
 
 How = Literal["modelled", "measured"]
-"""Whether the clock says how long messages take, or they took it."""
+"""The ways to a message's time: the clock models it, or it was measured."""
 
 MOST_STEPS = 40
 """Traced steps that are put on the clock, evenly over the run."""
@@ -41,7 +41,7 @@ LIMITED = ("paced", "shaped")
 
 
 def workers_per_core(run: Run) -> float:
-    """How many of the workers of a machine share a core, at least 1: each has that much less of it."""
+    """The number of a machine's workers that share a core, at least 1: each has that much less of it."""
     workers = run.done.workers_per_machine or run.done.workers
     return max(1.0, workers / (run.done.machine.get("cores") or workers))
 
@@ -105,7 +105,7 @@ def _steps(run: Run) -> Iterator[tuple[Mapping[str, Any], StepTrace]]:
 def _parts(
     traces: Sequence[StepTrace], compute_s: float, *, alike: bool
 ) -> dict[tuple[int, int], list[float]]:
-    """How long each part of a rank's computation takes, by rank and number of parts: the median of its share,
+    """Seconds of each part of a rank's computation, by rank and number of parts: the median of its share,
     because a part that was held up on one rank would hold up all.
 
     The rank that computes most computes for `compute_s`; so do all where they do `alike`.

@@ -99,7 +99,7 @@ class DirectoryLock:
 
 
 def is_done(directory: Path) -> bool:
-    """Whether a run has finished there."""
+    """Returns whether a run has finished there."""
     return (directory / DONE).is_file()
 
 
@@ -124,7 +124,7 @@ def failure_in(directory: Path) -> str:
 
 
 def divergence_in(directory: Path) -> str | None:
-    """Why the run in `directory` diverged, one line; None unless its last attempt did."""
+    """The reason why the run in `directory` diverged, one line; None unless its last attempt did."""
     reason = failure_in(directory)
     return reason if reason.startswith(f"{DIVERGED} ") else None
 

@@ -1,4 +1,4 @@
-"""`entropies.jsonl`: the entropy of every matrix's gradient as training goes on.
+"""`entropies.jsonl`: the entropy of every matrix's gradient during training.
 
 The first line says what the columns are: `matrices`, each [name, rows, columns, stage], and `rates`, the
 shares of coordinates that entropies were estimated from; `about` is what the run says of itself. Every other

@@ -206,7 +206,7 @@ def _described(layout: Layout) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Bucket:
-    """What a layout says of a bucket."""
+    """The description of a bucket in a layout."""
 
     names: list[str]
     shapes: list[list[int]]
@@ -248,7 +248,7 @@ class SavedWeights:
 
 
 def holds_weights(path: str | Path) -> bool:
-    """Whether a file is one of weights; of anything else, and of what cannot be read, False."""
+    """Returns whether a file is one of weights; False for anything else, and for what cannot be read."""
     path = Path(path).expanduser()
     if path.suffix != SUFFIXES[0] or not path.is_file():
         return False

@@ -106,7 +106,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 WHERE_AND_WHEN = ("cluster", "network", "overlap", "kernels", "measure", "eval")
-"""Groups that say where a run goes on and what is seen of it, not what is learned: they may differ between a
+"""Groups that say where a run happens and what is seen of it, not what is learned: they may differ between a
 run and the replay of its decisions. Of `cluster` the number of workers counts, and their nodes where the
 topology depends on them."""
 
@@ -168,8 +168,8 @@ def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _described_files(path: Path) -> list[Path] | None:
-    """What task=statistics reads of a run directory: plots that are drawn later change no result. None for a
-    file."""
+    """The files of a run directory that task=statistics reads: plots that are drawn later change no result.
+    None for a file."""
     path = path.expanduser()
     if not path.is_dir():
         return None

@@ -28,7 +28,7 @@ from gradwire.harness.timing.simulate.profile import Piece, Spread, Stretch
 
 @dataclass(frozen=True)
 class Origin:
-    """Where and when a profile was measured."""
+    """The place and time of a profile's measurement."""
 
     processor: str
     threads: int
@@ -45,7 +45,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Computation:
-    """What a rank computes in a step. `about`: the settings that `id` is of."""
+    """The computation of a rank in a step. `about`: the settings that `id` is of."""
 
     id: str
     about: dict[str, Any]
@@ -56,7 +56,7 @@ class Computation:
 
 @dataclass(frozen=True)
 class CodecWork:
-    """What a codec does in a step, also where that is part of the ranks' computation."""
+    """The work of a codec in a step, also where that is part of the ranks' computation."""
 
     id: str
     about: dict[str, Any]
@@ -67,7 +67,8 @@ class CodecWork:
 
 @dataclass(frozen=True)
 class Profile:
-    """What one run counts, or a collection to choose from; nothing of either kind is measured as it goes.
+    """The profile that one run counts, or a collection to choose from; nothing of either kind is measured as
+    it goes.
 
     `sweep` is the folder of the sweep's profiles, from the run's directory, where the run belongs to one:
     what it needs and is not here yet is calibrated. `source` says in words where the profile came from.
@@ -95,7 +96,7 @@ def codec_id(settings: Mapping[str, Any]) -> str:
 
 
 def codec_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that codec work follows from, beside those of the computation."""
+    """The settings that codec work follows from, besides those of the computation."""
     cluster, overlap, network, topology = (
         dict(settings.get(name) or {}) for name in ("cluster", "overlap", "network", "topology")
     )
@@ -135,8 +136,8 @@ def computations_text(profile: Profile) -> str:
 
 
 def in_summary(profile: Profile, unknown: int) -> dict[str, Any]:
-    """What a summary says of the profile that a run has counted; `unknown` pieces of work it had nothing
-    for."""
+    """The entry of a summary about the profile that a run has counted; `unknown` pieces of work it had
+    nothing for."""
     said: dict[str, Any] = {"source": profile.source, "unknown": unknown}
     for one in profile.computations:
         origin = one.origin

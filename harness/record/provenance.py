@@ -1,4 +1,4 @@
-"""Where a number comes from: sources, versions, machine."""
+"""The origin of a number: sources, versions, machine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def code_hash() -> str:
 
 
 def code_unchanged() -> bool:
-    """Whether the sources are still those that `code_hash` read; new processes read them again."""
+    """True if the sources are still those that `code_hash` read; new processes read them again."""
     return hash_of_sources(_root()) == code_hash()
 
 
@@ -67,7 +67,7 @@ def _root() -> Path:
 def git_state() -> tuple[str | None, bool | None]:
     """(commit, whether tracked files differ from it); (None, None) outside a repository."""
     root = _root()
-    # A wheel's environment may lie inside somebody else's repository.
+    # A wheel's environment may lie inside another repository.
     commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
     if commit is None:
         return None, None
@@ -98,7 +98,7 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """What the run ran on; no host names or user names."""
+    """The machine that the run ran on; no host names or user names."""
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "system": f"{platform.system()} {platform.release()}",
@@ -125,7 +125,7 @@ def plugin_versions(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def provenance(config: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What every summary says of where it comes from: code_hash, commit, dirty, versions, machine.
+    """The origin of a summary: code_hash, commit, dirty, versions, machine.
 
     `versions` has the plug-ins that `config` chooses as well.
     """

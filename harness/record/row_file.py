@@ -24,14 +24,14 @@ MOST_BYTES = 2**31
 """Bytes of a file of rows: three million steps, at 700 each."""
 
 REMEDY = "what is before it is whole"
-"""What to do about a damaged line, where the caller knows nothing better."""
+"""The remedy for a damaged line, where the caller knows nothing better."""
 
 START_OVER = "put back what was there, or start over with resume=never"
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How far a file of rows goes, and what it holds up to there."""
+    """The length of a file of rows, and the digest of what it holds up to there."""
 
     num_bytes: int
     sha256: str
@@ -57,13 +57,13 @@ class RowFile:
 
     @property
     def has_rows(self) -> bool:
-        """Whether any row was written."""
+        """True once a row was written."""
         return self._size > 0
 
     def extent(self) -> Extent:
-        """What was written, after waiting until all of it is on disk.
+        """Returns the length and digest of what was written, after waiting until all of it is on disk.
 
-        Raises UnusableFileError if the file has another length, because somebody changed it meanwhile.
+        Raises UnusableFileError if the file has another length, because it was changed meanwhile.
         """
         there = 0
         if self.path.is_file():
@@ -167,7 +167,7 @@ def steps_of_run(*, from_zero: bool) -> Callable[[int, Row], str | None]:
 
 
 def evaluation_of_run(index: int, row: Row) -> str | None:
-    """What is wrong with row `index` of `evals.jsonl`."""
+    """Says what is wrong with row `index` of `evals.jsonl`; None if nothing is."""
     return _lacking(row, ("step", "train_time_s"))
 
 

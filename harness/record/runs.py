@@ -82,7 +82,7 @@ class Run:
 
     @property
     def kind(self) -> Kind:
-        """What its times are: measured, emulated or modelled."""
+        """The kind of its times: measured, emulated or modelled."""
         return kind_of(self.choice("cluster"), self.choice("network"))
 
     @property
@@ -92,7 +92,7 @@ class Run:
 
     @property
     def diverged(self) -> bool:
-        """Whether training itself ended the run, which then failed."""
+        """True if training itself ended the run, which then failed."""
         return self.status == "failed" and self.reason.startswith(f"{DIVERGED} ")
 
     def choice(self, group: str) -> str | None:
@@ -176,7 +176,8 @@ def _summary(folder: Path, steps: Sequence[Mapping[str, Any]]) -> Summary:
 
 
 def not_finished(run: Run) -> str:
-    """Why a run that is not done is refused, and how it is finished, to follow its name in a line."""
+    """The reason why a run that is not done is refused, and how to finish it, to follow its name in a
+    line."""
     attempts = Attempts.read(run.folder)
     command = None if attempts is None else attempts.command
     reason = printable(run.reason, MOST_SHOWN)

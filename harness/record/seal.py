@@ -32,13 +32,13 @@ SEALED = (
     ),
     *("allreduce.json", "predict.json", "bench.json", "statistics.json", "scores.json", "tables.txt"),
 )
-"""What a run, or a task that measures, leaves in its directory. Not `network.json`: its last figures come
-when the links are taken down, after the run is done."""
+"""The files that a run, or a task that measures, leaves in its directory. Not `network.json`: its last
+figures come when the links are taken down, after the run is done."""
 
 CHECKPOINTS = "checkpoints"
 
 FOLDERS = (CHECKPOINTS, "checkpoint", "trace", "plots", "timeline", "gradients", "weights", "wandb")
-"""What a run, or a task about it, writes to in its directory."""
+"""The folders that a run, or a task about it, writes to in its directory."""
 
 REMEDY = "damaged or changed since the run was done; resume=never runs it again"
 
@@ -60,8 +60,9 @@ def check_done(directory: Path) -> None:
 
 
 def check_sealed(path: Path) -> None:
-    """Raises UnusableFileError if a file, which is read by itself, is not what the completed record beside it
-    says: it was changed or removed since, or came later. A file of no such record may hold anything."""
+    """Raises UnusableFileError if a file, which is read by itself, is not what the completed record in its
+    folder says: it was changed or removed since, or came later. A file of no such record may hold
+    anything."""
     if not os.path.lexists(path.parent / DONE):
         path = Path(os.path.realpath(path))  # a link of the user's may lead into a record
     if not os.path.lexists(path.parent / DONE):

@@ -1,4 +1,4 @@
-"""What every validated configuration has, and one whose results are kept."""
+"""The fields of every validated configuration, and of one whose results are kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradwire.harness.runtime.fields import at_least, one_of
 
 @dataclass(frozen=True)
 class TaskConfig:
-    """What to do."""
+    """The choice of the task."""
 
     name: str = "train"  # a key of harness.config.tasks.TASKS
 

@@ -16,23 +16,23 @@ from gradwire.harness.timing.measure.metric import Kind
 from gradwire.harness.timing.measure.metrics import METRICS, PARTS
 
 REMEDY = "resume=never runs it again"
-"""What to do about a damaged record."""
+"""The remedy for a damaged record."""
 
 PERCENTILES = {"p10": 0.1, "p90": 0.9}
-"""What stands beside a mean over steps."""
+"""The percentiles that go with a mean over steps."""
 
 SPREAD = ("step_time_s", "compute_s", "compression_s", "exposed_comm_s")
 """The times of a step whose percentiles a summary has."""
 
 Clock = Literal["wall", "simulated"]
-"""Which clock the times are on: measured, or measured compute and codec times plus a network model's."""
+"""The clock that the times are on: measured, or measured compute and codec times plus a network model's."""
 
 
 class Stored:
     """A dataclass that is kept as a JSON file of a record, a key for each field."""
 
     remedy: ClassVar[str] = REMEDY
-    """What to do about a damaged file; ends every error."""
+    """The remedy for a damaged file, which ends every error."""
 
     def content(self) -> dict[str, Any]:
         """The object in the file."""
@@ -53,7 +53,7 @@ class Stored:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """What is in the file at `path`; raises UnusableFileError."""
+        """Reads the file at `path`; raises UnusableFileError."""
         return cls.from_json(read_text(path, remedy=cls.remedy, inside=path.parent), path)
 
     @classmethod
@@ -138,12 +138,12 @@ class Summary(Stored):
 
     @property
     def has_breakdown(self) -> bool:
-        """Whether the parts of a step are known: they are not where spans were not recorded."""
+        """True if the parts of a step are known: they are not where spans were not recorded."""
         return all(self.figures.get(part) is not None for part in PARTS)
 
     @property
     def has_bytes(self) -> bool:
-        """Whether the bytes sent were counted: they are not where the backend sends by itself."""
+        """True if the bytes sent were counted: they are not where the backend sends by itself."""
         return self.wire_bits_per_coordinate is not None or self.workers == 1
 
     def values(self) -> dict[str, float]:

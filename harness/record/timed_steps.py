@@ -91,12 +91,13 @@ def fitting(trace: Path, step: int) -> Iterator[None]:
 
 
 def is_simulated(run: Run) -> bool:
-    """Whether the run's trace holds measured work, which its clock turns into time."""
+    """True if the run's trace holds measured work, which its clock turns into time."""
     return run.choice("cluster") == "virtual"
 
 
 def clock_of(run: Run) -> Retime:
-    """What turns the run's trace into times: on the wall clock they are there already."""
+    """Returns the function that turns the run's trace into times: on the wall clock they are there
+    already."""
     if not is_simulated(run):
         return lambda number, trace: trace
     require_engine(str(run.folder))
@@ -165,7 +166,7 @@ def _tokens(row: Row, figures: Row) -> dict[str, float | None]:
 
 
 def _timed(trace: StepTrace) -> dict[str, Any]:
-    """What a row says of its step's time, on a clock that all ranks share."""
+    """The figures of a row about its step's time, on a clock that all ranks share."""
     end = step_end(trace)
     return of_ranks(
         [

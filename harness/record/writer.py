@@ -54,7 +54,7 @@ def begin_record(directory: Path, config: RecordedConfig) -> None:
     (directory / DONE).unlink(missing_ok=True)  # first: another run's must never be taken for this one's
     before = None if config.resume == "never" else Attempts.read(directory)
     attempts = Attempts.started_anew(run_id(config), before)
-    attempts.add(directory, 0)  # second: without it, what follows would be nobody's
+    attempts.add(directory, 0)  # second: without it, what follows would belong to no run
     forget_failure(directory)
     for name in RECORD_FILES:
         if name != ATTEMPTS:

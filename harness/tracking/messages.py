@@ -1,4 +1,4 @@
-"""What `view.py` is told: how to open a wandb run, and how the run has ended."""
+"""Messages to `view.py`: to open a wandb run, and to end it as the run has ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gradwire.harness.tracking.settings import choose_mode
 from gradwire.harness.tracking.tables import tables
 
 INIT_S = 30
-"""Seconds in which the server must answer; it is asked beside the training."""
+"""Seconds in which the server must answer; it is asked while the training runs."""
 
 QUIET = {
     "silent": True,
@@ -50,8 +50,8 @@ QUIET = {
 
 
 AXES = {"train": "step", "eval": "train_time_s"}
-"""What the rows of each file are drawn over: evaluations over the training clock, so that the charts of a
-sweep's runs show their times to accuracy."""
+"""The axis that the rows of each file are drawn over: evaluations over the training clock, so that the charts
+of a sweep's runs show their times to accuracy."""
 
 GROUPS = ("task", "size", "codec", "topology", "parallel")
 """The configuration groups whose choices become tags of a run; the network's label follows."""
@@ -67,7 +67,8 @@ MOST_PIXELS = 2**25
 def opening(
     config: Mapping[str, Any], tracking: Mapping[str, Any], directory: Path, wandb_id: str, finish_s: float
 ) -> dict[str, Any]:
-    """How to open the wandb run `wandb_id` of the record in `directory`, whose resolved config is given.
+    """The message that opens the wandb run `wandb_id` of the record in `directory`, whose resolved config is
+    given.
 
     `finish_s`: seconds in which the last rows must be uploaded; 0 sets no limit.
     """
@@ -117,7 +118,7 @@ def distinct(found: Iterable[str]) -> list[str]:
 
 
 def way_out(directory: Path) -> str:
-    """How to get a view that is missing."""
+    """The command that makes up for a missing view."""
     return f"task=sync run={directory} shows the record"
 
 
@@ -134,7 +135,8 @@ def environment(directory: Path) -> dict[str, str]:
 
 
 def ending(directory: Path) -> dict[str, Any]:
-    """How the run in `directory` has ended; the exit code is 0 if, and only if, it is done."""
+    """The message that ends the view as the run in `directory` has ended; the exit code is 0 if, and only if,
+    it is done."""
     try:
         run = load_run(directory)
     except ValueError as error:  # it ended before it had a record, or its files are damaged
@@ -157,7 +159,7 @@ def ending(directory: Path) -> dict[str, Any]:
 def plots(directory: Path, pattern: str = PLOTS) -> dict[str, str]:
     """Name to file of the plots for print in the folders of a record that fit a `pattern`.
 
-    Of what somebody else has put there, what is no picture, no file of the record, or too large is left out.
+    Leaves out what is no picture, no file of the record, or too large.
     """
     found = [path for path in sorted(directory.glob(f"{pattern}/*{PLOT}")) if _is_plot(path, directory)]
     names = [path.relative_to(directory).as_posix().removesuffix(PLOT) for path in found]

@@ -30,7 +30,7 @@ UNTOLD = {
     "exit_code": 1,
     "summary": {"status": "failed", "reason": "the run's process was killed"},
 }
-"""The ending of a run whose ending nobody reported."""
+"""The ending of a run whose ending was not reported."""
 
 
 class Tail:
@@ -67,7 +67,7 @@ class Ending:
         threading.Thread(target=self._await, daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has come, after waiting at most this long."""
+        """Returns whether it has come, after waiting at most this long."""
         return self._come.wait(seconds)
 
     def _await(self) -> None:

@@ -8,8 +8,7 @@ import json
 from functools import partial
 from pathlib import Path
 
-from gradwire.harness.checkpoint.folder import CheckpointReader
-from gradwire.harness.checkpoint.state import CheckpointState
+from gradwire.harness.checkpoint.folder import CheckpointReader, CheckpointState
 from gradwire.harness.checkpoint.write import seal, write_files
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.record.attempts import Attempts

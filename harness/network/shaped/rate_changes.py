@@ -22,7 +22,7 @@ from typing import NamedTuple
 from gradwire.harness.network.links import Change
 from gradwire.harness.network.shaped.namespace import Entrance
 
-Tell = Callable[[float, bool], None]
+ClockCallback = Callable[[float, bool], None]
 """Tells how many seconds the training clock shows, and whether it runs on from there."""
 
 MESSAGE = struct.Struct("=dd")
@@ -33,14 +33,14 @@ END = MESSAGE.pack(math.nan, math.nan)
 """The launcher's own message: nothing is to be changed any more."""
 
 
-def tell_nobody(seconds: float, running: bool) -> None:
-    """Where rates do not follow the training clock."""
+def no_op(seconds: float, running: bool) -> None:
+    """The callback where rates do not follow the training clock."""
 
 
-def clock_teller(entrance: Entrance | None) -> Tell:
+def clock_callback(entrance: Entrance | None) -> ClockCallback:
     """Tells the launcher that made `entrance` of this process's training clock, if it follows it."""
     if entrance is None or entrance.clock is None:
-        return tell_nobody
+        return no_op
     descriptor = os.open(entrance.clock, os.O_WRONLY | os.O_CLOEXEC)
 
     def tell(seconds: float, running: bool) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from gradwire.harness.checkpoint.state import CheckpointState
+from gradwire.harness.checkpoint.folder import CheckpointState
 from gradwire.harness.checkpoint.write import seal, write_files
 from gradwire.harness.record.row_file import Extent
 

@@ -13,7 +13,7 @@ from gradwire.harness.config.resources import check_disk, check_disk_of_sweep, i
 from gradwire.harness.config.validate import validate
 from gradwire.harness.data.prepare import prepared_folder
 from gradwire.harness.data.settings import DatasetConfig
-from gradwire.harness.files.room import check_room
+from gradwire.harness.files.writing import check_room
 from gradwire.harness.record.seal import mark_done
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.trainer.settings import RunConfig

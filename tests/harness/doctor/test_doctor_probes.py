@@ -12,7 +12,7 @@ import pytest
 from gradwire.harness.doctor import devices, hubs, software, storage, tools
 from gradwire.harness.doctor.findings import Finding, Section
 from gradwire.harness.doctor.tools import output_of
-from gradwire.harness.files.room import size_text
+from gradwire.harness.files.writing import size_text
 from gradwire.harness.network.shaped.check import try_namespace
 
 GIB = 2**30
