@@ -62,7 +62,7 @@ class Recording:
         before it, if they are saved."""
         if outcome.decision:
             self._decisions.append({STEP: step + 1, **outcome.decision})
-        shared = {
+        shared: dict[str, Any] = {
             "step": step,
             "lr": rate,
             "grad_norm": outcome.grad_norm,
