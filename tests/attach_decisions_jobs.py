@@ -1,4 +1,4 @@
-"""Jobs on pool workers about the decisions of attached codecs: made by the clock, recorded, replayed."""
+"""Jobs on pool workers about the decisions of attached codecs: made by the clock, recorded, followed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Outcome = tuple[bytes, dict[str, Any]]
 
 
 def by_the_clock(rank: int, size: int, path: str, overlap: bool) -> list[Outcome]:
-    """Outcomes of a run that decides and records, of its replay, and of another run that decides."""
+    """Outcomes of a run that decides and records, of one that follows it, and of another run that decides."""
     found = []
     for number, options in enumerate([{}, {"decisions": path}, {}]):
         model = jobs.wrapped()

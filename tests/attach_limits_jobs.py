@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 import gradwire
 from gradwire.harness.library import attach as attaching
+from gradwire.harness.library.agreement import Agreement
 
 
 class Doubling(TorchFunctionMode):
@@ -221,4 +222,18 @@ def in_float64(rank: int, size: int) -> list[float]:
         own, exact = model.module.middle.weight.grad, plain.module.middle.weight.grad
         assert own.dtype == torch.float64
         found.append(float((own - exact).abs().max() / exact.abs().max()))
+    return found
+
+
+def late_by_little(rank: int, size: int) -> list[str]:
+    """The outcomes of calls for which the last rank comes about when the others give up."""
+    found = []
+    assert dist.group.WORLD is not None
+    for number in range(12):
+        agreement = Agreement(dist.group.WORLD, 0.1, f"call {number}")
+        dist.barrier()
+        if rank == size - 1:
+            time.sleep(0.07 + 0.005 * number)
+        text = jobs.said(agreement.agree, {"seed": "0"})
+        found.append(text.partition(":")[0])
     return found

@@ -1,4 +1,4 @@
-"""Codecs that decide, attached to a script's model: told its times, recorded, replayed."""
+"""Codecs that decide, attached to a script's model: told its times, recorded, followed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("overlap", [True, False])
-def test_a_replay_is_the_run_that_decided_by_the_clock(
+def test_a_following_run_is_the_run_that_decided_by_the_clock(
     overlap: bool, tmp_path: Path, workers: Workers
 ) -> None:
     path = tmp_path / "decisions.jsonl"
     first, second = workers(2)(jobs.by_the_clock, str(path), overlap)
     assert first == second, "ranks are alike"
-    (weights, decision), replayed, (other, _) = first
-    assert replayed == (weights, decision)
+    (weights, decision), followed, (other, _) = first
+    assert followed == (weights, decision)
     assert other != weights
     header, *made = rows(path)
     assert header["steps"] is None and header["settings"]["codec"] == "clock_driven"

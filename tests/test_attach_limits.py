@@ -81,6 +81,12 @@ def test_ranks_are_as_patient_as_their_group(workers: Workers) -> None:
     assert waited >= 1
 
 
+def test_all_ranks_have_the_same_outcome_whenever_the_last_one_comes(workers: Workers) -> None:
+    first, *others = workers(3)(jobs.late_by_little)
+    assert all(each == first for each in others)
+    assert set(first) <= {"nothing", "TimeoutError"}
+
+
 def test_a_group_outlives_the_limit_of_connecting(workers: Workers) -> None:
     assert workers(2)(jobs.connected_for_longer) == [[2.0, 2.0]] * 2
 

@@ -8,15 +8,18 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gradwire.codecs.edgc.sampler import estimate, stride_of
 from gradwire.codecs.interface import Layout
+from gradwire.harness.comm.collective.collectives import all_gathering
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.parallel.interface import KeepsMainWeights, KeepsRawBuckets, Parallelism
 from gradwire.harness.record.directory import SAVED_WEIGHTS, saved_path
 from gradwire.harness.record.entropies import NATS, STEP, MatrixName, header, mean_nats
 from gradwire.harness.record.gradients import write_gradients, write_weights
+from gradwire.harness.timing.trace.step import MEASURE
 from gradwire.harness.trainer.state import TrainingState
 
 METHOD = "bits"
@@ -190,10 +193,11 @@ def _matrices_of(layout: Layout) -> list[tuple[int, int, int]]:
 
 
 def _gather_texts(world: World, own: Mapping[int, str]) -> list[str]:
-    """The text of every rank, on all of them: as numbers, because nothing else is gathered."""
-    codes = {rank: text.encode() for rank, text in own.items()}
-    lengths = [int(length) for (length,) in world.gather({rank: [len(code)] for rank, code in codes.items()})]
-    width = max(lengths)
-    padded = {rank: [*map(float, code), *[0.0] * (width - len(code))] for rank, code in codes.items()}
-    rows = world.gather(padded)
-    return [bytes(map(int, row[:length])).decode() for row, length in zip(rows, lengths, strict=True)]
+    """The text of every rank, on all of them."""
+    codes = {
+        rank: torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).to(world.device)
+        for rank, text in own.items()
+    }
+    sizes = [int(size) for (size,) in world.gather({rank: [each.numel()] for rank, each in codes.items()})]
+    found = world.run({rank: all_gathering(each, MEASURE, sizes) for rank, each in codes.items()})
+    return [bytes(each.tolist()).decode() for each in found[world.ranks[0]]]

@@ -102,15 +102,15 @@ def test_an_interruption_changes_neither_bits_nor_times(simulated: Path, tmp_pat
     assert outcome(directory) == outcome(simulated)
 
 
-def test_real_equals_virtual_that_replays_it(tmp_path: Path, workers: Workers) -> None:
+def test_real_equals_virtual_that_follows_it(tmp_path: Path, workers: Workers) -> None:
     """Real links are slow enough for a plan; some senders may run out of time, which is on record."""
     config = tiny_run(*AQGB, "network=paced", "network.rate_mbit=20", "train.steps=8")
     real, run = tmp_path / "real", workers(SIZE)
     assert run(train_rank, config, str(real), None, 5) == [False] * SIZE
     assert run(train_rank, config, str(real), opened(config, real)) == [True] * SIZE
     assert any(row["first"] for row in decisions(real))
-    replaying = (f"codec.decisions={real / 'decisions.jsonl'}", "train.steps=8", "cluster=virtual")
-    train_all_virtually(tiny_run(*AQGB, *replaying), str(tmp_path / "virtual"))
+    following = (f"codec.decisions={real / 'decisions.jsonl'}", "train.steps=8", "cluster=virtual")
+    train_all_virtually(tiny_run(*AQGB, *following), str(tmp_path / "virtual"))
     ours, theirs = (
         [(row["loss"], row["grad_norm"], row.get("vnmse")) for row in rows(tmp_path / name)]
         for name in ("virtual", "real")
@@ -169,7 +169,7 @@ def spoiled_norm(call: int) -> Iterator[None]:
 
 
 def test_a_skipped_step_changes_no_weights_and_refines_nothing(tmp_path: Path) -> None:
-    """A replay, which is told what was refined before and after it, has the same bits."""
+    """A run that follows the decisions, which say what was refined before and after, has the same bits."""
     skipped = 7
     kept = ("measure.save_gradients_at=[6,7,8]", "train.steps=12", "eval.every=1")
     with spoiled_norm(skipped + 3):
@@ -181,10 +181,10 @@ def test_a_skipped_step_changes_no_weights_and_refines_nothing(tmp_path: Path) -
     made = decisions(tmp_path / "run")
     assert sum(made[skipped - 1]["more"]), "the skipped step would have been refined"
     assert sum(made[skipped]["sent"]) and not sum(made[skipped + 1]["sent"])
-    replaying = f"codec.decisions={tmp_path / 'run' / 'decisions.jsonl'}"
+    following = f"codec.decisions={tmp_path / 'run' / 'decisions.jsonl'}"
     with spoiled_norm(skipped + 3):
-        train_all_virtually(tiny_run(*AQGB, "cluster=virtual", *kept, replaying), str(tmp_path / "replay"))
-    assert [row["loss"] for row in rows(tmp_path / "replay")] == [row["loss"] for row in found]
+        train_all_virtually(tiny_run(*AQGB, "cluster=virtual", *kept, following), str(tmp_path / "following"))
+    assert [row["loss"] for row in rows(tmp_path / "following")] == [row["loss"] for row in found]
 
 
 @pytest.mark.parametrize(

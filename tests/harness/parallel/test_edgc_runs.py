@@ -88,9 +88,9 @@ def test_the_clock_decides_what_nobody_gives_it(tmp_path: Path) -> None:
     assert last["max_rank"] > 8 and 0 < last["model_error"] < 0.03
     micro_batches = 2  # they share the given time, and two thirds of it are backward
     assert last["backward_s"] == pytest.approx(0.1 * 2 / 3 / micro_batches)
-    replay = pipelined("cluster=virtual", *given, *clock, f"codec.decisions={tmp_path / 'run' / FILE}")
-    train_all_virtually(replay, str(tmp_path / "replay"))
-    assert [row["loss"] for row in load_run(tmp_path / "replay").steps] == [
+    following = pipelined("cluster=virtual", *given, *clock, f"codec.decisions={tmp_path / 'run' / FILE}")
+    train_all_virtually(following, str(tmp_path / "following"))
+    assert [row["loss"] for row in load_run(tmp_path / "following").steps] == [
         row["loss"] for row in load_run(tmp_path / "run").steps
     ]
 

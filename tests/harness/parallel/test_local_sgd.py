@@ -66,10 +66,10 @@ def test_real_equals_virtual_and_resumed_equals_undisturbed(
     assert outcome(directory) == outcome(virtual)
 
 
-def test_its_decisions_are_replayed(virtual: Path, tmp_path: Path) -> None:
-    replayed = tiny_run(*LOCAL, *OFTEN, *SIMULATED, f"codec.decisions={virtual / 'decisions.jsonl'}")
-    train_all_virtually(replayed, str(tmp_path / "replayed"))
-    assert outcome(tmp_path / "replayed") == outcome(virtual)
+def test_its_decisions_are_followed(virtual: Path, tmp_path: Path) -> None:
+    followed = tiny_run(*LOCAL, *OFTEN, *SIMULATED, f"codec.decisions={virtual / 'decisions.jsonl'}")
+    train_all_virtually(followed, str(tmp_path / "followed"))
+    assert outcome(tmp_path / "followed") == outcome(virtual)
 
 
 def test_its_trace_is_retimed_and_drawn(virtual: Path, tmp_path: Path) -> None:

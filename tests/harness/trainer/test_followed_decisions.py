@@ -1,4 +1,4 @@
-"""Decisions are on record, and a run that replays them is the run that made them."""
+"""Decisions are on record, and a run that follows them is the run that made them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def by_the_clock(*overrides: str, **options: Any) -> RunConfig:
     return replace(config, codec={"name": ClockDriven.name, **options})
 
 
-def test_runs_that_follow_the_clock_are_alike_where_decisions_are_replayed(
+def test_runs_that_follow_the_clock_are_alike_where_decisions_are_followed(
     tmp_path: Path, workers: Workers
 ) -> None:
     """Another network, and real workers: neither would decide alike by itself."""
@@ -53,12 +53,12 @@ def test_runs_that_follow_the_clock_are_alike_where_decisions_are_replayed(
     assert losses(tmp_path / "other") != losses(tmp_path / "first")
 
     file = str(tmp_path / "first" / "decisions.jsonl")
-    train_all_virtually(by_the_clock(*slower, decisions=file), str(tmp_path / "replayed"))
+    train_all_virtually(by_the_clock(*slower, decisions=file), str(tmp_path / "following"))
     workers(2)(train_rank_by_the_clock, by_the_clock(decisions=file), str(tmp_path / "real"))
     workers(2)(train_rank_by_the_clock, by_the_clock(), str(tmp_path / "by itself"))
     _, *real = decisions(tmp_path / "by itself")
     assert real[0]["millionths"] == 0 and len({row["millionths"] for row in real}) > 2
-    for name in ("replayed", "real"):
+    for name in ("following", "real"):
         assert decisions(tmp_path / name) == [header, *first]
         assert losses(tmp_path / name) == losses(tmp_path / "first")
 
@@ -92,14 +92,14 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "decisions.jsonl"
 
 
-def test_a_replay_is_a_run_of_its_own_and_nothing_else_is(recorded: Path, tmp_path: Path) -> None:
+def test_a_run_that_follows_is_a_run_of_its_own_and_nothing_else_is(recorded: Path, tmp_path: Path) -> None:
     plain = tiny_run(*MX, "cluster=virtual")
-    replaying = tiny_run(*MX, "cluster=virtual", f"codec.decisions={recorded}")
-    assert run_id(plain) != run_id(replaying)
+    following = tiny_run(*MX, "cluster=virtual", f"codec.decisions={recorded}")
+    assert run_id(plain) != run_id(following)
     elsewhere = tmp_path / recorded.name
     elsewhere.write_bytes(recorded.read_bytes())
-    assert run_id(tiny_run(*MX, "cluster=virtual", f"codec.decisions={elsewhere}")) == run_id(replaying)
-    tiny_run(*MX, f"codec.decisions={recorded}")  # real workers may replay it
+    assert run_id(tiny_run(*MX, "cluster=virtual", f"codec.decisions={elsewhere}")) == run_id(following)
+    tiny_run(*MX, f"codec.decisions={recorded}")  # real workers may follow it
     tiny_run(*MX, "cluster=virtual", "network=simulated", f"codec.decisions={recorded}")
 
 
@@ -176,7 +176,9 @@ def test_decisions_that_were_changed_since_their_run_was_done_are_refused(
         (("task=allreduce", "codec=mxfp8"), "task=allreduce; a training run replays decisions; leave it out"),
     ],
 )
-def test_who_decides_nothing_replays_nothing(recorded: Path, overrides: Sequence[str], said: str) -> None:
+def test_a_codec_that_decides_nothing_follows_nothing(
+    recorded: Path, overrides: Sequence[str], said: str
+) -> None:
     with pytest.raises(ConfigError) as refused:
         validate_any(compose([*overrides, "size=tiny", "cluster.workers=3", f"codec.decisions={recorded}"]))
     assert str(refused.value).startswith(f"codec.decisions={str(recorded)[:20]}"), "a long path is shortened"
