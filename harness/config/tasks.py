@@ -11,7 +11,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from gradwire.codecs.fields import LIST, NOTHING, NUMBER, TEXT
+from gradwire.codecs.fields import LIST, NOTHING, TEXT, WHOLE
 from gradwire.harness.network.settings import NetworkConfig
 from gradwire.harness.record.figures import study_module, study_names
 from gradwire.harness.record.settings import Configuration, RecordedConfig
@@ -91,6 +91,10 @@ class CompareConfig:
     output: str | None = None  # a folder; null: outputs/comparisons/<digest of the runs>
 
 
+LARGEST_ID = 10**12 - 1
+"""The largest id of decimal digits alone; the command line takes such ids for numbers."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CompareTask(Configuration):
     """The tables and plots of finished runs of one task."""
@@ -98,9 +102,11 @@ class CompareTask(Configuration):
     # directories, patterns, names in outputs/, or beginnings of ids, which may look like numbers
     runs: Any = checked(
         dataclasses.MISSING,
-        kinds=(TEXT, NUMBER, LIST),
+        kinds=(TEXT, WHOLE, LIST),
         fewest=1,
-        elements=Rule(kinds=(TEXT, NUMBER)),
+        high=LARGEST_ID,
+        low=0,
+        elements=Rule(kinds=(TEXT, WHOLE), low=0, high=LARGEST_ID),
     )
     compare: CompareConfig
 

@@ -17,7 +17,7 @@ from gradwire.harness.report.figures import TITLE_CHARACTERS, Plot, write_plots
 from gradwire.harness.report.style import Form
 from gradwire.harness.report.tables import Column, Line, Table, figures_table, number
 from gradwire.harness.studies.allreduce.study import PART_TIMES, AllReduceSummary
-from gradwire.harness.studies.study import Compared, Entry, titled_tables
+from gradwire.harness.studies.comparison import Compared, Entry, titled_tables
 from gradwire.harness.timing.measure.metrics import kind_of
 
 if TYPE_CHECKING:

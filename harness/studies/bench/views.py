@@ -13,7 +13,7 @@ from gradwire.harness.studies.bench.bus import BusRow
 from gradwire.harness.studies.bench.host import HostRow
 from gradwire.harness.studies.bench.measure import DEFAULT, Row
 from gradwire.harness.studies.bench.papers import RingCost, Smoothing, ring_costs, smoothing
-from gradwire.harness.studies.study import listed
+from gradwire.harness.studies.comparison import listed
 from gradwire.harness.timing.measure.metric import quotient
 from gradwire.harness.timing.measure.metrics import METRICS, OPERATION
 

@@ -14,8 +14,8 @@ from gradwire.harness.record.directory import CONFIG
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.report.configs import Settings, covered, labels
 from gradwire.harness.report.tables import Column, Table, figure
+from gradwire.harness.studies.comparison import Compared, Entry, titled_tables
 from gradwire.harness.studies.replay.study import ReplaySummary, pooled
-from gradwire.harness.studies.study import Compared, Entry, titled_tables
 from gradwire.harness.timing.measure.metric import PLAIN, SHORT, Shown
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 
 from gradwire.harness.report.configs import ABSENT, Settings, changes_result, flatten, labels
 from gradwire.harness.report.tables import Table
+from gradwire.harness.studies.comparison import Compared, Entry
 from gradwire.harness.studies.score.choose import LABELS
 from gradwire.harness.studies.score.study import Scores, Value, score_rows
-from gradwire.harness.studies.study import Compared, Entry
 from gradwire.harness.timing.measure.metrics import METRICS
 
 NOTES = (

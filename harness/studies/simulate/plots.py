@@ -13,8 +13,9 @@ import numpy as np
 from gradwire.harness.network.configured import common_text
 from gradwire.harness.report.figures import Plot, write_plots
 from gradwire.harness.report.style import Form, Hue, line_styles
+from gradwire.harness.studies.simulate.compare import about, blocks_text, scheme_text
 from gradwire.harness.studies.simulate.figures import sent_rows
-from gradwire.harness.studies.simulate.study import SimulateSummary, about, blocks_text, scheme_text
+from gradwire.harness.studies.simulate.study import SimulateSummary
 from gradwire.harness.timing.measure.metrics import METRICS
 from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, STAGE_TWO, Rows
 

@@ -15,7 +15,7 @@ from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.style import Form, line_styles
 from gradwire.harness.report.tables import Table, number
 from gradwire.harness.report.views import step_axis
-from gradwire.harness.studies.study import listed
+from gradwire.harness.studies.comparison import listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

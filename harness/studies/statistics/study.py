@@ -1,28 +1,17 @@
-"""`task=statistics`: its settings, its record, `statistics.json`, and tables of several files' statistics."""
+"""`task=statistics`: its settings and its record, `statistics.json`: figures by dotted key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 from gradwire.codecs.fields import NUMBER
-from gradwire.harness.files.reading import read_bytes
-from gradwire.harness.files.writing import write_atomically
-from gradwire.harness.record.directory import PLOTS
 from gradwire.harness.record.figures import Figure, FigureValue, StudyRecord
-from gradwire.harness.record.seal import REMEDY
 from gradwire.harness.record.settings import RecordedConfig
-from gradwire.harness.report.configs import flatten
-from gradwire.harness.report.frame import spreads, table, values_in
-from gradwire.harness.report.tables import Column, Line, figures_table
 from gradwire.harness.runtime.fields import at_least, list_of
 from gradwire.harness.studies.replay.study import LARGEST_BUCKET_MB, SMALLEST_BUCKET_MB
-from gradwire.harness.studies.study import Compared, Entry, Study
-from gradwire.harness.timing.measure.metric import Spread
-from gradwire.harness.timing.measure.metrics import keys
+from gradwire.harness.studies.study import Study
 from gradwire.harness.tracking.settings import TrackingConfig
 from gradwire.harness.trainer.settings import LONGEST_RUN
 
@@ -81,6 +70,8 @@ class StatisticsRecord(StudyRecord):
     @classmethod
     def figures(cls, content: Mapping[str, Any]) -> Iterator[FigureValue]:
         """Sampling has a case for each share of coordinates, share of steps and window: `β=0.25`, `α=0.1`."""
+        from gradwire.harness.report.configs import flatten
+
         parts = {key: part for key, part in content.items() if isinstance(part, dict) and key != "about"}
         for key, value in flatten(parts).items():
             yield from Figure(key).values(value, content)
@@ -95,83 +86,9 @@ class StatisticsRecord(StudyRecord):
                     yield from Figure(f"sampling.{metric}").values(row[key], content, case)
 
 
-FORMS = ("-print", "-dark")
-
-GRADIENTS, WEIGHTS, EVOLUTION = "gradients", "weights", "evolution"
-"""The tables: of gradients in one step, of weights, of gradients over training."""
-
-FIGURES = {WEIGHTS: "weights.error", EVOLUTION: "evolution.error_change"}
-"""A figure that only one of the tables has."""
-
-SMALL_NORMS = {
-    "256 as they are": "norms of super-groups below a tenth of the median",
-    "256 shuffled": "the same, coordinates shuffled",
-}
-"""The cases of DynamiQ's Figure 1, and their columns."""
-
-NOTE = "Figures are the median over seeds, with the range from the lowest to the highest."
-
-
-def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
-    """A row for each model and step: its gradients or weights are one subject, whatever their seed."""
-    subjects: dict[str, list[Path]] = {}
-    for entry in entries:
-        subjects.setdefault(_subject(entry.record), []).append(entry.folder)
-    found = {name: _figures(own) for name, own in subjects.items()}
-    lines: dict[str, list[Line]] = {WEIGHTS: [], GRADIENTS: [], EVOLUTION: []}
-    for name, figures in found.items():
-        what = next((what for what, figure in FIGURES.items() if figure in figures), GRADIENTS)
-        lines[what].append(([name], figures))
-    tables = [figures_table(what.title(), [what], own, _columns(what)) for what, own in lines.items() if own]
-    rows = [
-        {
-            "gradients": name,
-            "seeds": len(subjects[name]),
-            **{key: each.median for key, each in figures.items()},
-        }
-        for name, figures in found.items()
-    ]
-    return Compared(tables, rows, [NOTE], draw=partial(_copy_plots, subjects))
-
-
-def _columns(what: str) -> list[Column]:
-    own = [Column(key) for key in keys(lambda metric: metric.section == what)]
-    small = [Column("norms.below_10th", at=case, label=label) for case, label in SMALL_NORMS.items()]
-    return [*small, *own] if what == GRADIENTS else own
-
-
-def _subject(one: StatisticsRecord) -> str:
-    """`gemma1b-step20`, `gemma1b-weights20`, `gemma1b-run`, or the file's name where that is not known."""
-    model, step = one.about.get("model"), one.about.get("step")
-    if one.evolution is not None and model is not None:
-        return f"{model}-run"
-    if model is None or step is None:
-        return Path(one.gradients).stem
-    return f"{model}-{'step' if one.weights is None else 'weights'}{step}"
-
-
-def _figures(folders: Sequence[Path]) -> dict[str, Spread]:
-    """Metrics by key, those of small norms by case, over the seeds."""
-    values = table(value for folder in folders for value in values_in(folder))
-    whole = spreads(values[values.case == ""], "metric")
-    small = values[(values.metric == "norms.below_10th") & values.case.isin(list(SMALL_NORMS))]
-    return whole | spreads(small, "case")
-
-
-def _copy_plots(subjects: Mapping[str, Sequence[Path]], output: Path) -> None:
-    """Puts the plots of each subject's first seed beside the table, as `<plot>-<name>-print.svg`."""
-    for name, (folder, *_) in subjects.items():
-        for path in sorted((folder / PLOTS).glob("*")):
-            for form in FORMS:
-                plot, found, suffix = path.name.partition(f"{form}.")
-                if found:
-                    content = read_bytes(path, remedy=REMEDY, inside=folder)
-                    write_atomically(output / f"{plot}-{name}{form}.{suffix}", content)
-
-
 STUDY = Study(
     StatisticsTask,
     StatisticsRecord,
     "gradwire.harness.studies.statistics.task",
-    __name__,
+    "gradwire.harness.studies.statistics.compare",
 )

@@ -18,13 +18,14 @@ from gradwire.codecs.interface import Layout
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_task
 from gradwire.harness.record.gradients import write_gradients
+from gradwire.harness.report import figures
 from gradwire.harness.report.figures import Plot, render
 from gradwire.harness.report.style import FORMS, PRINT
-from gradwire.harness.studies import study
 from gradwire.harness.studies.statistics.collect import Statistics, collect
 from gradwire.harness.studies.statistics.study import STUDY as STATISTICS
 from gradwire.harness.studies.statistics.study import StatisticsTask
 from gradwire.harness.studies.statistics.views import percent, plots, text
+from gradwire.harness.studies.study import TABLES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,12 +76,12 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         for plot in shown:
             render(plot, PRINT)
 
-    monkeypatch.setattr(study, "write_plots", draw)
+    monkeypatch.setattr(figures, "write_plots", draw)
 
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "write_plots", lambda shown, folder: None)
+    monkeypatch.setattr(figures, "write_plots", lambda shown, folder: None)
 
 
 def numbers(value: Any) -> Iterator[float]:
@@ -145,7 +146,7 @@ def test_tiny_files(workers: int, numel: int, tmp_path: Path) -> None:
     np.savez(path, gradients=gradients(workers, numel).numpy())
     assert STATISTICS.run(settings(path), tmp_path / "run") == 0
     json.loads((tmp_path / "run" / STATISTICS.record.file).read_text(), parse_constant=pytest.fail)
-    assert max(map(len, (tmp_path / "run" / study.TABLES).read_text().splitlines())) <= 140
+    assert max(map(len, (tmp_path / "run" / TABLES).read_text().splitlines())) <= 140
 
 
 @pytest.mark.usefixtures("drawn")
