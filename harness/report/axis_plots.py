@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gradwire.harness.record.runs import Run
 from gradwire.harness.report.configs import Settings, covered, differing_keys, labels
+from gradwire.harness.report.evaluation import BASELINE, same_but_codec
 from gradwire.harness.report.figures import Plot
-from gradwire.harness.report.groups import BASELINE, Group, title
+from gradwire.harness.report.groups import Group, title
 from gradwire.harness.report.series import Panel, Series, series_plot
 from gradwire.harness.report.style import Form, line_styles
 from gradwire.harness.report.views import log_y, ticks_at
@@ -163,11 +164,7 @@ def _curve(own: Line, groups: Sequence[Group], figure: Figure) -> list[tuple[flo
 
 def _baseline_runs(group: Group, groups: Sequence[Group]) -> dict[int | None, Run]:
     """BF16's runs by seed, at the same place of every other axis."""
-
-    def elsewhere(settings: Settings) -> Settings:
-        return {key: value for key, value in settings.items() if not covered(key, ("codec",))}
-
     for other in groups:
-        if other.codec == BASELINE and elsewhere(other.settings) == elsewhere(group.settings):
+        if other.codec == BASELINE and same_but_codec(group, other):
             return {run.seed: run for run in other.runs}
     return {}

@@ -1,20 +1,34 @@
-"""Figures by seed: what tables, plots, sweeps' pages and claims calculate with."""
+"""Figures by seed, and baselines: what tables, plots, sweeps' pages and claims calculate with."""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from gradwire.harness.report.configs import EXACT, Settings, covered, strategy
 from gradwire.harness.timing.measure.accuracy import Evaluation, Mode, TimeToAccuracy, time_to_accuracy
 from gradwire.harness.timing.measure.metric import Kind, Spread
 from gradwire.harness.timing.measure.paired import mean_and_margin
 
 if TYPE_CHECKING:
     from gradwire.harness.report.sweep_record import CellRecord
+
+BASELINE = "bf16"
+"""The codec that sets targets."""
+
+
+class HasSettings(Protocol):
+    """A group of runs, or of a sweep's cells, that differ in the seed alone."""
+
+    @property
+    def settings(self) -> Settings: ...  # by dotted key, without the seed
+
+
+Candidate = TypeVar("Candidate", bound=HasSettings)
 
 
 class ClaimError(ValueError):
@@ -149,3 +163,36 @@ def times_to(
 ) -> dict[int | None, TimeToAccuracy]:
     """Each seed's time to a target, from its evaluations in order; without any it never gets there."""
     return {seed: time_to_accuracy(curve, target, mode) for seed, curve in curves.items()}
+
+
+def sets_targets(group: HasSettings) -> bool:
+    """Whether a group is a baseline: BF16, or sharded training without any compression."""
+    return group.settings.get("codec.name") == BASELINE or strategy(group.settings) == EXACT
+
+
+def same_but_codec(first: HasSettings, second: HasSettings) -> bool:
+    """Whether two groups differ in nothing but their codec."""
+
+    def others(group: HasSettings) -> Settings:
+        return {key: value for key, value in group.settings.items() if not covered(key, ("codec",))}
+
+    return others(first) == others(second)
+
+
+def same_task(first: HasSettings, second: HasSettings) -> bool:
+    """Whether two groups train the same model on the same data."""
+
+    def task(group: HasSettings) -> Settings:
+        return {key: value for key, value in group.settings.items() if covered(key, ("model", "dataset"))}
+
+    return task(first) == task(second)
+
+
+def baseline_among(group: HasSettings, candidates: Sequence[Candidate]) -> Candidate | None:
+    """The candidate that sets a group's targets: the first one that differs in the codec alone, else the
+    first one with the same model and data."""
+    for alike in (same_but_codec, same_task):
+        for candidate in candidates:
+            if alike(group, candidate):
+                return candidate
+    return None

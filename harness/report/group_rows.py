@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gradwire.harness.record.summary import PERCENTILES, SPREAD, Clock
-from gradwire.harness.report.evaluation import spread, times_to
+from gradwire.harness.report.evaluation import same_but_codec, spread, times_to
 from gradwire.harness.report.frame import over_runs
-from gradwire.harness.report.groups import Group, baseline_of, same_but_codec
+from gradwire.harness.report.groups import Group, baseline_of
 from gradwire.harness.timing.measure.accuracy import (
     TimeToAccuracy,
     paired_test_faster,

@@ -11,10 +11,9 @@ from statistics import median
 from gradwire.harness.network.configured import common_text
 from gradwire.harness.record.runs import Run
 from gradwire.harness.record.summary import Clock
-from gradwire.harness.report.configs import EXACT, SEED, Settings, covered, labels, settings, strategy
+from gradwire.harness.report.configs import SEED, Settings, covered, labels, settings
+from gradwire.harness.report.evaluation import baseline_among, sets_targets
 from gradwire.harness.timing.measure.accuracy import Evaluation, Mode, median_with_misses, metric_mode
-
-BASELINE = "bf16"
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,7 @@ class Group:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether it sets targets: BF16, and sharded training without any compression."""
-        return self.codec == BASELINE or strategy(self.settings) == EXACT
+        return sets_targets(self)
 
     @property
     def clock(self) -> Clock | None:
@@ -110,34 +108,15 @@ def group_runs(runs: Sequence[Run], axes: Sequence[str] = ()) -> list[Group]:
 
 
 def baseline_of(group: Group, groups: Sequence[Group]) -> Group | None:
-    """The baseline's runs that a group is compared with: the ones that differ only in the codec, else those
-    with the same model, data and clock."""
+    """The baseline's runs on the same clock that a group is compared with."""
     candidates = [other for other in groups if other.is_baseline and other.runs]
     if group.runs:
         candidates = [other for other in candidates if other.clock == group.clock]
-    exact = [other for other in candidates if same_but_codec(group, other)]
-    alike = [other for other in candidates if _same_task(group, other)]
-    return next(iter(exact + alike), None)
-
-
-def same_but_codec(first: Group, second: Group) -> bool:
-    """Whether two groups differ in nothing but their codec."""
-    return _without(first.settings, "codec") == _without(second.settings, "codec")
-
-
-def _same_task(first: Group, second: Group) -> bool:
-    def task(group: Group) -> Settings:
-        return {key: value for key, value in group.settings.items() if covered(key, ("model", "dataset"))}
-
-    return task(first) == task(second)
+    return baseline_among(group, candidates)
 
 
 def _without_seed(run: Run) -> Settings:
-    return _without(settings(run), SEED)
-
-
-def _without(config: Settings, head: str) -> Settings:
-    return {key: value for key, value in config.items() if not covered(key, (head,))}
+    return {key: value for key, value in settings(run).items() if not covered(key, (SEED,))}
 
 
 def _check_seeds(done: Sequence[Run]) -> None:

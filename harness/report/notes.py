@@ -8,8 +8,9 @@ from gradwire.harness.network.configured import whose_computation
 from gradwire.harness.record.busy import LEAST_OTHERS
 from gradwire.harness.record.identity import computation_id
 from gradwire.harness.record.runs import Run
+from gradwire.harness.report.evaluation import BASELINE
 from gradwire.harness.report.group_rows import Row
-from gradwire.harness.report.groups import BASELINE, Group, shared
+from gradwire.harness.report.groups import Group, shared
 from gradwire.harness.report.tables import number
 
 

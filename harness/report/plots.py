@@ -15,8 +15,9 @@ from gradwire.harness.report.bandwidth_plot import bandwidth_comparison
 from gradwire.harness.report.bar_rows import AXIS_HEIGHT, Stack, draw_range, draw_stack, group_rows
 from gradwire.harness.report.busy_times import NO_STEPS, CommonSteps, busy_groups, common_steps
 from gradwire.harness.report.curve_plots import metric_plots, ratio_plot, vnmse_curve, vnmse_plot
+from gradwire.harness.report.evaluation import BASELINE
 from gradwire.harness.report.figures import Plot, write_plots
-from gradwire.harness.report.groups import BASELINE, Group, title
+from gradwire.harness.report.groups import Group, title
 from gradwire.harness.report.style import PARTS, Filling, Form, LineStyle, line_styles, phase_filling
 from gradwire.harness.report.tables import number
 from gradwire.harness.report.tta_plots import tta_plot

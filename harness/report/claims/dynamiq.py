@@ -6,10 +6,39 @@ Claims about accuracy need size=paper: models trained from random weights for mi
 from __future__ import annotations
 
 from gradwire.harness.report.claims.claim import Claims
-from gradwire.harness.report.claims.evidence import Evidence, below, every, falls, near, rises
+from gradwire.harness.report.claims.evidence import (
+    Evidence,
+    below,
+    every,
+    falls,
+    near,
+    rises,
+    sooner,
+    within,
+)
 
 WITH_PERPLEXITY = ("bert_large", "llama1b", "gemma1b")
+OTHERS = ("mxfp8", "mxfp6", "mxfp4", "thc", "omnireduce")
+"""The codecs that DynamiQ is compared with."""
+
 dynamiq = Claims("DynamiQ")
+
+
+def less_time(e: Evidence, factor: float, than: str) -> float:
+    """The share of another codec's time to accuracy that DynamiQ saves."""
+    return 1 - (e.tta(factor, codec="dynamiq") / e.tta(factor, codec=than)).median
+
+
+def ends_like_bf16(e: Evidence) -> bool:
+    """Whether DynamiQ's final metric is within 0.1 % of BF16's."""
+    return within(e.final_metric(codec="dynamiq"), e.final_metric(codec="bf16"), 0.001)
+
+
+def soonest(e: Evidence, factor: float) -> bool:
+    """Whether DynamiQ reaches a target with 5 bits sooner than with 3, 4 or 6."""
+    e = e.where(codec="dynamiq")
+    return every(e.tta(factor, bits=5) < e.tta(factor, bits=b) for b in (3, 4, 6))
+
 
 printed = dynamiq.on()
 
@@ -26,12 +55,12 @@ def _(e: Evidence) -> bool:
 def _(e: Evidence) -> bool:
     """DynamiQ's memory traffic is on a par with MXFP8's (by the printed formulas, within 10 % at 8
     workers)."""
-    return e.paper("dynamiq/table2", method="DynamiQ", metric="const") + 7 / 8 * e.paper(
-        "dynamiq/table2", method="DynamiQ", metric="slope"
-    ) <= 1.1 * (
-        e.paper("dynamiq/table2", method="MXFP8", metric="const")
-        + 7 / 8 * e.paper("dynamiq/table2", method="MXFP8", metric="slope")
-    )
+
+    def bytes_of(method: str) -> float:
+        constant = e.paper("dynamiq/table2", method=method, metric="const")
+        return constant + 7 / 8 * e.paper("dynamiq/table2", method=method, metric="slope")
+
+    return bytes_of("DynamiQ") <= 1.1 * bytes_of("MXFP8")
 
 
 dynamiq.without_predicate(
@@ -61,41 +90,33 @@ fig4_fig5 = dynamiq.on("dynamiq_fig4_fig5")
 def _(e: Evidence) -> bool:
     """On LLaMA 1B and MMLU DynamiQ takes some 35 % less time than MXFP8 to 99 % of BF16's accuracy
     (within 5 points)."""
-    e = e.where(model="llama1b_mmlu")
-    return 0.3 <= 1 - (e.tta(0.99, codec="dynamiq") / e.tta(0.99, codec="mxfp8")).median <= 0.4
+    return 0.3 <= less_time(e.where(model="llama1b_mmlu"), 0.99, "mxfp8") <= 0.4
 
 
 @fig4_fig5("D2", "Sections 1, 5.1", "40.8 %", size="paper")
 def _(e: Evidence) -> bool:
     """On LLaMA 1B and MMLU DynamiQ takes some 40 % less time than BF16 to 99 % of BF16's accuracy
     (within 5 points)."""
-    e = e.where(model="llama1b_mmlu")
-    return 0.35 <= 1 - (e.tta(0.99, codec="dynamiq") / e.tta(0.99, codec="bf16")).median <= 0.45
+    return 0.35 <= less_time(e.where(model="llama1b_mmlu"), 0.99, "bf16") <= 0.45
 
 
 @fig4_fig5("D2a", "Figures 4, 5", "earlier in all three")
 def _(e: Evidence) -> bool:
     """In every workload with a perplexity and with every seed DynamiQ reaches the first target before
     BF16 does."""
-    return every(
-        below(m.tta(1.05, codec="dynamiq"), m.tta(1.05, codec="bf16")) for m in e.each(model=WITH_PERPLEXITY)
-    )
+    return every(sooner(m, 1.05, "dynamiq", "bf16") for m in e.each(model=WITH_PERPLEXITY))
 
 
 @fig4_fig5("D3", "Abstract, Section 5.1", "0.1 %")
 def _(e: Evidence) -> bool:
     """DynamiQ's final perplexity is within 0.1 % of BF16's in every workload that has one."""
-    return every(
-        near(m.final_metric(codec="dynamiq") / m.final_metric(codec="bf16"), 1, 0.001)
-        for m in e.each(model=WITH_PERPLEXITY)
-    )
+    return every(ends_like_bf16(m) for m in e.each(model=WITH_PERPLEXITY))
 
 
 @fig4_fig5("D3a", "Abstract, Section 5.1", "0.1 %", size="paper")
 def _(e: Evidence) -> bool:
     """On LLaMA 1B and MMLU DynamiQ's final accuracy is within 0.1 % of BF16's."""
-    e = e.where(model="llama1b_mmlu")
-    return near(e.final_metric(codec="dynamiq") / e.final_metric(codec="bf16"), 1, 0.001)
+    return ends_like_bf16(e.where(model="llama1b_mmlu"))
 
 
 @fig4_fig5("D4", "Section 5.1", "up to 2.5 %")
@@ -104,7 +125,7 @@ def _(e: Evidence) -> bool:
     return every(
         m.final_metric(codec=c) / m.final_metric(codec="bf16") - 1 <= 0.025
         for m in e.each(model=WITH_PERPLEXITY)
-        for c in ("mxfp8", "mxfp6", "mxfp4", "thc", "omnireduce")
+        for c in OTHERS
     )
 
 
@@ -113,10 +134,7 @@ def _(e: Evidence) -> bool:
     """On LLaMA 1B and MMLU MXFP8, MXFP6, MXFP4, THC and OmniReduce lose at most 2.5 % of BF16's final
     accuracy."""
     e = e.where(model="llama1b_mmlu")
-    return every(
-        1 - e.final_metric(codec=c) / e.final_metric(codec="bf16") <= 0.025
-        for c in ("mxfp8", "mxfp6", "mxfp4", "thc", "omnireduce")
-    )
+    return every(1 - e.final_metric(codec=c) / e.final_metric(codec="bf16") <= 0.025 for c in OTHERS)
 
 
 @fig4_fig5("D5", "Section 5.1", "18 %, 28 % (Section 5.2 has 16 %)", size="paper")
@@ -124,17 +142,13 @@ def _(e: Evidence) -> bool:
     """On Gemma 1B DynamiQ takes 18 % less time than MXFP8 and 28 % less than MXFP6 to the target (within
     3 points)."""
     e = e.where(model="gemma1b")
-    return every(
-        near(1 - (e.tta(1.05, codec="dynamiq") / e.tta(1.05, codec=c)).median, less, 0.03)
-        for c, less in (("mxfp8", 0.18), ("mxfp6", 0.28))
-    )
+    return every(near(less_time(e, 1.05, c), less, 0.03) for c, less in (("mxfp8", 0.18), ("mxfp6", 0.28)))
 
 
 @fig4_fig5("D5a", "Section 5.1", "18 %, 28 % less time")
 def _(e: Evidence) -> bool:
     """On Gemma 1B DynamiQ reaches the target before MXFP8 and before MXFP6."""
-    e = e.where(model="gemma1b")
-    return every(below(e.tta(1.05, codec="dynamiq"), e.tta(1.05, codec=c)) for c in ("mxfp8", "mxfp6"))
+    return every(sooner(e.where(model="gemma1b"), 1.05, "dynamiq", c) for c in ("mxfp8", "mxfp6"))
 
 
 @fig4_fig5("D6", "Section 5.1", "slower, or not reached")
@@ -227,9 +241,7 @@ def _(e: Evidence) -> bool:
 def _(e: Evidence) -> bool:
     """DynamiQ reaches the first target before MXFP8 in every workload with a perplexity, with every
     seed."""
-    return every(
-        below(m.tta(1.05, codec="dynamiq"), m.tta(1.05, codec="mxfp8")) for m in e.each(model=WITH_PERPLEXITY)
-    )
+    return every(sooner(m, 1.05, "dynamiq", "mxfp8") for m in e.each(model=WITH_PERPLEXITY))
 
 
 # DynamiQ, Figure 7 and Table 4: bit budgets
@@ -240,16 +252,14 @@ table4 = dynamiq.on("dynamiq_table4")
 @table4("D12", "Section 5.1, Figure 7", "a plot, no number")
 def _(e: Evidence) -> bool:
     """Of the budgets from 3 to 6 bits, 5 bits reach 1.05 times BF16's perplexity soonest on Gemma 1B."""
-    e = e.where(model="gemma1b", codec="dynamiq")
-    return every(e.tta(1.05, bits=5) < e.tta(1.05, bits=b) for b in (3, 4, 6))
+    return soonest(e.where(model="gemma1b"), 1.05)
 
 
 @table4("D12c", "Section 5.1, Figure 7", "a plot, no number", size="paper")
 def _(e: Evidence) -> bool:
     """Of the budgets from 3 to 6 bits, 5 bits reach 99 % of BF16's accuracy soonest on LLaMA 1B and
     MMLU."""
-    e = e.where(model="llama1b_mmlu", codec="dynamiq")
-    return every(e.tta(0.99, bits=5) < e.tta(0.99, bits=b) for b in (3, 4, 6))
+    return soonest(e.where(model="llama1b_mmlu"), 0.99)
 
 
 @table4(
@@ -334,7 +344,7 @@ def _(e: Evidence) -> bool:
     """DynamiQ computes as long as BF16 (within 10 %), and less of its communication is exposed, with
     every seed."""
     return every(
-        near(e.compute_s(codec="dynamiq") / e.compute_s(codec="bf16"), 1, 0.1),
+        within(e.compute_s(codec="dynamiq"), e.compute_s(codec="bf16"), 0.1),
         below(e.exposed_comm_s(codec="dynamiq"), e.exposed_comm_s(codec="bf16")),
     )
 
@@ -346,48 +356,4 @@ def _(e: Evidence) -> bool:
     return every(
         e.compression_s(codec="dynamiq") < e.compression_s(codec="thc"),
         e.compression_s(codec="dynamiq") < e.exposed_comm_s(codec="bf16") - e.exposed_comm_s(codec="dynamiq"),
-    )
-
-
-# DynamiQ, Figures 8 and 15: a shared network
-
-fig8 = dynamiq.on("dynamiq_fig8")
-
-
-@fig8("D14", "Section 5.2, Figure 8", "16 to 21.5 %")
-def _(e: Evidence) -> bool:
-    """On Gemma 1B DynamiQ's gain over MXFP8 in time to accuracy grows with three background jobs."""
-    e = e.where(model="gemma1b")
-    return 1 - e.tta(1.05, codec="dynamiq", background_jobs=3) / e.tta(
-        1.05, codec="mxfp8", background_jobs=3
-    ) > 1 - e.tta(1.05, codec="dynamiq", background_jobs=0) / e.tta(1.05, codec="mxfp8", background_jobs=0)
-
-
-@fig8("D14b", "Section 5.2, Figure 8", "34.5 to 40.2 %", size="paper")
-def _(e: Evidence) -> bool:
-    """On LLaMA 1B and MMLU DynamiQ's gain over MXFP8 in time to accuracy grows with three background
-    jobs."""
-    e = e.where(model="llama1b_mmlu")
-    return 1 - e.tta(0.99, codec="dynamiq", background_jobs=3) / e.tta(
-        0.99, codec="mxfp8", background_jobs=3
-    ) > 1 - e.tta(0.99, codec="dynamiq", background_jobs=0) / e.tta(0.99, codec="mxfp8", background_jobs=0)
-
-
-@fig8("D14a", "Section 5.2, Figure 8", "a plot, no number")
-def _(e: Evidence) -> bool:
-    """The milliseconds that DynamiQ saves BF16 in a step grow with three background jobs."""
-    return every(
-        m.step_time_s(codec="bf16", background_jobs=3) - m.step_time_s(codec="dynamiq", background_jobs=3)
-        > m.step_time_s(codec="bf16", background_jobs=0) - m.step_time_s(codec="dynamiq", background_jobs=0)
-        for m in e.each("model")
-    )
-
-
-@fig8("D15", "Section 5.2, Figure 15", "< 4")
-def _(e: Evidence) -> bool:
-    """With three background jobs no codec's exposed communication is four times as long as alone."""
-    return every(
-        e.exposed_comm_s(model=m, codec=c, background_jobs=3)
-        < 4 * e.exposed_comm_s(model=m, codec=c, background_jobs=0)
-        for m, c in e.axis("model", "codec")
     )

@@ -1,15 +1,115 @@
-"""DynamiQ's claims about the butterfly, scaling and single techniques, and its text against its tables."""
+"""DynamiQ's claims about shared networks, scaling and single techniques, and its text against its tables."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 
 from gradwire.harness.report.claims.claim import Claims
-from gradwire.harness.report.claims.evidence import Evidence, below, every, exponent, falls, near
+from gradwire.harness.report.claims.dynamiq import OTHERS, ends_like_bf16, less_time
+from gradwire.harness.report.claims.evidence import Evidence, below, every, exponent, falls, near, sooner
+from gradwire.harness.report.evaluation import Figure
+
+MX = ("mxfp8", "mxfp6", "mxfp4")
+WORKLOADS = (
+    ("BERT-large", "Wikitext-103"),
+    ("LLaMA 1B", "UltraChat"),
+    ("Gemma 1B", "UltraChat"),
+    ("LLaMA 1B", "MMLU"),
+)
+"""The models and data of Table 3."""
+
+TECHNIQUES = (
+    {"codec": "uniform", "values": "uniform"},
+    {"codec": "uniform", "values": "nonuniform"},
+    {"codec": "dynamiq", "bits": 4.5, "group": 32, "scales": "bf16"},
+    {"codec": "dynamiq", "bits": 4.5, "scales": "hierarchical", "rounding": "independent"},
+    {"codec": "dynamiq", "bits": 4.5, "rounding": "correlated"},
+)
+"""The rows of Table 6: each adds a technique to the one before."""
 
 dynamiq_scaling = Claims("DynamiQ")
 
+
+def nearest(figures: Callable[[str], Figure]) -> bool:
+    """Whether no other codec's figure is nearer to BF16's than DynamiQ's."""
+    return every(near(figures("dynamiq"), figures("bf16"), abs(figures(c) - figures("bf16"))) for c in OTHERS)
+
+
+def gain(e: Evidence, factor: float, jobs: int) -> Figure:
+    """The share of MXFP8's time to accuracy that DynamiQ saves beside background jobs."""
+    return 1 - e.tta(factor, codec="dynamiq", background_jobs=jobs) / e.tta(
+        factor, codec="mxfp8", background_jobs=jobs
+    )
+
+
+def growth(e: Evidence, codec: str, workers: tuple[int, ...]) -> float:
+    """The power of the number of workers with which a codec's error grows."""
+    return exponent((n, e.vnmse(workers=n, codec=codec)) for n in workers)
+
+
+def ablated(e: Evidence, technique: int) -> Figure:
+    """The error of a row of Table 6."""
+    return e.vnmse(**TECHNIQUES[technique])
+
+
+def workloads(e: Evidence) -> Iterator[Evidence]:
+    """The evidence of each model of Table 6, at each step whose gradients were kept."""
+    for model in e.each(model=("llama1b", "llama1b_mmlu")):
+        yield from model.each("gradients")
+
+
+def printed_error(e: Evidence, method: str, model: str, dataset: str) -> float:
+    """The error that Table 3 prints."""
+    return e.paper("dynamiq/table3", method=method, model=model, dataset=dataset)
+
+
+def printed_ablated(e: Evidence, method: str, dataset: str) -> float:
+    """The error that Table 6 prints."""
+    return e.paper("dynamiq/table6", method=method, dataset=dataset)
+
+
 printed = dynamiq_scaling.on()
+
+# DynamiQ, Figures 8 and 15: a shared network
+
+fig8 = dynamiq_scaling.on("dynamiq_fig8")
+
+
+@fig8("D14", "Section 5.2, Figure 8", "16 to 21.5 %")
+def _(e: Evidence) -> bool:
+    """On Gemma 1B DynamiQ's gain over MXFP8 in time to accuracy grows with three background jobs."""
+    e = e.where(model="gemma1b")
+    return gain(e, 1.05, jobs=3) > gain(e, 1.05, jobs=0)
+
+
+@fig8("D14b", "Section 5.2, Figure 8", "34.5 to 40.2 %", size="paper")
+def _(e: Evidence) -> bool:
+    """On LLaMA 1B and MMLU DynamiQ's gain over MXFP8 in time to accuracy grows with three background
+    jobs."""
+    e = e.where(model="llama1b_mmlu")
+    return gain(e, 0.99, jobs=3) > gain(e, 0.99, jobs=0)
+
+
+@fig8("D14a", "Section 5.2, Figure 8", "a plot, no number")
+def _(e: Evidence) -> bool:
+    """The milliseconds that DynamiQ saves BF16 in a step grow with three background jobs."""
+    return every(
+        m.step_time_s(codec="bf16", background_jobs=3) - m.step_time_s(codec="dynamiq", background_jobs=3)
+        > m.step_time_s(codec="bf16", background_jobs=0) - m.step_time_s(codec="dynamiq", background_jobs=0)
+        for m in e.each("model")
+    )
+
+
+@fig8("D15", "Section 5.2, Figure 15", "< 4")
+def _(e: Evidence) -> bool:
+    """With three background jobs no codec's exposed communication is four times as long as alone."""
+    return every(
+        e.exposed_comm_s(model=m, codec=c, background_jobs=3)
+        < 4 * e.exposed_comm_s(model=m, codec=c, background_jobs=0)
+        for m, c in e.axis("model", "codec")
+    )
+
 
 # DynamiQ, Figures 9, 16 and Table 5: the butterfly
 
@@ -21,17 +121,14 @@ def _(e: Evidence) -> bool:
     """On the butterfly DynamiQ takes 12.0 % less time than MXFP8 to 99 % and 37.8 % less to 99.5 % of
     BF16's accuracy (within 5 points)."""
     e = e.where(topology="butterfly", workers=8)
-    return every(
-        near(1 - (e.tta(f, codec="dynamiq") / e.tta(f, codec="mxfp8")).median, less, 0.05)
-        for f, less in ((0.99, 0.12), (0.995, 0.378))
-    )
+    return every(near(less_time(e, f, "mxfp8"), less, 0.05) for f, less in ((0.99, 0.12), (0.995, 0.378)))
 
 
 @table5("D16a", "Section 5.3, Figure 9", "12.0 %, 37.8 % less time", size="paper")
 def _(e: Evidence) -> bool:
     """On the butterfly DynamiQ reaches 99 % and 99.5 % of BF16's accuracy before MXFP8 does."""
     e = e.where(topology="butterfly", workers=8)
-    return every(below(e.tta(f, codec="dynamiq"), e.tta(f, codec="mxfp8")) for f in (0.99, 0.995))
+    return every(sooner(e, f, "dynamiq", "mxfp8") for f in (0.99, 0.995))
 
 
 @table5("D17", "Section 5.3, Table 5", "73.04 = 73.04 > 72.86 > 72.46 > 71.59 %", size="paper")
@@ -39,10 +136,7 @@ def _(e: Evidence) -> bool:
     """On the butterfly DynamiQ ends as accurate as BF16 (within 0.1 %) and MXFP8, MXFP6 and MXFP4 end
     below."""
     e = e.where(topology="butterfly", workers=8)
-    return every(
-        near(e.final_metric(codec="dynamiq") / e.final_metric(codec="bf16"), 1, 0.001),
-        every(e.final_metric(codec=c) < e.final_metric(codec="bf16") for c in ("mxfp8", "mxfp6", "mxfp4")),
-    )
+    return every(ends_like_bf16(e), every(e.final_metric(codec=c) < e.final_metric(codec="bf16") for c in MX))
 
 
 @table5(
@@ -55,7 +149,7 @@ def _(e: Evidence) -> bool:
     the ring."""
     return every(
         c.vnmse(topology="butterfly", workers=8) < c.vnmse(topology="ring", workers=8)
-        for c in e.each(codec=("dynamiq", "mxfp8", "mxfp6", "mxfp4"))
+        for c in e.each(codec=("dynamiq", *MX))
     )
 
 
@@ -73,7 +167,7 @@ def _(e: Evidence) -> bool:
     return every(
         c.vnmse(topology="ring", workers=8) / c.vnmse(topology="ring", workers=4)
         > c.vnmse(topology="butterfly", workers=8) / c.vnmse(topology="butterfly", workers=4)
-        for c in e.each(codec=("dynamiq", "mxfp8", "mxfp6", "mxfp4"))
+        for c in e.each(codec=("dynamiq", *MX))
     )
 
 
@@ -86,11 +180,7 @@ fig10 = dynamiq_scaling.on("dynamiq_fig10")
 def _(e: Evidence) -> bool:
     """From two to eight workers DynamiQ's error grows with a smaller power of their number than those of
     the MX formats, THC and OmniReduce."""
-    return every(
-        exponent((n, e.vnmse(workers=n, codec="dynamiq")) for n in (2, 4, 8))
-        < exponent((n, e.vnmse(workers=n, codec=c)) for n in (2, 4, 8))
-        for c in ("mxfp8", "mxfp6", "mxfp4", "thc", "omnireduce")
-    )
+    return every(growth(e, "dynamiq", (2, 4, 8)) < growth(e, c, (2, 4, 8)) for c in OTHERS)
 
 
 @fig10("D19a", "Section 6.1, Figure 10", "a plot, no number", size="paper")
@@ -98,17 +188,7 @@ def _(e: Evidence) -> bool:
     """With eight workers DynamiQ's accuracy is within 0.1 % of BF16's, and no other codec's is nearer to
     it."""
     e = e.where(workers=8)
-    return every(
-        near(e.final_metric(codec="dynamiq") / e.final_metric(codec="bf16"), 1, 0.001),
-        every(
-            near(
-                e.final_metric(codec="dynamiq"),
-                e.final_metric(codec="bf16"),
-                abs(e.final_metric(codec=c) - e.final_metric(codec="bf16")),
-            )
-            for c in ("mxfp8", "mxfp6", "mxfp4", "thc", "omnireduce")
-        ),
-    )
+    return every(ends_like_bf16(e), nearest(lambda codec: e.final_metric(codec=codec)))
 
 
 fig11 = dynamiq_scaling.on("dynamiq_fig11")
@@ -118,9 +198,7 @@ fig11 = dynamiq_scaling.on("dynamiq_fig11")
 def _(e: Evidence) -> bool:
     """From eight to 64 workers DynamiQ has the lowest error of all compressing codecs."""
     return every(
-        n.vnmse(codec="dynamiq") < n.vnmse(codec=c)
-        for n in e.each(workers=(8, 16, 32, 64))
-        for c in ("mxfp8", "mxfp6", "mxfp4", "thc", "omnireduce")
+        n.vnmse(codec="dynamiq") < n.vnmse(codec=c) for n in e.each(workers=(8, 16, 32, 64)) for c in OTHERS
     )
 
 
@@ -128,14 +206,7 @@ def _(e: Evidence) -> bool:
 def _(e: Evidence) -> bool:
     """With 64 workers no codec's loss is nearer to BF16's than DynamiQ's."""
     e = e.where(workers=64)
-    return every(
-        near(
-            e.last("loss", codec="dynamiq"),
-            e.last("loss", codec="bf16"),
-            abs(e.last("loss", codec=c) - e.last("loss", codec="bf16")),
-        )
-        for c in ("mxfp8", "mxfp6", "mxfp4", "thc", "omnireduce")
-    )
+    return nearest(lambda codec: e.last("loss", codec=codec))
 
 
 @fig11("D21", "Section 6.1, Figure 11", "a plot, no number")
@@ -143,10 +214,9 @@ def _(e: Evidence) -> bool:
     """From eight to 64 workers the errors of THC and OmniReduce grow slower than those of MXFP8, MXFP6
     and MXFP4."""
     return every(
-        exponent((n, e.vnmse(workers=n, codec=slow)) for n in (8, 16, 32, 64))
-        < exponent((n, e.vnmse(workers=n, codec=c)) for n in (8, 16, 32, 64))
+        growth(e, slow, (8, 16, 32, 64)) < growth(e, c, (8, 16, 32, 64))
         for slow in ("thc", "omnireduce")
-        for c in ("mxfp8", "mxfp6", "mxfp4")
+        for c in MX
     )
 
 
@@ -162,28 +232,13 @@ table6 = dynamiq_scaling.on("dynamiq_table6")
 )
 def _(e: Evidence) -> bool:
     """Every technique that is added lowers the error."""
-    return every(
-        falls(
-            m.vnmse(gradients=g, codec="uniform", values="uniform"),
-            m.vnmse(gradients=g, codec="uniform", values="nonuniform"),
-            m.vnmse(gradients=g, codec="dynamiq", bits=4.5, group=32, scales="bf16"),
-            m.vnmse(gradients=g, codec="dynamiq", bits=4.5, scales="hierarchical", rounding="independent"),
-            m.vnmse(gradients=g, codec="dynamiq", bits=4.5, rounding="correlated"),
-        )
-        for m in e.each(model=("llama1b", "llama1b_mmlu"))
-        for g in m.axis("gradients")
-    )
+    return every(falls(ablated(m, row) for row in range(5)) for m in workloads(e))
 
 
 @table6("D22a", "Section 6.2, Table 6", "14 times (chat), 22 times (MMLU; 20.5 by the table's cells)")
 def _(e: Evidence) -> bool:
     """All techniques together lower uniform quantization's error to a tenth or less."""
-    return every(
-        m.vnmse(gradients=g, codec="uniform", values="uniform")
-        >= 10 * m.vnmse(gradients=g, codec="dynamiq", bits=4.5, rounding="correlated")
-        for m in e.each(model=("llama1b", "llama1b_mmlu"))
-        for g in m.axis("gradients")
-    )
+    return every(ablated(m, 0) >= 10 * ablated(m, 4) for m in workloads(e))
 
 
 @table6(
@@ -194,18 +249,8 @@ def _(e: Evidence) -> bool:
 def _(e: Evidence) -> bool:
     """Variable widths divide the error by more than any other technique does."""
     return every(
-        m.vnmse(gradients=g, codec="uniform", values="nonuniform")
-        / m.vnmse(gradients=g, codec="dynamiq", bits=4.5, group=32, scales="bf16")
-        > max(
-            m.vnmse(gradients=g, codec="uniform", values="uniform")
-            / m.vnmse(gradients=g, codec="uniform", values="nonuniform"),
-            m.vnmse(gradients=g, codec="dynamiq", bits=4.5, group=32, scales="bf16")
-            / m.vnmse(gradients=g, codec="dynamiq", bits=4.5, scales="hierarchical", rounding="independent"),
-            m.vnmse(gradients=g, codec="dynamiq", bits=4.5, scales="hierarchical", rounding="independent")
-            / m.vnmse(gradients=g, codec="dynamiq", bits=4.5, rounding="correlated"),
-        )
-        for m in e.each(model=("llama1b", "llama1b_mmlu"))
-        for g in m.axis("gradients")
+        ablated(m, 1) / ablated(m, 2) > max(ablated(m, row) / ablated(m, row + 1) for row in (0, 2, 3))
+        for m in workloads(e)
     )
 
 
@@ -224,16 +269,8 @@ def _(e: Evidence) -> bool:
 def _(e: Evidence) -> bool:
     """In every workload of Table 3 MXFP8's error is 2.5 to 3 times DynamiQ's."""
     return every(
-        2.5
-        <= e.paper("dynamiq/table3", method="MXFP8", model=m, dataset=d)
-        / e.paper("dynamiq/table3", method="DynamiQ", model=m, dataset=d)
-        <= 3
-        for m, d in (
-            ("BERT-large", "Wikitext-103"),
-            ("LLaMA 1B", "UltraChat"),
-            ("Gemma 1B", "UltraChat"),
-            ("LLaMA 1B", "MMLU"),
-        )
+        2.5 <= printed_error(e, "MXFP8", *workload) / printed_error(e, "DynamiQ", *workload) <= 3
+        for workload in WORKLOADS
     )
 
 
@@ -241,15 +278,9 @@ def _(e: Evidence) -> bool:
 def _(e: Evidence) -> bool:
     """In every workload of Table 3 MXFP4, THC and OmniReduce have at least ten times DynamiQ's error."""
     return every(
-        e.paper("dynamiq/table3", method=c, model=m, dataset=d)
-        >= 10 * e.paper("dynamiq/table3", method="DynamiQ", model=m, dataset=d)
+        printed_error(e, c, *workload) >= 10 * printed_error(e, "DynamiQ", *workload)
         for c in ("MXFP4", "THC", "OR")
-        for m, d in (
-            ("BERT-large", "Wikitext-103"),
-            ("LLaMA 1B", "UltraChat"),
-            ("Gemma 1B", "UltraChat"),
-            ("LLaMA 1B", "MMLU"),
-        )
+        for workload in WORKLOADS
     )
 
 
@@ -283,12 +314,11 @@ def _(e: Evidence) -> bool:
 def _(e: Evidence) -> bool:
     """Uniform quantization has 14 (chat) and 22 (MMLU) times the error of the whole of DynamiQ."""
     return every(
-        abs(
-            e.paper("dynamiq/table6", method="Uniform quantization", dataset=d)
-            / e.paper("dynamiq/table6", method="+ Correlated rounding", dataset=d)
-            - times
+        near(
+            printed_ablated(e, "Uniform quantization", d) / printed_ablated(e, "+ Correlated rounding", d),
+            times,
+            0.5,
         )
-        < 0.5
         for d, times in (("UltraChat", 14), ("MMLU", 22))
     )
 
@@ -297,8 +327,7 @@ def _(e: Evidence) -> bool:
 def _(e: Evidence) -> bool:
     """On LLaMA 1B and MMLU every codec's printed error is lower on the butterfly than on the ring."""
     return every(
-        e.paper("dynamiq/table5", method=c, metric="vNMSE")
-        < e.paper("dynamiq/table3", method=c, model="LLaMA 1B", dataset="MMLU")
+        e.paper("dynamiq/table5", method=c, metric="vNMSE") < printed_error(e, c, "LLaMA 1B", "MMLU")
         for c in ("DynamiQ", "MXFP8", "MXFP6", "MXFP4")
     )
 
@@ -321,8 +350,7 @@ def _(e: Evidence) -> bool:
 def _(e: Evidence) -> bool:
     """Both tables print the same error for DynamiQ at 5 bits and for MXFP8."""
     return every(
-        e.paper("dynamiq/table4", method=row, dataset=d, metric="vNMSE")
-        == e.paper("dynamiq/table3", method=c, model=m, dataset=d)
+        e.paper("dynamiq/table4", method=row, dataset=d, metric="vNMSE") == printed_error(e, c, m, d)
         for row, c in (("DynamiQ 5b", "DynamiQ"), ("MXFP8", "MXFP8"))
         for m, d in (("LLaMA 1B", "MMLU"), ("Gemma 1B", "UltraChat"))
     )
@@ -332,13 +360,7 @@ def _(e: Evidence) -> bool:
 def _(e: Evidence) -> bool:
     """The steps of the ablation are as large in the table as in the text, within one point."""
     return every(
-        abs(
-            1
-            - e.paper("dynamiq/table6", method=after, dataset=d)
-            / e.paper("dynamiq/table6", method=before, dataset=d)
-            - less
-        )
-        < 0.01
+        near(1 - printed_ablated(e, after, d) / printed_ablated(e, before, d), less, 0.01)
         for before, after, less in (
             ("Uniform quantization", "Non-uniform quantization", 0.45),
             ("+ Variable bitwidth allocation", "+ Hierarchical quantization", 0.3),

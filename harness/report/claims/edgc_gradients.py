@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from gradwire.harness.report.claims.claim import Claims
-from gradwire.harness.report.claims.evidence import Evidence, above, below, every, line_error, rises
+from gradwire.harness.report.claims.evidence import Evidence, above, below, every, line_error, near, rises
+from gradwire.harness.report.evaluation import Figure
 
 edgc_gradients = Claims("EDGC")
 
 printed = edgc_gradients.on()
+
+
+def quarter_over_all(e: Evidence) -> Figure:
+    """The time that a quarter of the coordinates takes over that of all."""
+    return e.ns_per_coordinate(case="edgc.bits.4 float32 16777216 cpu 1") / e.ns_per_coordinate(
+        case="edgc.bits.1 float32 16777216 cpu 1"
+    )
+
+
+def ranked(e: Evidence, rank: int) -> Figure:
+    """The perplexity at the end with PowerSGD of a rank."""
+    return e.last("perplexity", codec="powersgd", rank=rank)
+
 
 # EDGC: gradients over training (Figures 2 to 4, 10, 12, Tables V, VII)
 
@@ -65,38 +79,20 @@ table5 = edgc_gradients.on("edgc_table5")
 @table5("E13", "Section V-C1, Table V", "40 %")
 def _(e: Evidence) -> bool:
     """A quarter of the coordinates takes 40 % less time (35 to 45 %)."""
-    return (
-        0.35
-        <= 1
-        - e.ns_per_coordinate(case="edgc.bits.4 float32 16777216 cpu 1")
-        / e.ns_per_coordinate(case="edgc.bits.1 float32 16777216 cpu 1")
-        <= 0.45
-    )
+    return 0.35 <= 1 - quarter_over_all(e) <= 0.45
 
 
 @table5("E13a", "Section IV-B, V-C1", "94 %")
 def _(e: Evidence) -> bool:
     """A quarter of the coordinates in a tenth of the steps saves at least 90 % of the time."""
-    return (
-        1
-        - 0.1
-        * e.ns_per_coordinate(case="edgc.bits.4 float32 16777216 cpu 1")
-        / e.ns_per_coordinate(case="edgc.bits.1 float32 16777216 cpu 1")
-        >= 0.9
-    )
+    return 1 - 0.1 * quarter_over_all(e) >= 0.9
 
 
 @printed("E13b", "Section IV-B, Table V", "46.85 against 78.14 ms")
 def _(e: Evidence) -> bool:
     """The printed times make 94 % with α = 0.1."""
-    return (
-        abs(
-            1
-            - 0.1 * e.paper("edgc/table5", setting="beta=0.25") / e.paper("edgc/table5", setting="beta=1.0")
-            - 0.94
-        )
-        < 0.005
-    )
+    quarter = e.paper("edgc/table5", setting="beta=0.25") / e.paper("edgc/table5", setting="beta=1.0")
+    return near(1 - 0.1 * quarter, 0.94, 0.005)
 
 
 table7 = edgc_gradients.on("edgc_table7")
@@ -161,20 +157,15 @@ table6 = edgc_gradients.on("edgc_table6")
 def _(e: Evidence) -> bool:
     """The smallest rank has the worst perplexity, with every seed."""
     return every(
-        every(
-            above(
-                e.last("perplexity", codec="powersgd", rank=4), e.last("perplexity", codec="powersgd", rank=r)
-            )
-            for r in (8, 16)
-        ),
-        above(e.last("perplexity", codec="powersgd", rank=4), e.last("perplexity", codec="edgc")),
+        every(above(ranked(e, 4), ranked(e, r)) for r in (8, 16)),
+        above(ranked(e, 4), e.last("perplexity", codec="edgc")),
     )
 
 
 @table6("E16a", "Section V-C2, Figure 13", "Figure 13")
 def _(e: Evidence) -> bool:
     """EDGC's perplexity is near that of PowerSGD at EDGC's largest rank (at most 1 % more)."""
-    return e.last("perplexity", codec="edgc") <= 1.01 * e.last("perplexity", codec="powersgd", rank=16)
+    return e.last("perplexity", codec="edgc") <= 1.01 * ranked(e, 16)
 
 
 @table6("E16b", "Table VI", "1.8750 against 3.0167 h")

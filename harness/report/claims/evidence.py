@@ -134,6 +134,17 @@ def near(found: Number, target: Number, margin: float) -> bool:
     return abs(found - target) <= margin
 
 
+def within(found: Number, target: Number, share: float) -> bool:
+    """Whether a figure is no farther from its target than a share of the target."""
+    return near(found / target, 1, share)
+
+
+def sooner(evidence: Evidence, factor: float, first: str, second: str) -> bool:
+    """Whether the first codec takes less time to `factor` times the baseline's final metric than the second,
+    with every seed."""
+    return below(evidence.tta(factor, codec=first), evidence.tta(factor, codec=second))
+
+
 def rises(*values: Number | Iterable[Number]) -> bool:
     """Whether each value is above the one before."""
     return all(before < after for before, after in itertools.pairwise(_numbers(values, "rises")))

@@ -7,17 +7,20 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
-from gradwire.harness.report.configs import SEED, covered
+from gradwire.harness.report.configs import SEED, Settings
 from gradwire.harness.report.evaluation import (
+    BASELINE,
     ClaimError,
     Figure,
     MissingError,
     UnfinishedError,
+    baseline_among,
+    same_task,
+    sets_targets,
     times_to,
     worst,
 )
 from gradwire.harness.report.frame import Value
-from gradwire.harness.report.groups import BASELINE
 from gradwire.harness.report.sweep_record import CellRecord, SweepRecord
 from gradwire.harness.timing.measure.accuracy import (
     Evaluation,
@@ -34,8 +37,8 @@ Selection = Mapping[str, Any]
 CASE, TASK = "case", "task"
 """What a selection may name besides axes."""
 
-UNCOMPRESSED, EXACT_WEIGHTS = "fp32", {"parallel.weights": "exact"}
-"""What sets targets among the strategies of sharded training."""
+UNCOMPRESSED = "fp32"
+"""The codec that sets targets where neither BF16 nor sharded training without compression does."""
 
 KINDS: tuple[Kind, ...] = ("measured", "emulated", "modelled")
 """From what is real to what is calculated: a figure made of several kinds is of the last one."""
@@ -91,8 +94,12 @@ def one_figure(record: SweepRecord, metric: str, selection: Selection) -> Figure
 
     A failed seed has the worst final metric, and no other figure.
     """
-    cells, case = _group(record, metric, selection), str(selection.get(CASE, ""))
-    found = [value for value in _values(record, cells, metric) if value.case == case]
+    return _figure_of(record, metric, _group(record, metric, selection), str(selection.get(CASE, "")))
+
+
+def _figure_of(record: SweepRecord, metric: str, group: CellGroup, case: str = "") -> Figure:
+    cells = group.cells
+    found = [value for value in _values(record, group, metric) if value.case == case]
     whole = [value for value in found if value.step is None] or found
     by_seed: dict[int | None, list[float]] = {}
     seeds = {cell.label: cell.seed for cell in cells}
@@ -100,9 +107,9 @@ def one_figure(record: SweepRecord, metric: str, selection: Selection) -> Figure
         by_seed.setdefault(value.seed if len(cells) == 1 else seeds[value.run], []).append(value.value)
     figures = {seed: median(values) for seed, values in by_seed.items()}
     if metric == "final_metric":
-        missed = worst(_mode(record, cells))
+        missed = worst(_mode(record, group))
         figures |= {cell.seed: missed for cell in cells if cell.status == "failed"}
-    return _made(figures, whole, cells)
+    return _made(figures, whole, group)
 
 
 def last(record: SweepRecord, metric: str, selection: Selection) -> Figure:
@@ -138,35 +145,54 @@ def stays(record: SweepRecord, factor: float, selection: Selection) -> Figure:
 def _at_target(
     record: SweepRecord, factor: float, selection: Selection, figure: Callable[[TimeToAccuracy], float]
 ) -> Figure:
-    cells = _group(record, "final_metric", selection)
-    target = factor * one_figure(record, "final_metric", _baseline(record, cells)).median
+    group = _group(record, "final_metric", selection)
+    baseline = _one_group(record, "final_metric", _baseline(record, group), "the baseline")
+    target = factor * _figure_of(record, "final_metric", baseline).median
     curves, used = dict[int | None, list[Evaluation]](), list[Value]()
-    for cell in cells:
+    for cell in group.cells:
         values = [value for value in record.values if value.run == cell.label and value.step is not None]
         clock = {value.step: value.value for value in values if value.metric == "train_time_s"}
         own = [value for value in values if value.metric == cell.metric and value.step in clock]
         points = (Evaluation(value.step or 0, clock[value.step], value.value) for value in own)
         curves[cell.seed] = sorted(points, key=lambda point: point.step)
         used += [value for value in values if value.metric == "train_time_s"]
-    times = times_to(target, curves, _mode(record, cells))
-    return _made({seed: figure(found) for seed, found in times.items()}, used, cells)
+    times = times_to(target, curves, _mode(record, group))
+    return _made({seed: figure(found) for seed, found in times.items()}, used, group)
 
 
-def _baseline(record: SweepRecord, cells: Sequence[CellRecord]) -> Selection:
-    """The selection of BF16's cells that are like `cells`: in all but the codec, else in model and data; else
-    of sharded training without compression with the same model and data, or of float32 gradients."""
-    axes = {axis: cells[0].axes.get(axis) for axis in record.axes if not covered(axis, ("codec",))}
-    task = {TASK: cells[0].task}
-    alike = _model_and_data(record, cells)
-    sharded = {"codec.name" if "codec.name" in record.axes else "codec": UNCOMPRESSED, **EXACT_WEIGHTS}
-    exact = {"codec": UNCOMPRESSED, **alike}
-    for chosen in ({"codec": BASELINE, **axes}, {"codec": BASELINE, **alike}, {**sharded, **alike}, exact):
-        selection = {**chosen, **task}
-        if all(matching_key(key, record.axes, _shared(record)) for key in chosen) and _matching(
-            record, selection
-        ):
-            return selection
-    raise MissingError(f"no {BASELINE} cell sets the targets of {cells[0].label}")
+@dataclass(frozen=True)
+class CellGroup:
+    """Cells of one task that differ in the seed alone."""
+
+    settings: Settings
+    cells: list[CellRecord]
+
+
+def _grouped(record: SweepRecord, cells: Iterable[CellRecord]) -> list[CellGroup]:
+    """The groups of cells, in the order of their first ones."""
+    found: dict[str, CellGroup] = {}
+    for cell in cells:
+        # An axis that is a group of the configuration has the name of a choice for a value.
+        axes = {key if "." in key else f"{key}.name": value for key, value in cell.axes.items()}
+        group = CellGroup(record.settings.get(cell.task, {}) | axes, [])
+        found.setdefault(repr((cell.task, sorted(axes.items()))), group).cells.append(cell)
+    return list(found.values())
+
+
+def _of_task(record: SweepRecord, group: CellGroup) -> list[CellGroup]:
+    """All groups of a group's task."""
+    return _grouped(record, (cell for cell in record.cells if cell.task == group.cells[0].task))
+
+
+def _baseline(record: SweepRecord, group: CellGroup) -> list[CellRecord]:
+    """The cells that set a group's targets."""
+    others = _of_task(record, group)
+    exact = [other for other in others if other.settings.get("codec.name") == UNCOMPRESSED]
+    for candidates in (list(filter(sets_targets, others)), exact):
+        found = baseline_among(group, candidates)
+        if found is not None:
+            return found.cells
+    raise MissingError(f"no {BASELINE} cell sets the targets of {group.cells[0].label}")
 
 
 def _over_steps(
@@ -175,73 +201,67 @@ def _over_steps(
     selection: Selection,
     figure: Callable[[Sequence[tuple[int, float]]], float],
 ) -> Figure:
-    cells = _group(record, metric, selection)
-    found = [value for value in _values(record, cells, metric) if value.step is not None]
+    group = _group(record, metric, selection)
+    found = [value for value in _values(record, group, metric) if value.step is not None]
     points: dict[int | None, list[tuple[int, float]]] = {}
     for value in found:
         points.setdefault(value.seed, []).append((value.step or 0, value.value))
-    return _made({seed: figure(sorted(own)) for seed, own in points.items()}, found, cells)
+    return _made({seed: figure(sorted(own)) for seed, own in points.items()}, found, group)
 
 
-def _made(
-    figures: Mapping[int | None, float], values: Sequence[Value], cells: Sequence[CellRecord]
-) -> Figure:
+def _made(figures: Mapping[int | None, float], values: Sequence[Value], group: CellGroup) -> Figure:
     if not figures:
-        raise MissingError(f"{cells[0].label} has no such figure")
+        raise MissingError(f"{group.cells[0].label} has no such figure")
     kinds: list[Kind] = sorted({value.kind for value in values}, key=KINDS.index)
     timed = any(METRICS[value.metric].timed for value in values if value.metric in METRICS)
-    return Figure(figures, kinds[-1] if kinds else None, tuple(cells), timed)
+    return Figure(figures, kinds[-1] if kinds else None, tuple(group.cells), timed)
 
 
-def _values(record: SweepRecord, cells: Sequence[CellRecord], metric: str) -> list[Value]:
-    labels = {cell.label for cell in cells}
+def _values(record: SweepRecord, group: CellGroup, metric: str) -> list[Value]:
+    labels = {cell.label for cell in group.cells}
     return [value for value in record.values if value.run in labels and value.metric == metric]
 
 
-def _group(record: SweepRecord, metric: str, selection: Selection) -> list[CellRecord]:
-    """The cells of the one group that is selected, those of other tasks than have the metric left out."""
+def _group(record: SweepRecord, metric: str, selection: Selection) -> CellGroup:
+    """The one group that is selected, without cells of other tasks than have the metric."""
     known = {value.metric for value in record.values}
     if metric not in known and metric not in METRICS:
         raise ClaimError(f"{metric} is no metric of {record.name}")
-    cells = _selected(record, selection)
+    return _one_group(record, metric, _selected(record, selection), _words(selection))
+
+
+def _one_group(record: SweepRecord, metric: str, cells: Sequence[CellRecord], selected: str) -> CellGroup:
     having = {value.run for value in record.values if value.metric == metric}
     tasks = {cell.task for cell in cells if cell.label in having}
     if not tasks and metric == "final_metric":  # all seeds have failed
         tasks = {cell.task for cell in cells if cell.status == "failed"}
     open_cells = [cell for cell in cells if cell.status in ("unfinished", "damaged")]
     if any(cell.task in tasks or not tasks for cell in open_cells):
-        raise UnfinishedError(f"{_words(selection)} of {record.name} has not run with every seed")
+        raise UnfinishedError(f"{selected} of {record.name} has not run with every seed")
     if not tasks:
-        raise MissingError(f"{_words(selection)} of {record.name} has no {metric}")
-    cells = [cell for cell in cells if cell.task in tasks]
-    groups = {repr((cell.task, sorted(cell.axes.items(), key=str))): cell for cell in cells}
+        raise MissingError(f"{selected} of {record.name} has no {metric}")
+    groups = _grouped(record, (cell for cell in cells if cell.task in tasks))
     if len(groups) > 1:
-        first, second, *_ = groups.values()
-        open_ = [axis for axis in record.axes if first.axes.get(axis) != second.axes.get(axis)] or [TASK]
-        raise ClaimError(
-            f"{metric}({_words(selection)}) leaves {open_[0]} open: name a value, or use a `for`"
-        )
-    return cells
+        first, second = (group.cells[0].axes for group in groups[:2])
+        open_ = [axis for axis in record.axes if first.get(axis) != second.get(axis)] or [TASK]
+        raise ClaimError(f"{metric}({selected}) leaves {open_[0]} open: name a value, or use a `for`")
+    return groups[0]
 
 
 def _selected(record: SweepRecord, selection: Selection) -> list[CellRecord]:
-    found = _matching(record, selection)
-    if not found:
-        raise MissingError(f"{record.name} has no cell with {_words(selection)} at size={record.size}")
-    return found
-
-
-def _matching(record: SweepRecord, selection: Selection) -> list[CellRecord]:
     wanted = [
         (TASK if name == TASK else axis_named(record, name), value)
         for name, value in selection.items()
         if name not in (CASE, SEED)
     ]
-    return [
+    found = [
         cell
         for cell in record.cells
         if all(same(cell.task if key == TASK else record.setting(cell, key), value) for key, value in wanted)
     ]
+    if not found:
+        raise MissingError(f"{record.name} has no cell with {_words(selection)} at size={record.size}")
+    return found
 
 
 def same(found: Any, wanted: Any) -> bool:
@@ -253,14 +273,12 @@ def same(found: Any, wanted: Any) -> bool:
     return str(found) == str(wanted)
 
 
-def _mode(record: SweepRecord, cells: Sequence[CellRecord]) -> Mode:
-    """Where all seeds have failed, that of others with the same model and data."""
-    others = _matching(record, _model_and_data(record, cells))
-    return metric_mode(next((cell.metric for cell in (*cells, *others) if cell.metric is not None), "loss"))
-
-
-def _model_and_data(record: SweepRecord, cells: Sequence[CellRecord]) -> Selection:
-    return {axis: cells[0].axes.get(axis) for axis in record.axes if covered(axis, ("model", "dataset"))}
+def _mode(record: SweepRecord, group: CellGroup) -> Mode:
+    """The mode of a group's metric; where all seeds have failed, of others with the same model and data."""
+    alike = (cell for other in _of_task(record, group) if same_task(group, other) for cell in other.cells)
+    return metric_mode(
+        next((cell.metric for cell in (*group.cells, *alike) if cell.metric is not None), "loss")
+    )
 
 
 def _words(selection: Selection) -> str:

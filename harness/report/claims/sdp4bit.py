@@ -15,6 +15,21 @@ def loss(e: Evidence, experiment: str, model: str = "gpt_125m") -> Figure:
     return e.last("loss", model=model, experiment=experiment)
 
 
+def to_baseline(e: Evidence, experiment: str, model: str = "gpt_125m") -> Figure:
+    """That loss over the one of training without compression."""
+    return loss(e, experiment, model) / loss(e, "sharded_baseline", model)
+
+
+def not_lower(e: Evidence, group: str, small: int, large: int) -> bool:
+    """Whether small groups do not lower the loss, by a 95 % interval over paired seeds of at most 1 % to each
+    side."""
+
+    def changed() -> Figure:
+        return e.last("loss", **{group: small}) / e.last("loss", **{group: large})
+
+    return every(1 - changed().mean <= changed().margin, changed().margin <= 0.01)
+
+
 # SDP4Bit, Table 1, Figures 1, 5, 9: eight strategies of sharded training
 # At size=small seeds differ by more than any effect of gradients on validation loss: the paper's own
 # margins need its own runs, and what a small run can tell is claimed beside them (S2a, S3a, S5a, …).
@@ -25,27 +40,27 @@ table1 = sdp4bit.on("sdp4bit_table1")
 @table1("S2", "Section 5.2, Table 1", "+0.24 % at most", size="paper")
 def _(e: Evidence) -> bool:
     """SDP4Bit's validation loss is at most 0.24 % above the baseline's in each of three sizes."""
-    return every(loss(e, "sdp4bit", m) / loss(e, "sharded_baseline", m) - 1 <= 0.00245 for m in SIZES)
+    return every(to_baseline(e, "sdp4bit", m) - 1 <= 0.00245 for m in SIZES)
 
 
 @table1("S2a", "Section 5.2, Table 1", "+0.09 %, +0.12 %, +0.24 %")
 def _(e: Evidence) -> bool:
     """SDP4Bit's validation loss is within 1 % of the baseline's, in the mean of paired seeds."""
-    return near((loss(e, "sdp4bit") / loss(e, "sharded_baseline")).mean, 1, 0.01)
+    return near(to_baseline(e, "sdp4bit").mean, 1, 0.01)
 
 
 @table1("S3", "Section 5.2, Table 1", "+12.17 %, +8.95 %, +6.14 %", size="paper")
 def _(e: Evidence) -> bool:
     """Weights quantized as they are (qW) add at least 6 and up to 12 % to the validation loss in each of
     three sizes."""
-    return every(0.06 <= loss(e, "qw", m) / loss(e, "sharded_baseline", m) - 1 <= 0.125 for m in SIZES)
+    return every(0.06 <= to_baseline(e, "qw", m) - 1 <= 0.125 for m in SIZES)
 
 
 @table1("S3a", "Section 5.2, Table 1", "+12.17 %, +8.95 %, +6.14 %")
 def _(e: Evidence) -> bool:
     """Weights quantized as they are (qW, groups of 2048) add at least 0.5 % to the validation loss, in
     the mean of paired seeds."""
-    return (loss(e, "qw") / loss(e, "sharded_baseline")).mean - 1 >= 0.005
+    return to_baseline(e, "qw").mean - 1 >= 0.005
 
 
 fixed_batch = sdp4bit.on("sdp4bit_fixed_batch")
@@ -63,7 +78,7 @@ def _(e: Evidence) -> bool:
 def _(e: Evidence) -> bool:
     """Quantized weight differences (qWD) change the validation loss by at most 0.1 % in each of three
     sizes."""
-    return every(near(loss(e, "qwd", m) / loss(e, "sharded_baseline", m), 1, 0.001) for m in SIZES)
+    return every(near(to_baseline(e, "qwd", m), 1, 0.001) for m in SIZES)
 
 
 @table1("S4a", "Section 5.2, Table 1", "-0.05 %, +0.01 %, +0.06 %")
@@ -71,12 +86,8 @@ def _(e: Evidence) -> bool:
     """With quantized weight differences (qWD) the change of the validation loss cannot be told from
     none, by a 95 % interval over paired seeds of at most 1 % to each side."""
     return every(
-        near(
-            (loss(e, "qwd") / loss(e, "sharded_baseline")).mean,
-            1,
-            (loss(e, "qwd") / loss(e, "sharded_baseline")).margin,
-        ),
-        (loss(e, "qwd") / loss(e, "sharded_baseline")).margin <= 0.01,
+        near(to_baseline(e, "qwd").mean, 1, to_baseline(e, "qwd").margin),
+        to_baseline(e, "qwd").margin <= 0.01,
     )
 
 
@@ -184,11 +195,13 @@ table3 = sdp4bit.on("sdp4bit_table3")
 def _(e: Evidence) -> bool:
     """Even in groups of 32, weights quantized as they are (qW) add to the validation loss, by more than
     the 95 % interval over paired seeds."""
-    return (
-        e.last("loss", experiment="qw", weight_group=32) / e.last("loss", experiment="sharded_baseline")
-    ).mean - 1 > (
-        e.last("loss", experiment="qw", weight_group=32) / e.last("loss", experiment="sharded_baseline")
-    ).margin
+
+    def added() -> Figure:
+        return e.last("loss", experiment="qw", weight_group=32) / e.last(
+            "loss", experiment="sharded_baseline"
+        )
+
+    return added().mean - 1 > added().margin
 
 
 @table3("S6a", "Table 3", "2.39580 < 2.44712 < 2.57312")
@@ -213,24 +226,14 @@ def _(e: Evidence) -> bool:
 def _(e: Evidence) -> bool:
     """Groups of 64 instead of 128 do not lower the validation loss of TLq-HS, by a 95 % interval over
     paired seeds of at most 1 % to each side."""
-    e = e.where(experiment="tlq_hs")
-    return every(
-        1 - (e.last("loss", codec_group=64) / e.last("loss", codec_group=128)).mean
-        <= (e.last("loss", codec_group=64) / e.last("loss", codec_group=128)).margin,
-        (e.last("loss", codec_group=64) / e.last("loss", codec_group=128)).margin <= 0.01,
-    )
+    return not_lower(e.where(experiment="tlq_hs"), "codec_group", 64, 128)
 
 
 @table3("S8", "Section 5.4, Table 3", "2.29338 and 2.29274")
 def _(e: Evidence) -> bool:
     """Groups of 1024 instead of 2048 do not lower the validation loss of qWD, by a 95 % interval over
     paired seeds of at most 1 % to each side."""
-    e = e.where(experiment="qwd")
-    return every(
-        1 - (e.last("loss", weight_group=1024) / e.last("loss", weight_group=2048)).mean
-        <= (e.last("loss", weight_group=1024) / e.last("loss", weight_group=2048)).margin,
-        (e.last("loss", weight_group=1024) / e.last("loss", weight_group=2048)).margin <= 0.01,
-    )
+    return not_lower(e.where(experiment="qwd"), "weight_group", 1024, 2048)
 
 
 # SDP4Bit, Figures 4 and 6, Table 5
@@ -273,46 +276,22 @@ def _(e: Evidence) -> bool:
 table5 = sdp4bit.on("sdp4bit_table5")
 
 
+def fused_share(e: Evidence, operation: str, place: str) -> Figure:
+    """The share of int4's throughput that is left with the fused transform; `place`: values, device,
+    threads."""
+    return e.values_gb_per_s(case=f"linear.{operation}_hadamard.4 float32 {place}") / e.values_gb_per_s(
+        case=f"linear.{operation}.4 float32 {place}"
+    )
+
+
 @table5("S15", "Section 5.4, Table 5", "0.99 to 1.00", size="gpu")
 def _(e: Evidence) -> bool:
     """On a GPU int4 (de)quantization with the fused Hadamard transform has at least 0.98 of its
     throughput without, at 64, 512, 1024 and 2048 MB."""
     return every(
-        e.values_gb_per_s(case=fused) / e.values_gb_per_s(case=bare) >= 0.98
-        for fused, bare in (
-            (
-                "linear.quantize_hadamard.4 float32 16777216 cuda 1",
-                "linear.quantize.4 float32 16777216 cuda 1",
-            ),
-            (
-                "linear.dequantize_hadamard.4 float32 16777216 cuda 1",
-                "linear.dequantize.4 float32 16777216 cuda 1",
-            ),
-            (
-                "linear.quantize_hadamard.4 float32 134217728 cuda 1",
-                "linear.quantize.4 float32 134217728 cuda 1",
-            ),
-            (
-                "linear.dequantize_hadamard.4 float32 134217728 cuda 1",
-                "linear.dequantize.4 float32 134217728 cuda 1",
-            ),
-            (
-                "linear.quantize_hadamard.4 float32 268435456 cuda 1",
-                "linear.quantize.4 float32 268435456 cuda 1",
-            ),
-            (
-                "linear.dequantize_hadamard.4 float32 268435456 cuda 1",
-                "linear.dequantize.4 float32 268435456 cuda 1",
-            ),
-            (
-                "linear.quantize_hadamard.4 float32 536870912 cuda 1",
-                "linear.quantize.4 float32 536870912 cuda 1",
-            ),
-            (
-                "linear.dequantize_hadamard.4 float32 536870912 cuda 1",
-                "linear.dequantize.4 float32 536870912 cuda 1",
-            ),
-        )
+        fused_share(e, operation, f"{size} cuda 1") >= 0.98
+        for size in (16777216, 134217728, 268435456, 536870912)
+        for operation in ("quantize", "dequantize")
     )
 
 
@@ -321,12 +300,7 @@ def _(e: Evidence) -> bool:
     """On one thread of a CPU, from memory (64 MB), the fused transform costs at most a tenth of the
     throughput of int4."""
     return every(
-        e.values_gb_per_s(case="linear.quantize_hadamard.4 float32 16777216 cpu 1")
-        / e.values_gb_per_s(case="linear.quantize.4 float32 16777216 cpu 1")
-        >= 0.9,
-        e.values_gb_per_s(case="linear.dequantize_hadamard.4 float32 16777216 cpu 1")
-        / e.values_gb_per_s(case="linear.dequantize.4 float32 16777216 cpu 1")
-        >= 0.9,
+        fused_share(e, operation, "16777216 cpu 1") >= 0.9 for operation in ("quantize", "dequantize")
     )
 
 

@@ -2,10 +2,56 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
+
 from gradwire.harness.report.claims.claim import Claims
-from gradwire.harness.report.claims.evidence import Evidence, every, near, rises
+from gradwire.harness.report.claims.evidence import Evidence, every, near, rises, within
+from gradwire.harness.report.evaluation import Figure
+
+A100, H800 = "4xA100, 16 nodes, Slingshot 10", "8xH800, 16 nodes, InfiniBand"
+"""The clusters of Table 2, as it names them."""
 
 sdp4bit_throughput = Claims("SDP4Bit")
+
+
+def printed_tflops(e: Evidence, model: str, method: str, cluster: str) -> float:
+    """The TFLOP/s that Table 2 prints."""
+    return e.paper("sdp4bit/table2", model=model, method=method, setting=f"{cluster};accumulation 1")
+
+
+def printed_speedup(e: Evidence, model: str, cluster: str) -> float:
+    """The speed-up that Table 2 prints."""
+    return e.paper("sdp4bit/table2", model=model, method="SDP4Bit/Baseline", setting=cluster)
+
+
+def quotient(e: Evidence, model: str, cluster: str) -> float:
+    """The speed-up by the cells of Table 2."""
+    return printed_tflops(e, model, "SDP4Bit", cluster) / printed_tflops(e, model, "Baseline", cluster)
+
+
+def printed_loss(e: Evidence, model: str, method: str) -> float:
+    """The validation loss that Table 1 prints."""
+    return e.paper("sdp4bit/table1", model=model, method=method)
+
+
+def most_added(e: Evidence, method: str) -> float:
+    """By how much of the baseline's loss a method's is above it, at most over the sizes of Table 1."""
+    return max(
+        printed_loss(e, m, method) / printed_loss(e, m, "Baseline") - 1
+        for m in ("GPT-125M", "GPT-350M", "GPT-1.3B")
+    )
+
+
+def printed_ms(e: Evidence, method: str) -> float:
+    """The time of gradient communication that Table 4 prints."""
+    return e.paper("sdp4bit/table4", method=method, metric="grad_comm_time")
+
+
+def mean_speedup(e: Evidence, model: str, *workers: int) -> Figure:
+    """The mean of the predicted speed-ups over numbers of workers."""
+    return reduce(add, [e.over_uncompressed(model=model, workers=n) for n in workers]) / len(workers)
+
 
 # SDP4Bit held against itself
 
@@ -16,26 +62,11 @@ printed = sdp4bit_throughput.on()
 def _(e: Evidence) -> bool:
     """The largest speed-up is 4.08, that of 18B on the second cluster, and the quotient of its cells."""
     return every(
-        abs(
-            e.paper(
-                "sdp4bit/table2",
-                model="GPT-18B",
-                method="SDP4Bit",
-                setting="8xH800, 16 nodes, InfiniBand;accumulation 1",
-            )
-            / e.paper(
-                "sdp4bit/table2",
-                model="GPT-18B",
-                method="Baseline",
-                setting="8xH800, 16 nodes, InfiniBand;accumulation 1",
-            )
-            - 4.08
-        )
-        < 0.01,
+        near(quotient(e, "GPT-18B", H800), 4.08, 0.01),
         every(
-            e.paper("sdp4bit/table2", model=m, method="SDP4Bit/Baseline", setting=s) <= 4.08
+            printed_speedup(e, m, cluster) <= 4.08
             for m in ("GPT-1.3B", "GPT-2.7B", "GPT-6.7B", "GPT-13B", "GPT-18B")
-            for s in ("4xA100, 16 nodes, Slingshot 10", "8xH800, 16 nodes, InfiniBand")
+            for cluster in (A100, H800)
         ),
     )
 
@@ -45,58 +76,29 @@ def _(e: Evidence) -> bool:
     """Every printed speed-up is the quotient of its two cells, as far as their digits tell (within
     0.01)."""
     return every(
-        near(
-            e.paper("sdp4bit/table2", model=m, method="SDP4Bit", setting=c)
-            / e.paper("sdp4bit/table2", model=m, method="Baseline", setting=c),
-            e.paper("sdp4bit/table2", model=m, method="SDP4Bit/Baseline", setting=s),
-            0.01,
-        )
+        near(quotient(e, m, cluster), printed_speedup(e, m, cluster), 0.01)
         for m in ("GPT-1.3B", "GPT-2.7B", "GPT-6.7B", "GPT-13B", "GPT-18B")
-        for s, c in (
-            ("4xA100, 16 nodes, Slingshot 10", "4xA100, 16 nodes, Slingshot 10;accumulation 1"),
-            ("8xH800, 16 nodes, InfiniBand", "8xH800, 16 nodes, InfiniBand;accumulation 1"),
-        )
+        for cluster in (A100, H800)
     )
 
 
 @printed("SX3", "Section 5.2, Table 1", "0.086 %, 0.117 %, 0.241 %")
 def _(e: Evidence) -> bool:
     """By Table 1's cells SDP4Bit's loss is above the baseline's by 0.24 % at most."""
-    return (
-        max(
-            e.paper("sdp4bit/table1", model=m, method="SDP4Bit")
-            / e.paper("sdp4bit/table1", model=m, method="Baseline")
-            - 1
-            for m in ("GPT-125M", "GPT-350M", "GPT-1.3B")
-        )
-        < 0.00245
-    )
+    return most_added(e, "SDP4Bit") < 0.00245
 
 
 @printed("SX4", "Section 5.2, Table 1", "12.17 %, 8.95 %, 6.14 %")
 def _(e: Evidence) -> bool:
     """By Table 1's cells qW's loss is above the baseline's by 12 % at most, rounded."""
-    return (
-        0.115
-        <= max(
-            e.paper("sdp4bit/table1", model=m, method="qW")
-            / e.paper("sdp4bit/table1", model=m, method="Baseline")
-            - 1
-            for m in ("GPT-125M", "GPT-350M", "GPT-1.3B")
-        )
-        < 0.125
-    )
+    return 0.115 <= most_added(e, "qW") < 0.125
 
 
 @printed("SX5", "Section 5.2, Table 1", "2.29392 < 2.29528 < 2.30479 and so on")
 def _(e: Evidence) -> bool:
     """In all three sizes TLq-HS ends between the baseline and TLq."""
     return every(
-        rises(
-            e.paper("sdp4bit/table1", model=m, method="Baseline"),
-            e.paper("sdp4bit/table1", model=m, method="TLq-HS"),
-            e.paper("sdp4bit/table1", model=m, method="TLq"),
-        )
+        rises(printed_loss(e, m, method) for method in ("Baseline", "TLq-HS", "TLq"))
         for m in ("GPT-125M", "GPT-350M", "GPT-1.3B")
     )
 
@@ -104,27 +106,14 @@ def _(e: Evidence) -> bool:
 @printed("SX6", "Section 5.4, Table 4", "64.6 ms, 45.8 ms")
 def _(e: Evidence) -> bool:
     """The fused transform takes 29 % off the time of gradient communication."""
-    return (
-        abs(
-            1
-            - e.paper("sdp4bit/table4", method="SDP4Bit", metric="grad_comm_time")
-            / e.paper("sdp4bit/table4", method="SDP4Bit (HS w/o fused)", metric="grad_comm_time")
-            - 0.29
-        )
-        < 0.005
-    )
+    return near(1 - printed_ms(e, "SDP4Bit") / printed_ms(e, "SDP4Bit (HS w/o fused)"), 0.29, 0.005)
 
 
 @printed("SX7", "Section 5.3, Table 2", "2.39 > 1.53, 2.43 > 1.63, 3.44 > 2.97")
 def _(e: Evidence) -> bool:
     """Up to 6.7B the speed-up is larger on the slower network."""
     return every(
-        e.paper(
-            "sdp4bit/table2", model=m, method="SDP4Bit/Baseline", setting="4xA100, 16 nodes, Slingshot 10"
-        )
-        > e.paper(
-            "sdp4bit/table2", model=m, method="SDP4Bit/Baseline", setting="8xH800, 16 nodes, InfiniBand"
-        )
+        printed_speedup(e, m, A100) > printed_speedup(e, m, H800)
         for m in ("GPT-1.3B", "GPT-2.7B", "GPT-6.7B")
     )
 
@@ -137,12 +126,8 @@ def _(e: Evidence) -> bool:
         e.paper("sdp4bit/table2", model=a, method=method, setting=s)
         < e.paper("sdp4bit/table2", model=b, method=method, setting=s)
         for a, b in (("GPT-1.3B", "GPT-2.7B"), ("GPT-13B", "GPT-18B"))
-        for method, s in (
-            ("SDP4Bit/Baseline", "4xA100, 16 nodes, Slingshot 10"),
-            ("SDP4Bit/Baseline", "8xH800, 16 nodes, InfiniBand"),
-            ("SDP4Bit", "4xA100, 16 nodes, Slingshot 10;accumulation 1"),
-            ("SDP4Bit", "8xH800, 16 nodes, InfiniBand;accumulation 1"),
-        )
+        for method, after in (("SDP4Bit/Baseline", ""), ("SDP4Bit", ";accumulation 1"))
+        for s in (A100 + after, H800 + after)
     )
 
 
@@ -151,20 +136,11 @@ def _(e: Evidence) -> bool:
     """At every size the fused transform keeps between 0.98 and 1.005 of the throughput."""
     return every(
         0.98
-        <= e.paper("sdp4bit/table5", method=w, setting=s) / e.paper("sdp4bit/table5", method=o, setting=s)
+        <= e.paper("sdp4bit/table5", method=f"{work} w/ Hadamard", setting=f"one A100;size_MB={size}")
+        / e.paper("sdp4bit/table5", method=f"{work} w/o Hadamard", setting=f"one A100;size_MB={size}")
         <= 1.005
-        for w, o in (
-            ("quantize w/ Hadamard", "quantize w/o Hadamard"),
-            ("dequantize w/ Hadamard", "dequantize w/o Hadamard"),
-        )
-        for s in (
-            "one A100;size_MB=8",
-            "one A100;size_MB=16",
-            "one A100;size_MB=64",
-            "one A100;size_MB=512",
-            "one A100;size_MB=1024",
-            "one A100;size_MB=2048",
-        )
+        for work in ("quantize", "dequantize")
+        for size in (8, 16, 64, 512, 1024, 2048)
     )
 
 
@@ -172,11 +148,9 @@ def _(e: Evidence) -> bool:
 def _(e: Evidence) -> bool:
     """The cells that Table 3 has in common with Table 1 are the same."""
     return every(
-        e.paper("sdp4bit/table3", method="Baseline")
-        == e.paper("sdp4bit/table1", model="GPT-125M", method="Baseline"),
+        e.paper("sdp4bit/table3", method="Baseline") == printed_loss(e, "GPT-125M", "Baseline"),
         every(
-            e.paper("sdp4bit/table3", method=m, setting=s)
-            == e.paper("sdp4bit/table1", model="GPT-125M", method=m)
+            e.paper("sdp4bit/table3", method=m, setting=s) == printed_loss(e, "GPT-125M", m)
             for m, s in (("TLq-HS", "group_size=128"), ("qWD", "group_size=2048"), ("qW", "group_size=2048"))
         ),
     )
@@ -191,11 +165,7 @@ def _(e: Evidence) -> bool:
 @printed("SX12", "Section 5.4, Table 4", "45.9 ms, 45.0 ms")
 def _(e: Evidence) -> bool:
     """Gradients in two levels with the smoother take hardly longer than ULq's, within 3 %."""
-    return (
-        e.paper("sdp4bit/table4", method="TLq-HS", metric="grad_comm_time")
-        / e.paper("sdp4bit/table4", method="ULq", metric="grad_comm_time")
-        <= 1.03
-    )
+    return printed_ms(e, "TLq-HS") / printed_ms(e, "ULq") <= 1.03
 
 
 # SDP4Bit, Tables 2 and 4, Figures 7 and 8: throughput, predicted by task=predict
@@ -210,18 +180,14 @@ table2 = sdp4bit_throughput.on("sdp4bit_table2")
 def _(e: Evidence) -> bool:
     """With eight ports of 400 Gbit/s a node, as printed, GPT-18B on 128 H800 is predicted to train 4.08
     times as fast, within 15 %."""
-    return near(
-        e.over_uncompressed(model="gpt_18b", workers=128, nics=8, experiment="sdp4bit") / 4.08, 1, 0.15
-    )
+    return within(e.over_uncompressed(model="gpt_18b", workers=128, nics=8, experiment="sdp4bit"), 4.08, 0.15)
 
 
 @table2("S1a", "Abstract, Section 5.3", "4.08 x", size="paper")
 def _(e: Evidence) -> bool:
     """With one port of 400 Gbit/s a node, GPT-18B on 128 H800 is predicted to train 4.08 times as fast,
     within 15 %."""
-    return near(
-        e.over_uncompressed(model="gpt_18b", workers=128, nics=1, experiment="sdp4bit") / 4.08, 1, 0.15
-    )
+    return within(e.over_uncompressed(model="gpt_18b", workers=128, nics=1, experiment="sdp4bit"), 4.08, 0.15)
 
 
 table2_baseline = sdp4bit_throughput.on("sdp4bit_table2_baseline")
@@ -232,17 +198,7 @@ def _(e: Evidence) -> bool:
     """Calibrated on the baseline's TFLOP/s, the predictions of SDP4Bit's on 64 A100 are within 15 % for
     1.3B and 2.7B."""
     return every(
-        near(
-            e.tflops(model=m, workers=64)
-            / e.paper(
-                "sdp4bit/table2",
-                model=name,
-                method="SDP4Bit",
-                setting="4xA100, 16 nodes, Slingshot 10;accumulation 1",
-            ),
-            1,
-            0.15,
-        )
+        within(e.tflops(model=m, workers=64), printed_tflops(e, name, "SDP4Bit", A100), 0.15)
         for m, name in (("gpt_1_3b", "GPT-1.3B"), ("gpt_2_7b", "GPT-2.7B"))
     )
 
@@ -252,17 +208,7 @@ def _(e: Evidence) -> bool:
     """Calibrated on the baseline's TFLOP/s, with one port of 400 Gbit/s a node, the predictions of
     SDP4Bit's on 128 H800 are within 15 % for 6.7B and 13B."""
     return every(
-        near(
-            e.tflops(model=m, workers=128, nics=1)
-            / e.paper(
-                "sdp4bit/table2",
-                model=name,
-                method="SDP4Bit",
-                setting="8xH800, 16 nodes, InfiniBand;accumulation 1",
-            ),
-            1,
-            0.15,
-        )
+        within(e.tflops(model=m, workers=128, nics=1), printed_tflops(e, name, "SDP4Bit", H800), 0.15)
         for m, name in (("gpt_6_7b", "GPT-6.7B"), ("gpt_13b", "GPT-13B"))
     )
 
@@ -303,18 +249,8 @@ def _(e: Evidence) -> bool:
     13B, within 15 %. (The paper does not say over which numbers it averages.)"""
     e = e.where(compute_tflops=114, experiment="sdp4bit")
     return every(
-        near(
-            (
-                e.over_uncompressed(model=m, workers=16)
-                + e.over_uncompressed(model=m, workers=32)
-                + e.over_uncompressed(model=m, workers=64)
-            )
-            / 3
-            / printed,
-            1,
-            0.15,
-        )
-        for m, printed in (("gpt_6_7b", 3.4), ("gpt_13b", 2.49))
+        within(mean_speedup(e, "gpt_6_7b", 16, 32, 64), 3.4, 0.15),
+        within(mean_speedup(e, "gpt_13b", 16, 32, 64), 2.49, 0.15),
     )
 
 
@@ -325,18 +261,8 @@ def _(e: Evidence) -> bool:
     which numbers it averages.)"""
     e = e.where(compute_tflops=127, nics=8, experiment="sdp4bit")
     return every(
-        near(
-            (
-                e.over_uncompressed(model=m, workers=32)
-                + e.over_uncompressed(model=m, workers=64)
-                + e.over_uncompressed(model=m, workers=128)
-            )
-            / 3
-            / printed,
-            1,
-            0.15,
-        )
-        for m, printed in (("gpt_6_7b", 3.08), ("gpt_13b", 3.73))
+        within(mean_speedup(e, "gpt_6_7b", 32, 64, 128), 3.08, 0.15),
+        within(mean_speedup(e, "gpt_13b", 32, 64, 128), 3.73, 0.15),
     )
 
 
@@ -347,18 +273,8 @@ def _(e: Evidence) -> bool:
     it averages.)"""
     e = e.where(compute_tflops=127, nics=1, experiment="sdp4bit")
     return every(
-        near(
-            (
-                e.over_uncompressed(model=m, workers=32)
-                + e.over_uncompressed(model=m, workers=64)
-                + e.over_uncompressed(model=m, workers=128)
-            )
-            / 3
-            / printed,
-            1,
-            0.15,
-        )
-        for m, printed in (("gpt_6_7b", 3.08), ("gpt_13b", 3.73))
+        within(mean_speedup(e, "gpt_6_7b", 32, 64, 128), 3.08, 0.15),
+        within(mean_speedup(e, "gpt_13b", 32, 64, 128), 3.73, 0.15),
     )
 
 
@@ -395,7 +311,7 @@ table4 = sdp4bit_throughput.on("sdp4bit_table4")
 def _(e: Evidence) -> bool:
     """TLq-HS's gradients are predicted to take as long as ULq's, within 15 % (codec work left out)."""
     e = e.where(overlap_enabled=False)
-    return near(e.gradient_comm_s(experiment="tlq_hs") / e.gradient_comm_s(experiment="ulq"), 1, 0.15)
+    return within(e.gradient_comm_s(experiment="tlq_hs"), e.gradient_comm_s(experiment="ulq"), 0.15)
 
 
 @table4("S13a", "Table 4", "379.3 and 45.9 ms", size="paper")
@@ -403,8 +319,8 @@ def _(e: Evidence) -> bool:
     """The baseline's gradients take 379 ms on 32 A100, TLq-HS's 45.9 ms (within 15 %)."""
     e = e.where(overlap_enabled=False)
     return every(
-        0.85 <= e.gradient_comm_s(experiment="sharded_baseline") / 0.3793 <= 1.15,
-        0.85 <= e.gradient_comm_s(experiment="tlq_hs") / 0.0459 <= 1.15,
+        within(e.gradient_comm_s(experiment="sharded_baseline"), 0.3793, 0.15),
+        within(e.gradient_comm_s(experiment="tlq_hs"), 0.0459, 0.15),
     )
 
 
@@ -413,7 +329,7 @@ def _(e: Evidence) -> bool:
     """Calibrated on the baseline's TFLOP/s, with gradients sent after backward, the predictions of
     TLq-HS and ULq are within 15 %."""
     return every(
-        near(name.tflops(overlap_enabled=False) / 43.3, 1, 0.15)
+        within(name.tflops(overlap_enabled=False), 43.3, 0.15)
         for name in e.each(experiment=("tlq_hs", "ulq"))
     )
 
@@ -422,14 +338,14 @@ def _(e: Evidence) -> bool:
 def _(e: Evidence) -> bool:
     """Calibrated on the baseline's TFLOP/s, with gradients sent during backward, the prediction of
     TLq-HS is within 15 %."""
-    return near(e.tflops(experiment="tlq_hs", overlap_enabled=True) / 43.3, 1, 0.15)
+    return within(e.tflops(experiment="tlq_hs", overlap_enabled=True), 43.3, 0.15)
 
 
 @table4("S13d", "Table 4", "58.5 TFLOP/s", size="paper")
 def _(e: Evidence) -> bool:
     """Calibrated on the baseline's TFLOP/s, with gradients sent after backward, the prediction of
     SDP4Bit is within 15 % (codec work left out)."""
-    return near(e.tflops(experiment="sdp4bit", hadamard="fused", overlap_enabled=False) / 58.5, 1, 0.15)
+    return within(e.tflops(experiment="sdp4bit", hadamard="fused", overlap_enabled=False), 58.5, 0.15)
 
 
 sdp4bit_throughput.without_predicate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from sweep_records import cell, record
 
+from gradwire.harness.config.known_sweeps import known_sweeps
 from gradwire.harness.report.claims.claim import Claim, Claims, Predicate, Verdict, judge
 from gradwire.harness.report.claims.evidence import (
     Evidence,
@@ -318,3 +320,31 @@ def test_the_papers_claims_are_told_apart_and_say_something() -> None:
     found = [claim for claims in CLAIMS for claim in claims.found]
     assert len({claim.id for claim in found}) == len(found) == 209
     assert all(claim.says and claim.printed and (claim.formula or claim.why) for claim in found)
+
+
+class Unlimited(Evidence):
+    """Evidence that checks what it is asked for and has a figure for all of it."""
+
+    def _take(self, name: str, shown: list[Any], cells: dict[str, Any], *asked: Any) -> Figure:
+        self._select(cells)
+        return Figure({0: 1.0, 1: 1.0})
+
+    def axis(self, *keys: str, **cells: Any) -> tuple[Any, ...]:
+        sweep = self.known[str(cells.get("sweep", next(iter(self.records))))]
+        found = list(itertools.product(*(sweep.axes[sweep.key(key)] for key in keys)))
+        return tuple(found) if len(found[0]) > 1 else tuple(value for (value,) in found)
+
+
+def test_claims_ask_for_axes_and_printed_figures_that_exist() -> None:
+    """Also those of sweeps, or sizes, of which there is no record."""
+    known, reference = (
+        known_sweeps(),
+        Reference(Path(__file__).resolve().parents[3] / "results" / "reference"),
+    )
+    for claim in (claim for claims in CLAIMS for claim in claims.found if claim.holds is not None):
+        records = {sweep: record((), [], name=sweep) for sweep in claim.sweeps}
+        assert claim.sweeps == tuple(sweep for sweep in claim.sweeps if sweep in known), claim.id
+        try:
+            claim.holds(Unlimited(records, reference, known))
+        except ValueError as error:
+            raise AssertionError(f"{claim.id}: {error}") from error
