@@ -31,7 +31,7 @@ from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.arithmetic.hadamard import hadamard_
 from gradwire.codecs.costs import COPY, NOTHING, Costs, once
 from gradwire.codecs.interface import Codec, Collectives, Kept, Layout, Round
-from gradwire.codecs.linear.message import BLOCK
+from gradwire.codecs.linear.definition import BLOCK
 from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise, quantizing, reducing
 from gradwire.codecs.options.quantized import AllToAllOptions, LinearRounding, ScaleType
 from gradwire.codecs.shards import Shard

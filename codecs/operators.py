@@ -16,9 +16,9 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.bitpack import pack, packed_bytes, unpack
 from gradwire.codecs.arithmetic.hadamard import hadamard_
 from gradwire.codecs.arithmetic.random import CoordinateBits, Key
+from gradwire.codecs.linear.definition import MessageFormat
 from gradwire.codecs.linear.definition import linear_dequantize as write_values
 from gradwire.codecs.linear.definition import linear_quantize as write_message
-from gradwire.codecs.linear.message import MessageFormat
 from gradwire.codecs.mxfp.definition import block_bytes, block_maxima, num_blocks
 from gradwire.codecs.mxfp.definition import dequantize as dequantize_elements
 from gradwire.codecs.mxfp.definition import quantize as quantize_elements

@@ -20,8 +20,13 @@ from gradwire.codecs.dynamiq.format import ChunkSize, numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import make_hop
 from gradwire.codecs.edgc.sampler import add_histogram
 from gradwire.codecs.interface import align
-from gradwire.codecs.linear.definition import linear_add, linear_dequantize, linear_quantize, linear_reduce
-from gradwire.codecs.linear.message import MessageFormat
+from gradwire.codecs.linear.definition import (
+    MessageFormat,
+    linear_add,
+    linear_dequantize,
+    linear_quantize,
+    linear_reduce,
+)
 from gradwire.codecs.mxfp.definition import add_elements, write_elements, write_maxima, write_means
 from gradwire.codecs.omnireduce import write_energies
 from gradwire.codecs.onebit import SignCoder

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.hadamard import hadamard_
 from gradwire.codecs.arithmetic.random import stream_key
-from gradwire.codecs.linear.message import BLOCK
+from gradwire.codecs.linear.definition import BLOCK
 from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise
 
 

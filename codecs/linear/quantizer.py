@@ -11,8 +11,14 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import PER_COUNTER, CoordinateBits, Key
 from gradwire.codecs.costs import Cost, nearest, once
-from gradwire.codecs.linear.definition import linear_add, linear_dequantize, linear_quantize, linear_reduce
-from gradwire.codecs.linear.message import BLOCK, MessageFormat
+from gradwire.codecs.linear.definition import (
+    BLOCK,
+    MessageFormat,
+    linear_add,
+    linear_dequantize,
+    linear_quantize,
+    linear_reduce,
+)
 from gradwire.codecs.options.quantized import LinearRounding, ScaleType
 
 LARGEST = PER_COUNTER << 32

@@ -18,7 +18,7 @@ from world_steps import run_collectives
 from gradwire.codecs.all_to_all import by_local_index
 from gradwire.codecs.arithmetic.bitpack import unpacked
 from gradwire.codecs.interface import Layout, Round
-from gradwire.codecs.linear.message import MessageFormat
+from gradwire.codecs.linear.definition import MessageFormat
 from gradwire.codecs.native.choice import available_kernels, using_kernels
 from gradwire.codecs.registry import make_codec
 from gradwire.codecs.shards import Stretches

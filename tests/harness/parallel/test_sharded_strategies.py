@@ -11,7 +11,7 @@ import pytest
 import torch
 from training_jobs import tiny_run, train_all_virtually
 
-from gradwire.codecs.linear.message import MessageFormat
+from gradwire.codecs.linear.definition import MessageFormat
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.virtual import VirtualWorld
