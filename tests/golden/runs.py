@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ def run_case(case: Case, folder: Path, workers: Workers) -> Figures:
             train_all_virtually(config, str(run), stop_after)
     if case.then:
         following = compose([override.format(run=run) for override in case.then])
-        task = importlib.import_module(task_of(following).module)
+        task = task_of(following).load()
         after.mkdir()
         assert task.run(validate_any(following), after) == 0
     return figures(case, folder)

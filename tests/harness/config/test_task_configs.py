@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 import types
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from gradwire.harness.runtime.errors import ConfigError
 REQUIRED = {
     "sync": ["run=somewhere"],
     "timeline": ["run=somewhere"],
+    "compare": ["runs=somewhere"],
     "replay": ["gradients=somewhere.npz"],
     "statistics": ["gradients=somewhere.npz"],
     "score": ["checkpoint=somewhere"],
@@ -57,9 +57,9 @@ def test_every_task_has_a_configuration_and_a_module() -> None:
     for name, task in TASKS.items():
         config = compose([f"task={name}", *REQUIRED.get(name, [])])
         assert config.task.name == name
-        module = importlib.import_module(task.module)
-        assert callable(module.run)
-        assert task.trains or not task.has_directory or (callable(module.resolve) and callable(module.name))
+        loaded = task.load()
+        assert callable(loaded.run)
+        assert task.trains or not task.has_directory or (callable(loaded.resolve) and callable(loaded.name))
         if not task.has_directory:
             assert set(vars(validate_task(config))) > ({"task"} if name != "plan" else set())
 
