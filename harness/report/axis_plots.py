@@ -118,7 +118,7 @@ def axis_plot(axis: NumericAxis, groups: Sequence[Group], suffix: str = "") -> P
 
 
 def _is_number(value: object) -> bool:
-    """Whether a group lies on the axis: THC's bits are `auto`."""
+    """Returns whether a group lies on the axis: THC's bits are `auto`."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gradwire.harness.timing.trace.step import StepTrace
 
 STEPS = 3
-"""As many steps follow one another in a view, unless asked for otherwise."""
+"""Consecutive steps in a view, unless asked for otherwise."""
 
 COMPARED, MOST_PANELS = 2, 8
 """Steps of each run in a comparison, and the most groups that are shown below one another."""
@@ -49,7 +49,7 @@ def bandwidth_plot(run: Run, heading: str) -> Plot | None:
 
 def bandwidth_of(run: Run, heading: str, numbers: Sequence[int], steps: Sequence[StepTrace]) -> Plot | None:
     """Timed steps of these numbers, shown one after another; None where nothing was sent."""
-    shown = Shown.of(run, steps)
+    shown = Traffic.of(run, steps)
     if shown is None:
         return None
     units = Units.of([shown])
@@ -82,26 +82,26 @@ def bandwidth_comparison(groups: Sequence[Group], name: str) -> Plot | None:
     return Plot(name, heading, draw, (1.1,) * len(found))
 
 
-def _shown(run: Run) -> Shown | None:
-    """What a comparison shows of a run; None if its links are not limited or no trace can be read."""
+def _shown(run: Run) -> Traffic | None:
+    """The traffic of a run in a comparison; None if its links are not limited or no trace can be read."""
     try:
         steps = [trace for _, trace in steps_of(run, chosen_steps(run, COMPARED))]
-        shown = Shown.of(run, steps)
+        shown = Traffic.of(run, steps)
     except (ValueError, LookupError, RuntimeError, OSError):
         return None
     return None if shown is None or shown.link is None else shown
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What the ranks of a run sent in some steps, and what a link carries in bytes per second, if limited."""
+class Traffic:
+    """Bytes that the ranks of a run sent in some steps, and a link's bytes per second, if limited."""
 
     sent: Bandwidth
     link: float | None
     ranks: int
 
     @classmethod
-    def of(cls, run: Run, steps: Sequence[StepTrace]) -> Shown | None:
+    def of(cls, run: Run, steps: Sequence[StepTrace]) -> Traffic | None:
         """None where nothing was sent."""
         sent = bandwidth_over(steps)
         if not any(sent.mean):
@@ -123,7 +123,7 @@ class Units:
     bytes: str
 
     @classmethod
-    def of(cls, all_shown: Sequence[Shown]) -> Units:
+    def of(cls, all_shown: Sequence[Traffic]) -> Units:
         longest = max(shown.sent.end for shown in all_shown)
         highest = max(value for shown in all_shown for value in shown.highest)
         return cls(unit_for(TIME_UNITS, longest, at_least=2.0), unit_for(RATE_UNITS, highest, at_least=1.0))
@@ -137,8 +137,8 @@ class Units:
         return RATE_UNITS[self.bytes]
 
 
-def _draw(axes: Axes, shown: Shown, units: Units, form: Form) -> None:
-    """When rank 0 computes, what it and all ranks on average send, where steps begin, what a link carries."""
+def _draw(axes: Axes, shown: Traffic, units: Units, form: Form) -> None:
+    """Draws rank 0's computation, what it and all ranks on average send, steps and a link's rate."""
     seconds, rate, sent = units.seconds, units.rate, shown.sent
     label = "rank 0 computes"
     for start, end in sent.computing:

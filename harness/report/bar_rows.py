@@ -29,7 +29,7 @@ Stack = Mapping[Filling, Sequence[float]]
 
 @dataclass(frozen=True)
 class Rows:
-    """Where rows are: the y axis is in inches, so that a long name can have a row as high as it needs."""
+    """Places of rows: the y axis is in inches, so that a long name can have a row as high as it needs."""
 
     names: list[str]  # in lines
     centers: list[float]

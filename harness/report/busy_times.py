@@ -1,4 +1,4 @@
-"""Whether a comparison's times have been disturbed, and its steps with the computation its runs share."""
+"""Disturbed times of a comparison, and its steps with the computation that its runs share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEANING: Mapping[How, str] = {
     "links of the same rate (modelled).",
     "measured": f"{_SHARED}; all else is as measured, disturbed or not.",
 }
-"""What is said of such times."""
+"""The notes on such times."""
 
 
 def busy_groups(groups: Sequence[Group]) -> str:
@@ -68,7 +68,7 @@ class CommonSteps:
 
 
 NO_STEPS = CommonSteps()
-"""What a comparison has that shows none."""
+"""The common steps of a comparison that shows none."""
 
 
 def common_steps(runs: Sequence[Run]) -> CommonSteps:
@@ -93,7 +93,7 @@ def common_steps(runs: Sequence[Run]) -> CommonSteps:
 
 
 def busy_notes(busy: str, common: CommonSteps) -> list[str]:
-    """What a comparison notes whose machine was busy, as `busy` says; nothing where it is empty."""
+    """The notes of a comparison whose machine was busy, as `busy` says; none where it is empty."""
     return [busy, *([MEANING[common.how]] if common.how is not None else [])] if busy else []
 
 

@@ -107,7 +107,7 @@ def _topologies(codec: Codec) -> str:
 
 
 def _feedback(codec: Codec) -> str:
-    """Whether `codec.ef=true` goes with the codec's default settings."""
+    """Returns whether `codec.ef=true` goes with the codec's default settings."""
     try:
         corrected = make_codec(codec.name, ef=True)
     except ValueError:

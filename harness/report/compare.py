@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from gradwire.harness.record.summary import PERCENTILES, SPREAD
 from gradwire.harness.report.busy_times import CommonSteps, busy_groups, busy_notes, common_steps
 from gradwire.harness.report.configs import check_comparable
 from gradwire.harness.report.frame import table, values_of
-from gradwire.harness.report.group_rows import Row, TargetRow, fared, make_row
+from gradwire.harness.report.group_rows import Row, TargetRow, against_baseline, make_row
 from gradwire.harness.report.groups import Group, group_runs
 from gradwire.harness.report.notes import notes
 from gradwire.harness.report.tables import NOT_REACHED, Page, Table, figure, figures_table, number
@@ -33,7 +33,7 @@ CLOCK_MEANING = {
 
 @dataclass(frozen=True)
 class Comparison(Page):
-    """What `compare` found: figures by group, notes, and the runs that have no figures."""
+    """The result of `compare`: figures by group, notes, and the runs that have no figures."""
 
     rows: list[Row]
     notes: list[str]
@@ -48,7 +48,7 @@ def compare(folders: Sequence[str | Path], output: str | Path, axes: Sequence[st
     all its keys. Times to accuracy are relative to the groups with codec `bf16`. Raises ValueError if the
     runs differ in anything else that changes a result, if a run is given twice, or if none is done.
     """
-    # Imported here: whoever only reads tables need not load matplotlib.
+    # Imported here: reading tables needs no matplotlib.
     from gradwire.harness.report.plots import plot_groups
 
     runs, left_out = _load(folders)
@@ -60,11 +60,11 @@ def compare(folders: Sequence[str | Path], output: str | Path, axes: Sequence[st
     common = common_steps([run for group in groups for run in group.runs])
     rows, complaints = _rows(groups, common)
     busy = busy_groups(groups)
-    told = busy_notes(busy, common) + complaints + notes(rows, groups)
+    remarks = busy_notes(busy, common) + complaints + notes(rows, groups)
     how = common.how if busy else None
     tables = [table for each in sections(rows) for table in tables_of(each, busy=bool(busy), how=how)]
-    comparison = Comparison(tables, [*told, *left_out], rows, told, left_out)
-    content = {"rows": [expanded(asdict(row)) for row in rows], "notes": told, "left_out": left_out}
+    comparison = Comparison(tables, [*remarks, *left_out], rows, remarks, left_out)
+    content = {"rows": [expanded(asdict(row)) for row in rows], "notes": remarks, "left_out": left_out}
     files = comparison.write(Path(output), [_flat(row) for row in rows], content)
     return replace(
         comparison, files=files + plot_groups([group for group in groups if group.runs], Path(output))
@@ -93,7 +93,7 @@ def _rows(groups: Sequence[Group], common: CommonSteps) -> tuple[list[Row], list
     values = table(value for group in groups for run in group.runs for value in values_of(run))
     rows, complaints = [], []
     for group in groups:
-        compared = fared(group, groups, common.seconds)
+        compared = against_baseline(group, groups, common.seconds)
         complaints.append(compared.complaint)
         rows.append(make_row(group, compared, values, common.seconds))
     return rows, list(dict.fromkeys(filter(None, complaints)))
@@ -158,15 +158,25 @@ def tables_of(section: Common, *, busy: bool = False, how: How | None = None) ->
     return [*result, split_table(section)] if any(row.targets for row in rows) else result
 
 
-def said_of(section: Common) -> str:
-    """What the times of a section are: its network, of several what they have in common; and its clock."""
+def times_in_words(section: Common) -> str:
+    """The times of a section in words: its network, of several what they have in common; and its clock."""
     clock, _, rows = section
     return f"{common_text(row.network for row in rows)}; {CLOCK_MEANING[clock]}"
 
 
 def _heads(rows: Sequence[Row]) -> list[str]:
-    """What the first columns are called: where rows differ in their network, one says it."""
+    """The headings of the first columns, one of them the network where rows differ in it."""
     return ["run", "network"] if len({row.network for row in rows}) > 1 else ["run"]
+
+
+def _table(
+    title: str, section: Common, header: Sequence[str], lines: Iterable[tuple[Row, Sequence[str]]]
+) -> Table:
+    """A table of a section: the figures of rows under `header`, behind their names."""
+    rows = section[2]
+    body = [[*_names(row, rows), *figures] for row, figures in lines]
+    heads = _heads(rows)
+    return Table(title, [*heads, *header], body, len(heads))
 
 
 def _names(row: Row, rows: Sequence[Row]) -> list[str]:
@@ -178,9 +188,9 @@ def result_table(section: Common) -> Table:
     _, metric, rows = section
     factors = list(dict.fromkeys(target.factor for row in rows for target in row.targets))
     skips = any(skipped.high for row in rows if (skipped := row.figures["skipped_steps"]) is not None)
-    header = [*_heads(rows), "seeds", f"final {in_words(metric)}", *(["steps skipped"] if skips else [])]
+    header = ["seeds", f"final {in_words(metric)}", *(["steps skipped"] if skips else [])]
     header += [f"TTA [s] ×{factor:g}" for factor in factors]
-    body = []
+    lines = []
     for row in rows:
         cells = {target.factor: time_to_target(row, target) for target in row.targets}
         final = figure(row.final_metric) if row.seeds else failure(row)
@@ -188,8 +198,8 @@ def result_table(section: Common) -> Table:
             [figure(row.figures["skipped_steps"], METRICS["skipped_steps"].shown)] if skips else []
         )
         tail = [cells.get(factor, "–") for factor in factors]
-        body.append([*_names(row, rows), seeds(row), final, *skipped_steps, *tail])
-    return Table(f"Result ({said_of(section)})", header, body, len(_heads(rows)))
+        lines.append((row, [seeds(row), final, *skipped_steps, *tail]))
+    return _table(f"Result ({times_in_words(section)})", section, header, lines)
 
 
 def section_table(title: str, which: Section, rows: Sequence[Row], *more: str) -> Table:
@@ -201,20 +211,18 @@ def section_table(title: str, which: Section, rows: Sequence[Row], *more: str) -
 
 
 def step_table(section: Common) -> Table:
-    return section_table(f"Time of a step, and where it goes ({said_of(section)})", "step", section[2])
+    return section_table(f"Time of a step, and where it goes ({times_in_words(section)})", "step", section[2])
 
 
 def spread_table(section: Common) -> Table:
-    """How far the steps of a run lie apart, medians over seeds."""
-    _, _, rows = section
-    header = [*_heads(rows), *(METRICS[key].heading for key in SPREAD)]
-    body = [[*_names(row, rows), *(_between(row, key) for key in SPREAD)] for row in rows]
-    title = f"Times of single steps, from the 10th to the 90th percentile ({said_of(section)})"
-    return Table(title, header, body, len(_heads(rows)))
+    """The spread of the steps of a run, medians over seeds."""
+    lines = [(row, [_between(row, key) for key in SPREAD]) for row in section[2]]
+    title = f"Times of single steps, from the 10th to the 90th percentile ({times_in_words(section)})"
+    return _table(title, section, [METRICS[key].heading for key in SPREAD], lines)
 
 
 def _varies(row: Row) -> bool:
-    """Whether steps differ in any time: they do not where all count one profile."""
+    """Returns whether steps differ in any time: they do not where all count one profile."""
     pairs = ([row.spread.get(f"{key}.{end}") for end in PERCENTILES] for key in SPREAD)
     return any(low and high and low.median < high.median for low, high in pairs)
 
@@ -230,8 +238,8 @@ def common_table(section: Common, how: How) -> Table:
     _, _, rows = section
     factors = list(dict.fromkeys(target.factor for row in rows for target in row.targets))
     heads = [METRICS["step_time_s"].heading, *(f"TTA [s] ×{factor:g}" for factor in factors)]
-    header = [*_heads(rows), *(column for head in heads for column in (head, f"{head}, common"))]
-    body = []
+    header = [column for head in heads for column in (head, f"{head}, common")]
+    lines = []
     for row in rows:
         steps = [(row.figures.get(key), METRICS[key].shown) for key in ("step_time_s", "common_step_s")]
         cells = [figure(value and value.median, shown) for value, shown in steps]
@@ -239,50 +247,43 @@ def common_table(section: Common, how: How) -> Table:
         for target in map(found.get, factors):
             times = (None, None) if target is None else (target.train_time_s, target.common_s)
             cells += ["–" if time is None else miss_or(Spread.of([time.median])) for time in times]
-        body.append([*_names(row, rows), *cells])
-    title = f"As measured on a busy machine ({said_of(section)}), and with the common computation ({how})"
-    return Table(title, header, body, len(_heads(rows)))
+        lines.append((row, cells))
+    measured = f"As measured on a busy machine ({times_in_words(section)})"
+    return _table(f"{measured}, and with the common computation ({how})", section, header, lines)
 
 
 def overlap_table(section: Common) -> Table:
-    title = f"How well communication is hidden (AQGB; {said_of(section)})"
+    title = f"How well communication is hidden (AQGB; {times_in_words(section)})"
     return section_table(title, "overlap", section[2])
 
 
 def bytes_table(section: Common) -> Table:
-    title = f"Error and bytes ({said_of(section)}; MB = 10^6 bytes)"
+    title = f"Error and bytes ({times_in_words(section)}; MB = 10^6 bytes)"
     return section_table(title, "bytes", section[2], "bytes_ratio")
 
 
 def split_table(section: Common) -> Table:
     """TTA = steps to target × time per step."""
     _, metric, rows = section
-    header = [
-        *_heads(rows),
-        f"{in_words(metric)} target",
-        "reached",
-        "TTA [s]",
-        "steps",
-        "step [ms]",
-        "stays",
-        "p (faster)",
-    ]
-    body = [
-        [
-            *_names(row, rows),
-            f"{number(target.target)} (×{target.factor:g})",
-            f"{target.reached}/{row.num_seeds}",
-            miss_or(target.train_time_s),
-            miss_or(target.steps),
-            figure(target.step_time_s, FULL_MILLISECONDS),
-            {True: "yes", False: "no", None: "–"}[target.stays],
-            number(target.p_faster, 3),
-        ]
+    header = [f"{in_words(metric)} target", "reached", "TTA [s]", "steps", "step [ms]", "stays", "p (faster)"]
+    lines = [
+        (
+            row,
+            [
+                f"{number(target.target)} (×{target.factor:g})",
+                f"{target.reached}/{row.num_seeds}",
+                miss_or(target.train_time_s),
+                miss_or(target.steps),
+                figure(target.step_time_s, FULL_MILLISECONDS),
+                {True: "yes", False: "no", None: "–"}[target.stays],
+                number(target.p_faster, 3),
+            ],
+        )
         for row in rows
         for target in row.targets
     ]
-    title = f"Time to accuracy = steps to target × time per step ({said_of(section)})"
-    return Table(title, header, body, len(_heads(rows)))
+    title = f"Time to accuracy = steps to target × time per step ({times_in_words(section)})"
+    return _table(title, section, header, lines)
 
 
 def time_to_target(row: Row, target: TargetRow) -> str:
@@ -297,7 +298,7 @@ def miss_or(value: Spread) -> str:
 
 
 def seeds(row: Row) -> str:
-    """How many there are, and how many of them failed or, a failure of training itself, diverged."""
+    """The number of seeds, and of those that failed or, a failure of training itself, diverged."""
     diverged = len(row.diverged_seeds)
     counts = {"failed": len(row.failed_seeds) - diverged, "diverged": diverged}
     said = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
@@ -305,5 +306,5 @@ def seeds(row: Row) -> str:
 
 
 def failure(row: Row) -> str:
-    """What is shown instead of a figure that no seed has."""
+    """The word for a figure that no seed has."""
     return "diverged" if row.diverged_seeds == row.failed_seeds else "failed"

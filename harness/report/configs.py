@@ -21,7 +21,7 @@ RETIMED_AXES = ("codec", "topology", "network", "cluster", "overlap")
 BROUGHT_ALONG = ("dataset", "train", "eval", "measure")
 """Groups whose values may come with the model: its data, its recipe."""
 
-UNSAID = {"network.compute": SHARED}
+LATER_KEYS = {"network.compute": SHARED}
 """Later keys, and the value with which a run compares with those that were recorded without them."""
 
 EXACT = "baseline"
@@ -54,17 +54,17 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> Settings:
 def settings(run: Run) -> Settings:
     """The settings that change a run's result, the seed among them."""
     found = {key: value for key, value in flatten(run.config).items() if changes_result(key)}
-    return {key: value for key, value in found.items() if (key, value) not in UNSAID.items()}
+    return {key: value for key, value in found.items() if (key, value) not in LATER_KEYS.items()}
 
 
 def changes_result(key: str) -> bool:
-    """Whether a dotted key is more than bookkeeping, a path to write to, or a timeout."""
+    """Returns whether a dotted key is more than bookkeeping, a path to write to, or a timeout."""
     leaf = key.rsplit(".", 1)[-1]
     return not covered(key, NOT_COMPARED) and "timeout" not in leaf and not leaf.startswith("output")
 
 
 def covered(key: str, axes: Sequence[str]) -> bool:
-    """Whether `key` is one of `axes` or lies inside one: "codec" covers "codec.bits"."""
+    """Returns whether `key` is one of `axes` or lies inside one: "codec" covers "codec.bits"."""
     return any(key == axis or key.startswith(f"{axis}.") for axis in axes)
 
 
@@ -163,7 +163,7 @@ def _strategy(config: Settings, name: str, configs: Sequence[Settings], names: S
 
 
 def _follows_from_model(configs: Sequence[Settings], head: str) -> bool:
-    """Whether configs with the same model have the same settings of another group."""
+    """Returns whether configs with the same model have the same settings of another group."""
     own: dict[str, set[str]] = {}
     for config in configs:
         settings = {key: value for key, value in config.items() if covered(key, (head,))}

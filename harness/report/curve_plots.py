@@ -25,7 +25,7 @@ Styles = Mapping[str, LineStyle]
 MAX_MARKERS = 12
 
 CODEC_SERIES = "codec/"
-"""How the keys of what a codec logs begin."""
+"""The prefix of the keys of what a codec logs."""
 RATIO = f"{CODEC_SERIES}ratio"
 """The key under which codecs log a ratio that changes."""
 
@@ -132,7 +132,7 @@ def clock_label(clock: str | None) -> str:
 
 
 def every_few(points: Sequence[float]) -> int:
-    """Which points of a line carry a marker: about a dozen in all."""
+    """The distance between points with a marker: about a dozen in all."""
     return max(1, math.ceil(len(points) / MAX_MARKERS))
 
 

@@ -166,12 +166,12 @@ def times_to(
 
 
 def sets_targets(group: HasSettings) -> bool:
-    """Whether a group is a baseline: BF16, or sharded training without any compression."""
+    """Returns whether a group is a baseline: BF16, or sharded training without any compression."""
     return group.settings.get("codec.name") == BASELINE or strategy(group.settings) == EXACT
 
 
 def same_but_codec(first: HasSettings, second: HasSettings) -> bool:
-    """Whether two groups differ in nothing but their codec."""
+    """Returns whether two groups differ in nothing but their codec."""
 
     def others(group: HasSettings) -> Settings:
         return {key: value for key, value in group.settings.items() if not covered(key, ("codec",))}
@@ -180,7 +180,7 @@ def same_but_codec(first: HasSettings, second: HasSettings) -> bool:
 
 
 def same_task(first: HasSettings, second: HasSettings) -> bool:
-    """Whether two groups train the same model on the same data."""
+    """Returns whether two groups train the same model on the same data."""
 
     def task(group: HasSettings) -> Settings:
         return {key: value for key, value in group.settings.items() if covered(key, ("model", "dataset"))}

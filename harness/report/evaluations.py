@@ -1,4 +1,4 @@
-"""What the report shows: each paper's claims, tables, figures and systems, from the records in one folder."""
+"""Contents of the report: each paper's claims, tables, figures and systems, from the records in a folder."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ USUAL_SIZE = "small"
 """The size whose records are kept here: minutes on two cores."""
 
 PRINT, DARK = "-print", "-dark"
-"""How the names of a plot's two forms end."""
+"""Endings of the names of a plot's two forms."""
 
 SUFFIXES = (".svg", ".png")
 """The files of a plot for print, the better one first."""
@@ -64,7 +64,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownItem:
     """An item of a paper, with what the records have for it."""
 
     item: Item
@@ -74,13 +74,13 @@ class Shown:
 
     @property
     def command(self) -> str:
-        """What makes it; empty where no sweep does."""
+        """The command that makes it; empty where no sweep does."""
         size = self.source.record.size if self.source is not None else USUAL_SIZE
         return f"python run.py sweeps={self.item.sweep} size={size}" if self.item.sweep is not None else ""
 
     @property
     def reasons(self) -> list[str]:
-        """Why the item is not, or not wholly, there."""
+        """Reasons why the item is missing, or parts of it."""
         found = [self.item.why] if self.item.why else []
         sweep = self.item.sweep
         if sweep is not None and self.source is None:
@@ -100,9 +100,9 @@ class Section:
 
     paper: Paper
     verdicts: list[Verdict]
-    shown: list[Shown]
+    shown: list[ShownItem]
 
-    def of_kind(self, kind: str) -> list[Shown]:
+    def of_kind(self, kind: str) -> list[ShownItem]:
         return [each for each in self.shown if each.item.kind == kind]
 
     @property
@@ -117,7 +117,7 @@ class Section:
 
     @property
     def missing(self) -> list[tuple[str, str]]:
-        """(name, reason) of what has not run or cannot be told: items, then claims."""
+        """(name, reason) of items, then claims, that have not run or cannot be judged."""
         items = [(each.item.name, "; ".join(each.reasons)) for each in self.shown if each.reasons]
         reasons: dict[str, list[str]] = {}
         for verdict in self.verdicts:
@@ -199,13 +199,13 @@ def _shown(
     folder: Path,
     reference: Reference,
     left_out: list[str],
-) -> Shown:
+) -> ShownItem:
     found = sorted(by_sweep.get(item.sweep or "", ()), key=lambda each: rank(each.record.size))
     source = found[-1] if found else None
     table = None
     if item.table is not None:
         table = fill(item.table, source.record if source is not None else None, reference)
-    return Shown(item, source, table, _pictures(item, folder, source, left_out))
+    return ShownItem(item, source, table, _pictures(item, folder, source, left_out))
 
 
 def _pictures(item: Item, folder: Path, source: Recorded | None, left_out: list[str]) -> list[Picture]:
@@ -230,7 +230,7 @@ def _pictures(item: Item, folder: Path, source: Recorded | None, left_out: list[
 
 
 def _is_usable(path: Path, folder: Path, left_out: list[str]) -> bool:
-    """Whether a plot is there, and is a file of the folder of the results that can be read."""
+    """Returns whether a plot is there, and is a file of the folder of the results that can be read."""
     if not os.path.lexists(path):
         return False
     try:

@@ -38,7 +38,7 @@ METADATA = {
 
 @dataclass(frozen=True)
 class Plot:
-    """What one picture shows; `draw` is called once for each form, with the panels row by row."""
+    """The contents of one picture; `draw` is called once for each form, with the panels row by row."""
 
     name: str  # of the files, without the form
     title: str
@@ -162,7 +162,7 @@ def _add_legend(figure: Figure) -> int:
 
 
 def legend_columns(names: Sequence[str]) -> int:
-    """As many columns as fit side by side, split as matplotlib does."""
+    """The number of columns that fit side by side, split as matplotlib does."""
     from numpy import array_split
 
     for columns in range(len(names), 1, -1):

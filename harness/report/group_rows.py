@@ -29,7 +29,7 @@ NOTHING: Mapping[str, float] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class TargetRow:
-    """How a group fared with one target."""
+    """A group's times to one target."""
 
     factor: float  # the target is this times the baseline's median final metric
     target: float
@@ -67,31 +67,35 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Fared:
-    """How a group fared with the targets that its baseline sets; `complaint` says why there are none."""
+class Standing:
+    """A group's times to the targets of its baseline; `complaint` says why there are none."""
 
     baseline: Group | None
     targets: list[TargetRow] = field(default_factory=list)
     complaint: str = ""
 
 
-def fared(group: Group, groups: Sequence[Group], common: Mapping[str, float] = NOTHING) -> Fared:
+def against_baseline(
+    group: Group, groups: Sequence[Group], common: Mapping[str, float] = NOTHING
+) -> Standing:
     """A group against its baseline among `groups`.
 
     `common`: seconds of a step with the computation that the comparison's runs share, by run directory.
     """
     baseline = baseline_of(group, groups)
     if baseline is None:
-        return Fared(None)
+        return Standing(None)
     try:
         targets = group_targets(baseline)
     except ValueError as error:
-        return Fared(baseline, complaint=f"No targets from {baseline.label}: {error}.")
-    return Fared(baseline, [target_row(group, baseline, *item, common) for item in targets.items()])
+        return Standing(baseline, complaint=f"No targets from {baseline.label}: {error}.")
+    return Standing(baseline, [target_row(group, baseline, *item, common) for item in targets.items()])
 
 
-def make_row(group: Group, compared: Fared, values: DataFrame, common: Mapping[str, float] = NOTHING) -> Row:
-    """The figures of `group`, from all runs' `values`; `common` as in `fared`."""
+def make_row(
+    group: Group, compared: Standing, values: DataFrame, common: Mapping[str, float] = NOTHING
+) -> Row:
+    """The figures of `group`, from all runs' `values`; `common` as in `against_baseline`."""
     baseline = compared.baseline
     found = over_runs(values, [str(run.folder) for run in group.runs])
     alike = baseline if baseline is not None and same_but_codec(group, baseline) else None
@@ -143,7 +147,7 @@ def group_targets(baseline: Group) -> dict[float, float]:
 def target_row(
     group: Group, baseline: Group, factor: float, target: float, common: Mapping[str, float] = NOTHING
 ) -> TargetRow:
-    """One target for one group; `common` as in `fared`."""
+    """One target for one group; `common` as in `against_baseline`."""
     times, reference = times_by_seed(group, target, baseline), times_by_seed(baseline, target, baseline)
     got_there = [time for time in times.values() if time.step is not None]
     per_step = [time.train_time_s / time.step for time in got_there if time.step]

@@ -129,8 +129,8 @@ def _check_seeds(done: Sequence[Run]) -> None:
 
 
 def title(groups: Sequence[Group], over_seeds: str = "") -> str:
-    """What all groups share, their networks, and how many seeds they have; `over_seeds` says what is shown of
-    these.
+    """The settings that all groups share, their networks and number of seeds; `over_seeds` says what is
+    shown of these.
 
     A group by itself needs no legend, so it is named here.
     """

@@ -1,4 +1,4 @@
-"""What a reader must know about the figures of a comparison, one line each."""
+"""Notes that a reader needs on the figures of a comparison, one line each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def notes(rows: Sequence[Row], groups: Sequence[Group]) -> list[str]:
 
 
 def _subject(groups: Sequence[Group]) -> list[str]:
-    """What was trained: a name such as llama1b says nothing of the size."""
+    """The models that were trained: a name such as llama1b says nothing of the size."""
     common = shared(groups)
     return [f"All runs: {' · '.join(common)}."] if common else []
 
@@ -46,7 +46,7 @@ def _networks(rows: Sequence[Row]) -> list[str]:
 
 
 def _targets(rows: Sequence[Row]) -> list[str]:
-    """Where the targets come from, or why there are none."""
+    """The origin of the targets, or why there are none."""
     lines = {}
     for row in rows:
         if row.targets:
@@ -61,7 +61,7 @@ def _targets(rows: Sequence[Row]) -> list[str]:
 
 
 def _seeds(rows: Sequence[Row]) -> list[str]:
-    """How far the number of seeds carries."""
+    """The weight that the number of seeds gives."""
     lines = ["Figures are the median over seeds, with the range from the lowest to the highest."]
     single = [row.label for row in rows if row.num_seeds == 1]
     if single:
@@ -78,7 +78,7 @@ def _seeds(rows: Sequence[Row]) -> list[str]:
 
 
 def _reading(rows: Sequence[Row]) -> list[str]:
-    """How to read the marks that occur."""
+    """The meaning of the marks that occur."""
     targets = [target for row in rows for target in row.targets]
     lines = []
     if any(target.stays is False for target in targets):
@@ -174,7 +174,7 @@ def _testbeds(runs: Sequence[Run]) -> list[str]:
 
 
 def _shared(runs: Sequence[Run]) -> list[str]:
-    """What the profiles say that runs have counted."""
+    """The profiles that runs have counted."""
     lines = dict[str, None]()
     for profile in (run.done.profile for run in runs if run.done.profile is not None):
         spread = profile.get("compute_s") or {}

@@ -15,11 +15,11 @@ from gradwire.harness.network.configured import common_text
 from gradwire.harness.report.claims.claim import Verdict, counted
 from gradwire.harness.report.claims.evidence import Used
 from gradwire.harness.report.evaluation import Figure, spread
-from gradwire.harness.report.evaluations import Evaluations, Recorded, Shown
+from gradwire.harness.report.evaluations import Evaluations, Recorded, ShownItem
 from gradwire.harness.report.paper_tables import CHANGED_SOURCES, OTHER_SOURCES
 from gradwire.harness.report.sweep_record import SweepRecord
 from gradwire.harness.report.tables import escaped, figure, plain
-from gradwire.harness.timing.measure.metric import Shown as Digits
+from gradwire.harness.timing.measure.metric import Shown
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -100,7 +100,7 @@ class Made(str):
 
 
 def as_markdown(value: Any) -> str:
-    """What the template for Markdown writes for a value: escaped, whatever it is and wherever it comes from,
+    """The Markdown that the template writes for a value: escaped, whatever it is and wherever it comes from,
     unless the template has made it."""
     return value if isinstance(value, Made) else escaped(str(value))
 
@@ -160,7 +160,7 @@ def used(each: Used) -> str:
     found = each.figure
     if not isinstance(found, Figure):
         return f"{each.text} = {found:g}"
-    return f"{each.text} = {figure(spread(found.by_seed.values()), Digits(digits=DIGITS))}"
+    return f"{each.text} = {figure(spread(found.by_seed.values()), Shown(digits=DIGITS))}"
 
 
 def summary(verdict: Verdict) -> str:
@@ -170,9 +170,9 @@ def summary(verdict: Verdict) -> str:
     return "; ".join([*shown, *([f"and {rest} more"] if rest > 0 else [])])
 
 
-def source(shown: Shown | Recorded | None) -> str:
-    """Where an item's figures come from, in words; of one without a record nothing."""
-    found = shown.source if isinstance(shown, Shown) else shown
+def source(shown: ShownItem | Recorded | None) -> str:
+    """The source of an item's figures, in words; empty for one without a record."""
+    found = shown.source if isinstance(shown, ShownItem) else shown
     if found is None:
         return ""
     record = found.record
@@ -193,7 +193,7 @@ def asked(record: SweepRecord) -> list[str]:
     return [f"with {' '.join(record.overrides)}"] if record.overrides else []
 
 
-def network(shown: Shown) -> str:
+def network(shown: ShownItem) -> str:
     """The network of a table's figures, or of the runs that plots show, in words; nothing without."""
     if shown.table is not None:
         found = shown.table.networks
@@ -209,7 +209,7 @@ def networks(record: SweepRecord) -> str:
 
 
 def machines(record: SweepRecord) -> str:
-    """What its cells ran on, in words."""
+    """The machines that its cells ran on, in words."""
     found = [_machine(cell.machine) for cell in record.cells if cell.machine]
     return "; ".join(dict.fromkeys(found)) or "unknown"
 

@@ -64,7 +64,7 @@ class PaperTable:
 
     @property
     def seen(self) -> bool:
-        """Whether one of the figures is ours."""
+        """Returns whether one of the figures is ours."""
         return any(cell.kind is not None for _, cells in self.rows for cell in cells)
 
     @property
@@ -94,7 +94,7 @@ def fill(layout: Layout, record: SweepRecord | None, reference: Reference) -> Pa
 
 
 def _busy(record: SweepRecord, rows: list[tuple[str, list[Cell]]]) -> str:
-    """What is to be known of the machine where times are shown."""
+    """The note on a busy machine where times are shown."""
     figures = [cell.figure for _, cells in rows for cell in cells if cell.figure is not None]
     timed = {cell.label: cell for figure in figures if figure.timed for cell in figure.cells}
     return busy_cells(record, timed.values())

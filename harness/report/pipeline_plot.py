@@ -83,7 +83,7 @@ def pipeline_of(run: Run, heading: str, numbers: Sequence[int], steps: Sequence[
 
 
 def _computed(trace: RankTrace) -> Iterator[Stretch]:
-    """What was computed, pieces of one pass put together."""
+    """The computation of a rank, segments of one pass put together."""
     label, under_way = "", None
     for one in trace.computation:
         if not isinstance(one, Compute) or one.end <= one.start:

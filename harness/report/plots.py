@@ -34,7 +34,7 @@ def plot_groups(groups: Sequence[Group], folder: str | Path) -> list[Path]:
 
 
 def group_plots(groups: Sequence[Group]) -> list[Plot]:
-    """What the groups have to show, once for each model; times and metrics once for each clock and metric."""
+    """The plots of groups, once for each model; times and metrics once for each clock and metric."""
     models = list(dict.fromkeys(group.named("model") for group in groups))
     kinds = list(dict.fromkeys((group.clock, group.metric) for group in groups))
     busy = busy_groups(groups)

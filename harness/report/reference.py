@@ -1,4 +1,4 @@
-"""What the papers print: the rows of `results/reference/<paper>/<item>.csv`."""
+"""Printed figures of the papers: the rows of `results/reference/<paper>/<item>.csv`."""
 
 from __future__ import annotations
 

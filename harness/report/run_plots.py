@@ -51,7 +51,7 @@ def plot_run(run: Run, folder: str | Path) -> list[Path]:
 
 
 def run_plots(run: Run) -> list[Plot]:
-    """What a finished run has to show."""
+    """The plots of a finished run."""
     busy = f" · {BUSY_TITLE}" if busy_run(run) else ""
     kinds = (metric_plot, training_plot, step_plot, bandwidth_plot, vnmse_plot, bytes_plot, codec_plot)
     plots = list[Plot | None]()
@@ -116,7 +116,7 @@ def vnmse_plot(run: Run, heading: str) -> Plot | None:
 
 
 def codec_plot(run: Run, heading: str) -> Plot | None:
-    """What the codec logged over steps; None where it logged nothing."""
+    """Values that the codec logged over steps; None where it logged nothing."""
     keys = dict.fromkeys(key for row in run.steps for key in row if key.startswith(CODEC_SERIES))
     logged = {key.removeprefix(CODEC_SERIES): finite(run.steps, "step", key) for key in keys}
     logged = {name: points for name, points in logged.items() if points[0]}
@@ -167,7 +167,7 @@ def step_plot(run: Run, heading: str) -> Plot | None:
 
 
 def bytes_plot(run: Run, heading: str) -> Plot | None:
-    """What a rank sends in a step, by phase; None where nothing was sent or counted."""
+    """Bytes that a rank sends in a step, by phase; None where nothing was sent or counted."""
     summary = run.done
     sent = {phase: count for phase, count in summary.bytes_by_phase.items() if count}
     if not sent or not summary.has_bytes:

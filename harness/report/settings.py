@@ -9,7 +9,7 @@ from gradwire.harness.record.settings import Configuration
 
 @dataclass(frozen=True)
 class ReportConfig:
-    """Which records are shown, and where the pages go."""
+    """The records that are shown, and the place of the pages."""
 
     folder: str = "results"  # records of sweeps at any depth, papers/ and reference/
     output: str | None = None  # the folder of README.md and report.html; null: the one above

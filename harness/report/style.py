@@ -1,4 +1,4 @@
-"""How our plots look on paper and on a dark page: colours, and lines and hatches for who cannot see them."""
+"""The look of plots on paper and on a dark page: colours, and lines and hatches that do without them."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ class LineStyle:
     turn: int = 0
 
     def markers(self, every: int) -> tuple[int, int]:
-        """Which points of a line carry a marker, if one of `every` does: the first one and the distance."""
+        """The points of a line with a marker, if one of `every` has one: the first one and the distance."""
         return self.turn % every, every
 
     def drawn(self, form: Form) -> dict[str, Any]:
-        """How matplotlib draws the series' line and markers."""
+        """Matplotlib's settings for the series' line and markers."""
         color = form.colors[self.hue]
         face = form.ground if self.hollow else color
         return {"color": color, "ls": self.line, "marker": self.marker, "markerfacecolor": face}

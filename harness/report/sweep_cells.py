@@ -63,7 +63,7 @@ class SweptCell(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a run directory says of itself; all but the first two if it is finished."""
+    """The contents of a run directory; all but the first two if it is finished."""
 
     status: Status
     reason: str = ""
@@ -120,7 +120,7 @@ def write_sweep_record(
 
 
 def outcome_in(directory: Path, task: str) -> Outcome:
-    """What became of the cell in `directory`, and its figures; a record that cannot be read is `damaged`."""
+    """The state of the cell in `directory`, and its figures; a record that cannot be read is `damaged`."""
     if not (directory / CONFIG).is_file():
         return Outcome("unfinished", "not started")
     try:
@@ -189,7 +189,7 @@ def _common(
 
 
 def _changing(cell: SweptCell, found: Outcome, axes: Sequence[str]) -> Settings:
-    """What changes a cell's result, axes and seed aside."""
+    """The settings that change a cell's result, axes and seed aside."""
     settings = (found.recorded | flatten(cell.config) | dict(cell.more)).items()
     return {
         key: value
@@ -224,7 +224,7 @@ def _cell_record(cell: SweptCell, found: Outcome, axes: Sequence[str], off_axes:
 
 
 def _computation(cell: SweptCell, found: Outcome) -> dict[str, Any]:
-    """What a finished cell on the wall clock computed, and with how many workers on a machine."""
+    """The computation of a finished cell on the wall clock, and its workers on a machine."""
     if found.status != "done" or cell.task != "train" or found.summary.get("clock") != "wall":
         return {}
     workers = int(found.summary["workers"])
@@ -255,7 +255,7 @@ def _value_of(axis: str, settings: Settings, more: Mapping[str, Any]) -> Any:
 
 
 def _kind(task: str, settings: Settings) -> Kind:
-    """What its times are; tasks that know no links measure on one machine."""
+    """The kind of its times; tasks that know no links measure on one machine."""
     if task in ("retime", "predict", "simulate"):
         return "modelled"
     timed = task in ("train", "allreduce")

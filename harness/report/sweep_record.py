@@ -85,7 +85,7 @@ class CellRecord:
 
     @property
     def diverged(self) -> bool:
-        """Whether training itself ended the run."""
+        """Returns whether training itself ended the run."""
         return self.status == "failed" and self.reason.startswith(f"{DIVERGED} ")
 
 
@@ -110,12 +110,12 @@ class SweepRecord(Stored):
 
     @property
     def group(self) -> str:
-        """What its folder, and its group in wandb, were called."""
+        """The name of its folder, and of its group in wandb."""
         return self.folder or f"{self.name}-{self.size}"
 
     @property
     def complete(self) -> bool:
-        """Whether every cell has been tried."""
+        """Returns whether every cell has been tried."""
         return all(cell.status in ("done", "failed") for cell in self.cells)
 
     @property
@@ -202,14 +202,14 @@ class SweepRecord(Stored):
 
 
 def _is_value(value: Any, depth: int = 2) -> bool:
-    """Whether `value` is one that a setting has: a number, text, null, or lists of these."""
+    """Returns whether `value` is one that a setting has: a number, text, null, or lists of these."""
     if isinstance(value, list):
         return depth > 0 and all(_is_value(item, depth - 1) for item in value)
     return value is None or isinstance(value, bool | int | float | str)
 
 
 def _is_machine(about: Mapping[str, Any]) -> bool:
-    """Whether what `provenance` says of a machine has the types that it writes."""
+    """Returns whether what `provenance` says of a machine has the types that it writes."""
     gpus, cores = about.get("gpus", []), about.get("cores", 0)
     return (
         isinstance(gpus, list)
@@ -281,10 +281,15 @@ def values_text(values: Iterable[Value]) -> str:
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(COLUMNS)
     for each in values:
-        unit = METRICS[each.metric].unit if each.metric in METRICS else ""
-        whole = ["" if number is None else number for number in (each.seed, each.step)]
-        writer.writerow([each.run, each.metric, float(each.value), unit, each.case, each.kind, *whole])
+        line = line_of(each._replace(value=float(each.value)))
+        writer.writerow(["" if item is None else item for item in line])
     return buffer.getvalue()
+
+
+def line_of(value: Value) -> list[Any]:
+    """A figure by `COLUMNS`."""
+    unit = METRICS[value.metric].unit if value.metric in METRICS else ""
+    return [value.run, value.metric, value.value, unit, value.case, value.kind, value.seed, value.step]
 
 
 def _parsed(text: str, tasks: Mapping[str, str], path: Path) -> Iterable[Value]:

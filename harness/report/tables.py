@@ -59,7 +59,7 @@ class Column:
 
 
 Line = tuple[Sequence[str], Mapping[str, Spread | float | None]]
-"""What a row of figures is called, a cell for each name, and its figures by key."""
+"""The names of a row of figures, a cell for each, and its figures by key."""
 
 
 def figures_table(

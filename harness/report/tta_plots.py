@@ -10,7 +10,7 @@ from gradwire.harness.report.bar_rows import AXIS_HEIGHT, BAR_HEIGHT, LINE_HEIGH
 from gradwire.harness.report.busy_times import NO_STEPS, CommonSteps
 from gradwire.harness.report.curve_plots import Styles, clock_label
 from gradwire.harness.report.figures import Plot
-from gradwire.harness.report.group_rows import TargetRow, fared
+from gradwire.harness.report.group_rows import TargetRow, against_baseline
 from gradwire.harness.report.groups import Group, title
 from gradwire.harness.report.style import Form, LineStyle
 from gradwire.harness.report.tables import NOT_REACHED, number
@@ -28,7 +28,7 @@ def tta_plot(
 ) -> Plot | None:
     """Median and range of the times to each target, and the medians that they would have with `common`
     computation; None without a baseline that sets targets."""
-    by_group = {group.label: fared(group, groups, common.seconds).targets for group in groups}
+    by_group = {group.label: against_baseline(group, groups, common.seconds).targets for group in groups}
     groups = [group for group in groups if by_group[group.label]]
     if not groups:
         return None
@@ -72,7 +72,7 @@ def _draw_time(axes: Axes, center: float, time: Spread, form: Form, style: LineS
 
 
 def _end(time: Spread) -> float:
-    """How far what is drawn of a time reaches; a seed that missed adds nothing."""
+    """The right end of a time's bar and range; a seed that missed adds nothing."""
     return max((value for value in (time.median, time.high) if math.isfinite(value)), default=0.0)
 
 

@@ -1,4 +1,4 @@
-"""Which part of the data an axis shows, and on which scale."""
+"""Limits and scales of axes."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def scientific(value: float) -> str:
 
 
 def _targets(groups: Sequence[Group]) -> tuple[str, dict[float, float]]:
-    """What the end of the run shows, and the targets of the first baseline by factor; none if it diverged."""
+    """The heading of a run's end, and the targets of the first baseline by factor; none if it diverged."""
     heading, baselines = "near the end", [group for group in groups if group.is_baseline]
     if not baselines:
         return heading, {}

@@ -1,4 +1,4 @@
-"""What wandb shows of records that are no training runs: tables of studies, tables and curves of sweeps."""
+"""Tables and curves in wandb of records that are no training runs: of studies and of sweeps."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from gradwire.harness.files.structured import read_json
 from gradwire.harness.record.figures import study_records
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.report.frame import Value, values_in
-from gradwire.harness.report.sweep_record import COLUMNS, FILE, OWN_DIGEST, SweepRecord
-from gradwire.harness.timing.measure.metrics import METRICS, in_words
+from gradwire.harness.report.sweep_record import COLUMNS, FILE, OWN_DIGEST, SweepRecord, line_of
+from gradwire.harness.timing.measure.metrics import in_words
 from gradwire.harness.tracking.messages import tags
 from gradwire.harness.tracking.tables import MOST_ROWS, Table, curve
 
@@ -49,7 +49,7 @@ _NESTED = ("axes", "off_axes", "machine")
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether `folder` has the record of a sweep."""
+    """Returns whether `folder` has the record of a sweep."""
     return (folder / FILE).is_file()
 
 
@@ -123,7 +123,7 @@ def sweep_curves(record: SweepRecord) -> dict[str, dict[str, Any]]:
 
 
 def sweep_config(record: SweepRecord) -> dict[str, Any]:
-    """What a sweep was, as the configuration of its wandb run."""
+    """The description of a sweep, as the configuration of its wandb run."""
     left_out = ("cells", "values_sha256", OWN_DIGEST)
     about = {key: value for key, value in record.content().items() if key not in left_out}
     return {"task": {"name": "comparison"}, "sweep": about}
@@ -171,13 +171,8 @@ def _thinned(chart: dict[str, Any]) -> dict[str, Any]:
 def _lines(values: Iterable[Value]) -> Table:
     """The lines of the results' frame, as `values.csv` has them; of a single record without its name."""
     found = list(values)
-    columns = COLUMNS if len({value.run for value in found}) > 1 else COLUMNS[1:]
-    rows = []
-    for value in found:
-        unit = METRICS[value.metric].unit if value.metric in METRICS else ""
-        line = {**value._asdict(), "cell": value.run, "unit": unit}
-        rows.append([line[name] for name in columns])
-    return {"columns": list(columns), "rows": rows}
+    first = 0 if len({value.run for value in found}) > 1 else 1
+    return {"columns": list(COLUMNS[first:]), "rows": [line_of(value)[first:] for value in found]}
 
 
 def _comparison(path: Path, folder: Path) -> Table:

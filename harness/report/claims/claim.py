@@ -46,7 +46,7 @@ class Claim:
 
     @property
     def of_print(self) -> bool:
-        """Whether it is about printed figures and arithmetic alone."""
+        """Returns whether it is about printed figures and arithmetic alone."""
         return not self.sweeps and self.holds is not None
 
     @property
@@ -91,7 +91,7 @@ class Claims:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What our records say to a claim."""
+    """The verdict of our records on a claim."""
 
     claim: Claim
     ruling: Ruling
@@ -116,7 +116,7 @@ class Verdict:
 
     @property
     def kinds(self) -> list[str]:
-        """What the figures are: measured, emulated, modelled, printed; `arithmetic` where there are none."""
+        """Kinds of the figures: measured, emulated, modelled, printed; `arithmetic` where there are none."""
         found = [each.figure.kind if isinstance(each.figure, Figure) else "printed" for each in self.used]
         judged = self.ruling in ("reproduced", "not reproduced")
         return list(dict.fromkeys(kind for kind in found if kind is not None)) or ["arithmetic"] * judged
@@ -190,12 +190,12 @@ def _judged(claim: Claim, holds: Predicate, evidence: Evidence) -> Verdict:
 
 
 def rank(size: str) -> int:
-    """How large a size is; one of the user's own counts as the smallest."""
+    """The rank of a size by its largeness; one of the user's own counts as the smallest."""
     return SIZES.index(size) if size in SIZES else -1
 
 
 def counted(verdicts: Sequence[Verdict]) -> dict[Ruling, int]:
-    """How many verdicts there are of each kind."""
+    """The number of verdicts of each kind."""
     rulings: dict[Ruling, int] = dict.fromkeys(get_args(Ruling), 0)
     for verdict in verdicts:
         rulings[verdict.ruling] += 1

@@ -30,12 +30,12 @@ def less_time(e: Evidence, factor: float, than: str) -> float:
 
 
 def ends_like_bf16(e: Evidence) -> bool:
-    """Whether DynamiQ's final metric is within 0.1 % of BF16's."""
+    """Returns whether DynamiQ's final metric is within 0.1 % of BF16's."""
     return within(e.final_metric(codec="dynamiq"), e.final_metric(codec="bf16"), 0.001)
 
 
 def soonest(e: Evidence, factor: float) -> bool:
-    """Whether DynamiQ reaches a target with 5 bits sooner than with 3, 4 or 6."""
+    """Returns whether DynamiQ reaches a target with 5 bits sooner than with 3, 4 or 6."""
     e = e.where(codec="dynamiq")
     return every(e.tta(factor, bits=5) < e.tta(factor, bits=b) for b in (3, 4, 6))
 

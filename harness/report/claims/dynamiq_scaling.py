@@ -32,7 +32,7 @@ dynamiq_scaling = Claims("DynamiQ")
 
 
 def nearest(figures: Callable[[str], Figure]) -> bool:
-    """Whether no other codec's figure is nearer to BF16's than DynamiQ's."""
+    """Returns whether no other codec's figure is nearer to BF16's than DynamiQ's."""
     return every(near(figures("dynamiq"), figures("bf16"), abs(figures(c) - figures("bf16"))) for c in OTHERS)
 
 

@@ -21,7 +21,7 @@ def printed_days(e: Evidence, model: str, method: str = "EDGC") -> float:
 
 
 def keeps_accuracy(e: Evidence, model: str) -> bool:
-    """Whether on no task of Table IV EDGC's accuracy is more than a point below the baseline's."""
+    """Returns whether on no task of Table IV EDGC's accuracy is more than a point below the baseline's."""
     return every(
         e.paper("edgc/table4", model=model, dataset=task, method="EDGC")
         >= e.paper("edgc/table4", model=model, dataset=task, method="Megatron-LM") - 1

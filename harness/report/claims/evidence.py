@@ -125,44 +125,44 @@ def _word(value: Any) -> str:
 
 
 def every(*conditions: bool | Iterable[bool]) -> bool:
-    """Whether all conditions hold, given one by one or by a generator."""
+    """Returns whether all conditions hold, given one by one or by a generator."""
     return all(_listed(conditions, "every"))
 
 
 def near(found: Number, target: Number, margin: float) -> bool:
-    """Whether a figure is no farther than `margin` from its target."""
+    """Returns whether a figure is no farther than `margin` from its target."""
     return abs(found - target) <= margin
 
 
 def within(found: Number, target: Number, share: float) -> bool:
-    """Whether a figure is no farther from its target than a share of the target."""
+    """Returns whether a figure is no farther from its target than a share of the target."""
     return near(found / target, 1, share)
 
 
 def sooner(evidence: Evidence, factor: float, first: str, second: str) -> bool:
-    """Whether the first codec takes less time to `factor` times the baseline's final metric than the second,
-    with every seed."""
+    """Returns whether the first codec takes less time than the second to `factor` times the baseline's final
+    metric, with every seed."""
     return below(evidence.tta(factor, codec=first), evidence.tta(factor, codec=second))
 
 
 def rises(*values: Number | Iterable[Number]) -> bool:
-    """Whether each value is above the one before."""
+    """Returns whether each value is above the one before."""
     return all(before < after for before, after in itertools.pairwise(_numbers(values, "rises")))
 
 
 def falls(*values: Number | Iterable[Number]) -> bool:
-    """Whether each value is below the one before."""
+    """Returns whether each value is below the one before."""
     return all(before > after for before, after in itertools.pairwise(_numbers(values, "falls")))
 
 
 def below(first: Figure, second: Figure) -> bool:
-    """Whether the first figure is below the second in every seed that both have, two or more, the least that
-    a paired test can be made of."""
+    """Returns whether the first figure is below the second in every seed that both have, two or more: the
+    least that a paired test can be made of."""
     return _in_every_seed(operator.lt, first, second)
 
 
 def above(first: Figure, second: Figure) -> bool:
-    """Whether the first figure is above the second in every seed that both have, two or more."""
+    """Returns whether the first figure is above the second in every seed that both have, two or more."""
     return _in_every_seed(operator.gt, first, second)
 
 

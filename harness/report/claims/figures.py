@@ -35,7 +35,7 @@ Selection = Mapping[str, Any]
 """Axes, by any name that `axis_named` understands, to values."""
 
 CASE, TASK = "case", "task"
-"""What a selection may name besides axes."""
+"""Keys of a selection besides axes."""
 
 UNCOMPRESSED = "fp32"
 """The codec that sets targets where neither BF16 nor sharded training without compression does."""
@@ -265,7 +265,7 @@ def _selected(record: SweepRecord, selection: Selection) -> list[CellRecord]:
 
 
 def same(found: Any, wanted: Any) -> bool:
-    """Whether a setting has the value that a claim names: numbers by value, all else by its text."""
+    """Returns whether a setting has the value that a claim names: numbers by value, all else by its text."""
     if isinstance(found, bool) or isinstance(wanted, bool):
         return found is wanted
     if isinstance(found, int | float) and isinstance(wanted, int | float):
@@ -287,7 +287,7 @@ def _words(selection: Selection) -> str:
 
 @dataclass
 class KnownSweep:
-    """What cells of a sweep can be asked for, at any size: axes and shared settings with their values,
+    """The cells of a sweep that can be asked for, at any size: axes and shared settings with their values,
     metrics."""
 
     axes: dict[str, list[Any]] = field(default_factory=dict)
@@ -298,7 +298,7 @@ class KnownSweep:
         self.axes.setdefault(key, []).extend(values)
 
     def add_record(self, record: SweepRecord) -> None:
-        """What a record has, the settings that all its cells share among it."""
+        """Adds the axes, settings and metrics of a record."""
         for cell in record.cells:
             for key, value in cell.axes.items():
                 self.add_axis(key, [value])

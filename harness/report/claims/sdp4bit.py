@@ -21,8 +21,8 @@ def to_baseline(e: Evidence, experiment: str, model: str = "gpt_125m") -> Figure
 
 
 def not_lower(e: Evidence, group: str, small: int, large: int) -> bool:
-    """Whether small groups do not lower the loss, by a 95 % interval over paired seeds of at most 1 % to each
-    side."""
+    """Returns whether small groups do not lower the loss, by a 95 % interval over paired seeds of at most 1 %
+    to each side."""
 
     def changed() -> Figure:
         return e.last("loss", **{group: small}) / e.last("loss", **{group: large})
