@@ -20,10 +20,12 @@ def test_every_package_has_its_place() -> None:
     assert [name for name in ORDER if not (ROOT / name).is_dir()] == []
 
 
+@pytest.mark.whole
 def test_nothing_imports_upwards() -> None:
     assert upward(ROOT, ORDER) == []
 
 
+@pytest.mark.whole
 def test_no_circle_among_codecs() -> None:
     assert circle(ROOT, "codecs") == []
 
