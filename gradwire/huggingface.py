@@ -52,7 +52,7 @@ class SynchronizationCallback(TrainerCallback):
         whole: Any = trainer
         whole._inner_training_loop = self._watched(whole._inner_training_loop)
         self.synchronizer: Synchronizer | None = None
-        """What `attach` returned; None before training. Its figures stay after the end."""
+        """The synchronizer that `attach` returned; None before training. Its figures stay after the end."""
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -145,7 +145,7 @@ def override_text(value: Any) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether the grammar reads `text` as this very string."""
+    """True if the grammar reads `text` as this very string."""
     try:
         (override,) = OverridesParser.create().parse_overrides([f"key={text}"])
     except Exception:  # the grammar has several error types; any of them means: use quotes
@@ -263,8 +263,8 @@ def _key_of(text: str) -> str:
 
 
 def _suits(key: str, task: str, tasks: Sequence[str]) -> bool:
-    """Whether a cell of `task` reads a key of the root or of a group; one that no other task of the sweep
-    reads is left to be refused."""
+    """True if a cell of `task` reads a key of the root or of a group, or if no task of the sweep does: such a
+    key is left to be refused."""
     group = key.partition(".")[0]
     if "." not in key or key in root_rules(task) or group in TASKS[task].reads:
         return True
@@ -294,7 +294,7 @@ def _fitting(
 
 
 def _has(group: str, choice: str, field: str) -> bool:
-    """Whether a choice of a group has a field; what cannot be composed is refused with its cell."""
+    """True if a choice of a group has a field, or cannot be composed: it is then refused with its cell."""
     if choice in group_schemas().get(group, ()):
         return choice in choices_with_field(group, field)
     try:
@@ -305,7 +305,8 @@ def _has(group: str, choice: str, field: str) -> bool:
 
 
 def _applies(key: str, case: _Case, cases: Sequence[_Case]) -> bool:
-    """Whether a common value is about a case: not if only other cases' choices of the group have such a key.
+    """True if a common value concerns a case: false only if other cases' choices of the group have such a key
+    and this one's has not.
 
     One that no case's choice has stays, and is refused.
     """
@@ -319,7 +320,7 @@ def _has_key(case: _Case, key: str) -> bool:
 
 
 def _shadowed(key: str, case: Mapping[str, list[str]], user: Values) -> bool:
-    """Whether the command line sets `key`, or another choice of its group than the case's."""
+    """True if the command line sets `key`, or another choice of its group than the case's."""
     group = key.partition(".")[0]
     other_choice = group in user and group in case and user[group] not in case[group]
     return key in user or (key != group and other_choice)

@@ -81,7 +81,7 @@ def _meant(group: str, word: str, choices: Sequence[str]) -> str | None:
 
 
 def _own_file(group: str, word: str) -> str:
-    """What to write for a file of the user's own."""
+    """The advice for a word that names a file of the user's own; empty if it names none."""
     path = Path(word)
     if group == "dataset" and (path.suffix in TEXT_FILES or "/" in word):
         return f"for files of your own use dataset.path={shortened(word)}"

@@ -158,7 +158,8 @@ def _composed(choices: tuple[str, ...], folder: OwnFolder | None) -> tuple[DictC
 
 
 def _hydra_composed(choices: Sequence[str], used: Sequence[OwnFile]) -> DictConfig:
-    """What Hydra makes of the choices. Raises ConfigError, naming the user's own files `used` by then."""
+    """The configuration that Hydra composes from the choices. Raises ConfigError, naming the user's own files
+    `used` by then."""
     try:
         with _initialized():
             config = hydra.compose(CONFIG_NAME, list(choices), return_hydra_config=True)

@@ -1,4 +1,4 @@
-"""Which `network.compute` goes with which run, and whether a profile has what a run needs of it."""
+"""Checks `network.compute` against the run, and that a profile has all that the run needs of it."""
 
 from __future__ import annotations
 

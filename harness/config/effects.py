@@ -24,7 +24,7 @@ class ReadWith:
     reader: str
     reads: Callable[[Any], bool]
     otherwise: str = "leave it out"
-    """What to do where nothing reads them."""
+    """The way out where nothing reads them."""
 
 
 def _of_group(group: str, *names: str) -> tuple[str, ...]:

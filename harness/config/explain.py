@@ -156,7 +156,7 @@ def check_keys(config: DictConfig) -> None:
 
 
 def rule_of(config: DictConfig, key: str) -> Rule | None:
-    """What a dotted key of a composed configuration allows; None where there is no such key."""
+    """The rule of a dotted key of a composed configuration; None where there is no such key."""
     group, _, field = key.partition(".")
     rules = root_rules(plain(config, "task.name"))
     if key in rules:
@@ -172,8 +172,8 @@ def rule_of(config: DictConfig, key: str) -> Rule | None:
 
 
 def narrowed_rule(key: str, config: DictConfig, given: Mapping[str, Any]) -> Rule | None:
-    """What the chosen codec allows of a field of its own, with the values `given` for other keys; None for
-    keys of other groups."""
+    """The rule that the chosen codec sets for a field of its own, with the values `given` for other keys;
+    None for keys of other groups."""
     group, _, field = key.partition(".")
     if group != "codec":
         return None

@@ -23,7 +23,7 @@ REFUSED = {
 """Flags that make no sense here, and what to use instead."""
 
 ONE_OF = ("run", "multirun", "cfg", "info", "shell_completion")
-"""What the program does with the configuration: one of them."""
+"""The flags that replace a run; only one of them can be given."""
 
 OTHERS = {"torch": "torch", "Hydra": "hydra-core"}
 """Packages whose versions a report of a problem needs, beside Python's."""
@@ -68,7 +68,7 @@ def hydras_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Action]
 
 
 def version_text() -> str:
-    """What `--version` prints."""
+    """The line that `--version` prints."""
     others = (f"{name} {metadata.version(package)}" for name, package in OTHERS.items())
     return f"gradwire {metadata.version('gradwire')} ({', '.join(others)})"
 
@@ -124,7 +124,7 @@ def _split(arguments: Sequence[str], known: Mapping[str, argparse.Action]) -> tu
 def _mistaken(
     error: argparse.ArgumentError, given: Sequence[str], known: Mapping[str, argparse.Action]
 ) -> ConfigError:
-    """What a flag needs, in our words."""
+    """The error of a flag that argparse rejects, with what the flag needs."""
     name = str(error.argument_name).partition("/")[0]
     choices = [str(choice) for choice in (known[name].choices or ())] if name in known else []
     if choices:

@@ -1,4 +1,5 @@
-"""What sweeps can be asked for before they have run: axes with their values, as their files declare them."""
+"""The questions that can be put to sweeps before they have run: their axes with values, as their files
+declare them."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def known_sweeps() -> dict[str, KnownSweep]:
 
 
 def known_sweep(declared: Declared, choices: Mapping[str, Any]) -> KnownSweep:
-    """What one sweep declares; `choices` of groups are what its cells share unless they set them."""
+    """The axes and values that one sweep declares; `choices` of groups are what its cells share unless they
+    set them."""
     known = KnownSweep()
     cases = [case for found in declared.cases.values() for case in found]
     for case in cases:

@@ -50,7 +50,7 @@ An .npz of your own holds an array `gradients` of shape (workers, coordinates).
 
 
 def describe(path: Path) -> tuple[str, str]:
-    """What a configuration file is and the command that uses it, from its first comment line.
+    """A configuration file's purpose and the command that uses it, from its first comment line.
 
     The line reads `# <what it is>: python run.py <overrides>`; a package directive may stand before it.
     """
@@ -99,7 +99,7 @@ def register_manual(conf: Path) -> None:
 
 
 def manual_page(conf: Path) -> str:
-    """What `--help all` prints: `conf/hydra/help/gradwire.yaml`, with all choices that there are."""
+    """The page that `--help all` prints: `conf/hydra/help/gradwire.yaml`, with all choices that there are."""
     choices = choices_table(conf).replace("$$", "$")
     return as_started(template(conf)).replace("${gradwire_choices:}", choices.strip("\n")).rstrip()
 
@@ -110,7 +110,8 @@ def template(conf: Path, name: str = "gradwire") -> str:
 
 
 def task_page(conf: Path, name: str, task: Task) -> str:
-    """What `python run.py task=<name> --help` prints: what the task does, its keys, groups and examples."""
+    """The page that `python run.py task=<name> --help` prints: what the task does, its keys, groups and
+    examples."""
     what, command = describe(conf / "task" / f"{name}.yaml")
     keys, examples = list(_all_key_lines(conf, name, task)), _examples(conf, name)
     groups = [name for name in task.reads if name != "task" and (conf / name).is_dir()]
@@ -147,7 +148,7 @@ def _all_key_lines(conf: Path, name: str, task: Task) -> Iterator[str]:
 
 
 def _default_choice(conf: Path, group: str) -> Mapping[str, Any]:
-    """What the file of a group's default choice sets, references unresolved; nothing if it has none."""
+    """The values in the file of a group's default choice, references unresolved; empty if it has none."""
     listed = yaml.safe_load((conf / "config.yaml").read_text())["defaults"]
     choices = {key: choice for entry in listed if isinstance(entry, dict) for key, choice in entry.items()}
     if group not in choices:

@@ -1,4 +1,4 @@
-"""What an argument was meant to be that is no `key=value`, or a flag that there is not.
+"""Suggestions for an argument that is no `key=value`, and for an unknown flag.
 
 Looked at only when a command line is about to be refused.
 """
@@ -23,7 +23,7 @@ MOST_BRACKETS = 100
 CLOSING = {"[": "]", "{": "}", "(": ")"}
 
 TYPOGRAPHIC = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "–": "-", "—": "--", "−": "-"})
-"""What word processors and chats make of quotes and dashes."""
+"""The quotes and dashes that word processors and chats insert, with the plain ones."""
 
 COMMANDS = ("python", "python3", "gradwire", "torchrun", "uv", "sudo")
 
@@ -60,8 +60,8 @@ Readable = Callable[[str], bool]
 
 
 def meant_by(words: Sequence[str], number: int, readable: Readable) -> str:
-    """What to do about `words[number]`, which cannot be read as key=value; `readable` says whether another
-    one can be."""
+    """Advice on `words[number]`, which cannot be read as key=value; `readable` is true of words that can
+    be."""
     text = words[number]
     before, (after, beyond) = (words[number - 1] if number else ""), [*words[number + 1 :], "", ""][:2]
     if text.translate(TYPOGRAPHIC) != text:
@@ -149,8 +149,8 @@ def _brackets(key: str, value: str, readable: Readable) -> str:
 
 
 def option_meant(given: str, after: str) -> str:
-    """What to write in place of a flag that there is not, `; …`; nothing where nobody can tell. `after` is
-    the argument that follows it."""
+    """Advice on an unknown flag, as `; …`; empty if there is no guess. `after` is the argument that follows
+    it."""
     name, equals, value = given.lstrip("-").partition("=")
     plain = name.lower().replace("-", "_")
     if not equals and after and not after.startswith("-") and "=" not in after:

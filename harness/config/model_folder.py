@@ -21,8 +21,8 @@ UNSIZED = "paper"
 """The size that sets nothing."""
 
 OF_SIZE = ("sequence_length", "micro_batch", "batch")
-"""What a size sets of a folder's recipe: how much a step trains on. Shape, weights, tokenizer and rate are
-those of `model=folder`."""
+"""The keys of a folder's recipe that a size sets: how much a step trains on. Shape, weights, tokenizer and
+rate are those of `model=folder`."""
 
 SHAPE = (
     *("num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim", "intermediate_size"),
@@ -74,7 +74,8 @@ def check_shape_given(config: DictConfig, overrides: Sequence[Override]) -> None
 
 
 def _described(config: DictConfig) -> Described | None:
-    """What the weights say of a model; None where none are read, or what is refused later."""
+    """The description of a model by its weights; None where none are read, or where they are refused
+    later."""
     try:
         return described(_named(config), fetch=False)
     except ValueError:

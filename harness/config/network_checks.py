@@ -1,4 +1,4 @@
-"""Which network goes with which workers, and the nodes of a simulated one."""
+"""Checks that a network suits its workers, and the nodes of a simulated one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gradwire.harness.runtime.errors import ConfigError, did_you_mean, refused_a
 from gradwire.harness.trainer.settings import WorldConfig
 
 BENCH_FILE = "bench.json"
-"""What `task=bench` leaves in its directory."""
+"""The file that `task=bench` leaves in its directory."""
 
 FACTORS = (1e-3, 1e3)
 """The least and the most that the rates of a network may be changed by."""
@@ -99,7 +99,8 @@ def check_simulated(network: SimulatedConfig) -> SimulatedConfig:
 
 
 def workers_of(network: NetworkConfig) -> int | None:
-    """How many workers a simulated network has places for; None if it is open, and on other networks."""
+    """The number of workers that a simulated network has places for; None if it is open, and on other
+    networks."""
     if not isinstance(network, SimulatedConfig) or network.nodes is None:
         return None
     return network.nodes * network.ranks_per_node

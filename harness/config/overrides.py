@@ -23,7 +23,7 @@ from gradwire.harness.runtime.errors import ConfigError, shortened
 from gradwire.harness.runtime.fields import Rule, check_value
 
 MISSING = "???"
-"""How a value that has to be given is written."""
+"""Hydra's notation for a value that has to be given."""
 
 MOST_SWEPT = 10_000
 """Values of a range."""
@@ -35,7 +35,7 @@ _RANGE = re.compile(r"(\d{1,9})(?:-|\.\.\.?|:)(\d{1,9})")
 """`0-3`, as others write the numbers from 0 to 3."""
 
 PATHS = ("/", "./", "../", "~")
-"""How a path begins that is no single name."""
+"""The beginnings of paths that are no single name."""
 
 _kept: list[str] = []
 
@@ -50,7 +50,7 @@ def keep_for_sweep(overrides: Sequence[str]) -> list[str]:
 
 
 def kept_for_sweep(arguments: Sequence[str]) -> list[str]:
-    """What the command line gives the sweep to which Hydra hands `arguments`."""
+    """The command line of the sweep to which Hydra hands `arguments`."""
     handed = [text for text in choices_of(_kept) if not text.lstrip("+").startswith("hydra")]
     return list(_kept) if list(arguments) == handed else list(arguments)
 
@@ -78,7 +78,7 @@ def parse(overrides: Sequence[str]) -> list[Override]:
 
 
 class _UnreadableError(ConfigError):
-    """What is no key=value."""
+    """An override that is no key=value."""
 
 
 def _is_readable(text: str) -> bool:
@@ -182,7 +182,7 @@ def check_forms(
 
 
 def _meant_as_one(override: Override, rule: Rule | None) -> str:
-    """How values between commas are written where they are one: a list, a number with a decimal comma."""
+    """The way to write values between commas that are one value: a list, a number with a decimal comma."""
     key, text = override.key_or_group, str(override.input_line).partition("=")[2]
     if rule is not None and LIST in rule.kinds:
         return f"or write '{key}=[{shortened(text)}]' for a list"
@@ -229,7 +229,7 @@ def check_as_read(key: str, value: Any, rule: Rule) -> None:
 
 
 def _refers(value: Any) -> bool:
-    """Whether a value or a part of it is a reference to another key."""
+    """True if a value or a part of it is a reference to another key."""
     if isinstance(value, str):
         return "${" in value
     parts = (

@@ -24,7 +24,7 @@ PARAMETER_BYTES = 16
 """Float32 parameter, gradient and AdamW's two means."""
 
 MOMENT_BYTES, MAIN_BYTES, GRADIENT_BYTES = 8, 4, 4
-"""What sharded training keeps: AdamW's two means, main weight and gradient, in float32."""
+"""Bytes that sharded training keeps per parameter: AdamW's two means, main weight and gradient, in float32."""
 
 PROCESS_BYTES = 150 << 20
 """A worker process with PyTorch loaded."""
@@ -172,11 +172,11 @@ class Item:
     most: float
     lower: str
     stays: bool = True
-    """Whether it is there when the run is done."""
+    """True if it is still there when the run is done."""
 
 
 def items(run: RunConfig) -> list[Item]:
-    """What a run has on the disk when most of it lies there at once.
+    """The files of a run at the time when most of them lie on the disk.
 
     The number of parameters is a lower bound, as in `memory`. Checkpoints are replaced by newer ones that are
     written first, so one more lies there than is kept.
@@ -248,7 +248,7 @@ def _sizes(found: Sequence[Item]) -> list[tuple[float, float]]:
 
 
 def _checkpoints(run: RunConfig) -> tuple[int, int]:
-    """How many lie on the disk at once, at the least and at the most."""
+    """The fewest and the most checkpoints that lie on the disk at once."""
     train = run.train
     if train.checkpoint_every is None:
         return 0, 0
@@ -298,7 +298,7 @@ def _remedy(found: Sequence[Item], elsewhere: str) -> str:
 
 
 def _bytes_in(directory: Path) -> int:
-    """What lies in a run directory."""
+    """The bytes of all files in a run directory."""
     total = 0
     for parent, _, files in os.walk(directory):
         for name in files:

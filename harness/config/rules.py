@@ -1,4 +1,4 @@
-"""What cannot be combined, as lists of rules: each says when a run is refused, and what the user reads."""
+"""Combinations that are refused, as lists of rules: each has its condition and its message."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def check(rules: Sequence[Refusal[Checked]], config: Checked) -> None:
 
 
 def _uses_backend(run: RunConfig) -> bool:
-    """Whether the backend sends by itself: the codec sees no messages."""
+    """True if the backend sends by itself, so that the codec sees no messages."""
     return codec_class(run.codec["name"]).traits.uses_backend
 
 
 def _ignored_length(run: RunConfig, kind: str, of_recipe: float | None) -> bool:
-    """Whether `train.<kind>epochs` has no effect beside `train.<kind>steps`.
+    """True if `train.<kind>epochs` has no effect because `train.<kind>steps` is set.
 
     The recipe's own epochs may stay there: they come from the preset, not from the user.
     """
@@ -83,7 +83,8 @@ GIVEN: tuple[Refusal[RunConfig], ...] = (
         lambda run: run.cluster.restarts > 0 and run.cluster.name == "local" and "RANK" in os.environ,
     ),
 )
-"""What contradicts itself as given: of steps and epochs one says how long, and no key is ignored silently."""
+"""Settings that contradict each other: one of steps and epochs gives the length, and no key is ignored
+silently."""
 
 SHAPED: tuple[Refusal[WorldConfig], ...] = (
     Refusal(

@@ -48,7 +48,7 @@ def codec_name(codec: Mapping[str, Any]) -> str:
 
 
 def run_directory(config: RecordedConfig, override: str | Path | None = None) -> Path:
-    """Where a run's files go: `override`, else `outputs/<run name>` below the working directory."""
+    """The directory of a run's files: `override`, else `outputs/<run name>` below the working directory."""
     return Path(override) if override is not None else OUTPUTS / run_name(config)
 
 
@@ -66,7 +66,7 @@ KEEP = {
     "checkpoint": "outputs/ has no finished run with weights",
     "run": "outputs/ has no such run",
 }
-"""What is missing where there is no example."""
+"""The reason why there is no example, by what is missing."""
 
 GIVES: dict[str, Callable[[Path], Path | None]] = {
     "gradients": lambda run: min((run / GRADIENTS).glob("step*.safetensors"), default=None),
@@ -74,11 +74,11 @@ GIVES: dict[str, Callable[[Path], Path | None]] = {
     "run": lambda run: run if (run / TRACES).is_dir() else None,
     "finished": lambda run: run if is_done(run) else None,
 }
-"""What a run can be given for."""
+"""Functions that find in a run's directory what a task can be given; None if there is no such thing."""
 
 
 def what_to_give(key: str, task: str) -> str:
-    """What a user has to add for `key` of `task`, with an example among the newest runs in `outputs/`."""
+    """The advice to add `key` of `task`, with an example among the newest runs in `outputs/`."""
     if key not in NEED:
         return f"add {key}=<value>"
     gives = GIVES["finished" if (key, task) == ("run", "retime") else key]

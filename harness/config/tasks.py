@@ -43,7 +43,7 @@ class RetimeTask(RecordedConfig):
 
 @dataclass(frozen=True)
 class TimelineConfig:
-    """Which steps are shown."""
+    """The steps that are shown."""
 
     step: int | None = at_least(0, None, LONGEST_RUN)  # the first; null: from the middle of the run
     steps: int = at_least(1, 3, 10_000)  # one after another, a timeline each
@@ -74,14 +74,14 @@ class PlanTask(Configuration):
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorTask(Configuration):
-    """What this machine has."""
+    """Settings of the report on this machine."""
 
     format: str = one_of("text", "json")  # of the page
 
 
 @dataclass(frozen=True)
 class Task:
-    """What `task=<name>` runs, and what it reads of the configuration."""
+    """A task: the module that `task=<name>` runs, and what it reads of the configuration."""
 
     module: str
     """Imported when asked for. It has `run(config, directory) -> exit code`, or, where the task keeps
@@ -90,23 +90,23 @@ class Task:
     and `name(config)`, the first words of its directory's name. `compare(folders, output, axes)`, if any,
     makes a sweep's tables."""
     config: type[Configuration]
-    """What it reads: a field for each group and each key of the root."""
+    """The class of its configuration: a field for each group and each key of the root."""
     times: bool = False
-    """Whether its figures are times; `kernels=auto` then never means the slow definition."""
+    """True if its figures are times; `kernels=auto` then never means the slow definition."""
 
     @property
     def name(self) -> str:
-        """What `task=` is followed by."""
+        """The name that follows `task=`."""
         return self.module.rpartition(".")[2]
 
     @property
     def trains(self) -> bool:
-        """Whether its configuration describes a training run."""
+        """True if its configuration describes a training run."""
         return issubclass(self.config, RunConfig)
 
     @property
     def has_directory(self) -> bool:
-        """Whether it keeps its results in a directory, and can be part of a sweep."""
+        """True if it keeps its results in a directory, and can be part of a sweep."""
         return issubclass(self.config, RecordedConfig)
 
     @property

@@ -88,7 +88,7 @@ def gpus(
 def backends(
     gloo: Callable[[], bool] = dist.is_gloo_available, nccl: Callable[[], bool] = dist.is_nccl_available
 ) -> list[Finding]:
-    """How workers talk: gloo between CPUs, nccl between GPUs."""
+    """Findings on the backends between workers: gloo for CPUs, nccl for GPUs."""
     install = "a torch that has it: pytorch.org"
     return [
         found_or_missing("gloo", "available" if gloo() else None, "every run", install, needed=True),

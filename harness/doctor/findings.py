@@ -1,4 +1,4 @@
-"""What the doctor reports about one thing."""
+"""Findings: the doctor's report on one thing each."""
 
 from __future__ import annotations
 

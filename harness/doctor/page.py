@@ -39,7 +39,7 @@ def lacking(sections: Sequence[Section]) -> list[str]:
 
 
 def verdict(sections: Sequence[Section]) -> str:
-    """Whether the basic run is possible."""
+    """The line on whether the basic run is possible."""
     names = lacking(sections)
     if names:
         return f"{program()} size=tiny cannot run here: see {', '.join(names)}"

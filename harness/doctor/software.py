@@ -94,28 +94,28 @@ LEVELS = {"base": "no more than every such CPU has", "v3": "AVX2", "v4": "AVX-51
 
 @dataclass(frozen=True)
 class Compiled:
-    """What was compiled here. `level` is the instruction-set level of the CPU kernels, None without them; the
-    rest says whether there are CUDA kernels, how many GPUs they can run on, and whether the simulated clock
-    has its engine."""
+    """The compiled parts of this installation. `level` is the instruction-set level of the CPU kernels, None
+    without them; the others stand for CUDA kernels, the number of GPUs they can run on, and the simulated
+    clock's engine."""
 
     level: str | None
     cuda: bool
     gpus: int
     simulator: bool
     old_driver: str | None = None
-    """Why the GPUs' driver cannot run the CUDA kernels."""
+    """The reason why the GPUs' driver cannot run the CUDA kernels."""
 
 
 def compiled() -> Compiled:
-    """What this installation has."""
+    """The compiled parts that this installation has."""
     return Compiled(
         cpu_level(), library("cuda") is not None, cuda_devices(), simulator() is not None, old_driver()
     )
 
 
 def libraries(built: Compiled | None = None) -> list[Finding]:
-    """Which implementations of the kernels are available, all of which give the same bytes, what `auto`
-    means, and the simulated clock."""
+    """Findings on the available implementations of the kernels, all of which give the same bytes, on the
+    meaning of `auto`, and on the simulated clock."""
     built = built or compiled()
     auto = "default" if built.level is None else "cpu"
     level = built.level and f"built, level {built.level} ({LEVELS[built.level]})"

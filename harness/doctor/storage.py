@@ -1,4 +1,4 @@
-"""Where files go: caches and results, their size, and the free space."""
+"""Findings on the folders of caches and results: their size, and the free space."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def folder(
     needed: bool = False,
     free_bytes: Callable[[Path], float] = free_bytes,
 ) -> Finding:
-    """What `path` holds, whether it is writable, and the free space on its disk; creates nothing."""
+    """The finding on the folder `path`: its content, whether it is writable, and the free space on its disk.
+    Creates nothing."""
     existing = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
     free = free_bytes(existing)
     value = f"{path}: {_content(path)}, {size_text(free)} free"

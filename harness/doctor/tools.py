@@ -15,7 +15,7 @@ TIMEOUT_S = 5.0
 
 
 def output_of(command: list[str]) -> str | None:
-    """What `command` prints; None if it is not there, fails, or takes longer than five seconds."""
+    """The output of `command`; None if the command is not there, fails, or takes longer than five seconds."""
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -59,7 +59,8 @@ def shaping(
     user: Callable[[], int] = os.geteuid,
     attempt: Callable[[], str | None] = try_namespace,
 ) -> Section:
-    """Whether this system can shape links; `attempt` says why a network namespace cannot be used."""
+    """Findings on the shaping of links; `attempt` returns the reason why a network namespace cannot be
+    used."""
     account = Finding("user", "root")
     if user() != 0:
         account = Finding("user", "not root", "missing", WITHOUT_SHAPING, "sudo")

@@ -36,7 +36,7 @@ MOST_LEFT_BEHIND = 1 << 30
 
 @dataclass(frozen=True)
 class Ended:
-    """How a cell ended: its exit code, or the error in one line and, if it is no expected one, a
+    """The outcome of a cell: its exit code, or the error in one line and, for an unexpected one, a
     traceback."""
 
     code: int = 0
@@ -134,7 +134,7 @@ class CellProcess:
 
 
 def _serve(target: Run, connection: Connection, parent: int) -> None:
-    """What the process does: takes cells until the sweep has no more."""
+    """Runs cells in this process until the sweep has no more."""
     die_with_parent(parent)
     guard_output(tells=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""How long processes may show no progress before they count as hung."""
+"""Bounds on the time that processes may show no progress before they count as hung."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ POLL_S = 1.0
 """Seconds between two looks."""
 
 START_S = 300.0
-"""How long the start-up may take without progress, and how long after the launch all ranks must be up.
+"""Seconds that the start-up may take without progress, and after the launch until all ranks must be up.
 `cluster.timeout_s` counts from then on."""
 
 LEAVE_S = 30.0
-"""How long processes may take to end once the record is complete."""
+"""Seconds that processes may take to end once the record is complete."""
 
 
 class Bound(NamedTuple):
@@ -55,7 +55,7 @@ class Patience:
 
     @property
     def complete(self) -> bool:
-        """Whether rank 0 says that everything is done and on disk."""
+        """True once rank 0 has reported that everything is done and on disk."""
         return self._beats()[0].phase == COMPLETE
 
     @property
@@ -65,7 +65,7 @@ class Patience:
 
     @property
     def lingering(self) -> bool:
-        """Whether processes still run long after they should have ended."""
+        """True if processes still run long after they should have ended."""
         return self._complete_s > LEAVE_S
 
     def beats(self, ranks: Mapping[int, object]) -> dict[int, Heartbeat]:
@@ -74,7 +74,7 @@ class Patience:
         return {rank: beats[rank] for rank in ranks}
 
     def exhausted(self, pids: Mapping[int, int]) -> bool:
-        """Whether the running ranks have been quiet for too long; never while one is being debugged."""
+        """True if the running ranks have made no progress for too long; never while one is being debugged."""
         if self.hang_s is None or self.complete:
             return False
         if self.quiet_s <= self.bound(pids).seconds:
@@ -85,7 +85,7 @@ class Patience:
         return True
 
     def bound(self, ranks: Mapping[int, object]) -> Bound:
-        """How long these ranks may show no progress. Not to be called without a `hang_s`."""
+        """The time that these ranks may show no progress. Not to be called without a `hang_s`."""
         assert self.hang_s is not None
         starting = any(beat.phase == START_UP for beat in self.beats(ranks).values())
         if starting and self.hang_s < START_S:

@@ -34,8 +34,8 @@ from gradwire.harness.runtime.output import guard_output
 from gradwire.harness.runtime.progress import PhaseLines
 
 GRACE_S = 5.0
-"""How long the verdict waits for reports of ranks that fail because another one did; stopped ranks are not
-waited for."""
+"""Seconds that the verdict waits for reports of ranks that fail because another one did; stopped ranks are
+not waited for."""
 
 BEATS = "beats"
 """The file in which ranks show their progress."""
@@ -59,7 +59,7 @@ class WorkerError(RuntimeError):
 
 
 class Surroundings(Protocol):
-    """What the ranks depend on but cannot see failing, such as the links between them."""
+    """Things that the ranks depend on but cannot see failing, such as the links between them."""
 
     @property
     def sentinels(self) -> Sequence[int]:
@@ -67,7 +67,7 @@ class Surroundings(Protocol):
         looked."""
 
     def diagnose(self) -> Mapping[int, str]:
-        """What has gone wrong, by rank, as half a sentence each."""
+        """The failures by rank, as half a sentence each."""
 
 
 def run_processes(
@@ -122,7 +122,7 @@ def run_processes(
 
 
 def new_processes() -> SpawnContext:
-    """How processes are started: from nothing, because threads and CUDA do not survive a fork."""
+    """The context that starts processes from nothing, because threads and CUDA do not survive a fork."""
     return get_context("spawn")
 
 

@@ -1,4 +1,4 @@
-"""What a launcher says in the environment of the ranks that it starts: torchrun, or srun.
+"""The environment of ranks that a launcher starts: torchrun, or srun.
 
 SLURM's variables are translated into torchrun's, once, before anything asks for its rank. From then on a task
 of srun is treated as a process of torchrun.

@@ -1,4 +1,4 @@
-"""What processes are doing: stacks on request, process states, and whether a debugger holds them."""
+"""The state of processes: stacks on request, process states, and attached debuggers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIGNAL = signal.SIGUSR1
 the rank can."""
 
 DUMP_S = 5.0
-"""How long to wait for stacks."""
+"""Seconds to wait for stacks."""
 
 DEBUGGERS = ("/pdb.py", "/bdb.py", "/pydevd", "/debugpy/")
 """Parts of file names on a thread's stack that show a debugger."""
@@ -40,7 +40,7 @@ def answer_requests(folder: Path, rank: int) -> None:
 
 
 def state(pid: int) -> str:
-    """What keeps a process from running; empty if nothing does or it is unknown."""
+    """The reason that keeps a process from running; empty if there is none or it is unknown."""
     with contextlib.suppress(OSError, IndexError):
         letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return STATES.get(letter, "")
@@ -48,7 +48,7 @@ def state(pid: int) -> str:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped by a signal or a debugger, so that it answers nothing."""
+    """True if a process is stopped by a signal or a debugger, so that it answers nothing."""
     return state(pid) in STOPPED
 
 
@@ -95,7 +95,7 @@ def own_stacks() -> str:
 
 
 def is_traced(pid: int) -> bool:
-    """Whether a debugger such as gdb is attached to a process."""
+    """True if a debugger such as gdb is attached to a process."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("TracerPid:"):
@@ -104,7 +104,7 @@ def is_traced(pid: int) -> bool:
 
 
 def shows_debugger(stacks: str) -> bool:
-    """Whether stacks show that one of Python's debuggers is active."""
+    """True if stacks show that one of Python's debuggers is active."""
     return any(part in stacks for part in DEBUGGERS)
 
 

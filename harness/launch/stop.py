@@ -20,8 +20,8 @@ from gradwire.harness.runtime.heartbeat import tell_asked
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 
 INTERRUPT = getattr(signal, "SIGRTMIN", signal.SIGINT)
-"""What a sweep sends the process of its cells on Ctrl-C. A terminal sends SIGINT to both, and a second
-interrupt would break off the clean-up."""
+"""The signal that a sweep sends to the process of its cells on Ctrl-C. A terminal sends SIGINT to both, and a
+second interrupt would break off the clean-up."""
 
 ECHO_S = 3.0
 """A second signal within this many seconds counts as the first one repeated: a scheduler signals all
@@ -37,19 +37,19 @@ class Terminated(KeyboardInterrupt):
 
 
 def how_stopped(number: int) -> str:
-    """What a signal has done, for the beginning of a line."""
+    """The effect of a signal, for the beginning of a line."""
     return "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
 
 
 class StopRequest:
-    """Whether the run has been asked to end, and by which signal. Calling it says whether."""
+    """A request to end the run, with its signal. Calling it returns true once the request has come."""
 
     def __init__(self) -> None:
         self.number: int | None = None
         self.pass_on: Callable[[int], None] | None = None
         """Called with the signal's number when it comes."""
         self.saves: Callable[[], bool] = lambda: True
-        """Whether there is anything to save yet, for whose sake Ctrl-C waits."""
+        """Returns true if there is anything to save yet, for whose sake Ctrl-C waits."""
         self.number_of_ranks: int | None = None
         """The signal by which ranks were asked, whom somebody else than this process has told."""
         self._noted_at = 0.0

@@ -32,12 +32,12 @@ from gradwire.harness.trainer.settings import RunConfig
 
 
 def under_torchrun() -> bool:
-    """Whether torchrun (or accelerate launch, or srun with its variables) started this process."""
+    """True if torchrun (or accelerate launch, or srun with its variables) started this process."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def restarted_by_torchrun() -> bool:
-    """Whether `torchrun --max-restarts` has restarted the ranks after one of them failed."""
+    """True if `torchrun --max-restarts` has restarted the ranks after one of them failed."""
     return under_torchrun() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
@@ -92,8 +92,8 @@ def _check_nodes(config: RunConfig) -> None:
 
 @dataclass(frozen=True)
 class _Claim:
-    """What rank 0 tells all ranks about the directory it has locked; `refusal` says why they may not use
-    it."""
+    """Rank 0's message to all ranks about the directory that it has locked; `refusal` is the reason why they
+    may not use it."""
 
     directory: Path
     done: bool = False

@@ -26,7 +26,7 @@ from gradwire.harness.record.attempts import RankEnd
 from gradwire.harness.runtime.heartbeat import Heartbeat
 
 REMEDY = "run it again"
-"""What to do when a rank's own report is damaged."""
+"""The remedy where a rank's own report is damaged."""
 
 CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT})
 """Signals that a process brings upon itself."""
@@ -57,7 +57,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Report:
-    """Why a rank ended: the exception's type and first line, and the peer it blames.
+    """The reason why a rank ended: the exception's type and first line, and the peer it blames.
 
     `waited`: the error says that another rank was lost or late. `final`: a user has to fix something, or
     training has diverged. `missed`: what the blamed peer did not do.
@@ -143,7 +143,7 @@ def tracebacks(folder: Path) -> str:
 
 
 def rank_name(rank: int) -> str:
-    """What a verdict calls a process."""
+    """The name of a process in a verdict."""
     return f"rank {rank}"
 
 

@@ -17,7 +17,7 @@ from gradwire.harness.record.directory import TRACEBACKS, mark_failed
 from gradwire.harness.runtime.heartbeat import own_beats
 
 RECORD_S = 10.0
-"""How long writing the last words to disk may take, since the disk may be what hangs."""
+"""Seconds that writing the final report to disk may take, since the disk may be what hangs."""
 
 
 @contextmanager

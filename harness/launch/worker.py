@@ -1,4 +1,4 @@
-"""What the process of one rank does, whoever started it."""
+"""The process of one rank, under any launcher."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ AS_IT_IS = f"{MEASURED} (network as it is)"
 """The words for real workers whose links nothing limits."""
 
 HOW = {"paced": "paced", "shaped": "shaped by the kernel"}
-"""How the links of real workers are limited."""
+"""The way in which the links of real workers are limited, in words."""
 
 
 def make_links(network: NetworkConfig, size: int) -> Links:
@@ -89,7 +89,8 @@ def link_rate(network: NetworkConfig, size: int) -> float | None:
 
 
 def network_text(network: NetworkConfig, kind: str) -> str:
-    """What times on a validated `network` group are, `kind` (measured, emulated or modelled), and its links.
+    """The words for times on a validated `network` group: their `kind` (measured, emulated or modelled) and
+    its links.
 
     `measured (network as it is)`, `emulated, 200 Mbit/s, paced`, `emulated, 100 Mbit/s, shaped by the kernel,
     3 background jobs`, `modelled, 1 Gbit/s, 1 ms`, `modelled, aqgb, 2.5 Gbit/s, multicast`.
@@ -119,8 +120,8 @@ def recorded_text(recorded: Mapping[str, Any] | str | None, kind: str) -> str:
 
 
 def common_text(texts: Iterable[str]) -> str:
-    """What several networks' words have in common, by kind: `measured (network as it is) and emulated, shaped
-    by the kernel`."""
+    """The words that several networks have in common, by kind: `measured (network as it is) and emulated,
+    shaped by the kernel`."""
     by_kind: dict[str, list[list[str]]] = {}
     for text in dict.fromkeys(texts):
         kind, *parts = text.split(", ")

@@ -1,1 +1,1 @@
-"""What every process of the harness needs: seeds, heartbeats, garbage collection, errors for users."""
+"""Things that every process of the harness needs: seeds, heartbeats, garbage collection, errors for users."""

@@ -1,4 +1,4 @@
-"""Where the groups of the configuration lie."""
+"""The folder of the configuration's groups."""
 
 from __future__ import annotations
 

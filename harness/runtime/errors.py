@@ -1,4 +1,4 @@
-"""What a user sees when the configuration is wrong: one line that says what to do."""
+"""Errors for users, whose configuration is wrong: one line that says what to do."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def found_late(error: BaseException) -> None:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether an error says what a user can fix, in this program's words, before anything has begun."""
+    """True if an error says what a user can fix, in this program's words, before anything has begun."""
     return isinstance(error, ValueError) and is_own(error) and not getattr(error, "found_late", False)
 
 
 def is_own(error: BaseException) -> bool:
-    """Whether this program has raised an error, and not a library that it calls."""
+    """True if this program has raised an error, and not a library that it calls."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next

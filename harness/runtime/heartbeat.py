@@ -81,7 +81,7 @@ def own_beats() -> Callable[[], list[Heartbeat]]:
 
 
 def in_steps(beats: Iterable[Heartbeat]) -> bool:
-    """Whether the first step has begun anywhere."""
+    """True if the first step has begun anywhere."""
     return any(beat.step >= 0 for beat in beats)
 
 

@@ -24,7 +24,7 @@ def raise_on_interrupt() -> None:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether an error has come of a KeyboardInterrupt."""
+    """True if an error originates in a KeyboardInterrupt."""
     seen: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in seen:

@@ -1,4 +1,4 @@
-"""When Python collects garbage, and whether freed memory goes back to the system."""
+"""Settings of the garbage collector, and of whether freed memory goes back to the system."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def run_goes_on() -> None:
 
 
 def all_was_said() -> bool:
-    """Whether standard output has taken all lines so far; also if its reader has seen enough, as `head`
+    """True if standard output has taken all lines so far; also if its reader has seen enough, as `head`
     does."""
     sys.stdout.flush()
     found = _output(sys.stdout)
@@ -124,7 +124,7 @@ def guarded(
 
 
 def _output(stream: TextIO | None) -> Output | None:
-    """What lies below a guarded stream; None below another one."""
+    """The guarded output below a stream; None if the stream is not guarded."""
     buffer = getattr(stream, "buffer", None)
     found = getattr(buffer, "raw", buffer)
     return found if isinstance(found, Output) else None

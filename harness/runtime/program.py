@@ -1,4 +1,4 @@
-"""How this program was started, for messages that say which command to use."""
+"""The command that started this program, for messages that say which one to use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SCRIPT = "python run.py"
-"""How help texts and the first lines of configuration files write the command."""
+"""The command in help texts and in the first lines of configuration files."""
 
 _COMMENTED = re.compile(rf"{SCRIPT}(?P<rest>.*?\S)(?P<gap>  +)(?=\S)|{SCRIPT}")
 """The command in a line of help, and the spaces before its description."""
@@ -43,7 +43,7 @@ def command_line() -> str | None:
 
 
 def torchrun_target() -> str:
-    """What follows torchrun's options: `run.py` or `-m gradwire`."""
+    """The target that follows torchrun's options: `run.py` or `-m gradwire`."""
     return "run.py" if program() == SCRIPT else "-m gradwire"
 
 

@@ -1,4 +1,4 @@
-"""What a user sees of work that lasts: a bar on a terminal, a line now and then elsewhere.
+"""The display of work that lasts: a bar on a terminal, a line now and then elsewhere.
 
 All tasks show their progress in this way, with what is done of how much, and the time that is left by the
 rate of the last steps. What is quick shows nothing. The library shows nothing either: only tasks make these.
@@ -104,7 +104,7 @@ class Progress:
         print(line, file=self._stream, flush=True)
 
     def postfix(self, text: str) -> None:
-        """What the bar says beside its figures."""
+        """Puts a text behind the bar's figures."""
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
 

@@ -14,7 +14,7 @@ class NoAnswerError(TimeoutError):
 
 
 def within(seconds: float, call: Callable[[], Result]) -> Result:
-    """What `call` returns or raises. Raises NoAnswerError if that takes longer.
+    """Returns or raises what `call` does. Raises NoAnswerError if that takes longer.
 
     A socket whose other end belongs to a stopped process never answers, and torch's store then waits without
     end. So the call has a thread of its own, which nobody waits for in the end.

@@ -56,7 +56,7 @@ def choose_mode(mode: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def logged_in(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether there is a key for the server: in the environment, or from `wandb login` in the netrc file."""
+    """True if there is a key for the server: in the environment, or from `wandb login` in the netrc file."""
     if environment.get("WANDB_API_KEY") or environment.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     try:

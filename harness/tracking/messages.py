@@ -1,4 +1,4 @@
-"""What `view.py` is told: how to open a wandb run, and how the run has ended."""
+"""The messages to `view.py`: how to open a wandb run, and how the run has ended."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ QUIET = {
 
 
 AXES = {"train": "step", "eval": "train_time_s"}
-"""What the rows of each file are drawn over: evaluations over the training clock, so that the charts of a
-sweep's runs show their times to accuracy."""
+"""The axis over which the rows of each file are drawn: evaluations over the training clock, so that the
+charts of a sweep's runs show their times to accuracy."""
 
 GROUPS = ("task", "size", "codec", "topology", "parallel")
 """The configuration groups whose choices become tags of a run; the network's label follows."""
@@ -67,7 +67,7 @@ MOST_PIXELS = 2**25
 def opening(
     config: Mapping[str, Any], tracking: Mapping[str, Any], directory: Path, wandb_id: str, finish_s: float
 ) -> dict[str, Any]:
-    """How to open the wandb run `wandb_id` of the record in `directory`, whose resolved config is given.
+    """The message that opens the wandb run `wandb_id` of the record in `directory`, whose resolved config is given.
 
     `finish_s`: seconds in which the last rows must be uploaded; 0 sets no limit.
     """
@@ -117,7 +117,7 @@ def distinct(found: Iterable[str]) -> list[str]:
 
 
 def way_out(directory: Path) -> str:
-    """How to get a view that is missing."""
+    """The way to get a view that is missing."""
     return f"task=sync run={directory} shows the record"
 
 
@@ -134,7 +134,7 @@ def environment(directory: Path) -> dict[str, str]:
 
 
 def ending(directory: Path) -> dict[str, Any]:
-    """How the run in `directory` has ended; the exit code is 0 if, and only if, it is done."""
+    """The message on how the run in `directory` has ended; the exit code is 0 if, and only if, it is done."""
     try:
         run = load_run(directory)
     except ValueError as error:  # it ended before it had a record, or its files are damaged

@@ -67,7 +67,7 @@ class Ending:
         threading.Thread(target=self._await, daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has come, after waiting at most this long."""
+        """Returns true if it has come, after waiting at most `seconds`."""
         return self._come.wait(seconds)
 
     def _await(self) -> None:

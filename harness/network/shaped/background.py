@@ -21,7 +21,7 @@ from gradwire.harness.network.shaped.star import address
 START_S, END_S = 30.0, 5.0
 
 REAPED_S = 1.0
-"""How long to wait for an exit code: a process closes its pipes a moment before it is known."""
+"""Seconds to wait for an exit code: a process closes its pipes a moment before it is known."""
 
 MIB = 1 << 20
 

@@ -135,7 +135,7 @@ def prepare(parent: int, namespace: int) -> None:
 
 
 def asked_to_end(within_s: float) -> bool:
-    """Whether the input has ended, or ends within some seconds."""
+    """True if the input has ended, or ends within some seconds."""
     return bool(select.select([sys.stdin.buffer], [], [], within_s)[0])
 
 

@@ -48,7 +48,7 @@ class Namespace:
 
 @dataclass(frozen=True)
 class Entrance:
-    """How another process enters a namespace, and its interface there. Can be pickled.
+    """The way into a namespace for another process, and its interface there. Can be pickled.
 
     `clock` is where the process tells of its training clock; None if nobody follows it.
     """

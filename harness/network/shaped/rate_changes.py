@@ -34,7 +34,7 @@ END = MESSAGE.pack(math.nan, math.nan)
 
 
 def tell_nobody(seconds: float, running: bool) -> None:
-    """Where rates do not follow the training clock."""
+    """Does nothing: rates do not follow the training clock."""
 
 
 def clock_teller(entrance: Entrance | None) -> Tell:
@@ -51,7 +51,7 @@ def clock_teller(entrance: Entrance | None) -> Tell:
 
 
 class Reading(NamedTuple):
-    """What the training clock showed, and since when it runs on (not a number: it stands still)."""
+    """The training clock's seconds, and the time since when it runs on (not a number: it stands still)."""
 
     seconds: float
     since: float
@@ -61,7 +61,7 @@ class Reading(NamedTuple):
         return self.seconds if math.isnan(self.since) else self.seconds + time.monotonic() - self.since
 
     def until(self, seconds: float) -> float | None:
-        """How long it takes until the clock shows so much; None while it stands still."""
+        """The seconds until the clock shows `seconds`; None while it stands still."""
         return None if math.isnan(self.since) else max(0.0, seconds - self.now())
 
 
@@ -102,7 +102,7 @@ class RateChanges:
 
     @property
     def clock(self) -> str:
-        """Where rank 0 tells of its clock, as a path."""
+        """The path of the pipe into which rank 0 writes its clock."""
         return f"/proc/{os.getpid()}/fd/{self._told}"
 
     @property

@@ -27,7 +27,7 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimeToAccuracy:
-    """When a run reached a target; a target not reached is infinitely far away."""
+    """The time at which a run reached a target; a target not reached is infinitely far away."""
 
     target: float
     train_time_s: float  # seconds, infinite when not reached
@@ -36,7 +36,8 @@ class TimeToAccuracy:
 
 
 def metric_mode(metric: str) -> Mode:
-    """Whether less is better (losses, perplexities) or more (accuracies and all other scores)."""
+    """The better direction of a metric: `min` for losses and perplexities, `max` for accuracies and all other
+    scores."""
     return "min" if metric in METRICS and METRICS[metric].better == "lower" else "max"
 
 

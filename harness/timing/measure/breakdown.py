@@ -1,4 +1,4 @@
-"""Where the time of a step goes (DynamiQ Fig. 6) and the bandwidth it uses over time (Fig. 17)."""
+"""The parts of a step's time (DynamiQ Fig. 6) and the bandwidth it uses over time (Fig. 17)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process, and as told by one rank its whole machine, did while a step went on.
+"""Observations of a process, and by one rank of its whole machine, during a step.
 
 These are observations, which say how far times can be trusted; no result depends on them. What a system does
 not tell is left out.
@@ -125,7 +125,7 @@ class StepWatch:
         self._before = self._own()
 
     def end(self) -> dict[str, float]:
-        """What is known of the step, by the keys of METRICS."""
+        """The observations of the step, by the keys of METRICS."""
         after = self._own()
         found = {key: value - self._before.get(key, 0.0) for key, value in after.items()}
         return found | (self._machine.end() if self._machine is not None else {})

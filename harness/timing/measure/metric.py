@@ -12,7 +12,7 @@ Place = Literal["step", "evaluation", "summary"]
 `scores.json`."""
 
 Ranks = Literal["mean", "max", "min", "sum", "slowest"]
-"""How the figures of all ranks become the step's; `slowest`: that of the rank whose step is longest."""
+"""The way the figures of all ranks become the step's; `slowest`: that of the rank whose step is longest."""
 
 Better = Literal["lower", "higher"]
 
@@ -48,7 +48,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Shown:
-    """How tables and plots write a figure: its unit there, the factor to it, significant digits.
+    """The form of a figure in tables and plots: its unit there, the factor to it, significant digits.
 
     With `decimals` it has so many digits after the point instead.
     """
@@ -96,7 +96,8 @@ class Metric:
         return self.in_words or self.label
 
     def kind(self, run: Kind) -> Kind:
-        """What its value is in a run of kind `run`: losses, errors and bytes do not depend on the clock."""
+        """The kind of its value in a run of kind `run`: losses, errors and bytes do not depend on the
+        clock."""
         return run if self.timed else "measured"
 
 

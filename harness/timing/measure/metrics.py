@@ -23,7 +23,7 @@ METRICS: dict[str, Metric] = {
 
 
 def in_words(metric: str) -> str:
-    """What a run's metric is called in tables, plots and lines."""
+    """The name of a run's metric in tables, plots and lines."""
     return METRICS[metric].words if metric in METRICS else metric
 
 
@@ -43,7 +43,7 @@ PARTS = keys(lambda metric: metric.plot == "parts")
 
 
 def kind_of(cluster: str | None, network: str | None) -> Kind:
-    """What a run's times are, by the names of its cluster and its network."""
+    """The kind of a run's times, by the names of its cluster and its network."""
     if cluster == "virtual":
         return "modelled"
     return "emulated" if network in ("paced", "shaped") else "measured"

@@ -20,7 +20,7 @@ NOTHING_S = 1e-9
 """Between computation and a wait no time passes; what seems to is rounding."""
 
 LEVELS = ("local", "node")
-"""Where bytes go: to ranks of the same node, and to those of others."""
+"""Levels of the network that bytes go over: between ranks of one node, and between nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def row_of(overlap_s: float, wait_s: float) -> float:
 
 
 def rank_figures(spans: Iterable[Span], start: float, end: float) -> dict[str, float]:
-    """What a rank's spans say of its step [start, end], by the keys of the metrics.
+    """The figures of a rank's step [start, end], by the keys of the metrics, from its spans.
 
     Raises ValueError for a key that is not in `METRICS`, or whose entry does not say how ranks are combined.
     """

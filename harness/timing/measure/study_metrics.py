@@ -33,22 +33,22 @@ def _predicted(
 
 
 def _gradients(key: str, label: str, unit: str, meaning: str, shown: Shown = PLAIN) -> Metric:
-    """What saved gradients look like, by the dotted key of `statistics.json`."""
+    """A metric of saved gradients, by the dotted key of `statistics.json`."""
     return Metric(key, label, unit, meaning, SUMMARY, section="gradients", shown=shown)
 
 
 def _evolution(key: str, label: str, meaning: str, unit: str = "", shown: Shown = PLAIN) -> Metric:
-    """How gradients change over training, by the key of `statistics.json`."""
+    """A metric of how gradients change over training, by the key of `statistics.json`."""
     return Metric(f"evolution.{key}", label, unit, meaning, SUMMARY, section="evolution", shown=shown)
 
 
 def _sampling(key: str, label: str, meaning: str, unit: str = "", shown: Shown = PLAIN) -> Metric:
-    """What sampling and windows keep of entropies; the case says the rate, α or the window."""
+    """A metric of what sampling and windows keep of entropies; the case says the rate, α or the window."""
     return Metric(f"sampling.{key}", label, unit, meaning, SUMMARY, shown=shown)
 
 
 def _weights(key: str, label: str, meaning: str) -> Metric:
-    """What saved weights look like, by the dotted key of `statistics.json`."""
+    """A metric of saved weights, by the dotted key of `statistics.json`."""
     return Metric(key, label, "", meaning, SUMMARY, section="weights")
 
 

@@ -29,12 +29,12 @@ def _part(key: str, label: str, meaning: str, **about: Any) -> Metric:
 
 
 def _hiding(key: str, label: str, unit: str, meaning: str, **about: Any) -> Metric:
-    """How well communication hides behind computation (AQGB)."""
+    """A metric of how well communication hides behind computation (AQGB)."""
     return Metric(key, label, unit, meaning, timed=True, section="overlap", **{"shown": SHORT} | about)
 
 
 def _observed(key: str, label: str, unit: str, meaning: str, **about: Any) -> Metric:
-    """What a process or its machine did while a step went on."""
+    """A metric of a process or its machine during a step."""
     usual: dict[str, Any] = {"places": STEP + SUMMARY, "mean": True, "section": "machine", "shown": SHORT}
     return Metric(key, label, unit, meaning, observed=True, **usual | about)
 

@@ -53,7 +53,7 @@ def blocks_of(network: SimulatedConfig, compute_s: float) -> tuple[Block, ...]:
 
 @dataclass(frozen=True)
 class Variation:
-    """What a rank's compute times are scaled by.
+    """Random scaling of a rank's compute times.
 
     A factor from [1 − `jitter`, 1 + `jitter`], drawn evenly: with `jitter_per="step"` one for all that a rank
     computes in a step, with `"block"` one for each pass of each block in it. With probability

@@ -56,7 +56,8 @@ class SimulatedClock:
 
     @property
     def num_unknown(self) -> int:
-        """How many stretches and pieces of work were counted as measured: the profile has none like them."""
+        """The number of stretches and pieces of work that count as measured because the profile has none like
+        them."""
         lanes = 0 if self.compute.profile is None else self.compute.profile.unknown
         return lanes + (self.codec_times.unknown if isinstance(self.codec_times, WorkTimes) else 0)
 
@@ -131,8 +132,8 @@ class SimulatedClock:
 
 
 def _ready(steps: Sequence[StepTrace], before: Before | None) -> Iterator[float]:
-    """When the tasks of the steps' plan may begin, as far as no lane says: those that ended before have then
-    come to their end."""
+    """The times at which the tasks of the steps' plan may begin, as far as no lane sets them: those that
+    ended before have then come to their end."""
     for rank in sorted(steps[0]):
         for ended in () if before is None else before.ended:
             yield from ended[rank]
@@ -140,7 +141,7 @@ def _ready(steps: Sequence[StepTrace], before: Before | None) -> Iterator[float]
 
 
 def _structure(own: RankTrace) -> tuple[object, ...]:
-    """What of a rank's step a plan depends on."""
+    """The part of a rank's step that a plan depends on."""
     return lane_shape(own.computation), tuple(map(_task_structure, own.tasks))
 
 

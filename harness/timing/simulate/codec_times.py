@@ -1,5 +1,5 @@
-"""How long a rank's codec work takes: as the run measured it, nothing at all, or what `task=bench` measured
-on another device."""
+"""The time of a rank's codec work: as the run measured it, zero, or as `task=bench` measured it on another
+device."""
 
 from __future__ import annotations
 
@@ -67,15 +67,14 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """What was measured on a device: the time of each operation, and of a byte that a copy reads or
-    writes."""
+    """The measurements on a device: the time of each operation, and of a byte that a copy reads or writes."""
 
     operations: Mapping[str, Sequence[Rate]]
     copies: Sequence[Rate]
     on_cpu: bool
 
     def seconds(self, cost: Cost, coordinates: int) -> float:
-        """What a coordinate costs in a bucket of so many."""
+        """The seconds of a coordinate in a bucket of `coordinates`."""
         num_bytes = cost.cpu_bytes if self.on_cpu else cost.num_bytes
         copied = num_bytes * nearest(self.copies, coordinates) if num_bytes else 0.0
         return copied + sum(
@@ -107,7 +106,7 @@ class BenchTimes:
 
 
 def read_bench_times(path: str | Path, codec: Codec, workers: int) -> CodecTimes:
-    """How long `codec` takes among `workers` on the device that the `bench.json` at `path` is of.
+    """The times of `codec` among `workers` on the device that the `bench.json` at `path` is of.
 
     ValueError, in one line, for a file without such rows, for codecs that the benchmark does not cover, and
     for operations that were not measured.
@@ -132,7 +131,7 @@ def read_bench_times(path: str | Path, codec: Codec, workers: int) -> CodecTimes
 
 
 def costs_of(codec: Codec, workers: int) -> Costs:
-    """What all steps of this codec cost among so many workers.
+    """The costs of all steps of this codec among `workers`.
 
     ValueError for codecs that say of no benchmarked operations, and for wrappers around one.
     """

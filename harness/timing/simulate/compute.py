@@ -1,4 +1,4 @@
-"""How long a rank computes in a step: as measured, or as given, with jitter and stragglers."""
+"""The time that a rank computes in a step: as measured, or as given, with jitter and stragglers."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class ComputeTimes:
     def times(
         self, ready: Sequence[float], update_s: float, coordinates: Sequence[int], step: int, rank: int
     ) -> tuple[list[float], float]:
-        """When each bucket's gradient is there and how long the update takes, in seconds, given the measured
-        ones and the buckets' sizes."""
+        """The times at which each bucket's gradient is there, and the update's, in seconds, given the
+        measured ones and the buckets' sizes."""
         factor = self.variation.factor(step, rank)
         if self.given_s is None:
             return [factor * at for at in ready], factor * update_s
@@ -68,7 +68,7 @@ class ComputeTimes:
         return list(self._ready(self.given_s, shares, step, rank)), 0.0
 
     def _ready(self, given_s: float, shares: Sequence[float], step: int, rank: int) -> Iterator[float]:
-        """When the backward pass has come to each of the ascending shares of all parameters."""
+        """The times at which the backward pass has come to each of the ascending shares of all parameters."""
         forward_s = given_s * self.forward_share
         blocks = self.blocks or (Block(1, forward_s, given_s - forward_s),)
         passes = [self._passes(block, number, step, rank) for number, block in enumerate(blocks)]
@@ -197,7 +197,7 @@ def block_sizes(own: RankTrace) -> list[int]:
 
 
 def _is_pass(lane: Sequence[LaneOperation], index: int) -> bool:
-    """Whether a part of a block's pass is there: not what only leads to a wait."""
+    """True if the operation is a part of a block's pass, and not one that only leads to a wait."""
     one = lane[index]
     if not isinstance(one, Compute) or block_pass_of(one.label) is None:
         return False

@@ -166,8 +166,8 @@ def _rates(rates: Sequence[float], factors: Sequence[float]) -> NDArray[np.float
 
 
 def _waits(plan: Plan, begun: NDArray[np.bool_], unfinished: NDArray[np.bool_]) -> str:
-    """Who waits for whom, given the operations that ranks got to before nothing moved any more; or if no
-    message is missing, which tasks are awaited that nobody has started.
+    """The ranks that wait for one another, given the operations that ranks got to before nothing moved any
+    more; or if no message is missing, the awaited tasks that were never started.
 
     By then every message has arrived whose ends are posted, or, if it is a multicast, whose source is.
     """

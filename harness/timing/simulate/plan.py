@@ -1,4 +1,4 @@
-"""What all ranks do in a step, compiled to tables: operations, posts, and messages with both their ends.
+"""Plans: the operations, posts and messages of all ranks in a step, compiled to tables.
 
 A plan depends only on who sends what to whom. Steps repeat it with other durations, so one plan serves many
 of them.
@@ -33,12 +33,12 @@ from gradwire.harness.timing.trace.step import (
 )
 
 WORK, POST, WAIT = 0, 1, 2
-"""What a task does."""
+"""The kinds of a task's operations."""
 BEGIN, COMPUTE, START, AWAIT, BARRIER = 3, 4, 5, 6, 7
-"""What a lane does, which begins each step with BEGIN."""
+"""The kinds of a lane's operations; each step's begin with BEGIN."""
 
 ENDED = TaskTrace(0, 0, 0.0, ())
-"""What is left of a task that has ended."""
+"""The remains of a task that has ended."""
 
 Column = NDArray[np.int64]
 
@@ -78,7 +78,7 @@ class Plan:
 
 
 class Before(NamedTuple):
-    """What is left of steps that ended before those of a plan: when each rank `begins` the plan's first one,
+    """The remains of steps that ended before those of a plan: when each rank `begins` the plan's first one,
     and when their tasks `ended`, by rank, of the oldest step that any of the plan's awaits, and on."""
 
     begins: Mapping[int, float]
@@ -315,8 +315,8 @@ class _Compiler:
         }
 
     def _carried(self, multicast: bool) -> list[list[_Message]]:
-        """What the network carries at once: a message, or with `multicast` all copies of a post, in the order
-        in which the first of them was matched."""
+        """The messages that the network carries at once: one, or with `multicast` all copies of a post, in
+        the order in which the first of them was matched."""
         if not multicast or not self._copies:
             return [[message] for message in self._messages]
         found: dict[tuple[int, int], list[_Message]] = {}

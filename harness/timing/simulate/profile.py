@@ -1,5 +1,5 @@
-"""What a step's work takes, as calibrated once for all runs that do the same: computation by phase, bucket or
-block, and codec work by operation and size."""
+"""Profiles: the times of a step's work, calibrated once for all runs that do the same; computation by phase,
+bucket or block, and codec work by operation and size."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def pass_shares(own: RankTrace) -> dict[str, float]:
 
 
 def step_seconds(steps: Sequence[StepTrace]) -> Spread:
-    """What a rank computes in a step."""
+    """The seconds that a rank computes in a step."""
     return Spread.of(own.end for step in steps for own in step.values())
 
 
@@ -140,7 +140,7 @@ def observed_work(steps: Sequence[StepTrace]) -> list[Piece]:
 
 
 class WorkKey(NamedTuple):
-    """What tells pieces of codec work apart: see `Piece`."""
+    """The key that distinguishes pieces of codec work: see `Piece`."""
 
     labels: tuple[str, ...]
     coordinates: int
@@ -203,7 +203,7 @@ class LaneTimes:
         return known[place] if len(known) == count else sum(known) / count
 
     def _ready_at(self, share: float) -> float:
-        """When so large a share of all coordinates is ready, in seconds of the step."""
+        """The second of the step at which so large a share of all coordinates is ready."""
         last_s = self._ready[-1][1]
         low_share, low_s = 0.0, min(FORWARD_SHARE * last_s, self._ready[0][1])
         for high_share, high_s in self._ready:

@@ -40,7 +40,7 @@ from gradwire.harness.network.links import Links, Route
 from gradwire.harness.timing.simulate.engine import CPU, network_fields, require_engine
 
 FORWARD, BACKWARD, STAGE_ONE, STAGE_TWO = range(4)
-"""What a row says: a block's forward or backward pass, or a part of a block that is sent."""
+"""The kinds of rows: a block's forward or backward pass, or a part of a block that is sent."""
 
 FIRST_ROWS, MOST_FIRST_ROWS = 1 << 14, 1 << 22
 """Rows that there is room for at first; a run of more is simulated again with room for all."""
@@ -57,7 +57,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What happened, in the order in which it began: one entry of each column for each pass and transmission.
+    """The passes and transmissions of a run, in the order in which they began: one entry of each column for
+    each.
 
     `kinds` are FORWARD, …; `round` is the one whose gradients are sent. Of transmissions: bits of each value
     (`bits_sent`), values of whole partitions (`values_sent`), `bytes` of all copies, also of what was cut

@@ -22,8 +22,8 @@ from gradwire.harness.timing.trace.step import (
 
 @dataclass
 class InFlight:
-    """What a step needs of those before it, in seconds from where nothing was last in flight: second `now_s`
-    of the training.
+    """The state that a step needs of those before it, in seconds from where nothing was last in flight:
+    second `now_s` of the training.
 
     `steps` are the number and the measured trace of those that it is simulated together with, and `before`
     what is left of still earlier ones. They seemed to end after `begun` seconds, those of each rank after
@@ -94,7 +94,7 @@ def _cut(window: InFlight, timed: Sequence[StepTrace], rank: int, until: float) 
 
 
 def _carried(before: Sequence[RankTrace], begin: float) -> Iterator[Span]:
-    """What earlier steps' collectives do after `begin`."""
+    """The spans of earlier steps' collectives that end after `begin`."""
     for task in (task for own in before for task in own.tasks if task.end > begin):
         yield from (span for span in task_spans(task) if span.end > begin)
 
@@ -130,8 +130,8 @@ NO_WAIT = Await(0, 0.0, 0.0)
 
 
 def _num_ended(timed: Sequence[StepTrace]) -> int:
-    """How many of the steps, from the first on, have ended for good. The last one never has: it is what makes
-    the step before end in time."""
+    """The number of steps, from the first on, that have ended for good. The last one never has: it is what
+    makes the step before end in time."""
     begun = min(own.end for own in timed[-1].values())  # what is to come begins no earlier
     for count in range(len(timed) - 1, 0, -1):
         begun = min([begun, *(task.ready for task in _tasks(timed[count : count + 1]))])
@@ -142,7 +142,8 @@ def _num_ended(timed: Sequence[StepTrace]) -> int:
 
 
 def _have_met(steps: Sequence[StepTrace]) -> bool:
-    """Whether no rank has been at a barrier in these steps that another comes to later."""
+    """True if all ranks have passed as many barriers in these steps, so that none is at one that another
+    comes to later."""
     counts = {
         sum(isinstance(one, Barrier) for step in steps for one in step[rank].computation) for rank in steps[0]
     }

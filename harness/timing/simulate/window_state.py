@@ -1,4 +1,5 @@
-"""What is in flight on a simulated clock, as a tensor of a checkpoint: JSON, every time to the last bit."""
+"""The state in flight on a simulated clock, as a tensor of a checkpoint: JSON, every time to the last
+bit."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ _NAMED = {
 
 
 def window_tensors(window: StepWindow) -> dict[str, Tensor]:
-    """What a run needs to go on with after an interruption; nothing where nothing is in flight."""
+    """The state with which an interrupted run resumes; empty where nothing is in flight."""
     found = window.in_flight
     if found is None:
         return {}

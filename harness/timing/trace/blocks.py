@@ -40,7 +40,7 @@ StepRows = tuple[int, list[Row]]
 
 
 class Block(NamedTuple):
-    """What is in a block, as Arrow messages, and the bytes it is stored as."""
+    """The content of a block, as Arrow messages, and the bytes it is stored as."""
 
     content: bytes
     stored: bytes
@@ -67,7 +67,7 @@ def header_block(about: Mapping[str, str]) -> bytes:
 
 
 def about(block: Block) -> dict[str, str]:
-    """What the first block of a file says. Raises DamagedBlockError if it is none of a trace."""
+    """The metadata in the first block of a file. Raises DamagedBlockError if it is none of a trace."""
     import pyarrow as pa
 
     with _arrow_errors():
@@ -204,7 +204,7 @@ def _texts(column: Sequence[str], known: Sequence[str] = ()) -> pa.Array:
 
 @cache
 def _prefix() -> bytes:
-    """What all streams begin with: the schema and the names of kinds."""
+    """The beginning of all streams: the schema and the names of kinds."""
     import pyarrow as pa
 
     reader = pa.ipc.MessageReader.open_stream(_stream([(0, [Row("step")])]))

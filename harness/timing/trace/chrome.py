@@ -29,7 +29,7 @@ Event = dict[str, Any]
 
 COMPUTE, WAIT, CODEC, OUT, IN = "compute", "wait", "codec", "network out", "network in"
 KINDS = (COMPUTE, WAIT, CODEC, OUT, IN)
-"""What there are rows for, from top to bottom."""
+"""The kinds of rows, from top to bottom."""
 
 UNLABELLED = "python"
 """Codec work between two messages that no label covers."""
@@ -92,7 +92,7 @@ def chrome_events(trace: StepTrace) -> list[Event]:
 
 
 def _begin(own: RankTrace) -> float:
-    """When the rank's step begins, where ranks go from step to step by themselves."""
+    """The begin of the rank's step, where ranks go from step to step by themselves."""
     return 0.0 if own.window is None else own.window[0]
 
 
@@ -114,7 +114,7 @@ def _add_work(rank: _Rank, own: RankTrace) -> None:
 
 
 def _waits(own: RankTrace) -> Iterator[tuple[str, Interval, dict[str, Any]]]:
-    """What the computation waits for, as long as that takes."""
+    """The waits of the computation, as long as they take."""
     for one in own.computation:
         if isinstance(one, Await | Barrier) and one.end - one.start > 1 / NANOSECONDS:
             if isinstance(one, Barrier):

@@ -40,7 +40,7 @@ NO_STEPS = "train with measure.trace=true, and measure.trace_every= at most the 
 
 
 def trace_file(directory: Path, rank: int) -> Path:
-    """Where a rank's trace lies in a run's directory."""
+    """The file of a rank's trace in a run's directory."""
     return directory / FOLDER / f"rank{rank}.arrows.zst"
 
 
@@ -152,7 +152,7 @@ class Recorded(NamedTuple):
 
 
 def recorded_steps(directory: Path, size: int, *, run: str | None = None) -> Recorded:
-    """Which steps of a run have a trace; their rows are not looked into.
+    """The steps of a run that have a trace; their rows are not looked into.
 
     UnusableFileError where there is none.
     """

@@ -1,4 +1,4 @@
-"""What one rank did, written down as it runs: what it computed, started and awaited (`LaneLog`), and what one
+"""The logs of one rank, written as it runs: what it computed, started and awaited (`LaneLog`), and what one
 of its collectives did (`TaskLog`): work, posts and waits.
 
 The driver says when the coroutine is resumed and suspended, the channel what it posts; timestamps are those
@@ -55,7 +55,7 @@ class TaskLog:
         self._operations: list[tuple[Any, ...]] = []
         self.num_posts = 0
         self.has_ended = False
-        """Whether all its timestamps have been taken."""
+        """True once all its timestamps have been taken."""
 
     def begun(self) -> TaskLog:
         """A log that knows of the same coroutine only that it has begun."""

@@ -31,7 +31,7 @@ REPORT = 3
 
 @dataclass
 class _Kept:
-    """What a rank's file holds."""
+    """The amount in a rank's file."""
 
     num_bytes: int
     num_steps: int = 0
@@ -53,7 +53,7 @@ class TraceWriter:
         self._attempt(self._make_folder)
 
     def takes(self, step: int) -> bool:
-        """Whether a step is kept, as far as is known now."""
+        """True if a step is kept, as far as is known now."""
         return not self._stopped and not self._error and (step + 1) % self._every == 0
 
     @collector_paused()
