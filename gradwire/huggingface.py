@@ -95,7 +95,7 @@ class SynchronizationCallback(TrainerCallback):
             self.synchronizer.detach()
 
     def _watched(self, loop: Callable[..., Any]) -> Callable[..., Any]:
-        """The trainer's loop, which is the only one to be told which checkpoint it resumes: the trainer's
+        """The trainer's loop, the only one with the checkpoint that it resumes as an argument: the trainer's
         state and arguments may name others."""
 
         @wraps(loop)
@@ -112,7 +112,7 @@ def _read(folder: Path, step: int) -> Any:
     if not (folder / _file_name()).is_file():
         raise ValueError(
             f"{folder} has no {_file_name()}: give the callback resume_from=<checkpoint>, or "
-            "start_fresh=True to go on without what the codec remembered"
+            "start_fresh=True to continue without the codec's state"
         )
     found = load_file(folder / _file_name())
     saved = int(found.pop(TRAINER_STEP, torch.tensor(step)))  # files of version 0.1.0 have none

@@ -163,6 +163,6 @@ def _refused_graphs(run: RunConfig) -> str | None:
         return f"parallel={run.parallel.name} synchronizes by other rounds than parallel=ddp"
     device = torch.device(run.cluster.device)
     if device.type == "cuda" and run.measure.spans:
-        return "measure.spans=true times every hop, and what happens within a graph nobody sees"
+        return "measure.spans=true times every hop, and hops within a graph cannot be seen"
     with using_kernels(run.kernels.name):
         return refused_graphs(make_codec(**run.codec), device, run.measure.check_hashes)

@@ -42,7 +42,7 @@ from gradwire.harness.config.overrides import (
     check_hydra_value,
     choices_of,
     parse,
-    said,
+    shown,
 )
 from gradwire.harness.config.own_files import REMEDY, SWEEP, OwnFile, OwnFolder, own_folder
 from gradwire.harness.config.plugins import allow_plugins, plugin_choices, register_plugins
@@ -67,7 +67,7 @@ def compose(
 
     Hydra composes each set of choices once per process; values are put into a copy of it.
     """
-    parsed = parse(meant(overrides))
+    parsed = parse(without_null_choices(overrides))
     single = [str(each.input_line) for each in parsed if not each.is_sweep_override()]
     check_forms(parsed, lambda key: rule_of(compose(choices_of(single), named_by_user=False), key))
     if named_by_user:
@@ -96,7 +96,7 @@ def compose(
 
 def composed_hydra(overrides: Sequence[str]) -> DictConfig:
     """Hydra's own node of the configuration of `compose`, not to be written to. Raises ConfigError."""
-    choices = _choices(parse(meant(overrides)))
+    choices = _choices(parse(without_null_choices(overrides)))
     return _composed(tuple(str(override.input_line) for override in choices), own_folder())[1]
 
 
@@ -114,7 +114,7 @@ def _choices(parsed: Sequence[Override]) -> list[Override]:
     return choices
 
 
-def meant(overrides: Sequence[str]) -> list[str]:
+def without_null_choices(overrides: Sequence[str]) -> list[str]:
     """The overrides without those that choose nothing from a group without a default."""
     nothing = [f"{group}=null" for group in OPTIONAL_GROUPS]
     return [text for text in overrides if text not in nothing]
@@ -232,7 +232,7 @@ def _check(override: Override, base: DictConfig, all_given: Sequence[Override]) 
         raise
     if MAPPING in rule.kinds and not override.is_force_add():
         raise ConfigError(
-            f"{said(override)}: a mapping is added to what is there; write '++{said(override)}'"
+            f"{shown(override)}: a mapping is added to what is there; write '++{shown(override)}'"
         )
 
 
@@ -243,7 +243,7 @@ def _set(config: DictConfig, override: Override, base: DictConfig) -> None:
     try:
         OmegaConf.update(config, override.key_or_group, override.value(), force_add=MAPPING in rule.kinds)
     except (OmegaConfBaseException, ValueError, RecursionError):
-        raise ConfigError(f"{said(override)}: cannot be read as a value; choose {rule.allowed()}") from None
+        raise ConfigError(f"{shown(override)}: cannot be read as a value; choose {rule.allowed()}") from None
 
 
 def check_warm_up(config: DictConfig, overrides: Sequence[Override]) -> None:
@@ -268,7 +268,7 @@ def check_length(config: DictConfig, overrides: Sequence[Override]) -> None:
         steps = plain(config, other)
         if steps is not None:
             raise ConfigError(
-                f"{said(override)} has no effect while {other}={steps}; add {other}=null, or leave it out"
+                f"{shown(override)} has no effect while {other}={steps}; add {other}=null, or leave it out"
             )
 
 

@@ -55,24 +55,24 @@ def check_compute_value(network: NetworkConfig, cluster: str) -> None:
     ConfigError."""
     if isinstance(network, ShapedConfig) or network.compute == SHARED:
         return
-    said = f"network.compute={network.compute}"
+    name = f"network.compute={network.compute}"
     if network.compute != MEASURED and not network.compute.startswith(FROM_FILE):
         known = (SHARED, MEASURED)
         raise ConfigError(
-            f"{said}: use {SHARED}, {MEASURED} or {FROM_FILE}<profile>{did_you_mean(network.compute, known)}"
+            f"{name}: use {SHARED}, {MEASURED} or {FROM_FILE}<profile>{did_you_mean(network.compute, known)}"
         )
     if network.compute == FROM_FILE:
         raise ConfigError(
-            f"{said} names no file; use {FROM_FILE}<profile>, e.g. {FROM_FILE}outputs/sweeps/demo"
+            f"{name} names no file; use {FROM_FILE}<profile>, e.g. {FROM_FILE}outputs/sweeps/demo"
         )
     if cluster != "virtual":
         raise ConfigError(
-            f"{said} has no effect on cluster={cluster}, whose time is measured; use cluster=virtual, or "
+            f"{name} has no effect on cluster={cluster}, whose time is measured; use cluster=virtual, or "
             "leave it out"
         )
     if isinstance(network, SimulatedConfig) and network.compute_s is not None:
         raise ConfigError(
-            f"{said} has no effect beside network.compute_s={network.compute_s:g}; leave one of them out"
+            f"{name} has no effect beside network.compute_s={network.compute_s:g}; leave one of them out"
         )
 
 

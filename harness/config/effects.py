@@ -132,7 +132,7 @@ def _value(config: Configuration, key: str) -> Any:
 
 
 def _usual(config: Configuration, key: str) -> Any:
-    """The value of a setting that nobody has set: the recipe's of the model, else its default."""
+    """The value of a setting that the user has not set: the recipe's of the model, else its default."""
     group, _, name = key.partition(".")
     settings = getattr(config, group)
     if isinstance(settings, Mapping):

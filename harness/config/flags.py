@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 
-from gradwire.harness.config.misread import option_meant
+from gradwire.harness.config.misread import flag_advice
 from gradwire.harness.config.own_files import FLAG
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
 from gradwire.harness.runtime.program import program
@@ -26,7 +26,7 @@ ONE_OF = ("run", "multirun", "cfg", "info", "shell_completion")
 """The flags that replace a run; only one of them can be given."""
 
 OTHERS = {"torch": "torch", "Hydra": "hydra-core"}
-"""Packages whose versions a report of a problem needs, beside Python's."""
+"""Packages whose versions a report of a problem needs, besides Python's."""
 
 SHELLS = ("bash", "fish", "zsh")
 
@@ -88,7 +88,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
             following = next(iter(arguments[arguments.index(text) + 1 :]), "")
             raise ConfigError(
                 f"{shortened(text)}: unknown options; use key=value, --help, --multirun or --cfg job"
-                f"{option_meant(text, following) or did_you_mean(name, usable)}"
+                f"{flag_advice(text, following) or did_you_mean(name, usable)}"
             )
     try:
         read = parser.parse_args([text for text in given if text != "--version"])
@@ -139,8 +139,8 @@ def _mistaken(
 def _check(flags: argparse.Namespace, given: Sequence[str]) -> None:
     for name, reason in REFUSED.items():
         if getattr(flags, name) is not None:
-            said = f"--{name.replace('_', '-')}={shortened(getattr(flags, name))}"
-            raise ConfigError(f"{said} cannot be used here: {reason}")
+            flag = f"--{name.replace('_', '-')}={shortened(getattr(flags, name))}"
+            raise ConfigError(f"{flag} cannot be used here: {reason}")
     if sum(text.partition("=")[0] in (FLAG, "-cd") for text in given) > 1:
         raise ConfigError(f"{FLAG}={shortened(flags.config_dir)}: is given more than once; use one folder")
     asked = [f"--{name.replace('_', '-')}" for name in ONE_OF if getattr(flags, name)]
@@ -157,9 +157,9 @@ def _check_completion(overrides: Sequence[str]) -> None:
     """`install=bash`, and what the shell itself then asks for."""
     word, _, shell = (overrides or [""])[0].partition("=")
     if len(overrides) != 1 or word not in ("install", "uninstall", "query") or shell not in SHELLS:
-        said = shortened(" ".join(overrides)) or "nothing"
+        given = shortened(" ".join(overrides)) or "nothing"
         raise ConfigError(
-            f"--shell-completion with {said}: use install=<shell> or uninstall=<shell>, of "
+            f"--shell-completion with {given}: use install=<shell> or uninstall=<shell>, of "
             f'{", ".join(SHELLS)}, e.g. eval "$({program()} --shell-completion install=bash)"'
         )
     if word == "query" and "COMP_LINE" not in os.environ:

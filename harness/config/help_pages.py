@@ -55,7 +55,7 @@ EXPLAINED = "codec"
 
 
 def help_page(conf: Path, words: Sequence[str]) -> str:
-    """The page for what the command line has beside `--help`. Raises ConfigError for what has none.
+    """The page that the words on the command line ask for with `--help`. Raises ConfigError if there is none.
 
     A task has its page whatever else is chosen; of other choices and words the last one counts.
     """

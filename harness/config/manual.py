@@ -173,7 +173,7 @@ def key_lines(
 
     The values of `preset` replace the schema's defaults.
     """
-    said, rules = help_of(schema), rules_with(schema, preset)
+    texts, rules = help_of(schema), rules_with(schema, preset)
     for each in dataclasses.fields(schema):
         rule = rules[each.name]
         if each.name in leave_out:
@@ -187,7 +187,7 @@ def key_lines(
         text = "<required>" if required else spelled(default).replace(", ", ",")
         yield f"  {prefix}{each.name}={text}"
         meaning = "; ".join(
-            part for part in (said.get(each.name, "").removesuffix("."), rule.allowed()) if part
+            part for part in (texts.get(each.name, "").removesuffix("."), rule.allowed()) if part
         )
         yield textwrap.fill(meaning, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
 
@@ -215,14 +215,14 @@ def _help_in(owner: type) -> dict[str, str]:
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
         lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-        said = [comments[line] for line in lines if line in comments]
+        parts = [comments[line] for line in lines if line in comments]
         above = node.lineno - 1
         while above in comments and above not in code:
-            said.insert(0, comments[above])
+            parts.insert(0, comments[above])
             above -= 1
         if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-            said.append(str(below.value.value))
-        found[node.target.id] = " ".join(" ".join(said).split())
+            parts.append(str(below.value.value))
+        found[node.target.id] = " ".join(" ".join(parts).split())
     return found
 
 

@@ -52,14 +52,14 @@ FLAGS = {
     "wandb": "tracking=wandb",
     "local_rank": "torchrun, which says the rank by RANK and LOCAL_RANK",
 }
-"""Options of other programs that say something by being there, and what says it here."""
+"""Options of other programs that act by being there, and what has that effect here."""
 
 _KEY = re.compile(r"[A-Za-z_][\w/]*(\.\w+)*")
 
 Readable = Callable[[str], bool]
 
 
-def meant_by(words: Sequence[str], number: int, readable: Readable) -> str:
+def override_advice(words: Sequence[str], number: int, readable: Readable) -> str:
     """Advice on `words[number]`, which cannot be read as key=value; `readable` is true of words that can
     be."""
     text = words[number]
@@ -148,7 +148,7 @@ def _brackets(key: str, value: str, readable: Readable) -> str:
     return ""
 
 
-def option_meant(given: str, after: str) -> str:
+def flag_advice(given: str, after: str) -> str:
     """Advice on an unknown flag, as `; …`; empty if there is no guess. `after` is the argument that follows
     it."""
     name, equals, value = given.lstrip("-").partition("=")

@@ -24,7 +24,7 @@ PARAMETER_BYTES = 16
 """Float32 parameter, gradient and AdamW's two means."""
 
 MOMENT_BYTES, MAIN_BYTES, GRADIENT_BYTES = 8, 4, 4
-"""Bytes that sharded training keeps per parameter: AdamW's two means, main weight and gradient, in float32."""
+"""Bytes per parameter that sharded training keeps in float32: AdamW's two means, main weight, gradient."""
 
 PROCESS_BYTES = 150 << 20
 """A worker process with PyTorch loaded."""

@@ -1,6 +1,6 @@
 """The settings of the tasks that look at finished runs or at this machine, and every task by name.
 
-A new task is one entry in `TASKS`, the class of its settings, one module beside `tasks/main.py`, one YAML.
+A new task is one entry in `TASKS`, the class of its settings, one module next to `tasks/main.py`, one YAML.
 """
 
 from __future__ import annotations

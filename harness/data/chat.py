@@ -22,7 +22,7 @@ Spans = list[tuple[int, int]]
 
 
 def without_marks(text: str) -> str:
-    """The text as it is meant to be read."""
+    """The text in the form for reading."""
     return text.replace(BEGIN, "").replace(END, "") if BEGIN in text or END in text else text
 
 

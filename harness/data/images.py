@@ -34,7 +34,7 @@ MOST_PIXELS = 2**24
 """Most pixels of an image before it is scaled."""
 
 MOST_LABELS = 1000
-"""Most labels that an evaluation tells apart: it counts each pair of them."""
+"""Most labels that an evaluation distinguishes: it counts each pair of them."""
 
 Pixels = NDArray[np.uint8]
 """(height, width, 3): red, green, blue."""
@@ -74,8 +74,8 @@ def pixels_of(content: bytes) -> Pixels:
     except UnreadableFileError:
         raise
     except Exception as error:  # decoders raise what they meet: struct.error, SyntaxError, zlib.error, ...
-        said = printable(str(error) or type(error).__name__, 80)
-        raise UnreadableFileError(f"is no PNG or JPEG, or damaged ({said}); use another file") from None
+        reason = printable(str(error) or type(error).__name__, 80)
+        raise UnreadableFileError(f"is no PNG or JPEG, or damaged ({reason}); use another file") from None
 
 
 def scaled(pixels: Pixels, size: int) -> Pixels:

@@ -211,7 +211,7 @@ def dataset_available(dataset: DatasetConfig, model: ModelConfig) -> str | None:
     """Returns None, or one line that says why a resolved `dataset` cannot be had and what to do.
 
     Looks at prepared data and the Hugging Face cache first. Asks the hub (one request of at most five
-    seconds) only if neither has the data set, and never when told to stay offline.
+    seconds) only if neither has the data set, and never in offline mode.
     """
     if dataset.hub is None or Path(dataset.hub).is_dir() or is_prepared(dataset, model):
         return None

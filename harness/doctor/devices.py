@@ -39,9 +39,9 @@ def cores(
 
 def threads(environment: Environment = os.environ) -> Finding:
     """The number of threads that torch uses here; runs use one per worker."""
-    said = environment.get("OMP_NUM_THREADS", "not set")
+    setting = environment.get("OMP_NUM_THREADS", "not set")
     return Finding(
-        "threads", f"1 per worker in runs; torch here: {torch.get_num_threads()}, OMP_NUM_THREADS {said}"
+        "threads", f"1 per worker in runs; torch here: {torch.get_num_threads()}, OMP_NUM_THREADS {setting}"
     )
 
 

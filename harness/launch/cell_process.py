@@ -136,7 +136,7 @@ class CellProcess:
 def _serve(target: Run, connection: Connection, parent: int) -> None:
     """Runs cells in this process until the sweep has no more."""
     die_with_parent(parent)
-    guard_output(tells=False)
+    guard_output(warns=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(INTERRUPT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, INTERRUPT, *SIGNALS})
@@ -162,7 +162,7 @@ def _size() -> int:
     import psutil
 
     found = psutil.Process().memory_info()
-    # What is mapped from files comes and goes with the whole machine's memory; only Linux tells it apart.
+    # What is mapped from files comes and goes with the whole machine's memory; only Linux warns it apart.
     return int(found.rss - getattr(found, "shared", 0))
 
 

@@ -42,9 +42,9 @@ def run_here(config: RunConfig, directory: Path, draw: Callable[[], object] | No
     run. `draw` makes the plots of the run once it is done, before its view in wandb, which shows them, ends.
 
     Resumes from the newest checkpoint in `directory`. Raises ValueError for what a user can fix, before
-    anything is written; Terminated when a signal has ended the run; DivergedError when training cannot go on;
-    and WorkerError naming the rank. The directory then holds FAILED with the reason. After a WorkerError the
-    run is restarted as often as `Restarts` allows.
+    anything is written; Terminated when a signal has ended the run; DivergedError when training cannot
+    continue; and WorkerError naming the rank. The directory then holds FAILED with the reason. After a
+    WorkerError the run is restarted as often as `Restarts` allows.
     """
     check_directory(config, directory)
     with stop_requests(at_once=True):
@@ -137,8 +137,8 @@ def _watched(run: Callable[[Path], str], directory: Path) -> None:
         try:
             trouble = run(folder)
         except WorkerError as error:
-            _, said, reason = error.found.text.partition(f"{DivergedError.__name__}: ")
-            if said:  # by all ranks alike: nobody is at fault, and there is nothing to trace back
+            _, diverged, reason = error.found.text.partition(f"{DivergedError.__name__}: ")
+            if diverged:  # raised by all ranks alike: none is at fault, and there is nothing to trace back
                 raise DivergedError(reason) from None
             raise error.with_text(f"{error}{_keep_tracebacks(folder, directory)}") from None
         if trouble:

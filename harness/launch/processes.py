@@ -84,13 +84,14 @@ def run_processes(
     """Runs `target(*arguments, rank)` in `size` new processes until all have ended.
 
     `folder` takes the reports of failed ranks with their tracebacks, and the stacks of ranks that hung. A
-    signal noted by `stop` is passed on to the ranks, which note it too; one that somebody else has sent them
-    is noted as theirs. The ranks are also ended when something goes wrong in their `surroundings`, which are
-    examined whenever ranks fail, and after `hang_s` seconds without a heartbeat from any running rank. `name`
-    says what a rank is called. Raises WorkerError. Whatever happens, Ctrl-C included, no child keeps running.
+    signal noted by `stop` is passed on to the ranks, which note it too; one that another process has sent
+    them is noted as theirs. The ranks are also ended when something goes wrong in their `surroundings`, which
+    are examined whenever ranks fail, and after `hang_s` seconds without a heartbeat from any running rank.
+    `name` says what a rank is called. Raises WorkerError. Whatever happens, Ctrl-C included, no child keeps
+    running.
 
-    Once rank 0 has said that everything is complete, nothing is a failure any more: processes that do not end
-    are killed. Returns what went wrong with which rank after that, empty if nothing did.
+    Once rank 0 has reported that everything is complete, nothing is a failure any more: processes that do not
+    end are killed. Returns what went wrong with which rank after that, empty if nothing did.
     """
     context = new_processes()
     beats, launched = share_beats(folder / BEATS, size), time.monotonic()
@@ -107,7 +108,7 @@ def run_processes(
             if stop is not None:
                 stop.saves = lambda: in_steps(beats())
                 stop.pass_on = lambda number: _signal(workers, number)
-                if stop.number is not None:  # it came before there was anybody to tell
+                if stop.number is not None:  # it came before the ranks had started
                     stop.pass_on(stop.number)
         return _Watch(workers, folder, surroundings, Patience(beats, hang_s), name).until_all_have_ended()
     finally:
@@ -116,7 +117,7 @@ def run_processes(
             stop.pass_on, stop.saves = None, lambda: True
         started = [worker for worker in workers if worker.pid is not None]
         for worker in started:
-            worker.kill()  # SIGKILL: a stopped process would not hear SIGTERM
+            worker.kill()  # SIGKILL: a stopped process would not receive SIGTERM
         for worker in started:
             worker.join()
 
@@ -135,7 +136,7 @@ def _child(
     launched: float,
 ) -> None:
     die_with_parent(parent)
-    guard_output(tells=False)
+    guard_output(warns=False)
     beat_in(Path(folder) / BEATS, rank, launched)
     stacks.answer_requests(Path(folder), rank)
     try:

@@ -60,7 +60,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def _remove_orphans(parent: Path) -> None:
-    """Removes this user's folders whose lock nobody holds: their launchers were killed."""
+    """Removes this user's folders whose lock is free: their launchers were killed."""
     for path in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # locked, just removed by another launcher, or just being made
             if path.stat().st_uid == os.getuid():

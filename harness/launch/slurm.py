@@ -121,7 +121,7 @@ def _text(environment: Mapping[str, str], name: str, otherwise: str = "") -> str
 
 def _unclear(what: str) -> ConfigError:
     return ConfigError(
-        f"srun has started several tasks, and which of them this is cannot be told ({what}); start one task "
-        "per node with torchrun in it: srun --ntasks-per-node=1 torchrun --nnodes ... "
+        f"srun has started several tasks, and which of them this is cannot be determined ({what}); start one "
+        "task per node with torchrun in it: srun --ntasks-per-node=1 torchrun --nnodes ... "
         f"{torchrun_target()} ..."
     )

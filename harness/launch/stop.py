@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from gradwire.harness.runtime.heartbeat import tell_asked
+from gradwire.harness.runtime.heartbeat import note_asked
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 
@@ -51,7 +51,7 @@ class StopRequest:
         self.saves: Callable[[], bool] = lambda: True
         """Returns true if there is anything to save yet, for whose sake Ctrl-C waits."""
         self.number_of_ranks: int | None = None
-        """The signal by which ranks were asked, whom somebody else than this process has told."""
+        """The signal by which another process has asked the ranks."""
         self._noted_at = 0.0
 
     def __call__(self) -> bool:
@@ -104,7 +104,7 @@ def stop_requests(at_once: bool = False) -> Iterator[StopRequest]:
     numbers = SIGNALS if at_once else (*SIGNALS, *_of_interrupts())
     try:
         previous = {number: signal.signal(number, chosen) for number in numbers}
-    except ValueError:  # not in the main thread: signals are somebody else's
+    except ValueError:  # not in the main thread, which alone may set handlers
         yield request
         return
     try:
@@ -115,7 +115,7 @@ def stop_requests(at_once: bool = False) -> Iterator[StopRequest]:
 
 
 def _of_interrupts() -> list[int]:
-    """The signals that are Ctrl-C to this process; none where somebody else has seen to it."""
+    """The signals that are Ctrl-C to this process; none where another handler is installed."""
     both = (signal.SIGINT, INTERRUPT)
     return [number for number in both if signal.getsignal(number) is signal.default_int_handler]
 
@@ -126,7 +126,7 @@ def stop_requests_of_rank() -> StopRequest:
     The process that watches the ranks learns which signal it was.
     """
     request = StopRequest()
-    request.pass_on = tell_asked
+    request.pass_on = note_asked
     signals = (signal.SIGINT, *SIGNALS)
     for number in signals:
         signal.signal(number, request.note)

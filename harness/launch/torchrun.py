@@ -77,17 +77,17 @@ def run_torchrun_rank(config: RunConfig, directory: Path, draw: Callable[[], obj
 
 def _agreed_signal(number: int | None) -> int | None:
     """The signal that some rank got, the same on all ranks, which end after the same step."""
-    told: list[int | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(told, number)
-    return next(filter(None, told), None)
+    numbers: list[int | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(numbers, number)
+    return next(filter(None, numbers), None)
 
 
 def _check_nodes(config: RunConfig) -> None:
-    """Raises ConfigError on all ranks if the launcher has told them different things of their nodes."""
-    told: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(told, told_by_launcher(config.cluster))
+    """Raises ConfigError on all ranks if the launcher's variables give them different nodes."""
+    nodes: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(nodes, told_by_launcher(config.cluster))
     topology = config.topology.name
-    refused_as_config_error(check_launched_nodes, told, topology if depends_on_nodes(topology) else None)
+    refused_as_config_error(check_launched_nodes, nodes, topology if depends_on_nodes(topology) else None)
 
 
 @dataclass(frozen=True)
@@ -158,6 +158,6 @@ def _rank_failure_recorded(directory: Path, rank: int) -> Iterator[None]:
     except Exception as error:
         if blamed_peer(error) is None or not (directory / FAILED).exists():
             mark_failed(directory, f"rank {rank} failed: {describe(error)}")
-        if isinstance(error, ValueError):  # this rank's alone, where a ValueError of all is told by rank 0
+        if isinstance(error, ValueError):  # this rank's alone: a ValueError of all is reported by rank 0
             raise RuntimeError(f"rank {rank} failed: {describe(error)}") from error
         raise

@@ -3,7 +3,7 @@
 When one rank is lost, the others fail a moment later, and their errors name the peer they lost. The cause is,
 in this order: a rank killed by a signal, one that ended without a report, one in whose surroundings something
 is wrong, one whose error a user has to fix, one that is stopped while others fail, one whose error blames
-nobody, one that is silent while the others time out on it. If no rank fails and none makes progress, the
+no other, one that is silent while the others time out on it. If no rank fails and none makes progress, the
 cause is the stopped ranks, or all of them if none is stopped.
 """
 

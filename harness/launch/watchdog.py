@@ -1,4 +1,4 @@
-"""Ends a hanging process that nobody else watches: a virtual cluster, or a rank under torchrun."""
+"""Ends a hanging process that no launcher of ours watches: a virtual cluster, or a rank under torchrun."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class ModelConfig:
     vocab_size: int = at_least(1, 50257, 1 << 24)
     """Largest vocabulary. A tokenizer trained on little text may need fewer entries."""
     context: int = at_least(1, 1024, 1 << 24)
-    """Positions the model can tell apart, in tokens."""
+    """Positions the model can distinguish, in tokens."""
     depths: list[int] = list_of(low=1, high=1024)
     """Residual layers of each stage; models for images only."""
     bottleneck: bool = True

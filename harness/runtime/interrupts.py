@@ -12,7 +12,7 @@ import signal
 
 
 def end_on_interrupt() -> None:
-    """From now on Ctrl-C ends this process in one line, unless somebody else handles or ignores it."""
+    """From now on Ctrl-C ends this process in one line, unless another handler or SIG_IGN is installed."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 

@@ -30,7 +30,7 @@ def keep_freed_memory() -> None:
 def collector_paused() -> Iterator[None]:
     """Nothing is collected inside; also a decorator.
 
-    Objects go when nobody refers to them, all the same; the collector looks for cycles among all that there
+    Objects without references go all the same; the collector looks for cycles among all that there
     are, and again when there are some more. Where millions are made it takes as long as the work.
     """
     collecting = gc.isenabled()

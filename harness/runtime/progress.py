@@ -51,7 +51,7 @@ class Progress:
         self._title, self._total, self._unit, self.done = title, total, unit, done
         self._visible = os.environ.get("RANK", "0") == "0" if visible is None else visible
         self._log = log
-        self._began = self._told = now = time.monotonic()
+        self._began = self._shown_at = now = time.monotonic()
         self._samples = deque([(now, done)], RECENT)
         self._stream = sys.stdout if log else sys.stderr
         self._bar: Any = None
@@ -81,13 +81,13 @@ class Progress:
                 self._bar.set_postfix_str(note, refresh=False)
             self._bar.update(number)
         elif not self._log:
-            self.tell(note)
+            self.show_due(note)
 
-    def tell(self, note: str = "") -> None:
+    def show_due(self, note: str = "") -> None:
         """Prints a line, with `note` in it, if it is time for one and there is no bar."""
         now = time.monotonic()
-        since = now - self._told
-        due = since >= EVERY_S or (self._told == self._began and since >= FIRST_S)
+        since = now - self._shown_at
+        due = since >= EVERY_S or (self._shown_at == self._began and since >= FIRST_S)
         if not self._visible or self._bar is not None or not due or self.done >= self._total:
             return
         parts = [f"{self._title}: {self._unit} {self.done:,}/{self._total:,}", note, self.left()]
@@ -100,7 +100,7 @@ class Progress:
         if self._bar is not None:
             self._bar.write(line, file=self._bar.fp)
             return
-        self._told = time.monotonic()
+        self._shown_at = time.monotonic()
         print(line, file=self._stream, flush=True)
 
     def postfix(self, text: str) -> None:
@@ -163,15 +163,15 @@ class PhaseLines:
 
     def __init__(self, title: str) -> None:
         self._title, self._phase = title, ""
-        self._began = self._told = time.monotonic()
+        self._began = self._shown_at = time.monotonic()
 
     def look(self, phase: str) -> None:
         """Prints a line if it is time for one; an empty `phase` shows its own progress."""
         now = time.monotonic()
         if phase != self._phase:
-            self._phase, self._began, self._told = phase, now, now - EVERY_S + FIRST_S
-        if phase and now - self._told >= EVERY_S:
-            self._told = now
+            self._phase, self._began, self._shown_at = phase, now, now - EVERY_S + FIRST_S
+        if phase and now - self._shown_at >= EVERY_S:
+            self._shown_at = now
             print(f"{self._title}: {phase}, for {in_words(now - self._began)}", file=sys.stderr, flush=True)
 
 

@@ -17,7 +17,7 @@ def within(seconds: float, call: Callable[[], Result]) -> Result:
     """Returns or raises what `call` does. Raises NoAnswerError if that takes longer.
 
     A socket whose other end belongs to a stopped process never answers, and torch's store then waits without
-    end. So the call has a thread of its own, which nobody waits for in the end.
+    end. So the call has a thread of its own, which is never joined.
     """
     returned, raised = list[Any](), list[BaseException]()
 

@@ -21,7 +21,7 @@ from gradwire.harness.launch.cell_process import Ended
 from gradwire.harness.record.settings import Configuration, RecordedConfig
 from gradwire.harness.runtime.errors import is_own, is_refusal, refuse
 from gradwire.harness.runtime.interrupts import is_interrupt
-from gradwire.harness.runtime.output import all_was_said, guard_output, run_goes_on
+from gradwire.harness.runtime.output import declare_run, guard_output, output_was_taken
 
 
 def run_task(config: DictConfig, checked: Configuration | None = None) -> int:
@@ -118,8 +118,8 @@ def _perform(config: Configuration) -> int:
     module = TASKS[config.task.name].module
     if not isinstance(config, RecordedConfig):
         code = _run(module, config)
-        return code if all_was_said() else code or 1  # printing was all that it had to do
-    run_goes_on()
+        return code if output_was_taken() else code or 1  # printing was all that it had to do
+    declare_run()
     return _run(module, config, run_directory(config, asked_directory()))
 
 

@@ -51,8 +51,8 @@ def choose_mode(mode: str, environment: Mapping[str, str] = os.environ) -> str:
     """Returns online, offline or disabled: what `tracking.mode=auto` means here, or the mode itself."""
     if mode != "auto":
         return mode
-    said = MODES.get(environment.get("WANDB_MODE", "").lower())
-    return said or ("online" if logged_in(environment) else "offline")
+    chosen = MODES.get(environment.get("WANDB_MODE", "").lower())
+    return chosen or ("online" if logged_in(environment) else "offline")
 
 
 def logged_in(environment: Mapping[str, str] = os.environ) -> bool:

@@ -24,7 +24,7 @@ from gradwire.harness.tracking.login import choose_mode
 from gradwire.harness.tracking.tables import tables
 
 INIT_S = 30
-"""Seconds in which the server must answer; it is asked beside the training."""
+"""Seconds in which the server must answer; it is asked during the training."""
 
 QUIET = {
     "silent": True,
@@ -67,7 +67,8 @@ MOST_PIXELS = 2**25
 def opening(
     config: Mapping[str, Any], tracking: Mapping[str, Any], directory: Path, wandb_id: str, finish_s: float
 ) -> dict[str, Any]:
-    """The message that opens the wandb run `wandb_id` of the record in `directory`, whose resolved config is given.
+    """The message that opens the wandb run `wandb_id` of the record in `directory`, whose resolved config is
+    given.
 
     `finish_s`: seconds in which the last rows must be uploaded; 0 sets no limit.
     """
@@ -146,18 +147,18 @@ def ending(directory: Path) -> dict[str, Any]:
         summary |= {BUSY: busy} if busy else {}
         summary |= json.loads(run.summary.to_json())  # wandb would drop a NaN, and keeps the text "nan"
     done = run.status == "done"
-    told = {
+    content = {
         "tables": tables(run),
         "plots": plots(directory) if done else {},
         "summary": without_home(summary),
     }
-    return {"exit_code": int(not done), **told}
+    return {"exit_code": int(not done), **content}
 
 
 def plots(directory: Path, pattern: str = PLOTS) -> dict[str, str]:
     """Name to file of the plots for print in the folders of a record that fit a `pattern`.
 
-    Of what somebody else has put there, what is no picture, no file of the record, or too large is left out.
+    Of files that were put there by hand, what is no picture, no file of the record, or too large is left out.
     """
     found = [path for path in sorted(directory.glob(f"{pattern}/*{PLOT}")) if _is_plot(path, directory)]
     names = [path.relative_to(directory).as_posix().removesuffix(PLOT) for path in found]
@@ -193,7 +194,7 @@ def last_id(directory: Path, attempt: str | None = None) -> str:
 
 
 def without_home(value: Any) -> Any:
-    """Returns `value` with `~` for the home directory, whose name tells the user's."""
+    """Returns `value` with `~` for the home directory, whose name contains the user's."""
     if isinstance(value, str):
         return value.replace(f"{Path.home()}/", "~/")
     if isinstance(value, Mapping):

@@ -16,7 +16,7 @@ from gradwire.harness.checkpoint.folder import CheckpointReader
 from gradwire.harness.comm.mesh import Mesh
 from gradwire.harness.comm.nodes import num_nodes
 from gradwire.harness.comm.topology.registry import make_schedule
-from gradwire.harness.network.shaped.rate_changes import Tell, tell_nobody
+from gradwire.harness.network.shaped.rate_changes import ClockListener, ignore_clock
 from gradwire.harness.parallel.interface import StepOutcome
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.identity import decided_about
@@ -68,7 +68,7 @@ class Trainer:
         writes: bool = False,
         started: float | None = None,
         stop: Callable[[], bool] = lambda: False,
-        tell: Tell = tell_nobody,
+        tell: ClockListener = ignore_clock,
     ) -> None:
         self._config, self._directory, self._stop = config, directory, stop
         self._started = time.perf_counter() if started is None else started

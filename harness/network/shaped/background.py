@@ -101,8 +101,8 @@ class BackgroundProcesses:
         if code < 0:
             return f"its background jobs were killed by signal {-code}"
         assert process.stderr is not None
-        said = process.stderr.read().strip().splitlines()
-        return f"its background jobs ended with exit code {code}" + (f" ({said[-1]})" if said else "")
+        lines = process.stderr.read().strip().splitlines()
+        return f"its background jobs ended with exit code {code}" + (f" ({lines[-1]})" if lines else "")
 
     def _end(self) -> None:
         for process in self._processes:

@@ -1,6 +1,6 @@
 """Finds the rank whose link is not, or no longer, as it was made, and listens for changes.
 
-The kernel says in which namespace something has changed; looking at the links tells what.
+The kernel says in which namespace something has changed; looking at the links shows what.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def listen(namespace: Namespace) -> socket.socket:
 
 
 def forget(listener: socket.socket) -> None:
-    """Empties the socket; `links` tells what has changed."""
+    """Empties the socket; `links` shows what has changed."""
     with contextlib.suppress(OSError):  # nothing is left, or there was more than it could keep
         while listener.recv(1 << 16):
             pass

@@ -1,4 +1,4 @@
-"""Network namespaces without a name: one ends when no process is inside and nobody holds its descriptor."""
+"""Network namespaces without a name: one ends when no process is inside or holds its descriptor."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Namespace:
         return _in_a_thread(inside)
 
     def close(self) -> None:
-        """Lets the kernel remove the namespace with all its contents, once nobody is inside."""
+        """Lets the kernel remove the namespace with all its contents, once no process is inside."""
         os.close(self.descriptor)
 
 
@@ -50,7 +50,7 @@ class Namespace:
 class Entrance:
     """The way into a namespace for another process, and its interface there. Can be pickled.
 
-    `clock` is where the process tells of its training clock; None if nobody follows it.
+    `clock` is the pipe into which the process writes its training clock; None if no rate follows it.
     """
 
     path: str

@@ -106,7 +106,7 @@ def simulated(config: SimulateTask) -> Rows:
             unhindered=given.scheme == "ideal",
             partition=given.partition,
             until_s=given.seconds,
-            told=lambda seconds: progress.advance(number=math.floor(seconds) - progress.done),
+            on_progress=lambda seconds: progress.advance(number=math.floor(seconds) - progress.done),
             **chosen,
         )
 

@@ -16,7 +16,7 @@ class Breakdown:
 
     compute_s: float  # |C|: forward, backward, optimizer
     compression_s: float  # |K \ C|: codec work that computation does not hide
-    exposed_comm_s: float  # |N \ (C u K)|: bytes in flight and nothing else going on
+    exposed_comm_s: float  # |N \ (C u K)|: bytes in flight and no other work
     other_s: float  # the rest, mostly Python; shown, not hidden. Waiting for a late peer is exposed_comm_s
 
     @property

@@ -77,7 +77,7 @@ class Metric:
     better: Better | None = None
     timed: bool = False  # read off the training clock: modelled where that is simulated
     spans: bool = False  # from `rank_figures`: null where spans are not recorded
-    observed: bool = False  # of the machine while a step went on; rows leave it out where it is not known
+    observed: bool = False  # of the machine during a step; rows leave it out where it is not known
     mean: bool = False  # the summary has the mean over steps, those of measured errors left out
     peers: bool = False  # the summary has it where there are several workers
     section: Section | None = None

@@ -52,8 +52,9 @@ def kind_of(cluster: str | None, network: str | None) -> Kind:
 def of_ranks(ranks: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
     """A step of all ranks from each one's figures, by `Metric.ranks`, in the order of rank 0's.
 
-    Of several slowest ranks the one that waits least counts. What a rank's spans do not tell is NaN, and
-    None in the result. Of observations the ranks count that have them; without any, the result has no key.
+    Of several slowest ranks the one that waits least counts. A figure that a rank's spans do not give is NaN,
+    and None in the result. Of observations the ranks count that have them; without any, the result has no
+    key.
     """
     slowest = max(ranks, key=lambda own: (own["step_time_s"], -own["wait_s"]))
     row = dict[str, float | None]()

@@ -70,7 +70,7 @@ def _last_wait_s(passes: Intervals, end: float) -> float:
 
 
 def row_of(overlap_s: float, wait_s: float) -> float:
-    """ROW: T_overlap / T_wait; infinite when nobody waits."""
+    """ROW: T_overlap / T_wait; infinite when no rank waits."""
     return overlap_s / wait_s if wait_s > 0 else math.inf
 
 
@@ -113,7 +113,7 @@ def wire_bits(num_bytes: int, gradients_sent: float, num_coordinates: int) -> fl
     """Bits on the wire per coordinate, which a bit budget is compared with: a synchronization sends
     `gradients_sent` encoded gradients.
 
-    None for one rank, which sends nothing, and where the backend sends and nobody counts.
+    None for one rank, which sends nothing, and where the backend sends uncounted.
     """
     if gradients_sent == 0 or num_bytes == 0:
         return None

@@ -96,7 +96,7 @@ TIMES = (
     _part("compute_s", "compute", "forward, backward, optimizer"),
     _part("compression_s", "compression", "codec work that computation does not hide"),
     _part(
-        *("exposed_comm_s", "exposed comm", "bytes in flight and nothing else going on"),
+        *("exposed_comm_s", "exposed comm", "bytes in flight and no other work"),
         in_words="exposed communication",
     ),
     _part("other_s", "other", "the rest of the step"),
@@ -142,7 +142,7 @@ TIMES = (
         shown=MILLISECONDS,
     ),
     _hiding(
-        *("row", "ROW", "", "computing while sending over waiting, their means; inf when nobody waits"),
+        *("row", "ROW", "", "computing while sending over waiting, their means; inf when no rank waits"),
         places=SUMMARY,
         better="higher",
     ),

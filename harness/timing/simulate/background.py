@@ -1,7 +1,7 @@
 """Background traffic on the same links: endless ring all-reduces (DynamiQ §5.2).
 
-Each job has one process beside every rank. It sends its right neighbour a chunk, receives one from its left,
-and goes on to the next step when both are through. Its flows begin and end as those of the timed job do.
+Each job has one process on every rank's node. It sends its right neighbour a chunk, receives one from its
+left, and begins the next step when both are through. Its flows begin and end as those of the timed job do.
 """
 
 from __future__ import annotations

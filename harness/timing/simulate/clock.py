@@ -30,7 +30,7 @@ from gradwire.harness.timing.trace.step import (
 class SimulatedClock:
     """Links, the ranks' computation and codecs, and what else there is on the links.
 
-    `in_flight` collectives of a rank run at once; without `overlap` none while its computation goes on: they
+    `in_flight` collectives of a rank run at once; without `overlap` none while it computes: they
     begin where it next waits, as a rule after the backward pass. With `multicast` the same bytes for several
     ranks leave a rank once. Results depend on arguments alone; `StepWindow` knows what is in flight from one
     step to the next.
@@ -62,7 +62,7 @@ class SimulatedClock:
         return lanes + (self.codec_times.unknown if isinstance(self.codec_times, WorkTimes) else 0)
 
     def step(self, number: int, measured: StepTrace, now_s: float = 0.0) -> StepTrace:
-        """The step as it goes on this clock, from second 0 on: its messages, with times of their own. It
+        """The step on this clock, from second 0 on: its messages, with times of their own. It
         begins at second `now_s` of the training, which matters where links change their rates."""
         return self.run([(number, measured)], now_s)[0]
 

@@ -111,20 +111,20 @@ def read_bench_times(path: str | Path, codec: Codec, workers: int) -> CodecTimes
     ValueError, in one line, for a file without such rows, for codecs that the benchmark does not cover, and
     for operations that were not measured.
     """
-    said = f"network.codec_times={path}"
+    given = f"network.codec_times={path}"
     try:
         parts, table = costs_of(codec, workers), _table(path)
     except UnusableFileError as error:
-        raise ValueError(f"{said}: not what task=bench writes: {error.problem}; {REMEDY}") from None
+        raise ValueError(f"{given}: not what task=bench writes: {error.problem}; {REMEDY}") from None
     except ValueError as error:
-        raise ValueError(f"{said}: {error}") from None
+        raise ValueError(f"{given}: {error}") from None
     names = list(dict.fromkeys(name for cost in parts.values() for name in cost.operations))
     missing = [name for name in names if name not in table.operations]
     if not table.copies:
         missing = names or [ANY]
     if missing:
         raise ValueError(
-            f"{said} has no {DTYPE} row of {missing[0]}, which codec={codec.name} needs; measure there with "
+            f"{given} has no {DTYPE} row of {missing[0]}, which codec={codec.name} needs; measure there with "
             f"task=bench bench.operations=[{','.join(missing)}]"
         )
     return BenchTimes(parts, table)

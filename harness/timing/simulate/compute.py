@@ -134,7 +134,7 @@ class ComputeTimes:
 
     def _by_blocks(self, own: RankTrace, step: int, rank: int) -> Iterator[LaneOperation]:
         """Passes by blocks as given, in equal parts where a pass is several operations, or scaled as they
-        were measured. Beside given passes all else takes no time, and so does what goes ahead of a wait."""
+        were measured. With given passes all else takes no time, nor does work that only leads to a wait."""
         given = {} if self.given_s is None else self._seconds_of_passes(own, self.given_s)
         seconds_here = measured = 0.0  # since the lane woke
         woken = 0.0

@@ -11,7 +11,7 @@ Messages may be more or less urgent (`trace.step.Urgency`). Those of a lower lev
 were no others, higher levels what they leave. On a connection the most urgent one waiting is next, and one
 under way gives way at its next boundary.
 
-A rank's computation, its lane, takes turns with nobody. It starts tasks, awaits them, and meets the other
+A rank's computation, its lane, takes turns with no other. It starts tasks, awaits them, and meets the other
 lanes at barriers. What it computes ends so many seconds after it last woke: began a step, or stopped waiting.
 So nothing that came before adds to its rounding, and all up to its next wait is known as it wakes.
 
@@ -83,8 +83,8 @@ def run(
     `ready` per task: when it may begin, unless its lane starts it later.
 
     ValueError for a time that is not finite, for a rate that is not above 0 and finite, and without the
-    library; UnfitNetworkError for background traffic beside levels, which would hold one of them up for ever;
-    RuntimeError if some rank waits for ever.
+    library; UnfitNetworkError for background traffic along with levels, one of which it would hold up for
+    ever; RuntimeError if some rank waits for ever.
     """
     engine = require_engine("a step")
     routes = [links.multicast(*ends) for ends in plan.routes]

@@ -24,7 +24,7 @@ from gradwire.harness.timing.trace.step import (
 )
 
 LOW, HIGH = 0.1, 0.9
-"""The quantiles that a spread is said by."""
+"""The quantiles that describe a spread."""
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ links to itself where stage two competes.
   deadline, or when all bits are sent.
 - A worker knows, as moving averages: when its blocks appear, when its forward passes could take in a block
   (the pass before has ended, and the last byte of stage one is there: not when they do, which would put off
-  deadlines for ever), and the rate of its broadcasts. With its backward pass it tells the others the second;
-  a block's deadline is the latest that any worker told in the round before.
+  deadlines for ever), and the rate of its broadcasts. With its backward pass it broadcasts the second;
+  a block's deadline is the latest that any worker sent in the round before.
 - A forward pass begins when all workers have closed the block: they send no more of it. In round 0 it waits
   for nothing. There is no other barrier.
 
@@ -97,10 +97,10 @@ def train(
     margin_s: float = 0.02,
     gain: float = 0.3,
     until_s: float = 200.0,
-    told: Callable[[float], None] | None = None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> Rows:
     """Simulates `until_s` seconds of training blocks of so many `values`, in the order of the forward pass.
-    `told` is told now and then, from a thread of its own, how many of them have been simulated.
+    `on_progress` is called now and then, from a thread of its own, with the seconds that have been simulated.
 
     `compute`, (rounds, workers, 2, blocks): seconds of each forward pass, then of each backward pass; a
     worker that has computed all rounds stops. `unhindered` workers send nothing, and no forward pass waits.
@@ -145,7 +145,7 @@ def train(
             for name, value in arguments.items()
             if isinstance(value, np.ndarray)
         }
-        with _looked_at(rows["start"], told):
+        with _looked_at(rows["start"], on_progress):
             call.run(engine, "train", CPU, **(arguments | tensors))
         count = int(found[0])
         if count <= room:
@@ -154,9 +154,10 @@ def train(
 
 
 @contextmanager
-def _looked_at(starts: Floats, told: Callable[[float], None] | None) -> Iterator[None]:
-    """Tells `told` of the last of the ascending `starts` that is there, as the engine fills them in."""
-    if told is None:
+def _looked_at(starts: Floats, on_progress: Callable[[float], None] | None) -> Iterator[None]:
+    """Calls `on_progress` with the last of the ascending `starts` that is there, as the engine fills them
+    in."""
+    if on_progress is None:
         yield
         return
     ended = Event()
@@ -165,7 +166,7 @@ def _looked_at(starts: Floats, told: Callable[[float], None] | None) -> Iterator
         while not ended.wait(LOOK_S):
             begun = int(np.count_nonzero(~np.isnan(starts)))
             if begun:
-                told(float(starts[begun - 1]))
+                on_progress(float(starts[begun - 1]))
 
     thread = Thread(target=look, name="progress of a simulation")
     thread.start()

@@ -42,7 +42,7 @@ class StepWindow:
     """The steps since nothing was last in flight, as `clock` simulates them.
 
     Where a step leaves nothing in flight, all ranks begin the next one together, and it is simulated by
-    itself. A step whose collectives go on after it has a provisional length: the next step's messages may
+    itself. A step whose collectives outlast it has a provisional length: the next step's messages may
     hold them up, and with them computation that had seemed to end earlier. What that changes is added to the
     next step's length, so that the lengths of all steps add up to the time of all simulated together.
 

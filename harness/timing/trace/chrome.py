@@ -53,7 +53,7 @@ class Slice:
 class _Rank:
     """A rank's bars; `delay` is when its step began and `end` how long it was, in seconds.
 
-    What goes on when the step has ended is cut: a communication thread hands over the last gradient, and may
+    Operations are cut where the step ends: a communication thread hands over the last gradient, and may
     not come to its own end before the update is done.
     """
 

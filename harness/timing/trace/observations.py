@@ -1,4 +1,4 @@
-"""A step's trace as what codecs are told that follow the clock."""
+"""A step's trace as observations, for codecs that follow the clock."""
 
 from __future__ import annotations
 

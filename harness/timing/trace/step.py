@@ -36,7 +36,7 @@ PHASES = ("metadata", "reduce_scatter", "all_gather")
 COUNTED_PHASES = (*PHASES, WEIGHTS, ACTIVATIONS, CONTROL, PROBE)
 """All phases that bytes are counted under."""
 
-BESIDE = (ACTIVATIONS, CONTROL, PROBE)
+NOT_ENCODED = (ACTIVATIONS, CONTROL, PROBE)
 """The phases that wire bits per coordinate do not count: what is sent is no encoded gradient or weight."""
 
 TRANSFERS = 1 << 20
@@ -81,7 +81,7 @@ ORDINARY = Urgency()
 
 
 class Post(NamedTuple):
-    """Messages given to the transport together; `copies` if several peers are sent the same bytes and nobody
+    """Messages given to the transport together; `copies` if several peers are sent the same bytes and none
     anything else, which a network with multicast carries as one. `urgency` is that of those sent."""
 
     at: float
@@ -329,7 +329,7 @@ def spans(trace: RankTrace) -> list[Span]:
 
 
 def own_spans(trace: RankTrace) -> list[Span]:
-    """Those of the step's own computation and collectives, however long they go on."""
+    """Those of the step's own computation and collectives, however long they last."""
     of_tasks = (span for task in trace.tasks for span in task_spans(task))
     return [*compute_spans(trace), *wait_spans(trace), *of_tasks]
 

@@ -40,7 +40,7 @@ class _Kept:
 class TraceWriter:
     """Appends the steps of the ranks hosted here to the trace of `run`, of `most_bytes` for all ranks.
 
-    All ranks keep the same steps: they tell each other how they stand (`report`) and decide alike (`agree`).
+    All ranks keep the same steps: they exchange their state (`report`) and decide alike (`agree`).
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class TraceWriter:
             if error:
                 self._stopped = True
                 path, why = trace_file(self._directory, rank), _reason(int(error))
-                return f"note: no trace from here on, {path} cannot be written ({why}); the run goes on"
+                return f"note: no trace from here on, {path} cannot be written ({why}); the run continues"
         every = math.lcm(*(int(own) for _, own, _ in reports))
         if full := sum(num_bytes for num_bytes, _, _ in reports) > self._most_bytes:
             every *= 2
@@ -161,7 +161,7 @@ def cut_traces(directory: Path, step: int, run: str | None = None) -> list[str]:
         if not notes:
             notes = [
                 f"{trace_file(directory, rank)} lacks steps that other ranks have: all ranks' traces are "
-                "cut to those they share; the run goes on"
+                "cut to those they share; the run continues"
                 for rank, own in sorted(steps.items())
                 if any(number < step for other in steps.values() for number in other - own)
             ]
@@ -183,7 +183,7 @@ def _steps_left(directory: Path, rank: int, run: str | None, notes: list[str]) -
             found.add(step)
     except UnusableFileError as error:
         cut = "all ranks' traces are cut there" if found else "removed, and so are the other ranks'"
-        notes.append(f"{file.path} {error.problem}: {cut}; the run goes on")
+        notes.append(f"{file.path} {error.problem}: {cut}; the run continues")
         if not found:
             file.path.unlink()
     return found

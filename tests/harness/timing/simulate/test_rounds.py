@@ -219,5 +219,7 @@ def test_whoever_waits_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch) ->
     told = list[float]()
     compute = np.full((20_000, 2, 2, 2), 0.005)
     links = uplinks(2, 1e6, 0.0)
-    rows = train([100, 100], compute, links, multicast=False, adaptive=False, until_s=300.0, told=told.append)
+    rows = train(
+        [100, 100], compute, links, multicast=False, adaptive=False, until_s=300.0, on_progress=told.append
+    )
     assert told == sorted(told) and told[0] > 0 and told[-1] <= rows.start[-1]

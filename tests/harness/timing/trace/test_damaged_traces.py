@@ -61,7 +61,7 @@ def test_a_flipped_bit_is_named_with_the_step_and_cut(traced: Path) -> None:
     assert [step for step, _ in read_traces(traced, 2, set(steps))] == [0, 1]
     (note,) = cut_traces(traced, 3, "mine")
     assert "is damaged after step 1" in note and note.endswith(
-        "all ranks' traces are cut there; the run goes on"
+        "all ranks' traces are cut there; the run continues"
     )
     assert recorded_steps(traced, 2, run="mine") == ([0, 1], None)
     assert cut_traces(traced, 3, "mine") == []
@@ -92,7 +92,7 @@ def test_an_emptied_file_has_no_steps(traced: Path) -> None:
     with pytest.raises(ValueError, match=r"rank1.arrows.zst: is damaged at its beginning \(it is empty"):
         recorded_steps(traced, 2)
     (note,) = cut_traces(traced, 3, "mine")
-    assert "rank1.arrows.zst is damaged at its beginning" in note and note.endswith("the run goes on")
+    assert "rank1.arrows.zst is damaged at its beginning" in note and note.endswith("the run continues")
 
 
 def test_a_file_that_ends_early_is_named(traced: Path) -> None:
