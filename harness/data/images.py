@@ -125,7 +125,7 @@ def write_images(folder: Path, images: Images, size: int, max_held_out: int | No
     empty.
     """
     never = [_digest(_planes(image.pixels, size)) for image in images.held_out]
-    held_out, train = _SplitWriter(folder, "held_out", size), _SplitWriter(folder, "train", size)
+    held_out, train = _ImageWriter(folder, "held_out", size), _ImageWriter(folder, "train", size)
     held_out.write(_spread(images.held_out, len(never), max_held_out))
     train.write(images.train, never=frozenset(never))
     for split in (train, held_out):
@@ -176,7 +176,7 @@ def _rows(file: Path, width: int) -> Tensor:
     return torch.from_numpy(rows)
 
 
-class _SplitWriter:
+class _ImageWriter:
     """Writes one split, and sums up its pixels exactly."""
 
     def __init__(self, folder: Path, split: Split, size: int) -> None:

@@ -24,7 +24,7 @@ from gradwire.harness.data.embedded import (
     EmbeddedSentences,
 )
 from gradwire.harness.data.example_rows import write_examples
-from gradwire.harness.data.example_sources import MMLU, FileExamples, HubExamples, Shape, glue_shape
+from gradwire.harness.data.example_sources import MMLU, ExampleShape, FileExamples, HubExamples, glue_shape
 from gradwire.harness.data.examples import as_text
 from gradwire.harness.data.formats import format_of
 from gradwire.harness.data.hub import HubCorpus, repository_available
@@ -71,7 +71,7 @@ def data_source(dataset: DatasetConfig, chat: ChatFormat = plain_chat) -> DataSo
         if path is None:
             return HubImages(_repository(dataset), dataset.image_field)
         return FileImages(path, train, held_out)
-    shape: Shape[Any] = MMLU
+    shape: ExampleShape[Any] = MMLU
     if dataset.kind == "sentences":
         assert dataset.configuration is not None, "resolve_dataset comes first"
         shape = glue_shape(dataset.configuration)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from gradwire.harness.doctor.findings import Environment, Finding, Run, Section, found_or_missing
+from gradwire.harness.doctor.findings import Environment, Finding, FindingsSection, Run, found_or_missing
 from gradwire.harness.doctor.tools import output_of
 from gradwire.harness.files.room import size_text
 
@@ -19,9 +19,9 @@ SCARCE = 4 * 2**30
 DRIVER = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
 
 
-def devices(run: Run = output_of) -> Section:
+def devices(run: Run = output_of) -> FindingsSection:
     """Cores, threads, memory, GPUs and backends of this machine."""
-    return Section("Devices", [cores(), threads(), memory(), *gpus(run), *backends()])
+    return FindingsSection("Devices", [cores(), threads(), memory(), *gpus(run), *backends()])
 
 
 def cores(

@@ -27,7 +27,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Section:
+class FindingsSection:
     """Findings that belong together."""
 
     title: str

@@ -7,14 +7,14 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from gradwire.harness.doctor.findings import Finding, Section
+from gradwire.harness.doctor.findings import Finding, FindingsSection
 from gradwire.harness.runtime.program import program
 
 WIDTH = 110
 MARKS = {"ok": " ", "missing": "-", "needed": "!"}
 
 
-def render_text(sections: Sequence[Section]) -> str:
+def render_text(sections: Sequence[FindingsSection]) -> str:
     """Aligned lines; each missing thing is followed by what that disables and how to get it."""
     width = max(len(finding.name) for section in sections for finding in section.findings)
     blocks = []
@@ -24,7 +24,7 @@ def render_text(sections: Sequence[Section]) -> str:
     return "\n\n".join([*blocks, verdict(sections)])
 
 
-def render_json(sections: Sequence[Section]) -> str:
+def render_json(sections: Sequence[FindingsSection]) -> str:
     """The findings by section, and whether the basic run is possible."""
     content = {
         "can_run": not lacking(sections),
@@ -33,12 +33,12 @@ def render_json(sections: Sequence[Section]) -> str:
     return json.dumps(content, indent=2)
 
 
-def lacking(sections: Sequence[Section]) -> list[str]:
+def lacking(sections: Sequence[FindingsSection]) -> list[str]:
     """The names of missing things that the basic run needs."""
     return [item.name for section in sections for item in section.findings if item.state == "needed"]
 
 
-def verdict(sections: Sequence[Section]) -> str:
+def verdict(sections: Sequence[FindingsSection]) -> str:
     """The line on whether the basic run is possible."""
     names = lacking(sections)
     if names:

@@ -9,7 +9,7 @@ from importlib import metadata
 
 from gradwire.codecs.native.loading import cpu_level, cuda_devices, library, old_driver
 from gradwire.codecs.plugins import ENTRY_POINTS, announced
-from gradwire.harness.doctor.findings import Finding, Section, found_or_missing
+from gradwire.harness.doctor.findings import Finding, FindingsSection, found_or_missing
 from gradwire.harness.record.provenance import git_state
 from gradwire.harness.timing.simulate.engine import library as simulator
 
@@ -50,7 +50,7 @@ def version_of(package: str) -> str | None:
 
 def software(
     version_of: Callable[[str], str | None] = version_of, python: Sequence[int] = sys.version_info[:3]
-) -> Section:
+) -> FindingsSection:
     """Versions of Python and the packages; `version_of` returns None for a package that is not installed."""
     findings = [_python(python)]
     for package in PACKAGES:
@@ -63,10 +63,12 @@ def software(
                 needed=package.needed,
             )
         )
-    return Section("Software", findings)
+    return FindingsSection("Software", findings)
 
 
-def sources(state: tuple[str | None, bool | None] | None = None, version: str | None = None) -> Section:
+def sources(
+    state: tuple[str | None, bool | None] | None = None, version: str | None = None
+) -> FindingsSection:
     """gradwire's version, its commit, whether the sources differ from that commit, and the kernels."""
     commit, dirty = git_state() if state is None else state
     found = None if commit is None else f"{commit[:12]}{', with changes' if dirty else ''}"
@@ -76,7 +78,7 @@ def sources(state: tuple[str | None, bool | None] | None = None, version: str | 
         *libraries(),
         *plugins(),
     ]
-    return Section("gradwire", findings)
+    return FindingsSection("gradwire", findings)
 
 
 def plugins() -> list[Finding]:

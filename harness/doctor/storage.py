@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gradwire.harness.data.cache import cache_folder
-from gradwire.harness.doctor.findings import Environment, Finding, Section
+from gradwire.harness.doctor.findings import Environment, Finding, FindingsSection
 from gradwire.harness.files.room import free_bytes, size_text
 
 ROOM = 2**30
@@ -18,10 +18,10 @@ LOOKING_S = 1.0
 """Seconds that may be spent on measuring a folder."""
 
 
-def storage(environment: Environment = os.environ, here: Path = Path(".")) -> Section:
+def storage(environment: Environment = os.environ, here: Path = Path(".")) -> FindingsSection:
     """The caches of prepared data and of downloads, and the folder in which runs are recorded."""
     home = Path(environment.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    return Section(
+    return FindingsSection(
         "Storage",
         [
             folder("prepared data", cache_folder(), "every run", "GRADWIRE_CACHE=<folder>", needed=True),

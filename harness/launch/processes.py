@@ -20,8 +20,8 @@ from gradwire.harness.launch import patience, stacks
 from gradwire.harness.launch.patience import Patience
 from gradwire.harness.launch.stop import SIGNALS, StopRequest
 from gradwire.harness.launch.verdict import (
+    FailureVerdict,
     Name,
-    Verdict,
     hang_verdict,
     lingering_text,
     rank_name,
@@ -49,7 +49,7 @@ _PR_SET_PDEATHSIG = 1
 class WorkerError(RuntimeError):
     """A rank failed; the text is one line that names it. `step` steps were done, -1 before the first."""
 
-    def __init__(self, found: Verdict, step: int = -1, text: str | None = None) -> None:
+    def __init__(self, found: FailureVerdict, step: int = -1, text: str | None = None) -> None:
         super().__init__(text or found.text)
         self.found, self.step = found, step
 
@@ -110,7 +110,9 @@ def run_processes(
                 stop.pass_on = lambda number: _signal(workers, number)
                 if stop.number is not None:  # it came before the ranks had started
                     stop.pass_on(stop.number)
-        return _Watch(workers, folder, surroundings, Patience(beats, hang_s), name).until_all_have_ended()
+        return _ProcessWatch(
+            workers, folder, surroundings, Patience(beats, hang_s), name
+        ).until_all_have_ended()
     finally:
         if stop is not None:
             stop.number_of_ranks = next((beat.asked for beat in beats() if beat.asked), None)
@@ -182,7 +184,7 @@ def _signal(workers: Sequence[BaseProcess], number: int) -> None:
                 os.kill(worker.pid, number)
 
 
-class _Watch:
+class _ProcessWatch:
     """Waits for processes, and for anything that may go wrong with them or around them."""
 
     def __init__(
@@ -249,7 +251,7 @@ class _Watch:
         self._keep_stacks()
         return lingering_text(self._codes(), states, patience.LEAVE_S, self._name)
 
-    def _error(self, found: Verdict) -> WorkerError:
+    def _error(self, found: FailureVerdict) -> WorkerError:
         steps = [beat.step for beat in self._patience.beats(self._codes()).values()]
         return WorkerError(found, max(steps, default=-1))
 

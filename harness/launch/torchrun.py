@@ -91,7 +91,7 @@ def _check_nodes(config: RunConfig) -> None:
 
 
 @dataclass(frozen=True)
-class _Claim:
+class _DirectoryClaim:
     """Rank 0's message to all ranks about the directory that it has locked; `refusal` is the reason why they
     may not use it."""
 
@@ -102,20 +102,20 @@ class _Claim:
 
 
 @contextmanager
-def _claimed_by_rank_0(config: RunConfig, directory: Path, rank: int) -> Iterator[_Claim]:
+def _claimed_by_rank_0(config: RunConfig, directory: Path, rank: int) -> Iterator[_DirectoryClaim]:
     """Locks and opens the directory on rank 0, and gives all ranks one answer.
 
     Raises ConfigError on all ranks when another run is using it, or when it holds something that may not be
     continued.
     """
     lock: DirectoryLock | None = None
-    claim = _Claim(directory)
+    claim = _DirectoryClaim(directory)
     if rank == 0:
         try:
             lock = DirectoryLock(directory)
             claim = _open(config, directory.absolute())
         except ValueError as error:
-            claim = _Claim(directory, refusal=str(error))
+            claim = _DirectoryClaim(directory, refusal=str(error))
     try:
         answer = [claim]
         dist.broadcast_object_list(answer, src=0)
@@ -129,12 +129,12 @@ def _claimed_by_rank_0(config: RunConfig, directory: Path, rank: int) -> Iterato
             lock.release()
 
 
-def _open(config: RunConfig, directory: Path) -> _Claim:
+def _open(config: RunConfig, directory: Path) -> _DirectoryClaim:
     if is_finished(config, directory):
-        return _Claim(directory, done=True)
+        return _DirectoryClaim(directory, done=True)
     opened = open_run(config, directory)
     print_notes(opened)
-    return _Claim(directory, checkpoint=opened.checkpoint)
+    return _DirectoryClaim(directory, checkpoint=opened.checkpoint)
 
 
 def _tracked_by_rank_0(config: RunConfig, directory: Path, rank: int) -> AbstractContextManager[None]:

@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from gradwire.harness.config.run_name import run_directory
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.config.validate import validate_any
-from gradwire.harness.launch.cell_process import Ended
+from gradwire.harness.launch.cell_process import CellOutcome
 from gradwire.harness.record.settings import Configuration, RecordedConfig
 from gradwire.harness.runtime.errors import is_own, is_refusal, refuse
 from gradwire.harness.runtime.interrupts import is_interrupt
@@ -103,15 +103,15 @@ def asked_directory() -> Path | None:
     return Path(hydra.run.dir) if given or hydra.run.dir != "." else None
 
 
-def run_cell(config: RecordedConfig, directory: Path) -> Ended:
+def run_cell(config: RecordedConfig, directory: Path) -> CellOutcome:
     """Runs a cell of a sweep in this process, which other cells share; errors that say everything in one
     line."""
     try:
-        return Ended(_run(TASKS[config.task.name].module, config, directory))
+        return CellOutcome(_run(TASKS[config.task.name].module, config, directory))
     except Exception as error:
         if not is_expected(error):
             raise
-        return Ended(1, one_line(error))
+        return CellOutcome(1, one_line(error))
 
 
 def _perform(config: Configuration) -> int:

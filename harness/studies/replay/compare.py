@@ -17,7 +17,7 @@ from gradwire.harness.report.configs import Settings, covered, flatten, labels
 from gradwire.harness.report.frame import load_results
 from gradwire.harness.report.tables import Column, Page, Table, figure, figures_table, finished
 from gradwire.harness.studies.replay.record import ReplaySummary, pooled
-from gradwire.harness.timing.measure.metric import PLAIN, SHORT, Shown
+from gradwire.harness.timing.measure.metric import PLAIN, SHORT, FigureFormat
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -45,7 +45,7 @@ COLUMNS = (
     Column("vnmse", shown=PLAIN),
     *("vnmse_std", "db_above_yardstick", "wire_bits_per_coordinate"),
     Column("wire_bits_per_coordinate", "metadata_bits", "metadata bits"),
-    Column("bytes_sent", "most_bytes_sent", "sent MB", Shown(factor=1e-6, digits=3)),
+    Column("bytes_sent", "most_bytes_sent", "sent MB", FigureFormat(factor=1e-6, digits=3)),
     "codec_ns_per_coordinate",
 )
 

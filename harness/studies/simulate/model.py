@@ -17,8 +17,8 @@ from gradwire.harness.network.configured import make_links
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.simulate.settings import SimulateTask
-from gradwire.harness.timing.simulate.blocks import BACKWARD, FORWARD, Block, Variation, blocks_in_time
-from gradwire.harness.timing.simulate.rounds import Rows, train
+from gradwire.harness.timing.simulate.blocks import BACKWARD, FORWARD, ComputeBlock, Variation, blocks_in_time
+from gradwire.harness.timing.simulate.rounds import RoundRows, train
 
 Row = list[float]
 """Parameters, share of the forward pass, share of the backward pass."""
@@ -76,7 +76,7 @@ def _merged(rows: Sequence[Row]) -> Row:
     return [sum(column) for column in zip(*rows, strict=True)]
 
 
-def blocks_of(config: SimulateTask) -> tuple[Block, ...]:
+def blocks_of(config: SimulateTask) -> tuple[ComputeBlock, ...]:
     """The blocks of a resolved configuration: those of the network, else ResNet50's."""
     network = config.network
     assert isinstance(network, SimulatedConfig) and network.compute_s is not None
@@ -84,7 +84,7 @@ def blocks_of(config: SimulateTask) -> tuple[Block, ...]:
     return blocks_in_time(rows, network.compute_s, network.forward_share)
 
 
-def simulated(config: SimulateTask) -> Rows:
+def simulated(config: SimulateTask) -> RoundRows:
     """The rows of a resolved configuration."""
     given, network, size = config.simulate, config.network, config.cluster.size
     assert isinstance(network, SimulatedConfig)
@@ -112,7 +112,7 @@ def simulated(config: SimulateTask) -> Rows:
 
 
 def compute_times(
-    blocks: tuple[Block, ...], variation: Variation, workers: int, seconds: float
+    blocks: tuple[ComputeBlock, ...], variation: Variation, workers: int, seconds: float
 ) -> NDArray[np.float64]:
     """Seconds of each pass (rounds, workers, 2, blocks), forward passes first: as many rounds as make every
     worker compute for `seconds`."""
@@ -124,7 +124,7 @@ def compute_times(
 
 
 def _round(
-    blocks: tuple[Block, ...], variation: Variation, workers: int, number: int
+    blocks: tuple[ComputeBlock, ...], variation: Variation, workers: int, number: int
 ) -> Iterator[list[list[float]]]:
     for rank in range(workers):
         yield [

@@ -17,7 +17,7 @@ from gradwire.harness.studies.simulate.compare import about, blocks_text, scheme
 from gradwire.harness.studies.simulate.figures import sent_rows
 from gradwire.harness.studies.simulate.record import SimulateSummary
 from gradwire.harness.timing.measure.metrics import METRICS
-from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, STAGE_TWO, Rows
+from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, STAGE_TWO, RoundRows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +47,7 @@ BYTES = 4
 MB = 1e6
 
 
-def plot_training(summary: SimulateSummary, rows: Rows, folder: Path) -> list[Path]:
+def plot_training(summary: SimulateSummary, rows: RoundRows, folder: Path) -> list[Path]:
     """Writes the pictures; returns the files."""
     plots = [ratio_plot(summary), *_shown_rounds(summary, rows)]
     return write_plots([plot for plot in plots if plot is not None], folder)
@@ -101,7 +101,7 @@ def _numbers(values: Sequence[float | None], points: Sequence[int]) -> list[floa
     return [math.nan if (value := values[at]) is None else value for at in points]
 
 
-def _shown_rounds(summary: SimulateSummary, rows: Rows) -> Iterator[Plot]:
+def _shown_rounds(summary: SimulateSummary, rows: RoundRows) -> Iterator[Plot]:
     """Worker 0's blocks and what it has not delivered, in some rounds from the middle of the training."""
     middle = max(0, summary.rounds // 2 - 1)
     mine = (rows.worker == 0) & ~np.isnan(rows.end)
@@ -116,7 +116,7 @@ def _shown_rounds(summary: SimulateSummary, rows: Rows) -> Iterator[Plot]:
 
 
 def _blocks_plot(
-    summary: SimulateSummary, rows: Rows, shown: np.ndarray, window: tuple[float, float]
+    summary: SimulateSummary, rows: RoundRows, shown: np.ndarray, window: tuple[float, float]
 ) -> Plot:
     def draw(panels: Sequence[Axes], form: Form) -> None:
         (axes,) = panels
@@ -143,7 +143,7 @@ def _blocks_plot(
     return Plot("blocks", f"{title_of(summary)} · worker 0's blocks over time", draw, (1.7,))
 
 
-def _queue_plot(summary: SimulateSummary, rows: Rows, window: tuple[float, float]) -> Plot:
+def _queue_plot(summary: SimulateSummary, rows: RoundRows, window: tuple[float, float]) -> Plot:
     """What worker 0's first stage has not delivered, in bytes of float32: it grows as a block's gradient is
     there, and shrinks while it is sent."""
     points = [

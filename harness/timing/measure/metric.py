@@ -47,7 +47,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Shown:
+class FigureFormat:
     """The form of a figure in tables and plots: its unit there, the factor to it, significant digits.
 
     With `decimals` it has so many digits after the point instead.
@@ -59,9 +59,9 @@ class Shown:
     decimals: int | None = None
 
 
-PLAIN, SHORT, PERCENT = Shown(), Shown(digits=3), Shown("%", 100, 3)
-MILLISECONDS, MEGABYTES = Shown("ms", 1e3, 3), Shown("", 1e-6)
-FULL_MILLISECONDS, FULL_PERCENT, NATS = Shown("ms", 1e3), Shown("%", 100), Shown("nats")
+PLAIN, SHORT, PERCENT = FigureFormat(), FigureFormat(digits=3), FigureFormat("%", 100, 3)
+MILLISECONDS, MEGABYTES = FigureFormat("ms", 1e3, 3), FigureFormat("", 1e-6)
+FULL_MILLISECONDS, FULL_PERCENT, NATS = FigureFormat("ms", 1e3), FigureFormat("%", 100), FigureFormat("nats")
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Metric:
     peers: bool = False  # the summary has it where there are several workers
     section: Section | None = None
     plot: Literal["training", "parts"] | None = None  # a panel over steps; a part of the stacked step
-    shown: Shown = PLAIN
+    shown: FigureFormat = PLAIN
     in_words: str = ""  # in sentences, where that is not the label
 
     @property

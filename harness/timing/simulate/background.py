@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradwire.harness.network.links import Links, Route
+from gradwire.harness.network.links import LinkRoute, Links
 from gradwire.harness.runtime.seeding import derive_seed
 
 FRACTIONS = 2**53
@@ -42,5 +42,5 @@ class BackgroundJobs:
         self.chunk = num_bytes / size
         drawn = random.Random(derive_seed(seed, "rivals"))  # this word is part of every recorded draw
         self.first = [self.chunk * (FRACTIONS - drawn.getrandbits(53)) / FRACTIONS for _ in range(jobs)]
-        self.routes: Sequence[Route] = [links.route(rank, (rank + 1) % size) for rank in range(size)]
+        self.routes: Sequence[LinkRoute] = [links.route(rank, (rank + 1) % size) for rank in range(size)]
         """By rank: what it sends takes the links to its right neighbour."""

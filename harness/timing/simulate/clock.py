@@ -11,8 +11,8 @@ from gradwire.harness.timing.simulate.background import BackgroundJobs, Backgrou
 from gradwire.harness.timing.simulate.codec_times import CodecTimes, MeasuredTimes
 from gradwire.harness.timing.simulate.compute import ComputeTimes
 from gradwire.harness.timing.simulate.engine import run
-from gradwire.harness.timing.simulate.plan import Before, Plan, compile_steps, lane_order
-from gradwire.harness.timing.simulate.profile import LaneTimes, Piece, Stretch, WorkTimes
+from gradwire.harness.timing.simulate.plan import Before, StepPlan, compile_steps, lane_order
+from gradwire.harness.timing.simulate.profile import LaneStretch, LaneTimes, WorkPiece, WorkTimes
 from gradwire.harness.timing.simulate.retimed import retimed
 from gradwire.harness.timing.trace.step import (
     Compute,
@@ -44,9 +44,9 @@ class SimulatedClock:
     overlap: bool = True
     multicast: bool = False
     seed: int = 0
-    _plans: dict[object, Plan] = field(default_factory=dict, repr=False)
+    _plans: dict[object, StepPlan] = field(default_factory=dict, repr=False)
 
-    def use(self, stretches: Sequence[Stretch], pieces: Sequence[Piece]) -> None:
+    def use(self, stretches: Sequence[LaneStretch], pieces: Sequence[WorkPiece]) -> None:
         """Counts calibrated seconds from here on, in the place of those that were measured: of computation
         unless it is given, of codec work unless it is another device's or takes none."""
         if stretches:
@@ -116,7 +116,7 @@ class SimulatedClock:
         seed = derive_seed(self.seed, "step", number)
         return BackgroundJobs(jobs, size, self.background.num_bytes, self.links, seed)
 
-    def _plan(self, steps: Sequence[StepTrace], before: Before | None) -> Plan:
+    def _plan(self, steps: Sequence[StepTrace], before: Before | None) -> StepPlan:
         ended = None if before is None else [[len(own[rank]) for rank in sorted(own)] for own in before.ended]
         key = (
             *((rank, _structure(own)) for step in steps for rank, own in sorted(step.items())),

@@ -66,7 +66,7 @@ class Rate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Table:
+class DeviceTimes:
     """The measurements on a device: the time of each operation, and of a byte that a copy reads or writes."""
 
     operations: Mapping[str, Sequence[Rate]]
@@ -92,7 +92,7 @@ class BenchTimes:
     """
 
     parts: Costs
-    table: Table
+    table: DeviceTimes
     _known: dict[tuple[str, int], float] = field(default_factory=dict, repr=False)
 
     def seconds(self, work: Work, coordinates: int, place: int = 0) -> float:
@@ -156,7 +156,7 @@ def nearest(rates: Iterable[Rate], coordinates: int) -> float:
     return min((abs(math.log(rate.numel / max(coordinates, 1))), rate.seconds) for rate in rates)[1]
 
 
-def _table(path: str | Path) -> Table:
+def _table(path: str | Path) -> DeviceTimes:
     compiled: dict[str, list[Rate]] = {}
     definitions: dict[str, list[Rate]] = {}
     copies = set()
@@ -173,7 +173,7 @@ def _table(path: str | Path) -> Table:
         raise UnusableFileError(path, f"it or a row of it has no {error.args[0]}", REMEDY) from None
     except (TypeError, AttributeError):
         raise UnusableFileError(path, "it has no rows of values by name", REMEDY) from None
-    return Table(_merged(definitions) | _merged(compiled), sorted(copies), on_cpu)
+    return DeviceTimes(_merged(definitions) | _merged(compiled), sorted(copies), on_cpu)
 
 
 def _check_row(row: Mapping[str, Any], number: int, path: str | Path) -> None:

@@ -10,7 +10,7 @@ from gradwire.harness.network.settings import FORWARD_SHARE
 from gradwire.harness.timing.simulate.blocks import (
     BACKWARD,
     FORWARD,
-    Block,
+    ComputeBlock,
     Variation,
     blocks_in_time,
 )
@@ -46,7 +46,7 @@ class ComputeTimes:
 
     given_s: float | None = None
     forward_share: float = FORWARD_SHARE
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[ComputeBlock, ...] = ()
     variation: Variation = Variation()
     profile: LaneTimes | None = None
 
@@ -70,7 +70,7 @@ class ComputeTimes:
     def _ready(self, given_s: float, shares: Sequence[float], step: int, rank: int) -> Iterator[float]:
         """The times at which the backward pass has come to each of the ascending shares of all parameters."""
         forward_s = given_s * self.forward_share
-        blocks = self.blocks or (Block(1, forward_s, given_s - forward_s),)
+        blocks = self.blocks or (ComputeBlock(1, forward_s, given_s - forward_s),)
         passes = [self._passes(block, number, step, rank) for number, block in enumerate(blocks)]
         at = sum(forward for forward, _ in passes)
         total = sum(block.parameters for block in blocks)
@@ -86,7 +86,7 @@ class ComputeTimes:
             within = min(1.0, (share * total - left) / blocks[number].parameters)
             yield at + within * passes[number][1]
 
-    def _passes(self, block: Block, number: int, step: int, rank: int) -> tuple[float, float]:
+    def _passes(self, block: ComputeBlock, number: int, step: int, rank: int) -> tuple[float, float]:
         """Seconds of a block's forward and backward pass."""
         forward, backward = (
             self.variation.block_factor(step, rank, number, direction) for direction in (FORWARD, BACKWARD)
@@ -176,7 +176,7 @@ class ComputeTimes:
             for label, (direction, block) in passes.items()
         }
 
-    def _by_coordinates(self, sizes: Sequence[int], given_s: float) -> tuple[Block, ...]:
+    def _by_coordinates(self, sizes: Sequence[int], given_s: float) -> tuple[ComputeBlock, ...]:
         """As many blocks, each with the share of the time that its bucket has of all coordinates."""
         if not all(sizes):
             raise ValueError(

@@ -44,7 +44,7 @@ Column = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class StepPlan:
     """Tables, an int64 array per column: a ring of a thousand ranks has two million messages.
 
     `kinds[o]`, `values[o]`: what operation o is, and which post it makes or waits for, or which task it
@@ -85,7 +85,7 @@ class Before(NamedTuple):
     ended: Sequence[Mapping[int, Sequence[float]]] = ()
 
 
-class Times(NamedTuple):
+class OperationTimes(NamedTuple):
     """Seconds at which each operation of a plan began and ended; a post's are equal."""
 
     start: list[float]
@@ -94,7 +94,7 @@ class Times(NamedTuple):
 
 def compile_plan(
     tasks: Mapping[int, Sequence[TaskTrace]], in_flight: int, *, multicast: bool = False
-) -> Plan:
+) -> StepPlan:
     """The plan of a step's tasks alone, which begin by themselves; every rank has the same buckets in the
     same order. With `multicast`, copies that are posted together are one message.
 
@@ -113,7 +113,7 @@ def compile_steps(
     multicast: bool = False,
     overlap: bool = True,
     before: Before | None = None,
-) -> Plan:
+) -> StepPlan:
     """The plan of steps that follow one another, each rank going from one to the next by itself; without
     `overlap` no task begins before its rank's computation next waits, or ends. All ranks begin the first step
     together, unless `before` says when.
@@ -277,7 +277,7 @@ class _Compiler:
                         )
                     self._messages.append(_Message(source, destination, size, sender, receiver))
 
-    def plan(self, multicast: bool) -> Plan:
+    def plan(self, multicast: bool) -> StepPlan:
         self._ends.check()
         carried = self._carried(multicast)
         routes: dict[tuple[int, tuple[int, ...]], int] = {}
@@ -285,7 +285,7 @@ class _Compiler:
             routes.setdefault((own[0].source, tuple(one.destination for one in own)), len(routes))
             for own in carried
         ]
-        return Plan(
+        return StepPlan(
             kinds=column(self._kinds),
             values=column(self._values),
             first_operations=column(self._first_operations),

@@ -36,7 +36,7 @@ import torch
 from numpy.typing import NDArray
 
 from gradwire.codecs.native import call
-from gradwire.harness.network.links import Links, Route
+from gradwire.harness.network.links import LinkRoute, Links
 from gradwire.harness.timing.simulate.engine import CPU, network_fields, require_engine
 
 FORWARD, BACKWARD, STAGE_ONE, STAGE_TWO = range(4)
@@ -56,7 +56,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class RoundRows:
     """The passes and transmissions of a run, in the order in which they began: one entry of each column for
     each.
 
@@ -98,7 +98,7 @@ def train(
     gain: float = 0.3,
     until_s: float = 200.0,
     on_progress: Callable[[float], None] | None = None,
-) -> Rows:
+) -> RoundRows:
     """Simulates `until_s` seconds of training blocks of so many `values`, in the order of the forward pass.
     `on_progress` is called now and then, from a thread of its own, with the seconds that have been simulated.
 
@@ -137,7 +137,7 @@ def train(
     while True:
         rows: dict[str, Any] = {
             field.name: np.zeros(room, np.int64) if field.name in WHOLE else np.full(room, np.nan)
-            for field in fields(Rows)
+            for field in fields(RoundRows)
         }
         arguments = {**given, **rows, "rows": room, "found": found}
         tensors = {
@@ -149,7 +149,7 @@ def train(
             call.run(engine, "train", CPU, **(arguments | tensors))
         count = int(found[0])
         if count <= room:
-            return Rows(**{name: column[:count] for name, column in rows.items()})
+            return RoundRows(**{name: column[:count] for name, column in rows.items()})
         room = count
 
 
@@ -194,7 +194,9 @@ def _check(
             raise ValueError(f"{name}={ratio}; choose a number above 0 and up to 1")
 
 
-def _routes(links: Links, workers: int, multicast: bool, unhindered: bool) -> tuple[list[Route], list[float]]:
+def _routes(
+    links: Links, workers: int, multicast: bool, unhindered: bool
+) -> tuple[list[LinkRoute], list[float]]:
     """Each worker's routes, worker by worker, and how long what it has sent takes to be everywhere."""
     others = [[other for other in range(workers) if other != worker] for worker in range(workers)]
     pairs = [[links.route(worker, other) for other in others[worker]] for worker in range(workers)]

@@ -21,7 +21,7 @@ from gradwire.harness.timing.trace.step import (
 
 
 @dataclass
-class InFlight:
+class StepsInFlight:
     """The state that a step needs of those before it, in seconds from where nothing was last in flight:
     second `now_s` of the training.
 
@@ -50,7 +50,7 @@ class StepWindow:
     """
 
     clock: SimulatedClock
-    in_flight: InFlight | None = None
+    in_flight: StepsInFlight | None = None
     """None: nothing is."""
 
     def forget(self) -> None:
@@ -62,7 +62,7 @@ class StepWindow:
         not follow the one before forgets what that left in flight."""
         window = self.in_flight
         if window is None or number != window.steps[-1][0] + 1:
-            window = InFlight(now_s)
+            window = StepsInFlight(now_s)
         window.steps.append((number, measured))
         timed = self.clock.run(window.steps, window.now_s, window.before)
         end, last = step_end(timed[-1]), timed[-1]
@@ -78,7 +78,7 @@ class StepWindow:
         return last
 
 
-def _cut(window: InFlight, timed: Sequence[StepTrace], rank: int, until: float) -> RankTrace:
+def _cut(window: StepsInFlight, timed: Sequence[StepTrace], rank: int, until: float) -> RankTrace:
     """The last of these steps of a rank, which counts `until` then, in seconds from its begin."""
     own, begun, begin = timed[-1][rank], window.begun, window.ended.get(rank, 0.0)
     return RankTrace(
@@ -99,7 +99,7 @@ def _carried(before: Sequence[RankTrace], begin: float) -> Iterator[Span]:
         yield from (span for span in task_spans(task) if span.end > begin)
 
 
-def drop_ended(window: InFlight, timed: Sequence[StepTrace]) -> None:
+def drop_ended(window: StepsInFlight, timed: Sequence[StepTrace]) -> None:
     """Drops the window's first steps, as many as no later one can change any more, whatever is to come.
 
     Their collectives have ended before any of a later step begins, so that they have shared neither links nor

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradwire.harness.files.structured import parse_json
 from gradwire.harness.timing.simulate.plan import Before
-from gradwire.harness.timing.simulate.window import InFlight, StepWindow
+from gradwire.harness.timing.simulate.window import StepsInFlight, StepWindow
 from gradwire.harness.timing.trace import step
 
 STATE = "in_flight"
@@ -44,7 +44,7 @@ def load_window(window: StepWindow, saved: Mapping[str, Tensor]) -> None:
         now_s, steps, before, begun, ended = _made(
             parse_json(bytes(saved[STATE].cpu().numpy()), WHERE, remedy=REMEDY, expected=list)
         )
-        window.in_flight = InFlight(now_s, list(steps), before, begun, ended)
+        window.in_flight = StepsInFlight(now_s, list(steps), before, begun, ended)
 
 
 def _plain(value: Any) -> Any:

@@ -50,7 +50,7 @@ class Slice:
 
 
 @dataclass
-class _Rank:
+class _RankBars:
     """A rank's bars; `delay` is when its step began and `end` how long it was, in seconds.
 
     Operations are cut where the step ends: a communication thread hands over the last gradient, and may
@@ -78,7 +78,7 @@ def chrome_events(trace: StepTrace) -> list[Event]:
     found = messages(trace)
     first = min(_begin(own) for own in trace.values())
     delays = enumerate(offsets(found, len(trace)))
-    ranks = {rank: _Rank(delay - first, trace[rank].end) for rank, delay in delays}
+    ranks = {rank: _RankBars(delay - first, trace[rank].end) for rank, delay in delays}
     for rank, own in trace.items():
         _add_work(ranks[rank], own)
     ends = [_add_message(ranks, message) for message in found]
@@ -96,7 +96,7 @@ def _begin(own: RankTrace) -> float:
     return 0.0 if own.window is None else own.window[0]
 
 
-def _add_work(rank: _Rank, own: RankTrace) -> None:
+def _add_work(rank: _RankBars, own: RankTrace) -> None:
     for span in own.carried:
         kind = OUT if span.kind == "comm" else CODEC
         interval = max(span.start, _begin(own)), span.end
@@ -139,7 +139,7 @@ def _labelled(task: TaskTrace) -> Iterator[tuple[str, Interval, dict[str, Any]]]
             yield UNLABELLED, (at, work.end), {}
 
 
-def _add_message(ranks: Mapping[int, _Rank], message: Sent) -> tuple[Slice, Slice]:
+def _add_message(ranks: Mapping[int, _RankBars], message: Sent) -> tuple[Slice, Slice]:
     name = f"{message.phase} {message.source}→{message.destination} {message.num_bytes} B"
     args = {"bytes": message.num_bytes, "phase": message.phase, "bucket": message.bucket}
     return (
@@ -148,7 +148,7 @@ def _add_message(ranks: Mapping[int, _Rank], message: Sent) -> tuple[Slice, Slic
     )
 
 
-def _place(ranks: Mapping[int, _Rank]) -> list[Event]:
+def _place(ranks: Mapping[int, _RankBars]) -> list[Event]:
     """Give every bar a row; returns the rows' names.
 
     Perfetto takes a thread's number for unique among all processes, and 0 for the idle thread.

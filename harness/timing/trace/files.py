@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from gradwire.harness.files.reading import MissingFileError, UnusableFileError, open_file
 from gradwire.harness.timing.trace.blocks import (
-    Block,
     DamagedBlockError,
     StepRows,
+    StoredBlock,
     about,
     blocks,
     header_block,
@@ -107,7 +107,7 @@ class RankFile:
             for block in stored:
                 yield from steps_of(block)
 
-    def _check_owner(self, first: Block) -> None:
+    def _check_owner(self, first: StoredBlock) -> None:
         found = about(first)
         owner = None
         if found.get("trace") != VERSION:
@@ -143,7 +143,7 @@ def read_traces(
         raise UnusableFileError(directory / FOLDER, "holds no steps", NO_STEPS)
 
 
-class Recorded(NamedTuple):
+class RecordedSteps(NamedTuple):
     """The steps that all ranks have kept; and in a line what is wrong with what comes after them, if
     anything is."""
 
@@ -151,7 +151,7 @@ class Recorded(NamedTuple):
     damage: str | None
 
 
-def recorded_steps(directory: Path, size: int, *, run: str | None = None) -> Recorded:
+def recorded_steps(directory: Path, size: int, *, run: str | None = None) -> RecordedSteps:
     """The steps of a run that have a trace; their rows are not looked into.
 
     UnusableFileError where there is none.
@@ -169,4 +169,4 @@ def recorded_steps(directory: Path, size: int, *, run: str | None = None) -> Rec
         found = own if found is None else found & own
     if not found:
         raise UnusableFileError(directory / FOLDER, "holds no steps", NO_STEPS)
-    return Recorded(sorted(found), damage)
+    return RecordedSteps(sorted(found), damage)

@@ -30,7 +30,7 @@ REPORT = 3
 
 
 @dataclass
-class _Kept:
+class _TraceExtent:
     """The amount in a rank's file."""
 
     num_bytes: int
@@ -48,7 +48,7 @@ class TraceWriter:
     ) -> None:
         self._directory, self._run, self._every, self._most_bytes = directory, run, every, most_bytes
         self._sampled = every  # also by the attempts before this one
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, _TraceExtent] = {}
         self._error, self._stopped, self._thinned = 0, False, False
         self._attempt(self._make_folder)
 
@@ -124,14 +124,14 @@ class TraceWriter:
         if pending:
             kept.num_bytes = blocks.append(path, blocks.step_block(pending))
 
-    def _begun(self, rank: int) -> _Kept:
+    def _begun(self, rank: int) -> _TraceExtent:
         """A rank's file, which an earlier attempt may have begun; it may have kept fewer steps."""
         path = trace_file(self._directory, rank)
         if not path.exists():
-            return _Kept(blocks.append(path, header(self._run, rank)))
+            return _TraceExtent(blocks.append(path, header(self._run, rank)))
         steps = [step for step, _ in RankFile(self._directory, rank, self._run).steps()]
         self._sampled = math.lcm(self._sampled, sampling(steps))
-        return _Kept(path.stat().st_size, len(steps))
+        return _TraceExtent(path.stat().st_size, len(steps))
 
     def _thin_out(self) -> None:
         for rank, kept in self._kept.items():

@@ -262,6 +262,6 @@ class WorkerSeenLate:
 
 def test_an_exit_code_that_comes_late_is_not_missed(tmp_path: Path) -> None:
     waiting = Patience(share_beats(tmp_path / "beats", 1), None)
-    watch = processes._Watch([WorkerSeenLate()], tmp_path, None, waiting)  # type: ignore[list-item]
+    watch = processes._ProcessWatch([WorkerSeenLate()], tmp_path, None, waiting)  # type: ignore[list-item]
     with pytest.raises(WorkerError, match="rank 0 ended with exit code 1"):
         watch.until_all_have_ended()

@@ -20,10 +20,10 @@ from gradwire.harness.network.links import Change, Links, star, two_level, uplin
 from gradwire.harness.timing.simulate import engine
 from gradwire.harness.timing.simulate.background import BackgroundJobs
 from gradwire.harness.timing.simulate.engine import require_engine, run
-from gradwire.harness.timing.simulate.plan import Plan, Times
+from gradwire.harness.timing.simulate.plan import OperationTimes, StepPlan
 
 
-def bits(times: Times) -> bytes:
+def bits(times: OperationTimes) -> bytes:
     return b"".join(struct.pack("<d", second) for column in times for second in column)
 
 
@@ -81,8 +81,10 @@ def test_deadlocks_are_the_same_as_the_references() -> None:
     assert 5 < sum(isinstance(one, str) for one in found) < 55
 
 
-def ring_of_two(links: Links, *, ready: float = 0.0, background: BackgroundJobs | None = None) -> Times:
-    plan: Plan = ring_plan(2, 8)
+def ring_of_two(
+    links: Links, *, ready: float = 0.0, background: BackgroundJobs | None = None
+) -> OperationTimes:
+    plan: StepPlan = ring_plan(2, 8)
     return run(plan, links, [0.0] * len(plan.kinds), [ready] * 2, background)
 
 

@@ -19,7 +19,7 @@ from gradwire.harness.timing.simulate.rounds import (
     STAGE_ONE,
     STAGE_TWO,
     Floats,
-    Rows,
+    RoundRows,
     train,
 )
 
@@ -36,22 +36,22 @@ def times(rounds: int, workers: int, forward: Floats = FORWARD_S, backward: Floa
     return np.broadcast_to(np.stack([forward, backward]), shape).copy()
 
 
-def paper(**given: Any) -> Rows:
+def paper(**given: Any) -> RoundRows:
     """The paper's cluster without jitter."""
     links = star(WORKERS, bytes_per_second(MBIT), 0.0)
     return train(VALUES, times(140, WORKERS), links, multicast=True, until_s=SECONDS, **given)
 
 
-def round_ends(rows: Rows, worker: int = 0) -> Floats:
+def round_ends(rows: RoundRows, worker: int = 0) -> Floats:
     last = (rows.kinds == BACKWARD) & (rows.block == 0) & (rows.worker == worker)
     return rows.end[last & (rows.end <= SECONDS)]
 
 
-def completed(rows: Rows, workers: int = WORKERS) -> int:
+def completed(rows: RoundRows, workers: int = WORKERS) -> int:
     return min(len(round_ends(rows, worker)) for worker in range(workers))
 
 
-def utilization(rows: Rows) -> float:
+def utilization(rows: RoundRows) -> float:
     """The share of what a receiver's link could carry: copies of all others' transmissions."""
     sent = float(rows.bytes[rows.kinds >= STAGE_ONE].sum())
     return sent * (WORKERS - 1) / WORKERS / (SECONDS * bytes_per_second(MBIT))
@@ -178,7 +178,7 @@ def test_compiled_and_plain_are_alike_row_by_row() -> None:
         ours = train(values, compute, links, **given)
         theirs = Training(values, compute, links, **given).run()
         assert len(ours.kinds) == len(theirs)
-        for column in fields(Rows):
+        for column in fields(RoundRows):
             expected = np.array([getattr(row, column.name) for row in theirs])
             assert np.array_equal(getattr(ours, column.name), expected, equal_nan=True), (column.name, given)
         refined, rows = refined + int((ours.kinds == STAGE_TWO).sum()), rows + len(theirs)

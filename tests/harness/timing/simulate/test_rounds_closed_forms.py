@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gradwire.harness.network.links import bytes_per_second, star
-from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, Floats, Rows, train
+from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, Floats, RoundRows, train
 
 VALUES = (3_000_000, 5_600_000, 6_000_000, 11_000_000)
 FORWARD_S = np.array([0.419, 0.155, 0.165, 0.261]) * 0.365 * 1.5
@@ -22,7 +22,7 @@ def alike(rounds: int, workers: int, forward: Floats, backward: Floats) -> Float
     return np.broadcast_to(np.stack([forward, backward]), shape).copy()
 
 
-def ends(rows: Rows, worker: int = 0) -> Floats:
+def ends(rows: RoundRows, worker: int = 0) -> Floats:
     """When a worker's rounds end."""
     return rows.end[(rows.kinds == BACKWARD) & (rows.block == 0) & (rows.worker == worker)]
 
