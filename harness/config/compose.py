@@ -21,6 +21,7 @@ from gradwire.codecs.fields import MAPPING
 from gradwire.codecs.registry import are_one_class
 from gradwire.harness.config.choices import choices_in
 from gradwire.harness.config.declared import declared
+from gradwire.harness.config.effects import LENGTHS
 from gradwire.harness.config.explain import (
     OPTIONAL_GROUPS,
     check_choice_name,
@@ -259,17 +260,12 @@ def check_warm_up(config: DictConfig, overrides: Sequence[Override]) -> None:
 
 
 def check_length(config: DictConfig, overrides: Sequence[Override]) -> None:
-    """Refuse epochs that were asked for where steps, a size's own among them, say how long the run is."""
+    """Refuse epochs that were asked for, be they the recipe's own, where steps give the run's length."""
     for override in overrides:
-        group, _, field = override.key_or_group.partition(".")
-        if group != "train" or not field.endswith("epochs") or override.value() is None:
-            continue
-        other = f"train.{field.removesuffix('epochs')}steps"
-        steps = plain(config, other)
-        if steps is not None:
-            raise ConfigError(
-                f"{shown(override)} has no effect while {other}={steps}; add {other}=null, or leave it out"
-            )
+        for row in LENGTHS:
+            steps = plain(config, row.reader)
+            if override.key_or_group in row.keys and override.value() is not None and steps is not None:
+                raise row.refusal(shown(override), steps)
 
 
 def check_codec_times_asked(config: DictConfig, overrides: Sequence[Override]) -> None:

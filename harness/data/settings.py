@@ -202,11 +202,6 @@ def _check_source(dataset: DatasetConfig) -> None:
         raise ValueError("dataset.path: dataset=text needs a file or folder of text; set dataset.path=")
     if name not in ("embedded", "text") and path is None and dataset.hub is None:
         raise ValueError(f"dataset.name={name}: must be one of auto, embedded, text, or have dataset.hub=")
-    if path is not None and dataset.revision is not None:
-        raise ValueError(
-            f"dataset.revision={dataset.revision} has no effect with dataset.path={path}; leave one of them "
-            "out"
-        )
 
 
 def _check_kind(dataset: DatasetConfig, model: ModelConfig, kind: Kind) -> None:

@@ -149,7 +149,6 @@ def check(config: ModelConfig) -> None:
     else:
         if config.architecture is None:  # else they are those of trained weights
             _check_heads(config)
-        _check_text(config)
     if config.path is not None and config.weights == "random":
         raise ValueError(
             f"model.path={config.path} has no effect with model.weights=random; use model=folder "
@@ -161,15 +160,6 @@ def check(config: ModelConfig) -> None:
             "vocabulary is that of their own tokenizer; use model.tokenizer=null or model.weights=random"
         )
     check_recipe(config.recipe, config.context, config.path)
-
-
-def _check_text(config: ModelConfig) -> None:
-    if config.depths or not config.bottleneck or config.groups != 1:
-        raise ValueError(
-            f"model.depths={config.depths}, model.bottleneck={str(config.bottleneck).lower()} and "
-            f"model.groups={config.groups} have no effect on family {config.family}; leave them out, or use "
-            "model=resnet50"
-        )
 
 
 def _check_heads(config: ModelConfig) -> None:
