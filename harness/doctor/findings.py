@@ -1,10 +1,17 @@
-"""Findings: the doctor's report on one thing each."""
+"""The doctor's page: findings on one thing each, by section, as text or as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import json
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Literal
+
+from gradwire.harness.runtime.program import program
+
+WIDTH = 110
+MARKS = {"ok": " ", "missing": "-", "needed": "!"}
 
 State = Literal["ok", "missing", "needed"]
 """`needed`: it is missing, and `python run.py size=tiny` cannot run without it."""
@@ -41,3 +48,51 @@ def found_or_missing(
     if value is not None:
         return Finding(name, value)
     return Finding(name, "missing", "needed" if needed else "missing", disables, remedy)
+
+
+def render_text(sections: Sequence[FindingsSection]) -> str:
+    """Aligned lines; each missing thing is followed by what that disables and how to get it."""
+    width = max(len(finding.name) for section in sections for finding in section.findings)
+    blocks = []
+    for section in sections:
+        lines = [line for finding in section.findings for line in _lines(finding, width)]
+        blocks.append("\n".join([section.title, *lines]))
+    return "\n\n".join([*blocks, verdict(sections)])
+
+
+def render_json(sections: Sequence[FindingsSection]) -> str:
+    """The findings by section, and whether the basic run is possible."""
+    content = {
+        "can_run": not lacking(sections),
+        "sections": {section.title: [asdict(item) for item in section.findings] for section in sections},
+    }
+    return json.dumps(content, indent=2)
+
+
+def lacking(sections: Sequence[FindingsSection]) -> list[str]:
+    """The names of missing things that the basic run needs."""
+    return [item.name for section in sections for item in section.findings if item.state == "needed"]
+
+
+def verdict(sections: Sequence[FindingsSection]) -> str:
+    """The line on whether the basic run is possible."""
+    names = lacking(sections)
+    if names:
+        return f"{program()} size=tiny cannot run here: see {', '.join(names)}"
+    return f"{program()} size=tiny can run here"
+
+
+def _lines(finding: Finding, width: int) -> list[str]:
+    indent = " " * (width + 4)
+    head = f"{MARKS[finding.state]} {finding.name:<{width}}  "
+    text = finding.value
+    if finding.state != "ok":
+        text += f"; disables {finding.disables}; remedy: {finding.remedy}"
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=head,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -13,7 +13,7 @@ from pathlib import Path
 from gradwire.harness.checkpoint.folder import checkpoints, remove_all, remove_unfinished
 from gradwire.harness.checkpoint.resume import Opened, check_directory, is_finished, open_run
 from gradwire.harness.files.writing import write_atomically
-from gradwire.harness.launch.processes import WorkerError, run_processes
+from gradwire.harness.launch.processes import Supervision, WorkerError, run_processes
 from gradwire.harness.launch.ranks import run_ranks, scratch_folder
 from gradwire.harness.launch.restarts import Restarts, continued
 from gradwire.harness.launch.shaped_network import fetch_weights
@@ -119,8 +119,8 @@ def _run_virtual_child(
 ) -> str:
     os.environ["OMP_NUM_THREADS"] = "1"  # as for the ranks of a local cluster
     arguments = (config, directory, checkpoint)
-    hang_s = config.cluster.hang_s
-    return run_processes(train_virtual_child, arguments, 1, folder, stop, hang_s=hang_s, name=_virtual_name)
+    supervision = Supervision(stop, hang_s=config.cluster.hang_s, name=_virtual_name)
+    return run_processes(train_virtual_child, arguments, 1, folder, supervision)
 
 
 def _virtual_name(rank: int) -> str:

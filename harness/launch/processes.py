@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext
@@ -70,30 +71,36 @@ class Surroundings(Protocol):
         """The failures by rank, as half a sentence each."""
 
 
+@dataclass(frozen=True)
+class Supervision:
+    """The events that end ranks, apart from their own. A signal noted by `stop` is passed on to the ranks,
+    which note it too; one that another process has sent them is noted as theirs. The ranks are also ended
+    when something goes wrong in their `surroundings`, which are examined whenever ranks fail, and after
+    `hang_s` seconds without a heartbeat from any running rank. `name` is what a rank is called."""
+
+    stop: StopRequest | None = None
+    surroundings: Surroundings | None = None
+    hang_s: float | None = None
+    name: Name = rank_name
+
+
 def run_processes(
     target: Callable[..., None],
     arguments: Sequence[Any],
     size: int,
     folder: Path,
-    stop: StopRequest | None = None,
-    surroundings: Surroundings | None = None,
-    *,
-    hang_s: float | None = None,
-    name: Name = rank_name,
+    supervision: Supervision | None = None,
 ) -> str:
     """Runs `target(*arguments, rank)` in `size` new processes until all have ended.
 
-    `folder` takes the reports of failed ranks with their tracebacks, and the stacks of ranks that hung. A
-    signal noted by `stop` is passed on to the ranks, which note it too; one that another process has sent
-    them is noted as theirs. The ranks are also ended when something goes wrong in their `surroundings`, which
-    are examined whenever ranks fail, and after `hang_s` seconds without a heartbeat from any running rank.
-    `name` says what a rank is called. Raises WorkerError. Whatever happens, Ctrl-C included, no child keeps
-    running.
+    `folder` takes the reports of failed ranks with their tracebacks, and the stacks of ranks that hung.
+    Raises WorkerError. Whatever happens, Ctrl-C included, no child keeps running.
 
     Once rank 0 has reported that everything is complete, nothing is a failure any more: processes that do not
     end are killed. Returns what went wrong with which rank after that, empty if nothing did.
     """
-    context = new_processes()
+    context, supervision = new_processes(), supervision or Supervision()
+    stop, name = supervision.stop, supervision.name
     beats, launched = share_beats(folder / BEATS, size), time.monotonic()
     workers: list[BaseProcess] = [
         context.Process(
@@ -111,7 +118,7 @@ def run_processes(
                 if stop.number is not None:  # it came before the ranks had started
                     stop.pass_on(stop.number)
         return _ProcessWatch(
-            workers, folder, surroundings, Patience(beats, hang_s), name
+            workers, folder, supervision.surroundings, Patience(beats, supervision.hang_s), name
         ).until_all_have_ended()
     finally:
         if stop is not None:

@@ -9,6 +9,7 @@ from typing import Any
 from gradwire.harness.network.links import (
     Change,
     Links,
+    NodeFabric,
     bytes_per_second,
     star,
     two_level,
@@ -63,16 +64,15 @@ def _star_or_nodes(network: SimulatedConfig, size: int, rate: float) -> Links:
     if network.fabric == "star":
         return star(size, rate, network.latency_s)
     assert network.intra_rate_mbit is not None
-    return two_level(
-        size // network.ranks_per_node,
-        network.ranks_per_node,
-        nics=network.nics,
-        rate=rate,
-        latency_s=network.latency_s,
-        intra_rate=bytes_per_second(network.intra_rate_mbit * network.efficiency),
-        intra_latency_s=network.intra_latency_s,
-        oversubscription=network.oversubscription,
+    fabric = NodeFabric(
+        rate,
+        network.latency_s,
+        bytes_per_second(network.intra_rate_mbit * network.efficiency),
+        network.intra_latency_s,
+        network.nics,
+        network.oversubscription,
     )
+    return two_level(size // network.ranks_per_node, network.ranks_per_node, fabric)
 
 
 def link_rate(network: NetworkConfig, size: int) -> float | None:

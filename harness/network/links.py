@@ -76,34 +76,38 @@ def star(size: int, rate: float, latency_s: float) -> Links:
     return Links((rate,) * (2 * size), route)
 
 
-def two_level(
-    num_nodes: int,
-    ranks_per_node: int,
-    *,
-    rate: float,
-    latency_s: float,
-    intra_rate: float,
-    intra_latency_s: float,
-    nics: int = 1,
-    oversubscription: float = 1.0,
-) -> Links:
-    """Nodes of ranks: inside a node a star of `intra_rate`, between nodes `nics` ports of `rate` per node.
+@dataclass(frozen=True)
+class NodeFabric:
+    """Links of nodes: inside a node a star of `intra_rate`, between nodes `nics` ports of `rate` per node.
 
     Ranks of a node share its ports evenly, consecutive ranks the same port. A message to another node takes
     its sender's port and its receiver's. An oversubscribed core is shared as well: each way it carries the
     rate of all ports divided by `oversubscription`.
     """
-    size, num_ports, ranks_per_port = num_nodes * ranks_per_node, num_nodes * nics, ranks_per_node // nics
-    inside = (intra_rate,) * (2 * size)
-    ports = (rate,) * (2 * num_ports)
-    core = (num_ports * rate / oversubscription,) if oversubscription > 1 else ()
+
+    rate: float
+    latency_s: float
+    intra_rate: float
+    intra_latency_s: float
+    nics: int = 1
+    oversubscription: float = 1.0
+
+
+def two_level(num_nodes: int, ranks_per_node: int, fabric: NodeFabric) -> Links:
+    """Nodes of ranks, connected by `fabric`."""
+    size, num_ports = num_nodes * ranks_per_node, num_nodes * fabric.nics
+    ranks_per_port = ranks_per_node // fabric.nics
+    inside = (fabric.intra_rate,) * (2 * size)
+    ports = (fabric.rate,) * (2 * num_ports)
+    oversubscribed = fabric.oversubscription > 1
+    core = (num_ports * fabric.rate / fabric.oversubscription,) if oversubscribed else ()
     first_port, first_core = len(inside), len(inside) + len(ports)
 
     def route(source: int, destination: int) -> LinkRoute:
         if source // ranks_per_node == destination // ranks_per_node:
-            return LinkRoute((source, size + destination), intra_latency_s)
+            return LinkRoute((source, size + destination), fabric.intra_latency_s)
         way_out, way_in = source // ranks_per_port, destination // ranks_per_port
         taken = (first_port + way_out, first_port + num_ports + way_in)
-        return LinkRoute(taken + tuple(range(first_core, first_core + len(core))), latency_s)
+        return LinkRoute(taken + tuple(range(first_core, first_core + len(core))), fabric.latency_s)
 
     return Links(inside + ports + core, route)

@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from gradwire.harness.config.tasks import DoctorTask
 from gradwire.harness.doctor.devices import devices
-from gradwire.harness.doctor.findings import Finding, FindingsSection
+from gradwire.harness.doctor.findings import Finding, FindingsSection, lacking, render_json, render_text
 from gradwire.harness.doctor.hubs import hubs
-from gradwire.harness.doctor.page import lacking, render_json, render_text
 from gradwire.harness.doctor.software import software, sources
 from gradwire.harness.doctor.storage import storage
 from gradwire.harness.doctor.tools import shaping, tools

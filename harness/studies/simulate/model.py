@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.simulate.settings import SimulateTask
 from gradwire.harness.timing.simulate.blocks import BACKWARD, FORWARD, ComputeBlock, Variation, blocks_in_time
-from gradwire.harness.timing.simulate.rounds import RoundRows, train
+from gradwire.harness.timing.simulate.rounds import BroadcastScheme, RoundRows, train
 
 Row = list[float]
 """Parameters, share of the forward pass, share of the backward pass."""
@@ -90,24 +91,24 @@ def simulated(config: SimulateTask) -> RoundRows:
     assert isinstance(network, SimulatedConfig)
     blocks = blocks_of(config)
     times = compute_times(blocks, Variation.of(network, config.seed), size, given.seconds)
-    adaptive = given.scheme == "aqgb"
-    chosen = {}
-    if adaptive:
+    scheme = BroadcastScheme(
+        network.multicast,
+        adaptive=given.scheme == "aqgb",
+        bits=given.bits or 32,
+        unhindered=given.scheme == "ideal",
+        partition=given.partition,
+    )
+    if scheme.adaptive:
         assert given.floor is not None and given.margin_s is not None and given.gain is not None
-        chosen = {"floor": given.floor, "margin_s": given.margin_s, "gain": given.gain}
+        scheme = replace(scheme, floor=given.floor, margin_s=given.margin_s, gain=given.gain)
     with Progress("simulating", math.ceil(given.seconds), "s") as progress:
         return train(
             [block.parameters for block in blocks],
             times,
             make_links(network, size),
-            multicast=network.multicast,
-            adaptive=adaptive,
-            bits=given.bits or 32,
-            unhindered=given.scheme == "ideal",
-            partition=given.partition,
+            scheme,
             until_s=given.seconds,
             on_progress=lambda seconds: progress.advance(number=math.floor(seconds) - progress.done),
-            **chosen,
         )
 
 

@@ -83,19 +83,27 @@ WHOLE = ("kinds", "worker", "round", "block", "bits_sent", "values_sent")
 """The columns of integers."""
 
 
+@dataclass(frozen=True)
+class BroadcastScheme:
+    """The way in which workers send their gradients. Without `multicast` a broadcast is a message to each
+    other worker; `unhindered` workers send nothing, and no forward pass waits."""
+
+    multicast: bool
+    adaptive: bool
+    bits: int = 32
+    unhindered: bool = False
+    partition: int = 1024
+    floor: float = 0.125
+    margin_s: float = 0.02
+    gain: float = 0.3
+
+
 def train(
     values: Sequence[int],
     compute: Floats,
     links: Links,
+    scheme: BroadcastScheme,
     *,
-    multicast: bool,
-    adaptive: bool,
-    bits: int = 32,
-    unhindered: bool = False,
-    partition: int = 1024,
-    floor: float = 0.125,
-    margin_s: float = 0.02,
-    gain: float = 0.3,
     until_s: float = 200.0,
     on_progress: Callable[[float], None] | None = None,
 ) -> RoundRows:
@@ -103,29 +111,28 @@ def train(
     `on_progress` is called now and then, from a thread of its own, with the seconds that have been simulated.
 
     `compute`, (rounds, workers, 2, blocks): seconds of each forward pass, then of each backward pass; a
-    worker that has computed all rounds stops. `unhindered` workers send nothing, and no forward pass waits.
-    Without `multicast` a broadcast is a message to each other worker.
+    worker that has computed all rounds stops.
 
     Raises ValueError for what cannot be: no workers or blocks, times that are negative or not finite, rates
     that are not above 0, ratios outside of (0, 1], bits outside of 1 to 32; and without the library.
     """
     engine = require_engine("task=simulate")
     rounds, workers, _, blocks = compute.shape
-    _check(values, compute, bits, partition, {"floor": floor, "gain": gain})
-    routes, latencies = _routes(links, workers, multicast, unhindered)
+    _check(values, compute, scheme)
+    routes, latencies = _routes(links, workers, scheme)
     given = {
         **network_fields(links, routes),
         "latencies": np.array(latencies, np.float64),
         "workers": workers,
         "blocks": blocks,
         "rounds": rounds,
-        "adaptive": adaptive,
-        "bits": bits,
-        "unhindered": unhindered,
-        "partition": partition,
-        "floor": floor,
-        "margin": margin_s,
-        "gain": gain,
+        "adaptive": scheme.adaptive,
+        "bits": scheme.bits,
+        "unhindered": scheme.unhindered,
+        "partition": scheme.partition,
+        "floor": scheme.floor,
+        "margin": scheme.margin_s,
+        "gain": scheme.gain,
         "until": until_s,
         "copies": len(routes) // workers,
         "values": np.array(values, np.int64),
@@ -177,9 +184,7 @@ def _looked_at(starts: Floats, on_progress: Callable[[float], None] | None) -> I
         thread.join()
 
 
-def _check(
-    values: Sequence[int], compute: Floats, bits: int, partition: int, ratios: dict[str, float]
-) -> None:
+def _check(values: Sequence[int], compute: Floats, scheme: BroadcastScheme) -> None:
     rounds, workers, directions, blocks = compute.shape
     if workers < 1 or blocks < 1 or directions != 2 or len(values) != blocks:
         raise ValueError(f"times of shape {compute.shape} do not fit {len(values)} blocks")
@@ -187,22 +192,22 @@ def _check(
         raise ValueError(f"a block has {min(values)} values; choose 0 or more")
     if not (np.isfinite(compute) & (compute >= 0)).all():
         raise ValueError("times of computation must be finite, and 0 or more")
-    if not 1 <= bits <= 32 or partition < 1:
-        raise ValueError(f"bits={bits} and partition={partition}; choose 1 to 32, and 1 or more")
-    for name, ratio in ratios.items():
+    if not 1 <= scheme.bits <= 32 or scheme.partition < 1:
+        raise ValueError(
+            f"bits={scheme.bits} and partition={scheme.partition}; choose 1 to 32, and 1 or more"
+        )
+    for name, ratio in (("floor", scheme.floor), ("gain", scheme.gain)):
         if not 0 < ratio <= 1:
             raise ValueError(f"{name}={ratio}; choose a number above 0 and up to 1")
 
 
-def _routes(
-    links: Links, workers: int, multicast: bool, unhindered: bool
-) -> tuple[list[LinkRoute], list[float]]:
+def _routes(links: Links, workers: int, scheme: BroadcastScheme) -> tuple[list[LinkRoute], list[float]]:
     """Each worker's routes, worker by worker, and how long what it has sent takes to be everywhere."""
     others = [[other for other in range(workers) if other != worker] for worker in range(workers)]
     pairs = [[links.route(worker, other) for other in others[worker]] for worker in range(workers)]
     latencies = [max((route.latency_s for route in own), default=0.0) for own in pairs]
-    if unhindered or workers == 1:
+    if scheme.unhindered or workers == 1:
         return [], latencies
-    if multicast:
+    if scheme.multicast:
         return [links.multicast(worker, others[worker]) for worker in range(workers)], latencies
     return [route for own in pairs for route in own], latencies

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradwire.harness.config.tasks import DoctorTask
-from gradwire.harness.doctor.findings import Finding, FindingsSection
-from gradwire.harness.doctor.page import WIDTH, render_json, render_text
+from gradwire.harness.doctor.findings import WIDTH, Finding, FindingsSection, render_json, render_text
 from gradwire.harness.record.settings import TaskConfig
 from gradwire.harness.tasks import doctor
 

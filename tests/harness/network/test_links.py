@@ -7,21 +7,12 @@ from fractions import Fraction
 import pytest
 
 from gradwire.harness.network.configured import link_rate, make_links
-from gradwire.harness.network.links import LinkRoute, Links, star, two_level, unlimited, uplinks
+from gradwire.harness.network.links import LinkRoute, Links, NodeFabric, star, two_level, unlimited, uplinks
 from gradwire.harness.network.settings import recorded_network
 
 
 def of_two_levels(nodes: int, ranks: int, oversubscription: float = 1, nics: int = 1) -> Links:
-    return two_level(
-        nodes,
-        ranks,
-        nics=nics,
-        rate=10,
-        latency_s=3,
-        intra_rate=100,
-        intra_latency_s=2,
-        oversubscription=oversubscription,
-    )
+    return two_level(nodes, ranks, NodeFabric(10, 3, 100, 2, nics, oversubscription))
 
 
 def test_unlimited_has_no_links() -> None:
