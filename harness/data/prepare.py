@@ -1,4 +1,4 @@
-"""From settings to tokens on disk."""
+"""Preparation of data: from settings to tokens on disk."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gradwire.harness.data.formats import format_of
 from gradwire.harness.data.hub import HubCorpus, repository_available
 from gradwire.harness.data.image_files import FileImages, HubImages
 from gradwire.harness.data.images import read_images, write_images
-from gradwire.harness.data.packing import write_packed
+from gradwire.harness.data.packing import PackingLimits, write_packed
 from gradwire.harness.data.settings import WAYS_OUT, DatasetConfig
 from gradwire.harness.data.text import TextCorpus
 from gradwire.harness.data.token_data import PreparedData, TokenData, read_data
@@ -145,8 +145,8 @@ def prepared_folder(
             corpus = data_source(dataset, chat).load()
             texts = map(without_marks, corpus.train)
             tokenizer = own or trained_tokenizer(texts, model.vocab_size, cache)
-            most_tokens, marked = dataset.max_train_tokens, dataset.loss_on != "all"
-            write_packed(folder, corpus, tokenizer, length, most, most_tokens, marked=marked)
+            limits, marked = PackingLimits(most, dataset.max_train_tokens), dataset.loss_on != "all"
+            write_packed(folder, corpus, tokenizer, length, limits, marked=marked)
         else:
             examples = data_source(dataset).load()
             tokenizer = own or trained_tokenizer(map(as_text, examples.train), model.vocab_size, cache)
