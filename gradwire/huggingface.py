@@ -33,7 +33,7 @@ class SynchronizationCallback(TrainerCallback):
     Takes the arguments of `gradwire.attach` after the trainer. A resumed run loads the state from the
     checkpoint that `train(resume_from_checkpoint=…)` resumes, or from `resume_from` if that is given. Raises
     ValueError on every rank if one has no state there, or that of another step, unless `start_fresh` is set.
-    A step that the optimizer skips, as fp16's gradient scaler makes it do, leaves what the codec remembers as
+    A step that the optimizer skips, as fp16's gradient scaler makes it do, leaves the codec's state as
     it was.
     """
 

@@ -45,8 +45,8 @@ class SweepCell:
     overrides: tuple[str, ...]
     """All overrides, as `python run.py` would take them."""
     swept: Mapping[str, str]
-    """Those that come from the cases or from a sweep on the command line, and the needed cells' axes; a value
-    that is taken in words instead of as a path."""
+    """The overrides that come from the cases or from a sweep on the command line, and the needed cells' axes;
+    a value that is taken in words instead of as a path."""
     sources: tuple[Source, ...] = ()
     """The needed cells that it takes from."""
 

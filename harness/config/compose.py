@@ -1,4 +1,4 @@
-"""From command-line overrides to a configuration, with Hydra's refusals in one line."""
+"""The configuration of command-line overrides, with Hydra's refusals in one line."""
 
 from __future__ import annotations
 

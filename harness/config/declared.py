@@ -8,8 +8,8 @@ Cells take values from those of other sweeps:
         - {task: replay, gradients: {from: warm, take: gradients, step: 60}, codec: [bf16, thc]}
         - {task: retime, run: {from: warm, take: run, where: {codec: bf16}}, network.rate_mbit: [100, 1000]}
 
-Every needed cell that fits gives a value. What the needed cells differ in, their axes, tells the cells of
-this sweep apart, too; the seed is paired: a cell with seed 1 takes from a cell with seed 1.
+Every needed cell that fits gives a value. What the needed cells differ in, their axes, distinguishes the
+cells of this sweep apart, too; the seed is paired: a cell with seed 1 takes from a cell with seed 1.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class Source:
 
     label: str
     axes: Mapping[str, str]
-    """In what it differs from the other cells, the seed included, as text of Hydra's override grammar."""
+    """The axes in which it differs from the other cells, the seed included, as text of Hydra's override
+    grammar."""
     settings: Mapping[str, Any]
     """Its configuration by dotted key."""
     directory: Path | None

@@ -1,4 +1,4 @@
-"""One table of the settings that are read only with other settings: `READ_WITH`.
+"""The table of the settings that are read only with other settings: `READ_WITH`.
 
 Where nothing reads it, a setting that is not as usual is refused: no key is ignored silently.
 """

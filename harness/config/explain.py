@@ -287,7 +287,7 @@ def _fields_of(group: str, keys: Sequence[str]) -> str:
 
 
 def _some(names: Iterable[str]) -> str:
-    """As many names as fit on a line."""
+    """The names, as many as fit on a line."""
     text = ""
     for name in names:
         if len(text) + len(name) > MOST_LISTED:

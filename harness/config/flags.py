@@ -109,7 +109,7 @@ def for_hydra(flags: argparse.Namespace) -> list[str]:
 
 
 def _split(arguments: Sequence[str], known: Mapping[str, argparse.Action]) -> tuple[list[str], list[str]]:
-    """(flags and their values, all else): Hydra's parser wants flags first."""
+    """(flags and their values, all else): Hydra's parser takes flags first."""
     given: list[str] = []
     others: list[str] = []
     waiting: argparse.Action | None = None

@@ -136,7 +136,7 @@ def _short_lines(conf: Path, group: str) -> Iterator[str]:
 
 
 def _named_first(conf: Path, group: str) -> Sequence[str]:
-    """Those that the short page names: all of a group with few choices."""
+    """The choices that the short page names: all of a group with few."""
     return FIRST.get(group) or [path.stem for path in sorted((conf / group).glob("*.yaml"))]
 
 

@@ -28,7 +28,7 @@ def known_sweeps() -> dict[str, KnownSweep]:
         known[name] = known_sweep(declared[name], hydra.runtime.choices)
     for name, each in declared.items():
         for needed in each.needs.values():
-            # The axes of the cells that it takes from tell its own cells apart, too.
+            # The axes of the cells that it takes from distinguish its own cells, too.
             for key, values in known[needed].axes.items() if needed in known else ():
                 known[name].add_axis(key, values)
     return known

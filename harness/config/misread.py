@@ -78,7 +78,7 @@ def override_advice(words: Sequence[str], number: int, readable: Readable) -> st
 
 
 def _spaced(text: str, before: str, after: str, beyond: str) -> str:
-    """For `key = value`, in which the shell sees three words, or two."""
+    """Advice for `key = value`, in which the shell sees three words, or two."""
     if text.startswith("=") or before.endswith("="):
         key, value = before.rstrip("="), text.strip("=") or after
     elif after.startswith("=") and _KEY.fullmatch(text):
@@ -89,7 +89,7 @@ def _spaced(text: str, before: str, after: str, beyond: str) -> str:
 
 
 def _word(text: str, after: str) -> str:
-    """For a word alone: a choice, a key, a `key:value`."""
+    """Advice for a word alone: a choice, a key, a `key:value`."""
     groups, all_groups = groups_with(text), choices_in(conf_directory())
     if groups:
         chosen = " or ".join(f"{group}={text.lower()}" for group in groups)
@@ -108,7 +108,7 @@ def _word(text: str, after: str) -> str:
 
 
 def _value(key: str, value: str, readable: Readable) -> str:
-    """For `key=<something that the grammar does not know>`."""
+    """Advice for `key=<something that the grammar does not know>`."""
     if value.startswith("=") and readable(f"{key}={value.lstrip('=')}"):
         return f"did you mean {shortened(key)}={shortened(value.lstrip('='))}?"
     if value.endswith((",", ";")):
@@ -128,7 +128,7 @@ def _value(key: str, value: str, readable: Readable) -> str:
 
 
 def _brackets(key: str, value: str, readable: Readable) -> str:
-    """For brackets of which one is missing, or round ones around a list."""
+    """Advice for brackets of which one is missing, or round ones around a list."""
     opened, missing = list[str](), list[str]()
     for sign in value:
         if sign in CLOSING:

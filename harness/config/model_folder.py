@@ -31,7 +31,7 @@ SHAPE = (
 """Keys of a model that its weights decide."""
 
 LENGTH = "recipe.sequence_length"
-"""That of a folder's recipe is cut to its positions, unless it was asked for."""
+"""The key of a length that is cut to the positions of a folder's model, unless it was asked for."""
 
 
 def keep_from_size(config: DictConfig, unsized: DictConfig) -> None:

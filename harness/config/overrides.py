@@ -157,7 +157,7 @@ def check_forms(
 ) -> None:
     """Raise ConfigError for the first override that is not a plain `key=value` of one value, once a key.
 
-    `rule_of` says what a key allows: some values of several parts are meant to be one.
+    `rule_of` says what a key allows: some values of several parts are one.
     """
     given: dict[str, Override] = {}
     for override in overrides:

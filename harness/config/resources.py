@@ -225,8 +225,8 @@ def check_disk(run: RunConfig, directory: Path) -> str | None:
 
 
 def check_disk_of_sweep(runs: Sequence[tuple[RunConfig, Path]]) -> str | None:
-    """As `check_disk` for the runs of a sweep that are still to run, of which one trains at a time: all that
-    stays of them, and the checkpoints of the one that has most."""
+    """The line of `check_disk` for the runs of a sweep that are still to run, of which one trains at a time:
+    all that stays of them, and the checkpoints of the one that has most."""
     waiting = [(items(run), directory) for run, directory in runs if not is_done(directory)]
     if not waiting:
         return None

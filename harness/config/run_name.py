@@ -25,7 +25,7 @@ MOST_NAME = 200
 
 
 def run_name(config: RecordedConfig) -> str:
-    """A directory name a reader can tell apart: `<model>-<codec>[-<bits>]-<topology>-s<seed>-<id>`, or what
+    """A directory name that distinguishes runs: `<model>-<codec>[-<bits>]-<topology>-s<seed>-<id>`, or what
     the task calls it, and the id."""
     if isinstance(config, RunConfig):
         chosen = f"{config.model.name}-{codec_name(config.codec)}-{config.topology.name}-s{config.seed}"

@@ -119,7 +119,7 @@ def validate_task(config: DictConfig) -> Configuration:
 
 
 def validate_any(config: DictConfig) -> Configuration:
-    """`validate` or `validate_task`, as the configuration's task wants it."""
+    """`validate` or `validate_task`, as the configuration's task requires."""
     return validate(config) if task_of(config).trains else validate_task(config)
 
 
@@ -204,7 +204,7 @@ def _with_accumulation(run: RunConfig) -> RunConfig:
 
 
 def _with_blocks_in_flight(run: RunConfig) -> RunConfig:
-    """With `parallel=blocks` all blocks can be under way at once: else the newest would wait for an older
+    """Lets all blocks be under way at once with `parallel=blocks`: else the newest would wait for an older
     one."""
     if not isinstance(run.parallel, BlocksConfig):
         return run
@@ -213,7 +213,7 @@ def _with_blocks_in_flight(run: RunConfig) -> RunConfig:
 
 
 def _check_parallel(run: RunConfig) -> None:
-    """Asks the parallelism and its codec what they cannot do."""
+    """Refuses what the parallelism and its codec cannot do."""
     from gradwire.harness.parallel.registry import parallel_kind
     from gradwire.harness.trainer.parts import parallel_setup
 

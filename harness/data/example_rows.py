@@ -286,7 +286,7 @@ class SplitWriter:
 
 
 def _spread(examples: Sequence[Example], most: int | None) -> Sequence[Example]:
-    """At most so many examples, at equal distances."""
+    """The examples, or `most` of them at equal distances."""
     if most is None or len(examples) <= most:
         return examples
     return [examples[index * len(examples) // most] for index in range(most)]

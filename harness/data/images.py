@@ -1,4 +1,4 @@
-"""Images with labels: decoded, written as rows of pixels, and read as training wants them."""
+"""Images with labels: decoded, written as rows of pixels, and read as training takes them."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def _digest(planes: NDArray[np.uint8]) -> bytes:
 
 
 def _spread(images: Iterable[LabelledImage], count: int, most: int | None) -> Iterator[LabelledImage]:
-    """At most so many of `count` images, at equal distances."""
+    """The `count` images, or `most` of them at equal distances."""
     kept = count if most is None else min(most, count)
     chosen = {index * count // kept for index in range(kept)}
     yield from (image for index, image in enumerate(images) if index in chosen)

@@ -153,7 +153,7 @@ class SampleOrder:
         return torch.stack([_permutation(size, seed, epoch)[place] for epoch, place in taken])
 
 
-# The virtual cluster asks for every rank in turn; a batch spans few epochs.
+# The virtual cluster needs every rank's in turn; a batch spans few epochs.
 @lru_cache(maxsize=4)
 def _permutation(num_samples: int, seed: int, epoch: int) -> Tensor:
     generator = torch.Generator().manual_seed(derive_seed(seed, "order", epoch))

@@ -161,7 +161,7 @@ def _child(
 
 
 def die_with_parent(parent: int) -> None:
-    """Asks Linux to kill this process when its parent is gone for whatever reason."""
+    """Makes Linux kill this process when its parent is gone for whatever reason."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -207,7 +207,7 @@ class _ProcessWatch:
         self._phases = PhaseLines(name(0) if len(workers) == 1 else f"{len(workers)} workers")
 
     def until_all_have_ended(self) -> str:
-        """As `run_processes`."""
+        """Waits until all processes have ended; returns what `run_processes` does."""
         running = list(self._workers)
         while running:
             around = [] if self._surroundings is None else self._surroundings.sentinels

@@ -27,7 +27,7 @@ def adopt_slurm_ranks(environment: MutableMapping[str, str] = os.environ) -> Non
 
     A shell of salloc, the script of sbatch and `srun --pty bash` are single processes, however many tasks the
     job may have. A launcher within a task (`srun torchrun ...`) has already set the variables. Raises
-    ConfigError if SLURM's variables do not tell which rank a task is.
+    ConfigError if a task's rank does not follow from SLURM's variables.
     """
     if "RANK" not in environment and tasks_of(environment) > 1:
         environment.update(ranks(environment))

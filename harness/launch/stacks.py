@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 SIGNAL = signal.SIGUSR1
-"""On this signal a rank writes the stacks of all its threads, even while stuck in C code. It is blocked until
-the rank can."""
+"""The signal on which a rank writes the stacks of all its threads, even while stuck in C code. It is blocked
+until the rank can."""
 
 DUMP_S = 5.0
 """Seconds to wait for stacks."""
@@ -29,7 +29,7 @@ STATES = {
 """States in /proc/<pid>/stat in which a process cannot make progress, whatever its code does."""
 
 STOPPED = (STATES["T"], STATES["t"])
-"""Those that a signal or a debugger has caused, and only a signal or the debugger ends."""
+"""The states that a signal or a debugger has caused, and only a signal or the debugger ends."""
 
 
 def answer_requests(folder: Path, rank: int) -> None:

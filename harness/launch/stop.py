@@ -123,7 +123,7 @@ def _of_interrupts() -> list[int]:
 def stop_requests_of_rank() -> StopRequest:
     """Collects the requests to this rank's process from now on; the process was started with them blocked.
 
-    The process that watches the ranks learns which signal it was.
+    The signal is reported to the process that watches the ranks.
     """
     request = StopRequest()
     request.pass_on = note_asked

@@ -64,8 +64,8 @@ def build_model(
 
 
 def without_values(config: ModelConfig, labels: Sequence[str] = ()) -> PreTrainedModel:
-    """As `build_model`, of tensors that have shapes alone; of a folder's weights no more than the headers are
-    read, and what is missing from them is refused as when they are loaded."""
+    """The model of `build_model`, with tensors that have shapes alone; of a folder's weights no more than the
+    headers are read, and what is missing from them is refused as when they are loaded."""
     if config.weights == "pretrained" and config.path is not None:
         named = _named(labels) if config.objective == "classification" else {}
         return _pretrained(config, named, device_map="meta")

@@ -65,13 +65,13 @@ class Progress:
         self.close()
 
     def expect(self, number: int) -> None:
-        """So many more pieces are to be done."""
+        """Adds `number` pieces to those that are to be done."""
         self._total += number
         if self._bar is not None:
             self._bar.total = self._total
 
     def advance(self, note: str = "", number: int = 1) -> None:
-        """So many more pieces are done, the last of which was `note`."""
+        """Counts `number` more pieces as done, the last of which was `note`."""
         self.done += number
         now = time.monotonic()
         if now - self._samples[-1][0] >= 1 or len(self._samples) == 1:
@@ -114,7 +114,7 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """By the rate of the last pieces; None before there is one."""
+        """The seconds left by the rate of the last pieces; None before there is one."""
         (since, before), now = self._samples[0], time.monotonic()
         if self.done <= before or now <= since:
             return None

@@ -42,7 +42,7 @@ def metric_mode(metric: str) -> Mode:
 
 
 def reached(value: float, target: float, mode: Mode) -> bool:
-    """At the target or past it; NaN never is."""
+    """True at the target or past it; NaN never is."""
     return value <= target if mode == "min" else value >= target
 
 

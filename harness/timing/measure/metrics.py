@@ -1,4 +1,4 @@
-"""One table of metrics, and what follows from it.
+"""The table of metrics, and what follows from it.
 
 A new metric of training is one entry of `TRAINING`, `TIMES`, `MACHINE` or `BYTES` and the code that computes
 it: `rank_figures` where it follows from a rank's spans, `StepWatch` where a process or its machine is

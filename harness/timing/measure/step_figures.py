@@ -62,8 +62,8 @@ def overlap(spans: Iterable[Span], start: float, end: float) -> Overlap:
 
 
 def _last_wait_s(passes: Intervals, end: float) -> float:
-    """From the last gradient's being ready to the start of the update, or to the end of a step whose update
-    takes no time of its own. `passes` are computation and the waits in the middle of it."""
+    """The time from the last gradient's being ready to the start of the update, or to the end of a step whose
+    update takes no time of its own. `passes` are computation and the waits in the middle of it."""
     if len(passes) > 1:
         return passes[-1][0] - passes[-2][1]
     return end - passes[0][1] if passes else 0.0

@@ -14,8 +14,8 @@ from gradwire.harness.network.links import LinkRoute, Links
 from gradwire.harness.runtime.seeding import derive_seed
 
 FRACTIONS = 2**53
-"""Parts that a chunk is counted in: as many as a float between 0 and 1 can tell apart, so that fractions stay
-exact."""
+"""Parts that a chunk is counted in: as many as a float between 0 and 1 can distinguish, so that fractions
+stay exact."""
 
 
 @dataclass(frozen=True)
@@ -43,4 +43,4 @@ class BackgroundJobs:
         drawn = random.Random(derive_seed(seed, "rivals"))  # this word is part of every recorded draw
         self.first = [self.chunk * (FRACTIONS - drawn.getrandbits(53)) / FRACTIONS for _ in range(jobs)]
         self.routes: Sequence[LinkRoute] = [links.route(rank, (rank + 1) % size) for rank in range(size)]
-        """By rank: what it sends takes the links to its right neighbour."""
+        """The links to its right neighbour that each rank's messages take."""

@@ -1,6 +1,6 @@
 """Computation that is given: how long each block's passes take, and the factors that they vary by.
 
-Nothing here knows a trace or a tensor: `task=simulate` and the simulated clock of a training use it alike.
+Nothing here depends on traces or tensors: `task=simulate` and the simulated clock of a training use it alike.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def blocks_in_time(
 
 
 def blocks_of(network: SimulatedConfig, compute_s: float) -> tuple[ComputeBlock, ...]:
-    """Those of a validated network, none if it gives none; `compute_s` is its own or a task's."""
+    """The blocks of a validated network, none if it gives none; `compute_s` is its own or a task's."""
     return blocks_in_time(network.blocks, compute_s, network.forward_share)
 
 

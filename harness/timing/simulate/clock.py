@@ -92,7 +92,7 @@ class SimulatedClock:
         return retimed(lanes, times, self.overlap, begins_later=before is not None)
 
     def _seconds(self, steps: Sequence[StepTrace], before: Before | None) -> Iterator[float]:
-        """Those of the operations of the steps' plan."""
+        """The seconds of the operations of the steps' plan."""
         for rank in sorted(steps[0]):
             for task in (task for step in steps for task in step[rank].tasks):
                 for place, operation in enumerate(task.operations):

@@ -45,7 +45,7 @@ class CodecTimes(Protocol):
 
 
 class MeasuredTimes:
-    """As the run that made the trace measured it."""
+    """Codec times as the run that made the trace measured them."""
 
     def seconds(self, work: Work, coordinates: int, place: int = 0) -> float:
         return work.end - work.start
@@ -192,7 +192,7 @@ def _check_row(row: Mapping[str, Any], number: int, path: str | Path) -> None:
 
 
 def _merged(rates: dict[str, list[Rate]]) -> dict[str, list[Rate]]:
-    """With the sums that `MERGED` names, where a table has their parts alone."""
+    """Adds the sums that `MERGED` names, where a table has their parts alone."""
     for name, parts in MERGED.items():
         if name not in rates and all(part in rates for part in parts):
             sizes = sorted({rate.numel for part in parts for rate in rates[part]})

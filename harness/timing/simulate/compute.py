@@ -177,7 +177,8 @@ class ComputeTimes:
         }
 
     def _by_coordinates(self, sizes: Sequence[int], given_s: float) -> tuple[ComputeBlock, ...]:
-        """As many blocks, each with the share of the time that its bucket has of all coordinates."""
+        """The blocks of these sizes, each with the share of the time that its bucket has of all
+        coordinates."""
         if not all(sizes):
             raise ValueError(
                 f"network.compute_s={given_s:g} cannot be spread over blocks that synchronize no "

@@ -98,7 +98,7 @@ def compile_plan(
     """The plan of a step's tasks alone, which begin by themselves; every rank has the same buckets in the
     same order. With `multicast`, copies that are posted together are one message.
 
-    ValueError for messages that one side alone knows of, or whose sizes differ.
+    ValueError for messages that one side alone has posted, or whose sizes differ.
     """
     compiler = _Compiler()
     for rank in sorted(tasks):
@@ -140,8 +140,8 @@ def compile_steps(
 
 
 def lane_order(lane: Sequence[LaneOperation], overlap: bool) -> list[int]:
-    """In which order a lane's operations are carried out: their own, but without `overlap` starts are put off
-    to before the next wait."""
+    """The order in which a lane's operations are carried out: their own, but without `overlap` starts are put
+    off to before the next wait."""
     if overlap:
         return list(range(len(lane)))
     order, put_off = list[int](), list[int]()
@@ -304,7 +304,7 @@ class _Compiler:
         )
 
     def _urgency_columns(self, senders: Sequence[int]) -> dict[str, Column]:
-        """By message, given the post that sends it; none where all are alike."""
+        """The columns of urgency by message, given the post that sends it; none where all are alike."""
         if not self._urgency:
             return {}
         own = [self._urgency.get(post, ORDINARY) for post in senders]

@@ -1,4 +1,4 @@
-"""From the times of a plan's operations back to steps: the same computation and messages at other times."""
+"""Conversion of a plan's times back to steps: the same computation and messages at other times."""
 
 from __future__ import annotations
 

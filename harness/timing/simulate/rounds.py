@@ -12,7 +12,7 @@ links to itself where stage two competes.
 - Stage two, adaptive alone: once nothing is left of stage one, further bits of each block in the order of the
   forward passes, ratio = rate · time until the deadline / bits that are left. It ends `margin_s` before the
   deadline, or when all bits are sent.
-- A worker knows, as moving averages: when its blocks appear, when its forward passes could take in a block
+- A worker keeps, as moving averages: when its blocks appear, when its forward passes could take in a block
   (the pass before has ended, and the last byte of stage one is there: not when they do, which would put off
   deadlines for ever), and the rate of its broadcasts. With its backward pass it broadcasts the second;
   a block's deadline is the latest that any worker sent in the round before.
@@ -63,7 +63,7 @@ class RoundRows:
     `kinds` are FORWARD, …; `round` is the one whose gradients are sent. Of transmissions: bits of each value
     (`bits_sent`), values of whole partitions (`values_sent`), `bytes` of all copies, also of what was cut
     off, the `ratio` that the bits follow from, and the `rate` in bits a second that the sender expected, NaN
-    as long as it knew none. Seconds; what had not ended when the run did has NaN for its `end`.
+    as long as it had none. Seconds; what had not ended when the run did has NaN for its `end`.
     """
 
     kinds: Integers

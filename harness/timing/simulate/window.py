@@ -54,7 +54,7 @@ class StepWindow:
     """None: nothing is."""
 
     def forget(self) -> None:
-        """Nothing is in flight any more."""
+        """Drops all that is in flight."""
         self.in_flight = None
 
     def step(self, number: int, measured: StepTrace, now_s: float = 0.0) -> StepTrace:

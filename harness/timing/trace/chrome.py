@@ -92,7 +92,7 @@ def chrome_events(trace: StepTrace) -> list[Event]:
 
 
 def _begin(own: RankTrace) -> float:
-    """The begin of the rank's step, where ranks go from step to step by themselves."""
+    """The begin of the rank's step, where each rank begins its steps when it is ready."""
     return 0.0 if own.window is None else own.window[0]
 
 
@@ -167,7 +167,8 @@ def _place(ranks: Mapping[int, _RankBars]) -> list[Event]:
 
 
 def _rows(slices: Iterable[Slice]) -> list[list[Slice]]:
-    """As few rows as there are bars at the same time; one without length still has its place."""
+    """Distributes bars over as few rows as there are bars at the same time; one without length still has its
+    place."""
     rows: list[list[Slice]] = []
     for each in sorted(slices, key=lambda each: (each.start, each.end)):
         free = (row for row in rows if max(row[-1].end, row[-1].start + 1) <= each.start)
@@ -193,7 +194,8 @@ def _bar(rank: int, each: Slice) -> Event:
 
 
 def _arrow(number: int, message: Sent, sent: Slice, received: Slice) -> list[Event]:
-    """From where a message is posted to halfway through the rest of its receipt: well inside both bars."""
+    """An arrow from where a message is posted to halfway through the rest of its receipt: well inside both
+    bars."""
     arrives = (max(sent.start, received.start) + received.end) // 2
     common = {"name": "message", "cat": "message", "id": number}
     start = {"ph": "s", "ts": sent.start / 1e3, "pid": message.source + 1, "tid": sent.tid}

@@ -58,7 +58,7 @@ class TaskLog:
         """True once all its timestamps have been taken."""
 
     def begun(self) -> TaskLog:
-        """A log that knows of the same coroutine only that it has begun."""
+        """A log of the same coroutine with nothing but its begin."""
         return TaskLog(self.timestamp, self.bucket, self.coordinates, self.ready, in_turn=self.in_turn)
 
     def resume(self, at: Any) -> None:
@@ -136,12 +136,12 @@ class LaneLog:
             self._operations.append(Start(at, task))
 
     def awaited(self, task: int, start: Any, end: Any, steps_back: int = 0) -> None:
-        """It waited for the result of its `task`-th collective of this step, or of one `steps_back`."""
+        """Notes a wait for the result of the `task`-th collective of this step, or of one `steps_back`."""
         if self._enabled:
             self._operations.append(Await(task, start, end, steps_back))
 
     def met(self, start: Any, end: Any) -> None:
-        """It waited for the other ranks."""
+        """Notes a wait for the other ranks."""
         if self._enabled:
             self._operations.append(Barrier(start, end))
 

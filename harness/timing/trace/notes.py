@@ -1,4 +1,4 @@
-"""From what a world kept of a step to the step's trace, once its times are known."""
+"""Conversion of a world's notes on a step to the step's trace, once its times are known."""
 
 from __future__ import annotations
 

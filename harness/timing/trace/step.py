@@ -167,7 +167,7 @@ class RankTrace(NamedTuple):
     """One rank's step, in seconds from the step's start: its computation, in order, its collectives, and when
     the computation ended.
 
-    Where ranks go from step to step by themselves, `window` is from when to when this step counts for the
+    Where each rank begins its steps when it is ready, `window` is from when to when this step counts for the
     rank (None: from 0 to the end of the slowest), and `carried` what earlier steps' collectives did in it.
     """
 
@@ -329,7 +329,7 @@ def spans(trace: RankTrace) -> list[Span]:
 
 
 def own_spans(trace: RankTrace) -> list[Span]:
-    """Those of the step's own computation and collectives, however long they last."""
+    """The spans of the step's own computation and collectives, however long they last."""
     of_tasks = (span for task in trace.tasks for span in task_spans(task))
     return [*compute_spans(trace), *wait_spans(trace), *of_tasks]
 
