@@ -58,7 +58,7 @@ _MODULES = {
     "harness.library.synchronizer": ("Synchronizer",),
     "harness.report.frame": ("load_results", "load_settings"),
 }
-"""Where each of these names is, as above for type checkers."""
+"""The module of each lazily imported name, as above for type checkers."""
 
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -25,7 +25,7 @@ def main() -> None:
         except ModuleNotFoundError as error:
             sys.exit(f"error: {error}")
         start()
-    except KeyboardInterrupt as interrupt:  # while it imports, or where nobody else has seen to it
+    except KeyboardInterrupt as interrupt:  # while it imports, or where no other handler is installed
         print(f"error: {str(interrupt) or 'interrupted'}", file=sys.stderr, flush=True)
         sys.exit(128 + getattr(interrupt, "number", 2))
 

@@ -33,7 +33,7 @@ class SynchronizationCallback(TrainerCallback):
     Takes the arguments of `gradwire.attach` after the trainer. A resumed run loads the state from the
     checkpoint that `train(resume_from_checkpoint=…)` resumes, or from `resume_from` if that is given. Raises
     ValueError on every rank if one has no state there, or that of another step, unless `start_fresh` is set.
-    A step that the optimizer skips, as fp16's gradient scaler makes it do, leaves what the codec remembers as
+    A step that the optimizer skips, as fp16's gradient scaler makes it do, leaves the codec's state as
     it was.
     """
 
@@ -52,7 +52,7 @@ class SynchronizationCallback(TrainerCallback):
         whole: Any = trainer
         whole._inner_training_loop = self._watched(whole._inner_training_loop)
         self.synchronizer: Synchronizer | None = None
-        """What `attach` returned; None before training. Its figures stay after the end."""
+        """The synchronizer that `attach` returned; None before training. Its figures stay after the end."""
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -95,7 +95,7 @@ class SynchronizationCallback(TrainerCallback):
             self.synchronizer.detach()
 
     def _watched(self, loop: Callable[..., Any]) -> Callable[..., Any]:
-        """The trainer's loop, which is the only one to be told which checkpoint it resumes: the trainer's
+        """The trainer's loop, the only one with the checkpoint that it resumes as an argument: the trainer's
         state and arguments may name others."""
 
         @wraps(loop)
@@ -112,7 +112,7 @@ def _read(folder: Path, step: int) -> Any:
     if not (folder / _file_name()).is_file():
         raise ValueError(
             f"{folder} has no {_file_name()}: give the callback resume_from=<checkpoint>, or "
-            "start_fresh=True to go on without what the codec remembered"
+            "start_fresh=True to continue without the codec's state"
         )
     found = load_file(folder / _file_name())
     saved = int(found.pop(TRAINER_STEP, torch.tensor(step)))  # files of version 0.1.0 have none

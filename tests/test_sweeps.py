@@ -23,7 +23,7 @@ from warm import RUN, run_command, warm_or_cold
 from gradwire.harness.config.cells import tasks_of
 from gradwire.harness.config.compose import composed_hydra
 from gradwire.harness.config.declared import declared_in
-from gradwire.harness.launch.cell_process import Ended
+from gradwire.harness.launch.cell_process import CellOutcome
 from gradwire.harness.report.sweep_record import read_sweep_record
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.tasks.front import start
@@ -68,7 +68,7 @@ class InThisProcess:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def run(self, config: Any, directory: Path) -> Ended:
+    def run(self, config: Any, directory: Path) -> CellOutcome:
         return run_cell(config, directory)
 
 

@@ -39,14 +39,14 @@ Values = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Cell:
+class SweepCell:
     """One run of a sweep."""
 
     overrides: tuple[str, ...]
     """All overrides, as `python run.py` would take them."""
     swept: Mapping[str, str]
-    """Those that come from the cases or from a sweep on the command line, and the needed cells' axes; a value
-    that is taken in words instead of as a path."""
+    """The overrides that come from the cases or from a sweep on the command line, and the needed cells' axes;
+    a value that is taken in words instead of as a path."""
     sources: tuple[Source, ...] = ()
     """The needed cells that it takes from."""
 
@@ -56,7 +56,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class _Case:
+class _SweepCase:
     """One case: the values of its keys, those that are taken apart, and the common ones."""
 
     values: Mapping[str, list[str]]
@@ -73,7 +73,7 @@ def expand(
     size: str,
     arguments: Sequence[str],
     sources: Mapping[str, Sequence[Source]] | None = None,
-) -> list[Cell]:
+) -> list[SweepCell]:
     """The cells of a sweep in order, without repetitions.
 
     `size` is the chosen one, `arguments` are the command line's overrides, `sources` the cells of the needed
@@ -88,7 +88,7 @@ def expand(
     )
     if most > MOST_CELLS:
         raise ConfigError(f"the sweep has {most} runs; choose at most {MOST_CELLS}, e.g. in several sweeps")
-    cells: dict[tuple[str, ...], Cell] = {}
+    cells: dict[tuple[str, ...], SweepCell] = {}
     for case, line in itertools.product(cases, _product(swept)):
         user = {**fixed, **line}
         given = {**case.values, **{key: [] for key in case.taken}}
@@ -109,7 +109,7 @@ def expand(
                 chosen = {**found.words, **line}
                 texts, chosen = _fitting(texts, chosen, swept)
                 texts = tuple(text for text in texts if _suits(_key_of(text), task, tasks))
-                cells.setdefault(tuple(sorted(texts)), Cell(texts, chosen, found.sources))
+                cells.setdefault(tuple(sorted(texts)), SweepCell(texts, chosen, found.sources))
     if not cells:
         raise ConfigError("the sweep has no runs: a key of its cases has an empty list; give it a value")
     return list(cells.values())
@@ -123,7 +123,7 @@ def tasks_of(declared: Declared, size: str, arguments: Sequence[str]) -> list[st
     return list(dict.fromkeys([usual, *named]))
 
 
-def swept_keys(cells: Sequence[Cell]) -> list[str]:
+def swept_keys(cells: Sequence[SweepCell]) -> list[str]:
     """The keys whose values differ between cells, in order of appearance."""
     keys = dict.fromkeys(key for cell in cells for key in cell.swept)
     return [key for key in keys if len({cell.swept.get(key) for cell in cells}) > 1]
@@ -145,7 +145,7 @@ def override_text(value: Any) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether the grammar reads `text` as this very string."""
+    """True if the grammar reads `text` as this very string."""
     try:
         (override,) = OverridesParser.create().parse_overrides([f"key={text}"])
     except Exception:  # the grammar has several error types; any of them means: use quotes
@@ -153,10 +153,10 @@ def _is_plain(text: str) -> bool:
     return bool(text) and not override.is_sweep_override() and override.value() == text
 
 
-def _cases_of(declared: Declared, size: str) -> list[_Case]:
+def _cases_of(declared: Declared, size: str) -> list[_SweepCase]:
     cases = declared.cases
     if not cases:
-        return [_Case({}, {}, {})]
+        return [_SweepCase({}, {}, {})]
     found_size = ANY_SIZE if ANY_SIZE in cases else size
     if found_size not in cases:
         sizes = " or ".join(f"size={known}" for known in cases)
@@ -165,8 +165,8 @@ def _cases_of(declared: Declared, size: str) -> list[_Case]:
     return [_case(case, shared, declared.needs) for case in found]
 
 
-def _case(case: Mapping[str, Any], shared: Mapping[str, Any], needs: Mapping[str, str]) -> _Case:
-    return _Case(
+def _case(case: Mapping[str, Any], shared: Mapping[str, Any], needs: Mapping[str, str]) -> _SweepCase:
+    return _SweepCase(
         {str(key): _texts(value) for key, value in case.items() if not isinstance(value, Mapping)},
         {str(key): taking(key, value, needs) for key, value in case.items() if isinstance(value, Mapping)},
         {str(key): override_text(value) for key, value in shared.items() if key not in case},
@@ -178,7 +178,7 @@ def _texts(value: Any) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _CellValues:
     """The values of a cell, and how its label says them."""
 
     overrides: dict[str, str]
@@ -192,7 +192,7 @@ def _with_taken(
     user: Values,
     sources: Mapping[str, Sequence[Source]],
     reads: Sequence[str],
-) -> Iterator[_Found]:
+) -> Iterator[_CellValues]:
     """A cell's own values with each combination of values that it takes from needed cells that agree with it.
 
     Its task `reads` these groups and keys.
@@ -200,7 +200,7 @@ def _with_taken(
     candidates = [list(each.values(key, sources[each.need])) for key, each in taken.items()]
     number = 0
     for combination in itertools.product(*candidates):
-        found: _Found | None = _Found(dict(values), dict(values))
+        found: _CellValues | None = _CellValues(dict(values), dict(values))
         for (key, each), (source, path, words) in zip(taken.items(), combination, strict=True):
             found = found and _paired(found, each.need, source, {**user, **_seed_of(values)}, reads)
             if found is None:
@@ -221,7 +221,9 @@ def _seed_of(values: Values) -> Values:
     return {SEED: values[SEED]} if SEED in values else {}
 
 
-def _paired(found: _Found, need: str, source: Source, fixed: Values, reads: Sequence[str]) -> _Found | None:
+def _paired(
+    found: _CellValues, need: str, source: Source, fixed: Values, reads: Sequence[str]
+) -> _CellValues | None:
     """Adds a needed cell's axes; None where one of them contradicts the seed, another needed cell's, or the
     command line."""
     overrides, words = dict(found.overrides), dict(found.words)
@@ -235,7 +237,7 @@ def _paired(found: _Found, need: str, source: Source, fixed: Values, reads: Sequ
             words[key] = value
             if key.partition(".")[0] in reads:
                 overrides[key] = value
-    return _Found(overrides, words, (*found.sources, source))
+    return _CellValues(overrides, words, (*found.sources, source))
 
 
 def _command_line(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, list[str]]]:
@@ -263,8 +265,8 @@ def _key_of(text: str) -> str:
 
 
 def _suits(key: str, task: str, tasks: Sequence[str]) -> bool:
-    """Whether a cell of `task` reads a key of the root or of a group; one that no other task of the sweep
-    reads is left to be refused."""
+    """True if a cell of `task` reads a key of the root or of a group, or if no task of the sweep does: such a
+    key is left to be refused."""
     group = key.partition(".")[0]
     if "." not in key or key in root_rules(task) or group in TASKS[task].reads:
         return True
@@ -294,7 +296,7 @@ def _fitting(
 
 
 def _has(group: str, choice: str, field: str) -> bool:
-    """Whether a choice of a group has a field; what cannot be composed is refused with its cell."""
+    """True if a choice of a group has a field, or cannot be composed: it is then refused with its cell."""
     if choice in group_schemas().get(group, ()):
         return choice in choices_with_field(group, field)
     try:
@@ -304,22 +306,23 @@ def _has(group: str, choice: str, field: str) -> bool:
     return rule_of(config, f"{group}.{field}") is not None
 
 
-def _applies(key: str, case: _Case, cases: Sequence[_Case]) -> bool:
-    """Whether a common value is about a case: not if only other cases' choices of the group have such a key.
+def _applies(key: str, case: _SweepCase, cases: Sequence[_SweepCase]) -> bool:
+    """True if a common value concerns a case: false only if other cases' choices of the group have such a key
+    and this one's has not.
 
     One that no case's choice has stays, and is refused.
     """
     return _has_key(case, key) or not any(_has_key(other, key) for other in cases)
 
 
-def _has_key(case: _Case, key: str) -> bool:
+def _has_key(case: _SweepCase, key: str) -> bool:
     group, _, field = key.partition(".")
     choices = case.values.get(group, [])
     return not field or not choices or any(_has(group, choice, field) for choice in choices)
 
 
 def _shadowed(key: str, case: Mapping[str, list[str]], user: Values) -> bool:
-    """Whether the command line sets `key`, or another choice of its group than the case's."""
+    """True if the command line sets `key`, or another choice of its group than the case's."""
     group = key.partition(".")[0]
     other_choice = group in user and group in case and user[group] not in case[group]
     return key in user or (key != group and other_choice)

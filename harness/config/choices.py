@@ -1,4 +1,4 @@
-"""The choices of groups: which there are in `conf/`, and what one that there is not was meant to be."""
+"""The choices of groups: the known ones, and suggestions for an unknown one."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def chosen_in(key: str, value: object) -> str | None:
 
 
 def unknown_choice(group: str, value: object, choices: Sequence[str]) -> str:
-    """The refusal of a choice that its group does not have, with what was meant."""
+    """The refusal of a choice that its group does not have, with a suggestion."""
     word = str(value)
     if not word:
         return f"{group}='' names nothing; choose one of {_listed(choices, word)}"
     others = [other for other in groups_with(word) if other != group]
-    meant = _meant(group, word, choices)
-    if others and meant is None:
+    suggestion = _suggestion(group, word, choices)
+    if others and suggestion is None:
         return (
             f"{group}={shortened(value)} is unknown; {word.lower()} is a choice of {others[0]}: use "
             f"{others[0]}={word.lower()}, or for {group} one of {_listed(choices, word)}"
@@ -65,12 +65,12 @@ def unknown_choice(group: str, value: object, choices: Sequence[str]) -> str:
     own = _own_file(group, word)
     if own:
         return f"{group}={shortened(value)} is unknown; {own}"
-    example = meant or (EXAMPLES.get(group) if EXAMPLES.get(group) in choices else None)
+    example = suggestion or (EXAMPLES.get(group) if EXAMPLES.get(group) in choices else None)
     such = f", e.g. {group}={example}" if example else ""
     return f"{group}={shortened(value)} is unknown; choose one of {_listed(choices, word)}{such}"
 
 
-def _meant(group: str, word: str, choices: Sequence[str]) -> str | None:
+def _suggestion(group: str, word: str, choices: Sequence[str]) -> str | None:
     """The choice that a word is another name of, or looks like."""
     stem = Path(word).stem if "/" in word or word.endswith((".yaml", ".yml")) else word
     alias = choice_alias_of(group, stem)
@@ -81,7 +81,7 @@ def _meant(group: str, word: str, choices: Sequence[str]) -> str | None:
 
 
 def _own_file(group: str, word: str) -> str:
-    """What to write for a file of the user's own."""
+    """The advice for a word that names a file of the user's own; empty if it names none."""
     path = Path(word)
     if group == "dataset" and (path.suffix in TEXT_FILES or "/" in word):
         return f"for files of your own use dataset.path={shortened(word)}"

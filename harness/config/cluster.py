@@ -84,12 +84,12 @@ def _workers(cluster: ClusterConfig, network: NetworkConfig, gpus: int) -> int:
 
 
 def _local_workers(cluster: ClusterConfig, gpus: int) -> int:
-    """How many workers this machine has to serve."""
+    """The number of workers that this machine has to serve."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", cluster.workers or gpus))
 
 
 def _gpus_serve(run: RunConfig, gpus: int) -> bool:
-    """Whether `device=auto` means GPUs: one for every worker here, or one for a virtual cluster.
+    """True if `device=auto` means GPUs: one for every worker here, or one for a virtual cluster.
 
     Between real workers GPUs talk over nccl, which can be neither paced nor shaped; gloo needs CPU memory.
     """
@@ -128,7 +128,7 @@ REMEDY = {
     "cpu": "install a C++ compiler, then make install",
     "cuda": "put nvcc into PATH, then make install GRADWIRE_CUDA=ON",
 }
-"""How to get the compiled kernels of a device."""
+"""The way to get the compiled kernels of a device."""
 
 
 def resolve_kernels(kernels: KernelsConfig, device: str, *, timed_task: str | None) -> KernelsConfig:
@@ -163,6 +163,6 @@ def _refused_graphs(run: RunConfig) -> str | None:
         return f"parallel={run.parallel.name} synchronizes by other rounds than parallel=ddp"
     device = torch.device(run.cluster.device)
     if device.type == "cuda" and run.measure.spans:
-        return "measure.spans=true times every hop, and what happens within a graph nobody sees"
+        return "measure.spans=true times every hop, and hops within a graph cannot be seen"
     with using_kernels(run.kernels.name):
         return refused_graphs(make_codec(**run.codec), device, run.measure.check_hashes)

@@ -1,4 +1,4 @@
-"""From command-line overrides to a configuration, with Hydra's refusals in one line."""
+"""The configuration of command-line overrides, with Hydra's refusals in one line."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from gradwire.codecs.fields import MAPPING
 from gradwire.codecs.registry import are_one_class
 from gradwire.harness.config.choices import choices_in
 from gradwire.harness.config.declared import declared
+from gradwire.harness.config.effects import LENGTHS
 from gradwire.harness.config.explain import (
     OPTIONAL_GROUPS,
     check_choice_name,
@@ -42,7 +43,7 @@ from gradwire.harness.config.overrides import (
     check_hydra_value,
     choices_of,
     parse,
-    said,
+    shown,
 )
 from gradwire.harness.config.own_files import REMEDY, SWEEP, OwnFile, OwnFolder, own_folder
 from gradwire.harness.config.plugins import allow_plugins, plugin_choices, register_plugins
@@ -67,7 +68,7 @@ def compose(
 
     Hydra composes each set of choices once per process; values are put into a copy of it.
     """
-    parsed = parse(meant(overrides))
+    parsed = parse(without_null_choices(overrides))
     single = [str(each.input_line) for each in parsed if not each.is_sweep_override()]
     check_forms(parsed, lambda key: rule_of(compose(choices_of(single), named_by_user=False), key))
     if named_by_user:
@@ -96,7 +97,7 @@ def compose(
 
 def composed_hydra(overrides: Sequence[str]) -> DictConfig:
     """Hydra's own node of the configuration of `compose`, not to be written to. Raises ConfigError."""
-    choices = _choices(parse(meant(overrides)))
+    choices = _choices(parse(without_null_choices(overrides)))
     return _composed(tuple(str(override.input_line) for override in choices), own_folder())[1]
 
 
@@ -114,7 +115,7 @@ def _choices(parsed: Sequence[Override]) -> list[Override]:
     return choices
 
 
-def meant(overrides: Sequence[str]) -> list[str]:
+def without_null_choices(overrides: Sequence[str]) -> list[str]:
     """The overrides without those that choose nothing from a group without a default."""
     nothing = [f"{group}=null" for group in OPTIONAL_GROUPS]
     return [text for text in overrides if text not in nothing]
@@ -158,7 +159,8 @@ def _composed(choices: tuple[str, ...], folder: OwnFolder | None) -> tuple[DictC
 
 
 def _hydra_composed(choices: Sequence[str], used: Sequence[OwnFile]) -> DictConfig:
-    """What Hydra makes of the choices. Raises ConfigError, naming the user's own files `used` by then."""
+    """The configuration that Hydra composes from the choices. Raises ConfigError, naming the user's own files
+    `used` by then."""
     try:
         with _initialized():
             config = hydra.compose(CONFIG_NAME, list(choices), return_hydra_config=True)
@@ -231,7 +233,7 @@ def _check(override: Override, base: DictConfig, all_given: Sequence[Override]) 
         raise
     if MAPPING in rule.kinds and not override.is_force_add():
         raise ConfigError(
-            f"{said(override)}: a mapping is added to what is there; write '++{said(override)}'"
+            f"{shown(override)}: a mapping is added to what is there; write '++{shown(override)}'"
         )
 
 
@@ -242,7 +244,7 @@ def _set(config: DictConfig, override: Override, base: DictConfig) -> None:
     try:
         OmegaConf.update(config, override.key_or_group, override.value(), force_add=MAPPING in rule.kinds)
     except (OmegaConfBaseException, ValueError, RecursionError):
-        raise ConfigError(f"{said(override)}: cannot be read as a value; choose {rule.allowed()}") from None
+        raise ConfigError(f"{shown(override)}: cannot be read as a value; choose {rule.allowed()}") from None
 
 
 def check_warm_up(config: DictConfig, overrides: Sequence[Override]) -> None:
@@ -258,17 +260,12 @@ def check_warm_up(config: DictConfig, overrides: Sequence[Override]) -> None:
 
 
 def check_length(config: DictConfig, overrides: Sequence[Override]) -> None:
-    """Refuse epochs that were asked for where steps, a size's own among them, say how long the run is."""
+    """Refuse epochs that were asked for, be they the recipe's own, where steps give the run's length."""
     for override in overrides:
-        group, _, field = override.key_or_group.partition(".")
-        if group != "train" or not field.endswith("epochs") or override.value() is None:
-            continue
-        other = f"train.{field.removesuffix('epochs')}steps"
-        steps = plain(config, other)
-        if steps is not None:
-            raise ConfigError(
-                f"{said(override)} has no effect while {other}={steps}; add {other}=null, or leave it out"
-            )
+        for row in LENGTHS:
+            steps = plain(config, row.reader)
+            if override.key_or_group in row.keys and override.value() is not None and steps is not None:
+                raise row.refusal(shown(override), steps)
 
 
 def check_codec_times_asked(config: DictConfig, overrides: Sequence[Override]) -> None:

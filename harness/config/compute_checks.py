@@ -1,4 +1,4 @@
-"""Which `network.compute` goes with which run, and whether a profile has what a run needs of it."""
+"""Checks `network.compute` against the run, and that a profile has all that the run needs of it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ FULL_SIZES = ("gpu", "paper")
 
 
 def check_compute(network: NetworkConfig, settings: Mapping[str, Any]) -> NetworkConfig:
-    """Refuse `network.compute` where it changes nothing, and a profile without the computation of a run with
+    """Refuse unknown values of `network.compute`, and a profile without the computation of a run with
     these plain settings. Raises ConfigError.
 
     Returns the network; `compute`, where it names a run, a sweep or a file, with the absolute path.
     """
-    check_compute_value(network, settings["cluster"]["name"])
-    if isinstance(network, ShapedConfig) or not network.compute.startswith(FROM_FILE):
+    if isinstance(network, ShapedConfig):
+        return network
+    _check_value(network.compute)
+    if not network.compute.startswith(FROM_FILE):
         return network
     given = network.compute.removeprefix(FROM_FILE)
     try:
@@ -50,29 +52,17 @@ def check_compute(network: NetworkConfig, settings: Mapping[str, Any]) -> Networ
     return replace(network, compute=f"{FROM_FILE}{path}")
 
 
-def check_compute_value(network: NetworkConfig, cluster: str) -> None:
-    """Refuse values of `network.compute` that there are not, and any that has no effect. Raises
-    ConfigError."""
-    if isinstance(network, ShapedConfig) or network.compute == SHARED:
-        return
-    said = f"network.compute={network.compute}"
-    if network.compute != MEASURED and not network.compute.startswith(FROM_FILE):
-        known = (SHARED, MEASURED)
+def _check_value(compute: str) -> None:
+    known = (SHARED, MEASURED)
+    if compute not in known and not compute.startswith(FROM_FILE):
         raise ConfigError(
-            f"{said}: use {SHARED}, {MEASURED} or {FROM_FILE}<profile>{did_you_mean(network.compute, known)}"
+            f"network.compute={compute}: use {SHARED}, {MEASURED} or {FROM_FILE}<profile>"
+            f"{did_you_mean(compute, known)}"
         )
-    if network.compute == FROM_FILE:
+    if compute == FROM_FILE:
         raise ConfigError(
-            f"{said} names no file; use {FROM_FILE}<profile>, e.g. {FROM_FILE}outputs/sweeps/demo"
-        )
-    if cluster != "virtual":
-        raise ConfigError(
-            f"{said} has no effect on cluster={cluster}, whose time is measured; use cluster=virtual, or "
-            "leave it out"
-        )
-    if isinstance(network, SimulatedConfig) and network.compute_s is not None:
-        raise ConfigError(
-            f"{said} has no effect beside network.compute_s={network.compute_s:g}; leave one of them out"
+            f"network.compute={compute} names no file; use {FROM_FILE}<profile>, e.g. {FROM_FILE}"
+            "outputs/sweeps/demo"
         )
 
 

@@ -8,8 +8,8 @@ Cells take values from those of other sweeps:
         - {task: replay, gradients: {from: warm, take: gradients, step: 60}, codec: [bf16, thc]}
         - {task: retime, run: {from: warm, take: run, where: {codec: bf16}}, network.rate_mbit: [100, 1000]}
 
-Every needed cell that fits gives a value. What the needed cells differ in, their axes, tells the cells of
-this sweep apart, too; the seed is paired: a cell with seed 1 takes from a cell with seed 1.
+Every needed cell that fits gives a value. What the needed cells differ in, their axes, distinguishes the
+cells of this sweep apart, too; the seed is paired: a cell with seed 1 takes from a cell with seed 1.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
 FORM = "{from: <a name in needs>, take: gradients, step: 60}"
 KEYS = ("from", "take", "step", "where")
 WHAT = ("gradients", "weights", "run", "checkpoint")
-"""What a cell can take: the gradients or weights of a step, the run's directory, the checkpoint that it ended
-with."""
+"""The things that a cell can take: the gradients or weights of a step, the run's directory, the checkpoint
+that it ended with."""
 
 OF_STEPS = ("gradients", "weights")
 
@@ -102,14 +102,16 @@ class Source:
 
     label: str
     axes: Mapping[str, str]
-    """In what it differs from the other cells, the seed included, as text of Hydra's override grammar."""
+    """The axes in which it differs from the other cells, the seed included, as text of Hydra's override
+    grammar."""
     settings: Mapping[str, Any]
     """Its configuration by dotted key."""
     directory: Path | None
-    """Where its files are or will be; None as long as that depends on files still to be made."""
+    """The directory of its files, made or still to be made; None as long as that depends on files still to be
+    made."""
 
     def fits(self, where: Mapping[str, Sequence[Any]]) -> bool:
-        """Whether it has one of the values that `where` allows for each of its keys."""
+        """True if it has one of the values that `where` allows for each of its keys."""
         return all(
             self.settings.get(f"{key}.name", self.settings.get(key)) in allowed
             for key, allowed in where.items()
@@ -155,7 +157,8 @@ class Taking:
 
 
 def taking(key: str, value: Mapping[Any, Any], needs: Mapping[str, str]) -> Taking:
-    """What a mapping as the value of a case's `key` takes. Raises ConfigError for one of another form."""
+    """The `Taking` that a mapping, the value of a case's `key`, describes. Raises ConfigError for one of
+    another form."""
     strange = next((str(name) for name in value if name not in KEYS), None)
     if strange is not None:
         hint = did_you_mean(strange, KEYS)

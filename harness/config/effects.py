@@ -1,4 +1,4 @@
-"""One table of the settings that are read only with other settings: `READ_WITH`.
+"""The table of the settings that are read only with other settings: `READ_WITH`.
 
 Where nothing reads it, a setting that is not as usual is refused: no key is ignored silently.
 """
@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradwire.codecs.fields import default_of
+from gradwire.codecs.registry import codec_class
 from gradwire.harness.config.tasks import TASKS
+from gradwire.harness.models.families import FOLDER
+from gradwire.harness.models.vision import VISION
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.errors import ConfigError, shortened
 
@@ -24,12 +27,27 @@ class ReadWith:
     reader: str
     reads: Callable[[Any], bool]
     otherwise: str = "leave it out"
-    """What to do where nothing reads them."""
+    """The way out where nothing reads them."""
+
+    def refusal(self, given: str, now: Any) -> ConfigError:
+        """The error of a setting, as `given`, while the reader's value is `now`."""
+        return ConfigError(f"{given} has no effect with {self.reader}={_written(now)}; {self.otherwise}")
 
 
 def _of_group(group: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{group}.{name}" for name in names)
 
+
+LENGTHS = tuple(
+    ReadWith(
+        (f"train.{part}epochs",),
+        f"train.{part}steps",
+        lambda steps: steps is None,
+        f"add train.{part}steps=null, or leave it out",
+    )
+    for part in ("", "schedule_", "decay_")
+)
+"""Lengths in epochs, which steps replace: a size's own steps among them."""
 
 READ_WITH = (
     ReadWith(
@@ -44,6 +62,7 @@ READ_WITH = (
         lambda schedule: schedule == "steps",
         "leave it out, or use train.schedule=steps",
     ),
+    *LENGTHS,
     ReadWith(
         ("train.momentum",),
         "train.optimizer",
@@ -82,6 +101,18 @@ READ_WITH = (
         "nothing computes there; leave it out",
     ),
     ReadWith(
+        ("network.compute",),
+        "cluster",
+        lambda cluster: cluster == "virtual",
+        "its time is measured; use cluster=virtual, or leave it out",
+    ),
+    ReadWith(
+        ("network.compute",),
+        "network.compute_s",
+        lambda given: given is None,
+        "leave one of them out",
+    ),
+    ReadWith(
         _of_group(
             "network",
             *("ranks_per_node", "nics", "intra_rate_mbit", "intra_latency_s", "oversubscription"),
@@ -102,6 +133,24 @@ READ_WITH = (
         lambda share: share > 0,
         "add e.g. network.straggler_share=0.2, or leave it out",
     ),
+    ReadWith(
+        ("overlap.segments",),
+        "codec",
+        lambda codec: not codec_class(codec).traits.uses_backend,
+        "the backend sends by itself; leave it out or use codec=fp32",
+    ),
+    ReadWith(
+        _of_group("model", "depths", "bottleneck", "groups"),
+        "model.family",
+        lambda family: family in (*VISION, FOLDER),
+        "leave it out, or use model=resnet50",
+    ),
+    ReadWith(
+        ("dataset.revision",),
+        "dataset.path",
+        lambda path: path is None,
+        "leave one of them out",
+    ),
 )
 """The keys with what reads them; a key that is not here is always read by the tasks that have its group."""
 
@@ -109,14 +158,10 @@ READ_WITH = (
 def check_read_settings(config: Configuration) -> None:
     """Raises ConfigError for the first setting that is not as usual and that nothing reads."""
     for row in READ_WITH:
-        now = _value(config, row.reader)
-        if now is _ABSENT or row.reads(now):
-            continue
-        for key in row.keys:
-            value = _value(config, key)
-            if value is not _ABSENT and value not in (None, _usual(config, key)):
-                given, reader = f"{key}={_written(value)}", f"{row.reader}={_written(now)}"
-                raise ConfigError(f"{given} has no effect with {reader}; {row.otherwise}")
+        unusual = (key for key in row.keys if _is_unusual(config, key))
+        key, now = next(unusual, None), _value(config, row.reader)
+        if key is not None and now is not _ABSENT and not row.reads(now):
+            raise row.refusal(f"{key}={_written(_value(config, key))}", now)
 
 
 _ABSENT = object()
@@ -131,8 +176,13 @@ def _value(config: Configuration, key: str) -> Any:
     return getattr(settings, field, _ABSENT)
 
 
+def _is_unusual(config: Configuration, key: str) -> bool:
+    value = _value(config, key)
+    return value is not _ABSENT and value not in (None, _usual(config, key))
+
+
 def _usual(config: Configuration, key: str) -> Any:
-    """The value of a setting that nobody has set: the recipe's of the model, else its default."""
+    """The value of a setting that the user has not set: the recipe's of the model, else its default."""
     group, _, name = key.partition(".")
     settings = getattr(config, group)
     if isinstance(settings, Mapping):
@@ -145,4 +195,6 @@ def _usual(config: Configuration, key: str) -> Any:
 def _written(value: Any) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(_written, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else shortened(value)

@@ -27,7 +27,7 @@ from gradwire.codecs.fields import rules_with
 from gradwire.codecs.registry import codec_options
 from gradwire.harness.config.aliases import alias_of
 from gradwire.harness.config.choices import chosen_in, unknown_choice
-from gradwire.harness.config.overrides import no_preset, said
+from gradwire.harness.config.overrides import no_preset, shown
 from gradwire.harness.config.root_keys import root_rules
 from gradwire.harness.config.store import choices_with_field, group_schemas
 from gradwire.harness.config.tasks import TASKS
@@ -36,7 +36,7 @@ from gradwire.harness.runtime.fields import Rule, rules_of
 from gradwire.harness.runtime.program import program
 
 ROOT_KEYS = ("hydra", "seed", "resume", "plots", "sweep")
-"""Keys of the root beside the groups, whatever the task."""
+"""Keys of the root besides the groups, whatever the task."""
 
 MOST_LISTED = 160
 """Characters of the keys that a message lists."""
@@ -59,7 +59,7 @@ def check_groups(overrides: Sequence[Override], groups: Mapping[str, Sequence[st
             continue
         choices = [choice for choice in choices if ":" not in choice]  # others are plug-ins of this process
         if override.is_delete() or value is None:
-            raise ConfigError(f"{said(override)}: a run needs a {group}; choose one of {', '.join(choices)}")
+            raise ConfigError(f"{shown(override)}: a run needs a {group}; choose one of {', '.join(choices)}")
         elsewhere = no_preset(str(value)) if group == "model" else None
         if elsewhere is not None:
             raise elsewhere
@@ -95,7 +95,7 @@ def check_choice_name(override: Override, config: DictConfig) -> None:
     chosen = plain(config, override.key_or_group)
     if override.value() != chosen:
         raise ConfigError(
-            f"{said(override)} contradicts {group}={chosen}; choose it by "
+            f"{shown(override)} contradicts {group}={chosen}; choose it by "
             f"{group}={shortened(override.value())}"
         )
 
@@ -153,7 +153,7 @@ def check_keys(config: DictConfig) -> None:
 
 
 def rule_of(config: DictConfig, key: str) -> Rule | None:
-    """What a dotted key of a composed configuration allows; None where there is no such key."""
+    """The rule of a dotted key of a composed configuration; None where there is no such key."""
     group, _, field = key.partition(".")
     rules = root_rules(plain(config, "task.name"))
     if key in rules:
@@ -169,8 +169,8 @@ def rule_of(config: DictConfig, key: str) -> Rule | None:
 
 
 def narrowed_rule(key: str, config: DictConfig, given: Mapping[str, Any]) -> Rule | None:
-    """What the chosen codec allows of a field of its own, with the values `given` for other keys; None for
-    keys of other groups."""
+    """The rule that the chosen codec sets for a field of its own, with the values `given` for other keys;
+    None for keys of other groups."""
     group, _, field = key.partition(".")
     if group != "codec":
         return None
@@ -190,7 +190,7 @@ def plain(config: DictConfig, key: str) -> Any:
 
 def unknown_key(key: str, override: Override | None, config: DictConfig, value: object = None) -> ConfigError:
     """The refusal of a key that does not exist in `config`; a file gives it this `value`."""
-    given = said(override) if override is not None else shortened(key)
+    given = shown(override) if override is not None else shortened(key)
     if override is None and key in group_schemas() and isinstance(value, str):
         return ConfigError(
             f"{key}={shortened(value)}: choose it in the list defaults: - override /{key}: <choice>"
@@ -281,7 +281,7 @@ def _fields_of(group: str, keys: Sequence[str]) -> str:
 
 
 def _some(names: Iterable[str]) -> str:
-    """As many names as fit on a line."""
+    """The names, as many as fit on a line."""
     text = ""
     for name in names:
         if len(text) + len(name) > MOST_LISTED:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 
-from gradwire.harness.config.misread import option_meant
+from gradwire.harness.config.misread import flag_advice
 from gradwire.harness.config.own_files import FLAG
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
 from gradwire.harness.runtime.program import program
@@ -23,10 +23,10 @@ REFUSED = {
 """Flags that make no sense here, and what to use instead."""
 
 ONE_OF = ("run", "multirun", "cfg", "info", "shell_completion")
-"""What the program does with the configuration: one of them."""
+"""The flags that replace a run; only one of them can be given."""
 
 OTHERS = {"torch": "torch", "Hydra": "hydra-core"}
-"""Packages whose versions a report of a problem needs, beside Python's."""
+"""Packages whose versions a report of a problem needs, besides Python's."""
 
 SHELLS = ("bash", "fish", "zsh")
 
@@ -68,7 +68,7 @@ def hydras_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Action]
 
 
 def version_text() -> str:
-    """What `--version` prints."""
+    """The line that `--version` prints."""
     others = (f"{name} {metadata.version(package)}" for name, package in OTHERS.items())
     return f"gradwire {metadata.version('gradwire')} ({', '.join(others)})"
 
@@ -88,7 +88,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
             following = next(iter(arguments[arguments.index(text) + 1 :]), "")
             raise ConfigError(
                 f"{shortened(text)}: unknown options; use key=value, --help, --multirun or --cfg job"
-                f"{option_meant(text, following) or did_you_mean(name, usable)}"
+                f"{flag_advice(text, following) or did_you_mean(name, usable)}"
             )
     try:
         read = parser.parse_args([text for text in given if text != "--version"])
@@ -109,7 +109,7 @@ def for_hydra(flags: argparse.Namespace) -> list[str]:
 
 
 def _split(arguments: Sequence[str], known: Mapping[str, argparse.Action]) -> tuple[list[str], list[str]]:
-    """(flags and their values, all else): Hydra's parser wants flags first."""
+    """(flags and their values, all else): Hydra's parser takes flags first."""
     given: list[str] = []
     others: list[str] = []
     waiting: argparse.Action | None = None
@@ -124,7 +124,7 @@ def _split(arguments: Sequence[str], known: Mapping[str, argparse.Action]) -> tu
 def _mistaken(
     error: argparse.ArgumentError, given: Sequence[str], known: Mapping[str, argparse.Action]
 ) -> ConfigError:
-    """What a flag needs, in our words."""
+    """The error of a flag that argparse rejects, with what the flag needs."""
     name = str(error.argument_name).partition("/")[0]
     choices = [str(choice) for choice in (known[name].choices or ())] if name in known else []
     if choices:
@@ -139,8 +139,8 @@ def _mistaken(
 def _check(flags: argparse.Namespace, given: Sequence[str]) -> None:
     for name, reason in REFUSED.items():
         if getattr(flags, name) is not None:
-            said = f"--{name.replace('_', '-')}={shortened(getattr(flags, name))}"
-            raise ConfigError(f"{said} cannot be used here: {reason}")
+            flag = f"--{name.replace('_', '-')}={shortened(getattr(flags, name))}"
+            raise ConfigError(f"{flag} cannot be used here: {reason}")
     if sum(text.partition("=")[0] in (FLAG, "-cd") for text in given) > 1:
         raise ConfigError(f"{FLAG}={shortened(flags.config_dir)}: is given more than once; use one folder")
     asked = [f"--{name.replace('_', '-')}" for name in ONE_OF if getattr(flags, name)]
@@ -157,9 +157,9 @@ def _check_completion(overrides: Sequence[str]) -> None:
     """`install=bash`, and what the shell itself then asks for."""
     word, _, shell = (overrides or [""])[0].partition("=")
     if len(overrides) != 1 or word not in ("install", "uninstall", "query") or shell not in SHELLS:
-        said = shortened(" ".join(overrides)) or "nothing"
+        given = shortened(" ".join(overrides)) or "nothing"
         raise ConfigError(
-            f"--shell-completion with {said}: use install=<shell> or uninstall=<shell>, of "
+            f"--shell-completion with {given}: use install=<shell> or uninstall=<shell>, of "
             f'{", ".join(SHELLS)}, e.g. eval "$({program()} --shell-completion install=bash)"'
         )
     if word == "query" and "COMP_LINE" not in os.environ:

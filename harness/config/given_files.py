@@ -30,25 +30,25 @@ def check_start(run: RunConfig) -> None:
     given = run.train.start_from
     if given is None:
         return
-    said = f"train.start_from={given}"
+    start = f"train.start_from={given}"
     if run.parallel.name != "sharded":
         raise ConfigError(
-            f"{said} needs parallel=sharded, whose checkpoints any number of workers can load; leave it out: "
-            "the same command resumes a run by itself"
+            f"{start} needs parallel=sharded, whose checkpoints any number of workers can load; leave it "
+            "out: the same command resumes a run by itself"
         )
     path = Path(given).expanduser()
     if not path.is_dir():
-        raise ConfigError(f"{said}: no such folder; use outputs/<run>/checkpoints/step-<number>")
+        raise ConfigError(f"{start}: no such folder; use outputs/<run>/checkpoints/step-<number>")
     state = refused_as_config_error(lambda: verified(path, CheckpointReader(path).state.run_id))
     workers = len(state.train_time_s)
     if workers != run.cluster.size and any(name.startswith(CODEC_PART) for name in state.files):
         raise ConfigError(
-            f"{said} is of {workers} workers, whose codecs remember something that cluster.workers="
+            f"{start} is of {workers} workers, whose codecs remember something that cluster.workers="
             f"{run.cluster.size} cannot share; use cluster.workers={workers}"
         )
     if run.train.steps is not None and state.step >= run.train.steps:
         raise ConfigError(
-            f"{said} is of step {state.step}, and train.steps={run.train.steps} ends no later; choose more"
+            f"{start} is of step {state.step}, and train.steps={run.train.steps} ends no later; choose more"
         )
 
 

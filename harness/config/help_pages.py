@@ -1,4 +1,5 @@
-"""What `--help` prints: two screens, and one key away a group, a choice with its keys, a task, or everything.
+"""The pages of `--help`: two screens, and one key away a group, a choice with its keys, a task, or
+everything.
 
 --help                 the short page
 --help codec           all choices of a group, and the keys that they share
@@ -44,7 +45,7 @@ FIRST = {
     "size": ("tiny", "small", "gpu", "paper"),
     "sweeps": ("demo", "quality", "dynamiq_table4"),
 }
-"""What the short page names of groups with many choices, in this order."""
+"""The choices that the short page names of groups with many, in this order."""
 
 ORDER = ("size", "model", "dataset", "codec", "topology", "network", "cluster", "parallel")
 """The groups that come first on the short page."""
@@ -54,7 +55,7 @@ EXPLAINED = "codec"
 
 
 def help_page(conf: Path, words: Sequence[str]) -> str:
-    """The page for what the command line has beside `--help`. Raises ConfigError for what has none.
+    """The page that the words on the command line ask for with `--help`. Raises ConfigError if there is none.
 
     A task has its page whatever else is chosen; of other choices and words the last one counts.
     """
@@ -78,7 +79,7 @@ def help_page(conf: Path, words: Sequence[str]) -> str:
 
 
 def short_page(conf: Path) -> str:
-    """What a person needs first, on two screens."""
+    """The short page: what a user needs first, on two screens."""
     others = [group for group in groups_of(conf) if group not in (*ORDER, "task")]
     single = [group for group in others if len(choices_of(conf, group)) == 1]
     listed = [group for group in (*ORDER, *others) if group not in single]
@@ -100,8 +101,8 @@ def group_page(conf: Path, group: str) -> str:
 
 
 def choice_page(conf: Path, group: str, choice: str) -> str:
-    """What a choice is, the command that uses it, its keys with their defaults. Raises ConfigError for a
-    choice that there is not."""
+    """The page of a choice: its purpose, the command that uses it, its keys with their defaults. Raises
+    ConfigError for an unknown choice."""
     files = {path.stem: path for path in choices_of(conf, group)}
     config = compose([f"{group}={choice}"])
     what, command = (
@@ -135,7 +136,7 @@ def _short_lines(conf: Path, group: str) -> Iterator[str]:
 
 
 def _named_first(conf: Path, group: str) -> Sequence[str]:
-    """Those that the short page names: all of a group with few choices."""
+    """The choices that the short page names: all of a group with few."""
     return FIRST.get(group) or [path.stem for path in sorted((conf / group).glob("*.yaml"))]
 
 

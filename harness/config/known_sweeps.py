@@ -1,4 +1,5 @@
-"""What sweeps can be asked for before they have run: axes with their values, as their files declare them."""
+"""The questions that can be put to sweeps before they have run: their axes with values, as their files
+declare them."""
 
 from __future__ import annotations
 
@@ -27,14 +28,15 @@ def known_sweeps() -> dict[str, KnownSweep]:
         known[name] = known_sweep(declared[name], hydra.runtime.choices)
     for name, each in declared.items():
         for needed in each.needs.values():
-            # The axes of the cells that it takes from tell its own cells apart, too.
+            # The axes of the cells that it takes from distinguish its own cells, too.
             for key, values in known[needed].axes.items() if needed in known else ():
                 known[name].add_axis(key, values)
     return known
 
 
 def known_sweep(declared: Declared, choices: Mapping[str, Any]) -> KnownSweep:
-    """What one sweep declares; `choices` of groups are what its cells share unless they set them."""
+    """The axes and values that one sweep declares; `choices` of groups are what its cells share unless they
+    set them."""
     known = KnownSweep()
     cases = [case for found in declared.cases.values() for case in found]
     for case in cases:

@@ -50,7 +50,7 @@ An .npz of your own holds an array `gradients` of shape (workers, coordinates).
 
 
 def describe(path: Path) -> tuple[str, str]:
-    """What a configuration file is and the command that uses it, from its first comment line.
+    """A configuration file's purpose and the command that uses it, from its first comment line.
 
     The line reads `# <what it is>: python run.py <overrides>`; a package directive may stand before it.
     """
@@ -99,7 +99,7 @@ def register_manual(conf: Path) -> None:
 
 
 def manual_page(conf: Path) -> str:
-    """What `--help all` prints: `conf/hydra/help/gradwire.yaml`, with all choices that there are."""
+    """The page that `--help all` prints: `conf/hydra/help/gradwire.yaml`, with all choices that there are."""
     choices = choices_table(conf).replace("$$", "$")
     return as_started(template(conf)).replace("${gradwire_choices:}", choices.strip("\n")).rstrip()
 
@@ -110,7 +110,8 @@ def template(conf: Path, name: str = "gradwire") -> str:
 
 
 def task_page(conf: Path, name: str, task: Task) -> str:
-    """What `python run.py task=<name> --help` prints: what the task does, its keys, groups and examples."""
+    """The page that `python run.py task=<name> --help` prints: what the task does, its keys, groups and
+    examples."""
     what, command = describe(conf / "task" / f"{name}.yaml")
     keys, examples = list(_all_key_lines(conf, name, task)), _examples(conf, name)
     groups = [name for name in task.reads if name != "task" and (conf / name).is_dir()]
@@ -147,7 +148,7 @@ def _all_key_lines(conf: Path, name: str, task: Task) -> Iterator[str]:
 
 
 def _default_choice(conf: Path, group: str) -> Mapping[str, Any]:
-    """What the file of a group's default choice sets, references unresolved; nothing if it has none."""
+    """The values in the file of a group's default choice, references unresolved; empty if it has none."""
     listed = yaml.safe_load((conf / "config.yaml").read_text())["defaults"]
     choices = {key: choice for entry in listed if isinstance(entry, dict) for key, choice in entry.items()}
     if group not in choices:
@@ -172,7 +173,7 @@ def key_lines(
 
     The values of `preset` replace the schema's defaults.
     """
-    said, rules = help_of(schema), rules_with(schema, preset)
+    texts, rules = help_of(schema), rules_with(schema, preset)
     for each in dataclasses.fields(schema):
         rule = rules[each.name]
         if each.name in leave_out:
@@ -186,7 +187,7 @@ def key_lines(
         text = "<required>" if required else spelled(default).replace(", ", ",")
         yield f"  {prefix}{each.name}={text}"
         meaning = "; ".join(
-            part for part in (said.get(each.name, "").removesuffix("."), rule.allowed()) if part
+            part for part in (texts.get(each.name, "").removesuffix("."), rule.allowed()) if part
         )
         yield textwrap.fill(meaning, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
 
@@ -214,14 +215,14 @@ def _help_in(owner: type) -> dict[str, str]:
         if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
             continue
         lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-        said = [comments[line] for line in lines if line in comments]
+        parts = [comments[line] for line in lines if line in comments]
         above = node.lineno - 1
         while above in comments and above not in code:
-            said.insert(0, comments[above])
+            parts.insert(0, comments[above])
             above -= 1
         if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-            said.append(str(below.value.value))
-        found[node.target.id] = " ".join(" ".join(said).split())
+            parts.append(str(below.value.value))
+        found[node.target.id] = " ".join(" ".join(parts).split())
     return found
 
 

@@ -1,4 +1,4 @@
-"""What an argument was meant to be that is no `key=value`, or a flag that there is not.
+"""Suggestions for an argument that is no `key=value`, and for an unknown flag.
 
 Looked at only when a command line is about to be refused.
 """
@@ -23,7 +23,7 @@ MOST_BRACKETS = 100
 CLOSING = {"[": "]", "{": "}", "(": ")"}
 
 TYPOGRAPHIC = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "–": "-", "—": "--", "−": "-"})
-"""What word processors and chats make of quotes and dashes."""
+"""The quotes and dashes that word processors and chats insert, with the plain ones."""
 
 COMMANDS = ("python", "python3", "gradwire", "torchrun", "uv", "sudo")
 
@@ -52,16 +52,16 @@ FLAGS = {
     "wandb": "tracking=wandb",
     "local_rank": "torchrun, which says the rank by RANK and LOCAL_RANK",
 }
-"""Options of other programs that say something by being there, and what says it here."""
+"""Options of other programs that act by being there, and what has that effect here."""
 
 _KEY = re.compile(r"[A-Za-z_][\w/]*(\.\w+)*")
 
 Readable = Callable[[str], bool]
 
 
-def meant_by(words: Sequence[str], number: int, readable: Readable) -> str:
-    """What to do about `words[number]`, which cannot be read as key=value; `readable` says whether another
-    one can be."""
+def override_advice(words: Sequence[str], number: int, readable: Readable) -> str:
+    """Advice on `words[number]`, which cannot be read as key=value; `readable` is true of words that can
+    be."""
     text = words[number]
     before, (after, beyond) = (words[number - 1] if number else ""), [*words[number + 1 :], "", ""][:2]
     if text.translate(TYPOGRAPHIC) != text:
@@ -78,7 +78,7 @@ def meant_by(words: Sequence[str], number: int, readable: Readable) -> str:
 
 
 def _spaced(text: str, before: str, after: str, beyond: str) -> str:
-    """For `key = value`, in which the shell sees three words, or two."""
+    """Advice for `key = value`, in which the shell sees three words, or two."""
     if text.startswith("=") or before.endswith("="):
         key, value = before.rstrip("="), text.strip("=") or after
     elif after.startswith("=") and _KEY.fullmatch(text):
@@ -89,7 +89,7 @@ def _spaced(text: str, before: str, after: str, beyond: str) -> str:
 
 
 def _word(text: str, after: str) -> str:
-    """For a word alone: a choice, a key, a `key:value`."""
+    """Advice for a word alone: a choice, a key, a `key:value`."""
     groups, all_groups = groups_with(text), choices_in(conf_directory())
     if groups:
         chosen = " or ".join(f"{group}={text.lower()}" for group in groups)
@@ -108,7 +108,7 @@ def _word(text: str, after: str) -> str:
 
 
 def _value(key: str, value: str, readable: Readable) -> str:
-    """For `key=<something that the grammar does not know>`."""
+    """Advice for `key=<something that the grammar does not know>`."""
     if value.startswith("=") and readable(f"{key}={value.lstrip('=')}"):
         return f"did you mean {shortened(key)}={shortened(value.lstrip('='))}?"
     if value.endswith((",", ";")):
@@ -128,7 +128,7 @@ def _value(key: str, value: str, readable: Readable) -> str:
 
 
 def _brackets(key: str, value: str, readable: Readable) -> str:
-    """For brackets of which one is missing, or round ones around a list."""
+    """Advice for brackets of which one is missing, or round ones around a list."""
     opened, missing = list[str](), list[str]()
     for sign in value:
         if sign in CLOSING:
@@ -148,9 +148,9 @@ def _brackets(key: str, value: str, readable: Readable) -> str:
     return ""
 
 
-def option_meant(given: str, after: str) -> str:
-    """What to write in place of a flag that there is not, `; …`; nothing where nobody can tell. `after` is
-    the argument that follows it."""
+def flag_advice(given: str, after: str) -> str:
+    """Advice on an unknown flag, as `; …`; empty if there is no guess. `after` is the argument that follows
+    it."""
     name, equals, value = given.lstrip("-").partition("=")
     plain = name.lower().replace("-", "_")
     if not equals and after and not after.startswith("-") and "=" not in after:

@@ -9,7 +9,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.config.explain import plain
-from gradwire.harness.config.overrides import said
+from gradwire.harness.config.overrides import shown
 from gradwire.harness.models.described import Described
 from gradwire.harness.models.families import AUTO, FOLDER
 from gradwire.harness.models.folder import described, objective_of, settled
@@ -21,8 +21,8 @@ UNSIZED = "paper"
 """The size that sets nothing."""
 
 OF_SIZE = ("sequence_length", "micro_batch", "batch")
-"""What a size sets of a folder's recipe: how much a step trains on. Shape, weights, tokenizer and rate are
-those of `model=folder`."""
+"""The keys of a folder's recipe that a size sets: how much a step trains on. Shape, weights, tokenizer and
+rate are those of `model=folder`."""
 
 SHAPE = (
     *("num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim", "intermediate_size"),
@@ -31,7 +31,7 @@ SHAPE = (
 """Keys of a model that its weights decide."""
 
 LENGTH = "recipe.sequence_length"
-"""That of a folder's recipe is cut to its positions, unless it was asked for."""
+"""The key of a length that is cut to the positions of a folder's model, unless it was asked for."""
 
 
 def keep_from_size(config: DictConfig, unsized: DictConfig) -> None:
@@ -49,12 +49,12 @@ def check_shape_given(config: DictConfig, overrides: Sequence[Override]) -> None
     given = {override.key_or_group: override for override in overrides}
     family = given.get("model.family")
     if family is not None and family.value() == FOLDER:
-        raise ConfigError(f"{said(family)}: choose it by model=folder model.path=<folder>")
+        raise ConfigError(f"{shown(family)}: choose it by model=folder model.path=<folder>")
     if plain(config, "model.family") == FOLDER:
         for key in ("model.pretrained", "model.family"):
             if key in given and given[key].value() is not None:
                 raise ConfigError(
-                    f"{said(given[key])} has no effect on model=folder, whose files say it; leave it out"
+                    f"{shown(given[key])} has no effect on model=folder, whose files say it; leave it out"
                 )
     asked = [name for name in (*SHAPE, LENGTH) if f"model.{name}" in given]
     found = _described(config) if asked else None
@@ -65,7 +65,7 @@ def check_shape_given(config: DictConfig, overrides: Sequence[Override]) -> None
         wanted = plain(config, f"model.{name}")
         if override is not None and wanted not in (value, None):
             raise ConfigError(
-                f"{said(override)} contradicts the weights of {_source(config)}, which have {value}; "
+                f"{shown(override)} contradicts the weights of {_source(config)}, which have {value}; "
                 "leave it out"
             )
     if f"model.{LENGTH}" in given and found.context is not None:
@@ -74,7 +74,8 @@ def check_shape_given(config: DictConfig, overrides: Sequence[Override]) -> None
 
 
 def _described(config: DictConfig) -> Described | None:
-    """What the weights say of a model; None where none are read, or what is refused later."""
+    """The description of a model by its weights; None where none are read, or where they are refused
+    later."""
     try:
         return described(_named(config), fetch=False)
     except ValueError:

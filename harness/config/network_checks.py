@@ -1,4 +1,4 @@
-"""Which network goes with which workers, and the nodes of a simulated one."""
+"""Checks that a network suits its workers, and the nodes of a simulated one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gradwire.harness.runtime.errors import ConfigError, did_you_mean, refused_a
 from gradwire.harness.trainer.settings import WorldConfig
 
 BENCH_FILE = "bench.json"
-"""What `task=bench` leaves in its directory."""
+"""The file that `task=bench` leaves in its directory."""
 
 FACTORS = (1e-3, 1e3)
 """The least and the most that the rates of a network may be changed by."""
@@ -99,7 +99,8 @@ def check_simulated(network: SimulatedConfig) -> SimulatedConfig:
 
 
 def workers_of(network: NetworkConfig) -> int | None:
-    """How many workers a simulated network has places for; None if it is open, and on other networks."""
+    """The number of workers that a simulated network has places for; None if it is open, and on other
+    networks."""
     if not isinstance(network, SimulatedConfig) or network.nodes is None:
         return None
     return network.nodes * network.ranks_per_node
@@ -191,20 +192,20 @@ def _check_shaped_here() -> None:
 
 def _check_changes(network: ShapedConfig | SimulatedConfig) -> None:
     found = network.rate_changes
-    said = f"network.rate_changes={found}".replace(" ", "")
+    setting = f"network.rate_changes={found}".replace(" ", "")
     use = "use e.g. network.rate_changes=[[60,0.5],[120,1]]: half the rate from second 60 to 120"
     low, high = FACTORS
     for change in found:
         if not (len(change) == 2 and all(map(_is_number, change))):
-            raise ConfigError(f"{said} has {change}, which is not [second, factor]; {use}")
+            raise ConfigError(f"{setting} has {change}, which is not [second, factor]; {use}")
         if change[0] < 0 or not low <= change[1] <= high:
             raise ConfigError(
-                f"{said} has {change}: seconds must be at least 0, factors at least {low:g} and at most "
+                f"{setting} has {change}: seconds must be at least 0, factors at least {low:g} and at most "
                 f"{high:g}; {use}"
             )
     seconds = [second for second, _ in found]
     if any(later <= earlier for earlier, later in pairwise(seconds)):
-        raise ConfigError(f"{said}: seconds must be in ascending order; {use}")
+        raise ConfigError(f"{setting}: seconds must be in ascending order; {use}")
 
 
 def _check_changed_rates(network: ShapedConfig) -> None:
@@ -278,21 +279,21 @@ def _is_number(value: object) -> bool:
 
 def _bench_file(given: str) -> Path:
     """The file of a device's codec times, readable."""
-    said, path = f"network.codec_times={given}", Path(given).expanduser()
+    times, path = f"network.codec_times={given}", Path(given).expanduser()
     path = path / BENCH_FILE if path.is_dir() else path
     path = Path(os.path.realpath(path))  # what is kept of a run is looked at from anywhere
     if not path.is_file():
         raise ConfigError(
-            f"{said}: no such file; use {', '.join(CODEC_TIMES)}, or the {BENCH_FILE} that task=bench wrote"
+            f"{times}: no such file; use {', '.join(CODEC_TIMES)}, or the {BENCH_FILE} that task=bench wrote"
             f"{did_you_mean(given, CODEC_TIMES)}"
         )
     try:
         check_sealed(path)
         found = read_json(path, remedy="give one that task=bench wrote")
     except UnusableFileError as error:
-        raise ConfigError(f"{said}: {error}") from None
+        raise ConfigError(f"{times}: {error}") from None
     if not isinstance(found.get("rows"), list):
-        raise ConfigError(f"{said} holds no rows of task=bench; give the {BENCH_FILE} that it wrote")
+        raise ConfigError(f"{times} holds no rows of task=bench; give the {BENCH_FILE} that it wrote")
     return path
 
 

@@ -18,24 +18,24 @@ from hydra.core.override_parser.types import Glob, Override, OverrideType, Range
 from hydra.errors import HydraException
 
 from gradwire.codecs.fields import LIST, MAPPING, NUMBER, TEXT, WHOLE
-from gradwire.harness.config.misread import meant_by
+from gradwire.harness.config.misread import override_advice
 from gradwire.harness.runtime.errors import ConfigError, shortened
 from gradwire.harness.runtime.fields import Rule, check_value
 
 MISSING = "???"
-"""How a value that has to be given is written."""
+"""Hydra's notation for a value that has to be given."""
 
 MOST_SWEPT = 10_000
 """Values of a range."""
 
 HYDRA_KEYS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.mode")
-"""Keys of Hydra's own that have an effect here, beside `hydra/launcher` and the launcher's options."""
+"""Keys of Hydra's own that have an effect here, besides `hydra/launcher` and the launcher's options."""
 
 _RANGE = re.compile(r"(\d{1,9})(?:-|\.\.\.?|:)(\d{1,9})")
 """`0-3`, as others write the numbers from 0 to 3."""
 
 PATHS = ("/", "./", "../", "~")
-"""How a path begins that is no single name."""
+"""The beginnings of paths that are no single name."""
 
 _kept: list[str] = []
 
@@ -50,7 +50,7 @@ def keep_for_sweep(overrides: Sequence[str]) -> list[str]:
 
 
 def kept_for_sweep(arguments: Sequence[str]) -> list[str]:
-    """What the command line gives the sweep to which Hydra hands `arguments`."""
+    """The command line of the sweep to which Hydra hands `arguments`."""
     handed = [text for text in choices_of(_kept) if not text.lstrip("+").startswith("hydra")]
     return list(_kept) if list(arguments) == handed else list(arguments)
 
@@ -72,13 +72,13 @@ def parse(overrides: Sequence[str]) -> list[Override]:
         try:
             parsed.append(_parse(text))
         except _UnreadableError:
-            hint = meant_by(overrides, number, _is_readable)
+            hint = override_advice(overrides, number, _is_readable)
             raise ConfigError(f"{shortened(text)}: cannot be read as key=value; {hint}") from None
     return parsed
 
 
 class _UnreadableError(ConfigError):
-    """What is no key=value."""
+    """An override that is no key=value."""
 
 
 def _is_readable(text: str) -> bool:
@@ -130,9 +130,9 @@ def swept_elements(override: Override, choices: Sequence[str]) -> list[Any]:
         return list(override.sweep_iterator(transformer=Transformer.identity))
     found: list[Any] = value.filter(list(choices))
     if not choices:
-        raise ConfigError(f"{said(override)}: glob(...) is for groups; use choice(...) or range(...)")
+        raise ConfigError(f"{shown(override)}: glob(...) is for groups; use choice(...) or range(...)")
     if not found:
-        raise ConfigError(f"{said(override)} matches no choice; choose from {', '.join(choices)}")
+        raise ConfigError(f"{shown(override)} matches no choice; choose from {', '.join(choices)}")
     return found
 
 
@@ -141,13 +141,13 @@ def _check_range(override: Override, value: RangeSweep) -> None:
     try:
         count = math.ceil(((value.stop or 0) - (value.start or 0)) / value.step)
     except (ArithmeticError, ValueError):
-        raise ConfigError(f"{said(override)} has no end; {use}") from None
+        raise ConfigError(f"{shown(override)} has no end; {use}") from None
     if not 0 < count <= MOST_SWEPT:
         number = "no values" if count <= 0 else f"more values than {MOST_SWEPT}"
-        raise ConfigError(f"{said(override)} has {number}; {use}")
+        raise ConfigError(f"{shown(override)} has {number}; {use}")
 
 
-def said(override: Override) -> str:
+def shown(override: Override) -> str:
     """An override as it was typed, its middle left out where it is long."""
     return shortened(str(override.input_line))
 
@@ -157,13 +157,13 @@ def check_forms(
 ) -> None:
     """Raise ConfigError for the first override that is not a plain `key=value` of one value, once a key.
 
-    `rule_of` says what a key allows: some values of several parts are meant to be one.
+    `rule_of` says what a key allows: some values of several parts are one.
     """
     given: dict[str, Override] = {}
     for override in overrides:
-        key, line = override.key_or_group, said(override)
+        key, line = override.key_or_group, shown(override)
         if override.is_sweep_override():
-            one = _meant_as_one(override, rule_of(key))
+            one = _advice_for_one_value(override, rule_of(key))
             raise ConfigError(
                 f"{line} has more than one value; add --multirun to run one after another, {one}"
             )
@@ -173,16 +173,16 @@ def check_forms(
             raise ConfigError(f"{line}: keys cannot be added; leave out the +, and use a key of --help")
         if override.package is not None:
             raise ConfigError(f"{line}: a group has one place; leave out @{shortened(str(override.package))}")
-        if key in given and "." not in key and said(given[key]) != line:  # of values the last one counts
-            raise ConfigError(f"{said(given[key])} and {line} contradict each other; leave one of them out")
+        if key in given and "." not in key and shown(given[key]) != line:  # of values the last one counts
+            raise ConfigError(f"{shown(given[key])} and {line} contradict each other; leave one of them out")
         given[key] = override
         hydras = key.partition("/")[0].partition(".")[0] == "hydra"
         if hydras and not key.startswith(("hydra.launcher.", "hydra/launcher")):
             check_hydra_value(key, override.value(), line)
 
 
-def _meant_as_one(override: Override, rule: Rule | None) -> str:
-    """How values between commas are written where they are one: a list, a number with a decimal comma."""
+def _advice_for_one_value(override: Override, rule: Rule | None) -> str:
+    """The way to write values between commas that are one value: a list, a number with a decimal comma."""
     key, text = override.key_or_group, str(override.input_line).partition("=")[2]
     if rule is not None and LIST in rule.kinds:
         return f"or write '{key}=[{shortened(text)}]' for a list"
@@ -214,11 +214,11 @@ def check_given(override: Override, rule: Rule) -> None:
     value = override.value()
     if isinstance(value, str) and (ends := _RANGE.fullmatch(value)) and rule.kinds == (WHOLE,):
         several = f"'{override.key_or_group}=range({ends[1]},{int(ends[2]) + 1})'"
-        raise ConfigError(f"{said(override)}: is not one number; for a run of each add --multirun {several}")
+        raise ConfigError(f"{shown(override)}: is not one number; for a run of each add --multirun {several}")
     if value == MISSING:
-        raise ConfigError(f"{said(override)}: stands for a missing value; choose {rule.allowed()}")
+        raise ConfigError(f"{shown(override)}: stands for a missing value; choose {rule.allowed()}")
     if _refers(value) and {LIST, MAPPING} & {*rule.kinds}:
-        raise ConfigError(f"{said(override)}: references cannot stand in it; choose {rule.allowed()}")
+        raise ConfigError(f"{shown(override)}: references cannot stand in it; choose {rule.allowed()}")
     if not _refers(value):
         check_as_read(override.key_or_group, value, rule)
 
@@ -229,7 +229,7 @@ def check_as_read(key: str, value: Any, rule: Rule) -> None:
 
 
 def _refers(value: Any) -> bool:
-    """Whether a value or a part of it is a reference to another key."""
+    """True if a value or a part of it is a reference to another key."""
     if isinstance(value, str):
         return "${" in value
     parts = (

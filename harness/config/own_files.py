@@ -78,7 +78,7 @@ class OwnFolder:
     _used: list[OwnFile] | None = None
 
     def has(self, place: str) -> bool:
-        """Whether there is a file `<group>/<name>`."""
+        """True if there is a file `<group>/<name>`."""
         group, _, name = place.rpartition("/")
         return name in self.names.get(group, ())
 

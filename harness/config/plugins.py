@@ -86,7 +86,7 @@ def _own(kind: str) -> Sequence[str]:
 
 @cache
 def _schema_of(kind: str, name: str) -> Any:
-    """What Hydra composes for a plug-in. Raises ValueError."""
+    """The schema that Hydra composes for a plug-in. Raises ValueError."""
     if kind == "topology":
         topology(name)
         return TopologyConfig(name=name)

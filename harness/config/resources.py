@@ -24,7 +24,7 @@ PARAMETER_BYTES = 16
 """Float32 parameter, gradient and AdamW's two means."""
 
 MOMENT_BYTES, MAIN_BYTES, GRADIENT_BYTES = 8, 4, 4
-"""What sharded training keeps: AdamW's two means, main weight and gradient, in float32."""
+"""Bytes per parameter that sharded training keeps in float32: AdamW's two means, main weight, gradient."""
 
 PROCESS_BYTES = 150 << 20
 """A worker process with PyTorch loaded."""
@@ -165,18 +165,18 @@ MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
-class Item:
+class DiskItem:
     """Something that a run writes: bytes at the least and at the most, and the setting that lowers them."""
 
     least: float
     most: float
     lower: str
     stays: bool = True
-    """Whether it is there when the run is done."""
+    """True if it is still there when the run is done."""
 
 
-def items(run: RunConfig) -> list[Item]:
-    """What a run has on the disk when most of it lies there at once.
+def items(run: RunConfig) -> list[DiskItem]:
+    """The files of a run at the time when most of them lie on the disk.
 
     The number of parameters is a lower bound, as in `memory`. Checkpoints are replaced by newer ones that are
     written first, so one more lies there than is kept.
@@ -191,7 +191,7 @@ def items(run: RunConfig) -> list[Item]:
     fewest, most = _checkpoints(run)
     steps = train.steps or 0
     return [
-        Item(
+        DiskItem(
             fewest * state,
             most * (state + residuals),
             "train.keep_checkpoints=1"
@@ -200,10 +200,10 @@ def items(run: RunConfig) -> list[Item]:
             stays=False,
         ),
         _weights(run, values),
-        Item(gradients, gradients, "fewer steps in measure.save_gradients_at"),
-        Item(weights, weights, "fewer steps in measure.save_weights_at"),
-        Item(0, _trace_bytes(run, values, steps), "measure.trace=false"),
-        Item(0, steps * ROW_BYTES + PLOTS_BYTES * run.plots, "plots=false"),
+        DiskItem(gradients, gradients, "fewer steps in measure.save_gradients_at"),
+        DiskItem(weights, weights, "fewer steps in measure.save_weights_at"),
+        DiskItem(0, _trace_bytes(run, values, steps), "measure.trace=false"),
+        DiskItem(0, steps * ROW_BYTES + PLOTS_BYTES * run.plots, "plots=false"),
     ]
 
 
@@ -225,8 +225,8 @@ def check_disk(run: RunConfig, directory: Path) -> str | None:
 
 
 def check_disk_of_sweep(runs: Sequence[tuple[RunConfig, Path]]) -> str | None:
-    """As `check_disk` for the runs of a sweep that are still to run, of which one trains at a time: all that
-    stays of them, and the checkpoints of the one that has most."""
+    """The line of `check_disk` for the runs of a sweep that are still to run, of which one trains at a time:
+    all that stays of them, and the checkpoints of the one that has most."""
     waiting = [(items(run), directory) for run, directory in runs if not is_done(directory)]
     if not waiting:
         return None
@@ -243,12 +243,12 @@ def check_disk_of_sweep(runs: Sequence[tuple[RunConfig, Path]]) -> str | None:
         raise ConfigError(str(error)) from None
 
 
-def _sizes(found: Sequence[Item]) -> list[tuple[float, float]]:
+def _sizes(found: Sequence[DiskItem]) -> list[tuple[float, float]]:
     return [(item.least, item.most) for item in found]
 
 
 def _checkpoints(run: RunConfig) -> tuple[int, int]:
-    """How many lie on the disk at once, at the least and at the most."""
+    """The fewest and the most checkpoints that lie on the disk at once."""
     train = run.train
     if train.checkpoint_every is None:
         return 0, 0
@@ -259,11 +259,11 @@ def _checkpoints(run: RunConfig) -> tuple[int, int]:
     return min(written, most), min(written, most) or 1
 
 
-def _weights(run: RunConfig, values: int) -> Item:
+def _weights(run: RunConfig, values: int) -> DiskItem:
     """The final weights, which are written while the checkpoints are there."""
     size = values * FLOAT if run.train.save_checkpoint else 0
     half = isinstance(run.parallel, ShardedConfig) and run.parallel.model_dtype == "bfloat16"
-    return Item(size / 2 if half else size, size, "train.save_checkpoint=false")
+    return DiskItem(size / 2 if half else size, size, "train.save_checkpoint=false")
 
 
 def _trace_bytes(run: RunConfig, values: int, steps: int) -> float:
@@ -287,7 +287,7 @@ def _check_scratch(run: RunConfig) -> None:
         raise ConfigError(str(error)) from None
 
 
-def _remedy(found: Sequence[Item], elsewhere: str) -> str:
+def _remedy(found: Sequence[DiskItem], elsewhere: str) -> str:
     """The settings that save most, and another disk."""
     sizes: dict[str, float] = {}
     for item in found:
@@ -298,7 +298,7 @@ def _remedy(found: Sequence[Item], elsewhere: str) -> str:
 
 
 def _bytes_in(directory: Path) -> int:
-    """What lies in a run directory."""
+    """The bytes of all files in a run directory."""
     total = 0
     for parent, _, files in os.walk(directory):
         for name in files:

@@ -25,7 +25,7 @@ LONGEST_MINUTES = 525_600
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """How a sweep is carried out and what it reproduces."""
+    """The settings of a sweep's execution, and what it reproduces."""
 
     # with real text for small sizes, a file or sub-folder for each data set (conf/local_data.yaml);
     # null: the embedded text
@@ -54,7 +54,8 @@ def _without_groups(schema: type) -> Rules:
 
 
 def _schema(task: str | None) -> type:
-    """What a task reads; of a task that does not exist, which is refused elsewhere, the keys of every run."""
+    """The schema of a task's configuration; for an unknown task, which is refused elsewhere, the keys of
+    every run."""
     return TASKS[task].config if task in TASKS else Root
 
 

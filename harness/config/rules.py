@@ -1,4 +1,4 @@
-"""What cannot be combined, as lists of rules: each says when a run is refused, and what the user reads."""
+"""Combinations that are refused, as lists of rules: each has its condition and its message."""
 
 from __future__ import annotations
 
@@ -32,38 +32,14 @@ def check(rules: Sequence[Refusal[Checked]], config: Checked) -> None:
 
 
 def _uses_backend(run: RunConfig) -> bool:
-    """Whether the backend sends by itself: the codec sees no messages."""
+    """True if the backend sends by itself, so that the codec sees no messages."""
     return codec_class(run.codec["name"]).traits.uses_backend
-
-
-def _ignored_length(run: RunConfig, kind: str, of_recipe: float | None) -> bool:
-    """Whether `train.<kind>epochs` has no effect beside `train.<kind>steps`.
-
-    The recipe's own epochs may stay there: they come from the preset, not from the user.
-    """
-    steps, epochs = getattr(run.train, f"{kind}steps"), getattr(run.train, f"{kind}epochs")
-    return steps is not None and epochs is not None and epochs != of_recipe
 
 
 GIVEN: tuple[Refusal[RunConfig], ...] = (
     Refusal(
         "train.steps=null and train.epochs=null: a run needs a length; set train.steps=<steps>",
         lambda run: run.train.steps is None and run.train.epochs is None,
-    ),
-    Refusal(
-        "train.epochs={train.epochs} has no effect while train.steps={train.steps}; add train.steps=null, or "
-        "leave it out",
-        lambda run: _ignored_length(run, "", run.model.recipe.epochs),
-    ),
-    Refusal(
-        "train.schedule_epochs={train.schedule_epochs} has no effect while "
-        "train.schedule_steps={train.schedule_steps}; add train.schedule_steps=null, or leave it out",
-        lambda run: _ignored_length(run, "schedule_", run.model.recipe.schedule_epochs),
-    ),
-    Refusal(
-        "train.decay_epochs={train.decay_epochs} has no effect while train.decay_steps={train.decay_steps}; "
-        "add train.decay_steps=null, or leave it out",
-        lambda run: _ignored_length(run, "decay_", run.model.recipe.decay_epochs),
     ),
     Refusal(
         "train.schedule=steps with train.decay_epochs=null and train.decay_steps=null: when the rate falls "
@@ -83,7 +59,7 @@ GIVEN: tuple[Refusal[RunConfig], ...] = (
         lambda run: run.cluster.restarts > 0 and run.cluster.name == "local" and "RANK" in os.environ,
     ),
 )
-"""What contradicts itself as given: of steps and epochs one says how long, and no key is ignored silently."""
+"""Settings that leave the run's length open, or contradict each other."""
 
 SHAPED: tuple[Refusal[WorldConfig], ...] = (
     Refusal(
@@ -135,11 +111,6 @@ TOGETHER: tuple[Refusal[RunConfig], ...] = (
         "codec={codec[name]} needs a process group and cluster=virtual has none; use cluster=local or "
         "codec=fp32",
         lambda run: _uses_backend(run) and run.cluster.name == "virtual" and run.cluster.size > 1,
-    ),
-    Refusal(
-        "overlap.segments={overlap.segments} has no effect on codec={codec[name]}, the backend sends by "
-        "itself; leave it out or use codec=fp32",
-        lambda run: _uses_backend(run) and run.overlap.segments > 1,
     ),
     Refusal(
         "measure.save_weights_at={measure.save_weights_at} needs main weights, and parallel={parallel.name} "

@@ -23,7 +23,7 @@ MOST_NAME = 200
 
 
 def run_name(config: RecordedConfig) -> str:
-    """A directory name a reader can tell apart: `<model>-<codec>[-<bits>]-<topology>-s<seed>-<id>`, or what
+    """A directory name that distinguishes runs: `<model>-<codec>[-<bits>]-<topology>-s<seed>-<id>`, or what
     the task calls it, and the id."""
     if isinstance(config, RunConfig):
         chosen = f"{config.model.name}-{codec_name(config.codec)}-{config.topology.name}-s{config.seed}"
@@ -46,7 +46,7 @@ def codec_name(codec: Mapping[str, Any]) -> str:
 
 
 def run_directory(config: RecordedConfig, override: str | Path | None = None) -> Path:
-    """Where a run's files go: `override`, else `outputs/<run name>` below the working directory."""
+    """The directory of a run's files: `override`, else `outputs/<run name>` below the working directory."""
     return Path(override) if override is not None else OUTPUTS / run_name(config)
 
 
@@ -66,7 +66,7 @@ KEEP = {
     "run": "outputs/ has no such run",
     "runs": "outputs/ has no finished run",
 }
-"""What is missing where there is no example."""
+"""The reason why there is no example, by what is missing."""
 
 GIVES: dict[str, Callable[[Path], Path | None]] = {
     "gradients": lambda run: min((run / GRADIENTS).glob("step*.safetensors"), default=None),
@@ -75,11 +75,11 @@ GIVES: dict[str, Callable[[Path], Path | None]] = {
     "runs": lambda run: run if is_done(run) else None,
     "finished": lambda run: run if is_done(run) else None,
 }
-"""What a run can be given for."""
+"""Functions that find in a run's directory what a task can be given; None if there is no such thing."""
 
 
 def what_to_give(key: str, task: str) -> str:
-    """What a user has to add for `key` of `task`, with an example among the newest runs in `outputs/`."""
+    """The advice to add `key` of `task`, with an example among the newest runs in `outputs/`."""
     if key not in NEED:
         return f"add {key}=<value>"
     gives = GIVES["finished" if (key, task) == ("run", "retime") else key]

@@ -90,7 +90,8 @@ def _schemas() -> Mapping[str, Any]:
 
 @cache
 def _node(place: str) -> Any:
-    """What Hydra composes for a schema, made when it is chosen: all of them take a fifth of a second."""
+    """The node that Hydra composes for a schema, made when it is chosen: all of them take a fifth of a
+    second."""
     schema = {**_schemas(), **plugin_schemas()}[place]
     if isinstance(schema, dict):
         return OmegaConf.create(schema)
@@ -108,7 +109,7 @@ def let_write(node: Any) -> None:
 
 
 class Additions(ConfigSource):
-    """What Hydra composes beside the files of `conf/`: schemas, plug-ins and the user's own files.
+    """A source of configurations besides the files of `conf/`: schemas, plug-ins and the user's own files.
 
     Hydra's own ConfigStore would do for schemas. But Hydra copies its sources whenever it composes or lists
     the choices of a group, and copying a store with every schema in it takes half the time of composing.
@@ -140,7 +141,7 @@ class Additions(ConfigSource):
         return not config_path or any(place.startswith(f"{config_path}/") for place in self._places())
 
     def is_config(self, config_path: str) -> bool:
-        """Whether there is such a choice; a plug-in that a file names becomes one, if the user allows it."""
+        """True if there is such a choice; a plug-in that a file names becomes one, if the user allows it."""
         place = _place(config_path)
         kind, _, name = place.partition("/")
         if kind in ENTRY_POINTS and is_reference(name):

@@ -1,5 +1,5 @@
-"""Which text the cells of a sweep from `sweeps/` train on: real text in a folder, else the embedded one; and
-which benchmarks' files they score with.
+"""The text on which the cells of a sweep from `sweeps/` train, real text in a folder, else the embedded one;
+and the files of the benchmarks that they score with.
 
 A sweep at a small size would otherwise need the data sets of the paper from the hub. What the command line
 says of `dataset` wins. At size=paper a cell has the paper's own data unless `sweep.data` names another copy
@@ -31,8 +31,8 @@ BENCHMARKS = "score.data"
 
 
 class Text(NamedTuple):
-    """What a cell trains on: the overrides that choose it, and its name in records, which has no folder of
-    this machine."""
+    """The text of a cell: the overrides that choose it, and its name in records, which has no folder of this
+    machine."""
 
     overrides: Sequence[str]
     name: str | None = None
@@ -104,6 +104,6 @@ def _path(name: str, data: str) -> Path:
 
 
 def _digest(path: Path) -> str:
-    """What the files of a folder are; those of text, or all where there are none, as of images."""
+    """The digest of a folder's text files, or of all its files where there is no text, as with images."""
     images = path.is_dir() and not any(format_of(file) for file in path.rglob("*") if file.is_file())
     return f"sha256 {data_fingerprint(path, every_file=images)[:12]}"

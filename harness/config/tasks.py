@@ -39,7 +39,7 @@ class RetimeTask(RecordedConfig):
 
 @dataclass(frozen=True)
 class TimelineConfig:
-    """Which steps are shown."""
+    """The steps that are shown."""
 
     step: int | None = at_least(0, None, LONGEST_RUN)  # the first; null: from the middle of the run
     steps: int = at_least(1, 3, 10_000)  # one after another, a timeline each
@@ -118,14 +118,14 @@ class PlanTask(Configuration):
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorTask(Configuration):
-    """What this machine has."""
+    """Settings of the report on this machine."""
 
     format: str = one_of("text", "json")  # of the page
 
 
 @dataclass(frozen=True)
 class Task:
-    """What `task=<name>` runs, and what it reads of the configuration."""
+    """A task: the module that `task=<name>` runs, and what it reads of the configuration."""
 
     module: str
     """Imported when it is needed. It has the `STUDY`, or `run(config, directory) -> exit code`, or, where the
@@ -134,7 +134,7 @@ class Task:
     config: type[Configuration]
     """Its settings: a field for each group and each key of the root."""
     times: bool = False
-    """Whether its figures are times; `kernels=auto` then never means the slow definition."""
+    """True if its figures are times; `kernels=auto` then never means the slow definition."""
 
     @classmethod
     def of_study(cls, name: str) -> Task:
@@ -160,12 +160,12 @@ class Task:
 
     @property
     def trains(self) -> bool:
-        """Whether its configuration describes a training run."""
+        """True if its configuration describes a training run."""
         return issubclass(self.config, RunConfig)
 
     @property
     def has_directory(self) -> bool:
-        """Whether it keeps its results in a directory, and can be part of a sweep."""
+        """True if it keeps its results in a directory, and can be part of a sweep."""
         return issubclass(self.config, RecordedConfig)
 
     @property

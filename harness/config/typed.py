@@ -1,4 +1,4 @@
-"""From a composed configuration to the typed settings of its task, each value checked by its field's rule."""
+"""The typed settings of a task from a composed configuration, each value checked by its field's rule."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from gradwire.harness.config.network_checks import (
     check_simulated,
     check_spread,
 )
-from gradwire.harness.config.overrides import said
+from gradwire.harness.config.overrides import shown
 from gradwire.harness.config.resources import check_memory
 from gradwire.harness.config.rules import GIVEN, TOGETHER, check
 from gradwire.harness.config.store import group_schemas
@@ -141,12 +141,12 @@ def check_read(config: DictConfig, overrides: Sequence[Override]) -> Iterator[st
         if key == "experiment" and "parallel" in task_of(config).reads:
             continue  # it has set groups that the task reads
         if key in PRESETS:
-            yield f"note: {said(override)} has no effect on task={name}"
+            yield f"note: {shown(override)} has no effect on task={name}"
         elif key in ENTRY_POINTS and is_plugin(key, plain(config, f"{key}.name")):
             continue  # permits to import it, where a run that the task reads names it
         elif plain(config, key) != plain(usual, key):
             raise ConfigError(
-                f"{said(override)} has no effect on task={name}, which trains nothing; leave it out"
+                f"{shown(override)} has no effect on task={name}, which trains nothing; leave it out"
             )
 
 
@@ -183,8 +183,8 @@ def _with_dataset(run: RunConfig) -> RunConfig:
 
 
 def _with_accumulation(run: RunConfig) -> RunConfig:
-    """`train.batch`, which counts all replicas of the model, in forward passes of each; a pipeline that is
-    not told has enough of them to be mostly full."""
+    """`train.batch`, which counts all replicas of the model, in forward passes of each; a pipeline without
+    the setting has enough of them to be mostly full."""
     train, stages = run.train, run.parallel.stages if isinstance(run.parallel, PipelineConfig) else 1
     if train.batch is None:
         passes = train.accumulation or (PASSES_PER_STAGE * stages if stages > 1 else 1)
@@ -207,7 +207,7 @@ def _with_accumulation(run: RunConfig) -> RunConfig:
 
 
 def _with_blocks_in_flight(run: RunConfig) -> RunConfig:
-    """With `parallel=blocks` all blocks can be under way at once: else the newest would wait for an older
+    """Lets all blocks be under way at once with `parallel=blocks`: else the newest would wait for an older
     one."""
     if not isinstance(run.parallel, BlocksConfig):
         return run
@@ -216,7 +216,7 @@ def _with_blocks_in_flight(run: RunConfig) -> RunConfig:
 
 
 def _check_parallel(run: RunConfig) -> None:
-    """Asks the parallelism and its codec what they cannot do."""
+    """Refuses what the parallelism and its codec cannot do."""
     from gradwire.harness.parallel.registry import parallel_kind
     from gradwire.harness.trainer.parts import parallel_setup
 

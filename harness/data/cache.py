@@ -124,7 +124,7 @@ def _code_hash() -> str:
 def cached_folder(target: Path, fill: Callable[[Path], None], *, verified: bool = False) -> Path:
     """Returns `target`, after `fill(folder)` has written its contents if they were missing or damaged.
 
-    The contents are written beside `target` and then renamed, so `target` is never seen half written. Other
+    The contents are written next to `target` and then renamed, so `target` is never seen half written. Other
     processes wait for the one that fills it. `verified`: the digests have just been compared, so
     existence is enough. Raises ValueError if `target` cannot be written, or is damaged and cannot be made
     again. Other errors of `fill` pass through.

@@ -2,8 +2,8 @@
 
 The marks are two noncharacters of Unicode, which no text has: they travel with the text until it becomes
 tokens. `plain` writes every message as "role: content" with a blank line between messages. This text belongs
-to no particular tokenizer, so any model can learn it. `template` applies the tokenizer's own chat template,
-special tokens included, which is what a chat model was trained on.
+to no particular tokenizer, so any model can be trained on it. `template` applies the tokenizer's own chat
+template, special tokens included, which is what a chat model was trained on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Spans = list[tuple[int, int]]
 
 
 def without_marks(text: str) -> str:
-    """The text as it is meant to be read."""
+    """The text in the form for reading."""
     return text.replace(BEGIN, "").replace(END, "") if BEGIN in text or END in text else text
 
 

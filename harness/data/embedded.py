@@ -115,10 +115,11 @@ def _owners(tree: ast.Module) -> Iterator[ast.Module | ast.ClassDef | ast.Functi
 PASSAGE, ENDING, NUM_CHOICES = 16, 6, 4
 """Words of a passage and of what follows it; how many endings a question offers."""
 STRIDE = 64
-"""One question is made of so many words: there are more than a tiny model needs."""
+"""Words of which one question is made: there are more than a tiny model needs."""
 
 STRIDES = {"reference": 16, "docstrings": 48}
-"""One labelled passage is taken of so many words of a book, so that both have about as many."""
+"""Words of a book from which one labelled passage is taken, so that both books have about as many
+passages."""
 
 
 @dataclass(frozen=True)

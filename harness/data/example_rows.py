@@ -56,7 +56,7 @@ class AnswerTokens:
 
 
 def answer_tokens(tokenizer: PreTrainedTokenizerFast, most_choices: int) -> AnswerTokens:
-    """The tokens that tell answers apart: the last one of "Answer: A", "Answer: B" and so on.
+    """The tokens that distinguish answers: the last one of "Answer: A", "Answer: B" and so on.
 
     A small vocabulary has " A" as one token and " D" as two. With such a one the space and the letter are
     always two. Raises ValueError if the letters are no tokens either.
@@ -286,7 +286,7 @@ class SplitWriter:
 
 
 def _spread(examples: Sequence[Example], most: int | None) -> Sequence[Example]:
-    """At most so many examples, at equal distances."""
+    """The examples, or `most` of them at equal distances."""
     if most is None or len(examples) <= most:
         return examples
     return [examples[index * len(examples) // most] for index in range(most)]

@@ -19,7 +19,7 @@ from gradwire.harness.data.text import describe_files, searching
 
 
 @dataclass(frozen=True)
-class Shape(Generic[Example]):
+class ExampleShape(Generic[Example]):
     """The conversion of the files and records of a benchmark to examples."""
 
     name: str
@@ -38,7 +38,7 @@ class Shape(Generic[Example]):
         return Examples(name, train, held_out, split, self.metric, self.labels)
 
 
-MMLU = Shape(
+MMLU = ExampleShape(
     name="MMLU",
     split_files=mmlu.split_files,
     read=mmlu.read_questions,
@@ -48,10 +48,10 @@ MMLU = Shape(
 )
 
 
-def glue_shape(name: str) -> Shape[LabelledText]:
+def glue_shape(name: str) -> ExampleShape[LabelledText]:
     """The shape of GLUE's task `name`, an entry of `glue.TASKS`."""
     task = glue.TASKS[name]
-    return Shape(
+    return ExampleShape(
         name=f"GLUE {task.folder}",
         split_files=lambda path, split: glue.split_files(path, task, name, split),
         read=lambda file: glue.read_texts(file, task),
@@ -66,7 +66,7 @@ class FileExamples(Generic[Example]):
     """The examples of a folder in the shape of a benchmark."""
 
     path: Path
-    shape: Shape[Example]
+    shape: ExampleShape[Example]
     train_split: str
     held_out_split: str
 
@@ -118,7 +118,7 @@ class HubExamples(Generic[Example]):
     """The examples of a repository in the shape of a benchmark."""
 
     repository: HubCorpus
-    shape: Shape[Example]
+    shape: ExampleShape[Example]
 
     def fingerprint(self) -> str:
         return hashlib.sha256(f"{self.shape.name} {self.repository.fingerprint()}".encode()).hexdigest()

@@ -273,7 +273,7 @@ def _json_lines(lines: Iterable[str]) -> Iterator[Any]:
 
 
 def _json_records(handle: TextIO) -> Iterator[Any]:
-    """One JSON list of records, or one record per line although the name says .json."""
+    """The records of one JSON list, or of one record per line although the name says .json."""
     first = handle.readline()
     try:
         json.loads(first)

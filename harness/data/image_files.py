@@ -28,7 +28,7 @@ SPELLINGS = {"test": ("test", "val", "validation"), "train": ("train", "training
 
 
 @dataclass(frozen=True)
-class Found:
+class SplitImages:
     """The files of one split, by label; `read` returns the bytes of one."""
 
     where: Path
@@ -69,7 +69,7 @@ class FileImages:
             labels=labels,
         )
 
-    def _read(self, found: Found, labels: tuple[str, ...]) -> Iterator[LabelledImage]:
+    def _read(self, found: SplitImages, labels: tuple[str, ...]) -> Iterator[LabelledImage]:
         for index, label in enumerate(labels):
             for name in found.files.get(label, ()):
                 where = printable(f"{found.where.name}: {name}", 200)
@@ -99,7 +99,7 @@ class FileImages:
         tried = " or ".join(f"{name}/, {name}.zip" for name in names)
         raise self._refusal(f"has no images of the split {split} ({tried})")
 
-    def _found(self, split: str) -> Found:
+    def _found(self, split: str) -> SplitImages:
         source = self._source(split)
         found = _in_folder(source, self.path) if source.is_dir() else _in_archive(source)
         if not found.files:
@@ -123,7 +123,7 @@ def _files(source: Path, root: Path) -> list[Path]:
     return [found.where / name for names in found.files.values() for name in names]
 
 
-def _in_folder(folder: Path, root: Path) -> Found:
+def _in_folder(folder: Path, root: Path) -> SplitImages:
     """The images of a split, whose folder, labels and images are links only to what is in `root`."""
     files, home = {}, root_of(root)
 
@@ -144,10 +144,10 @@ def _in_folder(folder: Path, root: Path) -> Found:
             if names:
                 files[label.name] = tuple(f"{label.name}/{name}" for name in names)
 
-    return Found(folder, files, lambda name: read_bytes(folder / name, remedy=REMEDY, most=MOST_BYTES))
+    return SplitImages(folder, files, lambda name: read_bytes(folder / name, remedy=REMEDY, most=MOST_BYTES))
 
 
-def _in_archive(path: Path) -> Found:
+def _in_archive(path: Path) -> SplitImages:
     """The names that end in `<label>/<file>`; what macOS adds to archives is left out."""
     archive = Archive(path, remedy=REMEDY)
     files = dict[str, list[str]]()
@@ -161,7 +161,7 @@ def _in_archive(path: Path) -> Found:
         files.setdefault(parts[-2], []).append(name)
 
     by_label = {label: tuple(names) for label, names in files.items()}
-    return Found(path, by_label, lambda name: archive.read(name, MOST_BYTES))
+    return SplitImages(path, by_label, lambda name: archive.read(name, MOST_BYTES))
 
 
 @dataclass(frozen=True)

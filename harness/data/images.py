@@ -1,4 +1,4 @@
-"""Images with labels: decoded, written as rows of pixels, and read as training wants them."""
+"""Images with labels: decoded, written as rows of pixels, and read as training takes them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MOST_PIXELS = 2**24
 """Most pixels of an image before it is scaled."""
 
 MOST_LABELS = 1000
-"""Most labels that an evaluation tells apart: it counts each pair of them."""
+"""Most labels that an evaluation distinguishes: it counts each pair of them."""
 
 Pixels = NDArray[np.uint8]
 """(height, width, 3): red, green, blue."""
@@ -74,8 +74,8 @@ def pixels_of(content: bytes) -> Pixels:
     except UnreadableFileError:
         raise
     except Exception as error:  # decoders raise what they meet: struct.error, SyntaxError, zlib.error, ...
-        said = printable(str(error) or type(error).__name__, 80)
-        raise UnreadableFileError(f"is no PNG or JPEG, or damaged ({said}); use another file") from None
+        reason = printable(str(error) or type(error).__name__, 80)
+        raise UnreadableFileError(f"is no PNG or JPEG, or damaged ({reason}); use another file") from None
 
 
 def scaled(pixels: Pixels, size: int) -> Pixels:
@@ -125,7 +125,7 @@ def write_images(folder: Path, images: Images, size: int, max_held_out: int | No
     empty.
     """
     never = [_digest(_planes(image.pixels, size)) for image in images.held_out]
-    held_out, train = _SplitWriter(folder, "held_out", size), _SplitWriter(folder, "train", size)
+    held_out, train = _ImageWriter(folder, "held_out", size), _ImageWriter(folder, "train", size)
     held_out.write(_spread(images.held_out, len(never), max_held_out))
     train.write(images.train, never=frozenset(never))
     for split in (train, held_out):
@@ -176,7 +176,7 @@ def _rows(file: Path, width: int) -> Tensor:
     return torch.from_numpy(rows)
 
 
-class _SplitWriter:
+class _ImageWriter:
     """Writes one split, and sums up its pixels exactly."""
 
     def __init__(self, folder: Path, split: Split, size: int) -> None:
@@ -225,7 +225,7 @@ def _digest(planes: NDArray[np.uint8]) -> bytes:
 
 
 def _spread(images: Iterable[LabelledImage], count: int, most: int | None) -> Iterator[LabelledImage]:
-    """At most so many of `count` images, at equal distances."""
+    """The `count` images, or `most` of them at equal distances."""
     kept = count if most is None else min(most, count)
     chosen = {index * count // kept for index in range(kept)}
     yield from (image for index, image in enumerate(images) if index in chosen)

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,7 @@ def pack(
                     return tally
             elif isinstance(rows, CountedRowWriter):
                 counted = counted_tokens(encoded["offset_mapping"][index], spans)
-                # Where the assistant has the last word, it also learns to stop.
+                # Where the assistant's turn is the last, the model is also trained to stop.
                 stops = bool(spans) and spans[-1][1] == len(text)
                 rows.append([*encoded["input_ids"][index], separator], [*counted, stops])
             else:
@@ -97,13 +97,22 @@ def unigram_perplexity(tokens: NDArray[np.int32]) -> float:
     return float(np.exp(-(frequencies * np.log(frequencies)).sum()))
 
 
+class PackingLimits(NamedTuple):
+    """The most that is kept of each split; None keeps all of it."""
+
+    held_out_sequences: int | None = None
+    train_tokens: int | None = None
+
+
+KEEP_ALL = PackingLimits()
+
+
 def write_packed(
     folder: Path,
     corpus: Corpus,
     tokenizer: PreTrainedTokenizerFast,
     sequence_length: int,
-    max_held_out_sequences: int | None,
-    max_train_tokens: int | None = None,
+    limits: PackingLimits = KEEP_ALL,
     *,
     marked: bool = False,
 ) -> None:
@@ -113,15 +122,15 @@ def write_packed(
     ValueError if a split does not fill one sequence.
     """
     seen: set[int] = set()
-    with _writer(folder, "held_out", sequence_length, max_held_out_sequences, marked) as held_out:
+    with _writer(folder, "held_out", sequence_length, limits.held_out_sequences, marked) as held_out:
         progress = PreparationProgress(f"{corpus.name}, held-out split", None)
         documents = _remembered(corpus.held_out, seen)
         held_out_tally = pack(
             documents, tokenizer, held_out, read_all=not corpus.streaming, progress=progress
         )
-    most = None if max_train_tokens is None else max_train_tokens // sequence_length
+    most = None if limits.train_tokens is None else limits.train_tokens // sequence_length
     with _writer(folder, "train", sequence_length, most, marked) as train:
-        progress = PreparationProgress(f"{corpus.name}, training split", max_train_tokens)
+        progress = PreparationProgress(f"{corpus.name}, training split", limits.train_tokens)
         documents = _unseen(corpus.train, seen)
         train_tally = pack(documents, tokenizer, train, read_all=False, progress=progress)
     _check_filled(corpus, train, held_out)

@@ -1,4 +1,4 @@
-"""From settings to tokens on disk."""
+"""Preparation of data: from settings to tokens on disk."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from gradwire.harness.data.embedded import (
     EmbeddedSentences,
 )
 from gradwire.harness.data.example_rows import write_examples
-from gradwire.harness.data.example_sources import MMLU, FileExamples, HubExamples, Shape, glue_shape
+from gradwire.harness.data.example_sources import MMLU, ExampleShape, FileExamples, HubExamples, glue_shape
 from gradwire.harness.data.examples import as_text
 from gradwire.harness.data.formats import format_of
 from gradwire.harness.data.hub import HubCorpus, repository_available
 from gradwire.harness.data.image_files import FileImages, HubImages
 from gradwire.harness.data.images import read_images, write_images
-from gradwire.harness.data.packing import write_packed
+from gradwire.harness.data.packing import PackingLimits, write_packed
 from gradwire.harness.data.settings import WAYS_OUT, DatasetConfig
 from gradwire.harness.data.text import TextCorpus
 from gradwire.harness.data.token_data import PreparedData, TokenData, read_data
@@ -71,7 +71,7 @@ def data_source(dataset: DatasetConfig, chat: ChatFormat = plain_chat) -> DataSo
         if path is None:
             return HubImages(_repository(dataset), dataset.image_field)
         return FileImages(path, train, held_out)
-    shape: Shape[Any] = MMLU
+    shape: ExampleShape[Any] = MMLU
     if dataset.kind == "sentences":
         assert dataset.configuration is not None, "resolve_dataset comes first"
         shape = glue_shape(dataset.configuration)
@@ -145,8 +145,8 @@ def prepared_folder(
             corpus = data_source(dataset, chat).load()
             texts = map(without_marks, corpus.train)
             tokenizer = own or trained_tokenizer(texts, model.vocab_size, cache)
-            most_tokens, marked = dataset.max_train_tokens, dataset.loss_on != "all"
-            write_packed(folder, corpus, tokenizer, length, most, most_tokens, marked=marked)
+            limits, marked = PackingLimits(most, dataset.max_train_tokens), dataset.loss_on != "all"
+            write_packed(folder, corpus, tokenizer, length, limits, marked=marked)
         else:
             examples = data_source(dataset).load()
             tokenizer = own or trained_tokenizer(map(as_text, examples.train), model.vocab_size, cache)
@@ -211,7 +211,7 @@ def dataset_available(dataset: DatasetConfig, model: ModelConfig) -> str | None:
     """Returns None, or one line that says why a resolved `dataset` cannot be had and what to do.
 
     Looks at prepared data and the Hugging Face cache first. Asks the hub (one request of at most five
-    seconds) only if neither has the data set, and never when told to stay offline.
+    seconds) only if neither has the data set, and never in offline mode.
     """
     if dataset.hub is None or Path(dataset.hub).is_dir() or is_prepared(dataset, model):
         return None

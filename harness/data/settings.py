@@ -86,7 +86,7 @@ class DatasetConfig:
     hub: str | None = None
     """Hugging Face name of a published data set."""
     kind: str = one_of("documents", "questions", "sentences", "images")
-    """What the data is: `documents` (text, packed into rows), `questions` (multiple choice, in MMLU's shape),
+    """Kind of data: `documents` (text, packed into rows), `questions` (multiple choice, in MMLU's shape),
     `sentences` (with labels, in GLUE's shape), all of which can be made of the embedded text, or `images`
     (with labels)."""
     configuration: str | None = None
@@ -105,10 +105,10 @@ class DatasetConfig:
     text_field: str = "text"
     """The field or column that holds the text, where records have fields."""
     chat_format: str = one_of("auto", "plain", "template")
-    """How `messages` become text: `plain` ("role: content"), `template` (the tokenizer's own), or `auto`: the
-    tokenizer's template if it has one. Chat models have one, base models do not."""
+    """The way `messages` become text: `plain` ("role: content"), `template` (the tokenizer's own), or `auto`:
+    the tokenizer's template if it has one. Chat models have one, base models do not."""
     loss_on: str = one_of("all", "assistant")
-    """Which tokens of `messages` the loss is on: `all`, or only what the `assistant` says."""
+    """The tokens of `messages` that the loss is on: `all`, or only those of the `assistant`."""
     sequence_length: int | None = at_least(2, None, 1 << 24)
     """Tokens per sequence; null takes `model.recipe.sequence_length`. Longer questions lose their beginning,
     longer sentences their end; the record counts them."""
@@ -125,7 +125,7 @@ class DatasetConfig:
     image_field: str = "image"
     """The field of a repository's records that holds the images."""
     augment: str = one_of("none", "crop_flip")
-    """What training does to images: `crop_flip` moves them by up to an eighth of their side, over a border of
+    """Change of images in training: `crop_flip` moves them by up to an eighth of their side, over a border of
     the mean color, and mirrors one in two."""
 
 
@@ -202,11 +202,6 @@ def _check_source(dataset: DatasetConfig) -> None:
         raise ValueError("dataset.path: dataset=text needs a file or folder of text; set dataset.path=")
     if name not in ("embedded", "text") and path is None and dataset.hub is None:
         raise ValueError(f"dataset.name={name}: must be one of auto, embedded, text, or have dataset.hub=")
-    if path is not None and dataset.revision is not None:
-        raise ValueError(
-            f"dataset.revision={dataset.revision} has no effect with dataset.path={path}; leave one of them "
-            "out"
-        )
 
 
 def _check_kind(dataset: DatasetConfig, model: ModelConfig, kind: Kind) -> None:

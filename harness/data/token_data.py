@@ -128,31 +128,32 @@ def mapped(file: Path) -> Any:
         raise UnusableFileError(file, f"cannot be mapped ({error})", REMEDY) from None
 
 
-def sample_indices(
-    num_samples: int,
-    seed: int,
-    step: int,
-    micro_step: int,
-    rank: int,
-    *,
-    world_size: int,
-    micro_batch: int,
-    accumulation: int,
-) -> Tensor:
-    """Returns the indices of one micro-batch, shape (micro_batch,), dtype int64.
+@dataclass(frozen=True)
+class SampleOrder:
+    """The order of a run's samples: one endless sequence, with a fresh permutation of all samples per epoch.
 
-    A run walks through one endless sequence, with a fresh permutation of all samples per epoch. Steps take
-    samples from it in order; within a step, micro-steps; within a micro-step, ranks. So each epoch uses every
-    sample exactly once, a batch may span epochs, and a step's samples depend only on the product of world
-    size, micro-batch and accumulation.
+    Steps take samples from it in order; within a step, micro-steps; within a micro-step, ranks. So each epoch
+    uses every sample exactly once, a batch may span epochs, and a step's samples depend only on the product
+    of world size, micro-batch and accumulation.
     """
-    assert num_samples > 0 and 0 <= micro_step < accumulation and 0 <= rank < world_size
-    start = ((step * accumulation + micro_step) * world_size + rank) * micro_batch
-    taken = [divmod(position, num_samples) for position in range(start, start + micro_batch)]
-    return torch.stack([_permutation(num_samples, seed, epoch)[place] for epoch, place in taken])
+
+    num_samples: int
+    seed: int
+    world_size: int
+    micro_batch: int
+    accumulation: int
+
+    def indices(self, step: int, micro_step: int, rank: int) -> Tensor:
+        """Returns the indices of one micro-batch, shape (micro_batch,), dtype int64."""
+        assert self.num_samples > 0
+        assert 0 <= micro_step < self.accumulation and 0 <= rank < self.world_size
+        start = ((step * self.accumulation + micro_step) * self.world_size + rank) * self.micro_batch
+        taken = [divmod(position, self.num_samples) for position in range(start, start + self.micro_batch)]
+        size, seed = self.num_samples, self.seed
+        return torch.stack([_permutation(size, seed, epoch)[place] for epoch, place in taken])
 
 
-# The virtual cluster asks for every rank in turn; a batch spans few epochs.
+# The virtual cluster needs every rank's in turn; a batch spans few epochs.
 @lru_cache(maxsize=4)
 def _permutation(num_samples: int, seed: int, epoch: int) -> Tensor:
     generator = torch.Generator().manual_seed(derive_seed(seed, "order", epoch))

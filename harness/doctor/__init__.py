@@ -1,1 +1,1 @@
-"""Reports what this machine has, what it lacks, and what that disables: `python run.py task=doctor`."""
+"""The report on this machine, on what it lacks and what that disables: `python run.py task=doctor`."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from gradwire.harness.doctor.findings import Environment, Finding, Run, Section, found_or_missing
+from gradwire.harness.doctor.findings import Environment, Finding, FindingsSection, Run, found_or_missing
 from gradwire.harness.doctor.tools import output_of
 from gradwire.harness.files.writing import size_text
 
@@ -19,9 +19,9 @@ SCARCE = 4 * 2**30
 DRIVER = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
 
 
-def devices(run: Run = output_of) -> Section:
+def devices(run: Run = output_of) -> FindingsSection:
     """Cores, threads, memory, GPUs and backends of this machine."""
-    return Section("Devices", [cores(), threads(), memory(), *gpus(run), *backends()])
+    return FindingsSection("Devices", [cores(), threads(), memory(), *gpus(run), *backends()])
 
 
 def cores(
@@ -39,9 +39,9 @@ def cores(
 
 def threads(environment: Environment = os.environ) -> Finding:
     """The number of threads that torch uses here; runs use one per worker."""
-    said = environment.get("OMP_NUM_THREADS", "not set")
+    setting = environment.get("OMP_NUM_THREADS", "not set")
     return Finding(
-        "threads", f"1 per worker in runs; torch here: {torch.get_num_threads()}, OMP_NUM_THREADS {said}"
+        "threads", f"1 per worker in runs; torch here: {torch.get_num_threads()}, OMP_NUM_THREADS {setting}"
     )
 
 
@@ -88,7 +88,7 @@ def gpus(
 def backends(
     gloo: Callable[[], bool] = dist.is_gloo_available, nccl: Callable[[], bool] = dist.is_nccl_available
 ) -> list[Finding]:
-    """The backends that join workers: gloo between CPUs, nccl between GPUs."""
+    """Findings on the backends between workers: gloo for CPUs, nccl for GPUs."""
     install = "a torch that has it: pytorch.org"
     return [
         found_or_missing("gloo", "available" if gloo() else None, "every run", install, needed=True),

@@ -1,4 +1,4 @@
-"""Findings of the doctor, and the page of text or JSON that shows them."""
+"""The doctor's page: findings on one thing each, by section, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from gradwire.harness.runtime.program import program
+
+WIDTH = 110
+MARKS = {"ok": " ", "missing": "-", "needed": "!"}
 
 State = Literal["ok", "missing", "needed"]
 """`needed`: it is missing, and `python run.py size=tiny` cannot run without it."""
@@ -31,7 +34,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Section:
+class FindingsSection:
     """Findings that belong together."""
 
     title: str
@@ -47,11 +50,7 @@ def found_or_missing(
     return Finding(name, "missing", "needed" if needed else "missing", disables, remedy)
 
 
-WIDTH = 110
-MARKS = {"ok": " ", "missing": "-", "needed": "!"}
-
-
-def render_text(sections: Sequence[Section]) -> str:
+def render_text(sections: Sequence[FindingsSection]) -> str:
     """Aligned lines; each missing thing is followed by what that disables and how to get it."""
     width = max(len(finding.name) for section in sections for finding in section.findings)
     blocks = []
@@ -61,7 +60,7 @@ def render_text(sections: Sequence[Section]) -> str:
     return "\n\n".join([*blocks, verdict(sections)])
 
 
-def render_json(sections: Sequence[Section]) -> str:
+def render_json(sections: Sequence[FindingsSection]) -> str:
     """The findings by section, and whether the basic run is possible."""
     content = {
         "can_run": not lacking(sections),
@@ -70,13 +69,13 @@ def render_json(sections: Sequence[Section]) -> str:
     return json.dumps(content, indent=2)
 
 
-def lacking(sections: Sequence[Section]) -> list[str]:
+def lacking(sections: Sequence[FindingsSection]) -> list[str]:
     """The names of missing things that the basic run needs."""
     return [item.name for section in sections for item in section.findings if item.state == "needed"]
 
 
-def verdict(sections: Sequence[Section]) -> str:
-    """The line that says whether the basic run is possible."""
+def verdict(sections: Sequence[FindingsSection]) -> str:
+    """The line on whether the basic run is possible."""
     names = lacking(sections)
     if names:
         return f"{program()} size=tiny cannot run here: see {', '.join(names)}"

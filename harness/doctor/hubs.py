@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gradwire.harness.doctor.findings import Environment, Finding, Section
+from gradwire.harness.doctor.findings import Environment, Finding, FindingsSection
 from gradwire.harness.tracking.settings import choose_mode, logged_in, server
 
 TIMEOUT_S = 3.0
@@ -31,7 +31,7 @@ class Hub:
     remedy: str
 
 
-def hubs(environment: Environment = os.environ, reach: Reach | None = None) -> Section:
+def hubs(environment: Environment = os.environ, reach: Reach | None = None) -> FindingsSection:
     """The Hugging Face hub, the wandb server and the login; servers are asked together, unless that is
     forbidden."""
     known = [
@@ -51,7 +51,7 @@ def hubs(environment: Environment = os.environ, reach: Reach | None = None) -> S
         ),
     ]
     answers = ask([hub.address for hub in known if hub.forbidden_by is None], reach or _reach)
-    return Section("Hubs", [*(_finding(hub, answers) for hub in known), _login(environment)])
+    return FindingsSection("Hubs", [*(_finding(hub, answers) for hub in known), _login(environment)])
 
 
 def ask(addresses: list[str], reach: Reach, timeout_s: float = TIMEOUT_S) -> dict[str, str | None]:

@@ -9,7 +9,7 @@ from importlib import metadata
 
 from gradwire.codecs.native.loading import cpu_level, cuda_devices, library, old_driver
 from gradwire.codecs.plugins import ENTRY_POINTS, announced
-from gradwire.harness.doctor.findings import Finding, Section, found_or_missing
+from gradwire.harness.doctor.findings import Finding, FindingsSection, found_or_missing
 from gradwire.harness.record.provenance import git_state
 from gradwire.harness.timing.simulate.engine import library as simulator
 
@@ -50,7 +50,7 @@ def version_of(package: str) -> str | None:
 
 def software(
     version_of: Callable[[str], str | None] = version_of, python: Sequence[int] = sys.version_info[:3]
-) -> Section:
+) -> FindingsSection:
     """Versions of Python and the packages; `version_of` returns None for a package that is not installed."""
     findings = [_python(python)]
     for package in PACKAGES:
@@ -63,10 +63,12 @@ def software(
                 needed=package.needed,
             )
         )
-    return Section("Software", findings)
+    return FindingsSection("Software", findings)
 
 
-def sources(state: tuple[str | None, bool | None] | None = None, version: str | None = None) -> Section:
+def sources(
+    state: tuple[str | None, bool | None] | None = None, version: str | None = None
+) -> FindingsSection:
     """gradwire's version, its commit, whether the sources differ from that commit, and the kernels."""
     commit, dirty = git_state() if state is None else state
     found = None if commit is None else f"{commit[:12]}{', with changes' if dirty else ''}"
@@ -76,7 +78,7 @@ def sources(state: tuple[str | None, bool | None] | None = None, version: str | 
         *libraries(),
         *plugins(),
     ]
-    return Section("gradwire", findings)
+    return FindingsSection("gradwire", findings)
 
 
 def plugins() -> list[Finding]:
@@ -94,9 +96,9 @@ LEVELS = {"base": "no more than every such CPU has", "v3": "AVX2", "v4": "AVX-51
 
 @dataclass(frozen=True)
 class Compiled:
-    """The compiled parts. `level` is the instruction-set level of the CPU kernels, None without them; the
-    rest says whether there are CUDA kernels, how many GPUs they can run on, and whether the simulated clock
-    has its engine."""
+    """The compiled parts of this installation. `level` is the instruction-set level of the CPU kernels, None
+    without them; the others stand for CUDA kernels, the number of GPUs they can run on, and the simulated
+    clock's engine."""
 
     level: str | None
     cuda: bool
@@ -107,15 +109,15 @@ class Compiled:
 
 
 def compiled() -> Compiled:
-    """The compiled parts of this installation."""
+    """The compiled parts that this installation has."""
     return Compiled(
         cpu_level(), library("cuda") is not None, cuda_devices(), simulator() is not None, old_driver()
     )
 
 
 def libraries(built: Compiled | None = None) -> list[Finding]:
-    """Reports the available implementations of the kernels, all of which give the same bytes, what `auto`
-    means, and the simulated clock."""
+    """Findings on the available implementations of the kernels, all of which give the same bytes, on the
+    meaning of `auto`, and on the simulated clock."""
     built = built or compiled()
     auto = "default" if built.level is None else "cpu"
     level = built.level and f"built, level {built.level} ({LEVELS[built.level]})"

@@ -1,4 +1,4 @@
-"""The folders that files go to: caches and results, their size, and the free space."""
+"""Findings on the folders of caches and results: their size, and the free space."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gradwire.harness.data.cache import cache_folder
-from gradwire.harness.doctor.findings import Environment, Finding, Section
+from gradwire.harness.doctor.findings import Environment, Finding, FindingsSection
 from gradwire.harness.files.writing import free_bytes, size_text
 
 ROOM = 2**30
@@ -18,10 +18,10 @@ LOOKING_S = 1.0
 """Seconds that may be spent on measuring a folder."""
 
 
-def storage(environment: Environment = os.environ, here: Path = Path(".")) -> Section:
+def storage(environment: Environment = os.environ, here: Path = Path(".")) -> FindingsSection:
     """The caches of prepared data and of downloads, and the folder in which runs are recorded."""
     home = Path(environment.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    return Section(
+    return FindingsSection(
         "Storage",
         [
             folder("prepared data", cache_folder(), "every run", "GRADWIRE_CACHE=<folder>", needed=True),
@@ -40,7 +40,8 @@ def folder(
     needed: bool = False,
     free_bytes: Callable[[Path], float] = free_bytes,
 ) -> Finding:
-    """Reports what `path` holds, whether it is writable, and the free space on its disk; creates nothing."""
+    """The finding on the folder `path`: its content, whether it is writable, and the free space on its disk.
+    Creates nothing."""
     existing = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
     free = free_bytes(existing)
     value = f"{path}: {_content(path)}, {size_text(free)} free"

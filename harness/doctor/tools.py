@@ -8,14 +8,14 @@ import shutil
 import subprocess
 from collections.abc import Callable
 
-from gradwire.harness.doctor.findings import Environment, Finding, Run, Section, found_or_missing
+from gradwire.harness.doctor.findings import Environment, Finding, FindingsSection, Run, found_or_missing
 from gradwire.harness.network.shaped.check import try_namespace
 
 TIMEOUT_S = 5.0
 
 
 def output_of(command: list[str]) -> str | None:
-    """The output of `command`; None if it is not there, fails, or takes longer than five seconds."""
+    """The output of `command`; None if the command is not there, fails, or takes longer than five seconds."""
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -32,7 +32,7 @@ WITHOUT_SHAPING = "network=shaped (network=paced and network=simulated need noth
 
 def tools(
     which: Which = shutil.which, run: Run = output_of, environment: Environment = os.environ
-) -> Section:
+) -> FindingsSection:
     """Compilers, with the version they report."""
 
     def version(name: str) -> str | None:
@@ -41,7 +41,7 @@ def tools(
 
     candidates = filter(None, (environment.get("CXX"), *COMPILERS))
     compiler = next((f"{name} {found}" for name in candidates if (found := version(name))), None)
-    return Section(
+    return FindingsSection(
         "Tools",
         [
             found_or_missing("C++ compiler", compiler, WITHOUT_KERNELS.format("C++"), "apt-get install g++"),
@@ -58,8 +58,9 @@ def shaping(
     which: Which = shutil.which,
     user: Callable[[], int] = os.geteuid,
     attempt: Callable[[], str | None] = try_namespace,
-) -> Section:
-    """Reports whether this system can shape links; `attempt` says why a network namespace cannot be used."""
+) -> FindingsSection:
+    """Findings on the shaping of links; `attempt` returns the reason why a network namespace cannot be
+    used."""
     account = Finding("user", "root")
     if user() != 0:
         account = Finding("user", "not root", "missing", WITHOUT_SHAPING, "sudo")
@@ -69,7 +70,7 @@ def shaping(
         namespaces = Finding(
             "network namespaces", f"not possible: {reason}", "missing", WITHOUT_SHAPING, "root"
         )
-    return Section(
+    return FindingsSection(
         "Network emulation",
         [
             account,

@@ -35,8 +35,8 @@ MOST_LEFT_BEHIND = 1 << 30
 
 
 @dataclass(frozen=True)
-class Ended:
-    """The end of a cell: its exit code, or the error in one line and, if it is no expected one, a
+class CellOutcome:
+    """The outcome of a cell: its exit code, or the error in one line and, for an unexpected one, a
     traceback."""
 
     code: int = 0
@@ -47,7 +47,7 @@ class Ended:
     """Bytes by which its process is larger than before its first cell."""
 
 
-Run = Callable[[RecordedConfig, Path], Ended]
+Run = Callable[[RecordedConfig, Path], CellOutcome]
 """Runs a cell in its directory."""
 
 
@@ -68,7 +68,7 @@ class CellProcess:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def run(self, config: RecordedConfig, directory: Path) -> Ended:
+    def run(self, config: RecordedConfig, directory: Path) -> CellOutcome:
         """Runs a cell to its end. Raises Terminated where a signal or Ctrl-C has asked to stop, whatever the
         cell made of it, once its process has cleaned up; a second Ctrl-C does not wait for that."""
         with stop_requests() as stop:
@@ -99,22 +99,22 @@ class CellProcess:
         stop.pass_on = self._signal
         return self._connection
 
-    def _outcome(self, connection: Connection, directory: Path, stop: StopRequest) -> Ended:
+    def _outcome(self, connection: Connection, directory: Path, stop: StopRequest) -> CellOutcome:
         assert self._process is not None
         wait([connection, self._process.sentinel])
         with contextlib.suppress(EOFError, ConnectionResetError):
             if connection.poll():
-                found: Ended = connection.recv()
+                found: CellOutcome = connection.recv()
                 return found
         self._process.join()
         code = self._process.exitcode or 0
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         self._end()
         if stop.number is not None and code < 0:  # before it could begin, and had a handler
-            return Ended(1, interrupted=True)
+            return CellOutcome(1, interrupted=True)
         reason = f"its process {how}"
         mark_failed(directory, reason)
-        return Ended(1, reason)
+        return CellOutcome(1, reason)
 
     def _signal(self, number: int) -> None:
         pid = None if self._process is None else self._process.pid
@@ -134,9 +134,9 @@ class CellProcess:
 
 
 def _serve(target: Run, connection: Connection, parent: int) -> None:
-    """Runs in the process: takes cells until the sweep has no more."""
+    """Runs cells in this process until the sweep has no more."""
     die_with_parent(parent)
-    guard_output(tells=False)
+    guard_output(warns=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(INTERRUPT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, INTERRUPT, *SIGNALS})
@@ -149,20 +149,20 @@ def _serve(target: Run, connection: Connection, parent: int) -> None:
             connection.send(replace(ended, left_behind=_size() - before))
 
 
-def _ended(target: Run, config: RecordedConfig, directory: Path) -> Ended:
+def _ended(target: Run, config: RecordedConfig, directory: Path) -> CellOutcome:
     try:
         return target(config, directory)
     except KeyboardInterrupt as interrupt:
-        return Ended(1, str(interrupt) or "interrupted", interrupted=True)
+        return CellOutcome(1, str(interrupt) or "interrupted", interrupted=True)
     except Exception as error:
-        return Ended(1, describe(error), "".join(traceback.format_exception(error)))
+        return CellOutcome(1, describe(error), "".join(traceback.format_exception(error)))
 
 
 def _size() -> int:
     import psutil
 
     found = psutil.Process().memory_info()
-    # What is mapped from files comes and goes with the whole machine's memory; only Linux tells it apart.
+    # What is mapped from files comes and goes with the whole machine's memory; only Linux warns it apart.
     return int(found.rss - getattr(found, "shared", 0))
 
 

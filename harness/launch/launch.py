@@ -15,7 +15,7 @@ from gradwire.harness.checkpoint.folder import checkpoints, remove_all, remove_u
 from gradwire.harness.checkpoint.resume import Opened, check_directory, is_finished, open_run
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.patience import watchdog
-from gradwire.harness.launch.processes import WorkerError, run_processes
+from gradwire.harness.launch.processes import Supervision, WorkerError, run_processes
 from gradwire.harness.launch.ranks import run_ranks, scratch_folder
 from gradwire.harness.launch.shaped_network import fetch_weights
 from gradwire.harness.launch.stop import StopRequest, Terminated, how_stopped, stop_requests
@@ -43,9 +43,9 @@ def run_here(config: RunConfig, directory: Path, draw: Callable[[], object] | No
     run. `draw` makes the plots of the run once it is done, before its view in wandb, which shows them, ends.
 
     Resumes from the newest checkpoint in `directory`. Raises ValueError for what a user can fix, before
-    anything is written; Terminated when a signal has ended the run; DivergedError when training cannot go on;
-    and WorkerError naming the rank. The directory then holds FAILED with the reason. After a WorkerError the
-    run is restarted as often as `Restarts` allows.
+    anything is written; Terminated when a signal has ended the run; DivergedError when training cannot
+    continue; and WorkerError naming the rank. The directory then holds FAILED with the reason. After a
+    WorkerError the run is restarted as often as `Restarts` allows.
     """
     check_directory(config, directory)
     with stop_requests(at_once=True):
@@ -120,8 +120,8 @@ def _run_virtual_child(
 ) -> str:
     os.environ["OMP_NUM_THREADS"] = "1"  # as for the ranks of a local cluster
     arguments = (config, directory, checkpoint)
-    hang_s = config.cluster.hang_s
-    return run_processes(train_virtual_child, arguments, 1, folder, stop, hang_s=hang_s, name=_virtual_name)
+    supervision = Supervision(stop, hang_s=config.cluster.hang_s, name=_virtual_name)
+    return run_processes(train_virtual_child, arguments, 1, folder, supervision)
 
 
 def _virtual_name(rank: int) -> str:
@@ -138,8 +138,8 @@ def _watched(run: Callable[[Path], str], directory: Path) -> None:
         try:
             trouble = run(folder)
         except WorkerError as error:
-            _, said, reason = error.found.text.partition(f"{DivergedError.__name__}: ")
-            if said:  # by all ranks alike: none is at fault, and there is nothing to trace back
+            _, diverged, reason = error.found.text.partition(f"{DivergedError.__name__}: ")
+            if diverged:  # raised by all ranks alike: none is at fault, and there is nothing to trace back
                 raise DivergedError(reason) from None
             raise error.with_text(f"{error}{_keep_tracebacks(folder, directory)}") from None
         if trouble:

@@ -64,7 +64,7 @@ class Patience:
 
     @property
     def complete(self) -> bool:
-        """True if rank 0 says that everything is done and on disk."""
+        """True once rank 0 has reported that everything is done and on disk."""
         return self._beats()[0].phase == COMPLETE
 
     @property
@@ -83,8 +83,7 @@ class Patience:
         return {rank: beats[rank] for rank in ranks}
 
     def exhausted(self, pids: Mapping[int, int]) -> bool:
-        """Returns whether the running ranks have been quiet for too long; never while one is being
-        debugged."""
+        """True if the running ranks have made no progress for too long; never while one is being debugged."""
         if self.hang_s is None or self.complete:
             return False
         if self.quiet_s <= self.bound(pids).seconds:

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext
@@ -20,8 +21,8 @@ from gradwire.harness.launch import patience, stacks
 from gradwire.harness.launch.patience import Patience
 from gradwire.harness.launch.stop import SIGNALS, StopRequest
 from gradwire.harness.launch.verdict import (
+    FailureVerdict,
     Name,
-    Verdict,
     hang_verdict,
     lingering_text,
     rank_name,
@@ -49,7 +50,7 @@ _PR_SET_PDEATHSIG = 1
 class WorkerError(RuntimeError):
     """A rank failed; the text is one line that names it. `step` steps were done, -1 before the first."""
 
-    def __init__(self, found: Verdict, step: int = -1, text: str | None = None) -> None:
+    def __init__(self, found: FailureVerdict, step: int = -1, text: str | None = None) -> None:
         super().__init__(text or found.text)
         self.found, self.step = found, step
 
@@ -59,7 +60,7 @@ class WorkerError(RuntimeError):
 
 
 class Surroundings(Protocol):
-    """Surroundings that the ranks depend on but cannot see failing, such as the links between them."""
+    """Things that the ranks depend on but cannot see failing, such as the links between them."""
 
     @property
     def sentinels(self) -> Sequence[int]:
@@ -67,7 +68,20 @@ class Surroundings(Protocol):
         looked."""
 
     def diagnose(self) -> Mapping[int, str]:
-        """The faults so far, by rank, as half a sentence each."""
+        """The failures by rank, as half a sentence each."""
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """The events that end ranks, apart from their own. A signal noted by `stop` is passed on to the ranks,
+    which note it too; one that another process has sent them is noted as theirs. The ranks are also ended
+    when something goes wrong in their `surroundings`, which are examined whenever ranks fail, and after
+    `hang_s` seconds without a heartbeat from any running rank. `name` is what a rank is called."""
+
+    stop: StopRequest | None = None
+    surroundings: Surroundings | None = None
+    hang_s: float | None = None
+    name: Name = rank_name
 
 
 def run_processes(
@@ -75,25 +89,18 @@ def run_processes(
     arguments: Sequence[Any],
     size: int,
     folder: Path,
-    stop: StopRequest | None = None,
-    surroundings: Surroundings | None = None,
-    *,
-    hang_s: float | None = None,
-    name: Name = rank_name,
+    supervision: Supervision | None = None,
 ) -> str:
     """Runs `target(*arguments, rank)` in `size` new processes until all have ended.
 
-    `folder` takes the reports of failed ranks with their tracebacks, and the stacks of ranks that hung. A
-    signal noted by `stop` is passed on to the ranks, which note it too; one that another process has sent
-    them is noted as theirs. The ranks are also ended when something goes wrong in their `surroundings`, which
-    are examined whenever ranks fail, and after `hang_s` seconds without a heartbeat from any running rank.
-    `name` says what a rank is called. Raises WorkerError. Whatever happens, Ctrl-C included, no child keeps
-    running.
+    `folder` takes the reports of failed ranks with their tracebacks, and the stacks of ranks that hung.
+    Raises WorkerError. Whatever happens, Ctrl-C included, no child keeps running.
 
-    Once rank 0 has said that everything is complete, nothing is a failure any more: processes that do not end
-    are killed. Returns what went wrong with which rank after that, empty if nothing did.
+    Once rank 0 has reported that everything is complete, nothing is a failure any more: processes that do not
+    end are killed. Returns what went wrong with which rank after that, empty if nothing did.
     """
-    context = new_processes()
+    context, supervision = new_processes(), supervision or Supervision()
+    stop, name = supervision.stop, supervision.name
     beats, launched = share_beats(folder / BEATS, size), time.monotonic()
     workers: list[BaseProcess] = [
         context.Process(
@@ -108,22 +115,24 @@ def run_processes(
             if stop is not None:
                 stop.saves = lambda: in_steps(beats())
                 stop.pass_on = lambda number: _signal(workers, number)
-                if stop.number is not None:  # it came before there was anybody to tell
+                if stop.number is not None:  # it came before the ranks had started
                     stop.pass_on(stop.number)
-        return _Watch(workers, folder, surroundings, Patience(beats, hang_s), name).until_all_have_ended()
+        return _ProcessWatch(
+            workers, folder, supervision.surroundings, Patience(beats, supervision.hang_s), name
+        ).until_all_have_ended()
     finally:
         if stop is not None:
             stop.number_of_ranks = next((beat.asked for beat in beats() if beat.asked), None)
             stop.pass_on, stop.saves = None, lambda: True
         started = [worker for worker in workers if worker.pid is not None]
         for worker in started:
-            worker.kill()  # SIGKILL: a stopped process would not hear SIGTERM
+            worker.kill()  # SIGKILL: a stopped process would not receive SIGTERM
         for worker in started:
             worker.join()
 
 
 def new_processes() -> SpawnContext:
-    """The way to start processes: from nothing, because threads and CUDA do not survive a fork."""
+    """The context that starts processes from nothing, because threads and CUDA do not survive a fork."""
     return get_context("spawn")
 
 
@@ -136,7 +145,7 @@ def _child(
     launched: float,
 ) -> None:
     die_with_parent(parent)
-    guard_output(tells=False)
+    guard_output(warns=False)
     beat_in(Path(folder) / BEATS, rank, launched)
     stacks.answer_requests(Path(folder), rank)
     try:
@@ -152,7 +161,7 @@ def _child(
 
 
 def die_with_parent(parent: int) -> None:
-    """Asks Linux to kill this process when its parent is gone for whatever reason."""
+    """Makes Linux kill this process when its parent is gone for whatever reason."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -182,7 +191,7 @@ def _signal(workers: Sequence[BaseProcess], number: int) -> None:
                 os.kill(worker.pid, number)
 
 
-class _Watch:
+class _ProcessWatch:
     """Waits for processes, and for anything that may go wrong with them or around them."""
 
     def __init__(
@@ -198,7 +207,7 @@ class _Watch:
         self._phases = PhaseLines(name(0) if len(workers) == 1 else f"{len(workers)} workers")
 
     def until_all_have_ended(self) -> str:
-        """As `run_processes`."""
+        """Waits until all processes have ended; returns what `run_processes` does."""
         running = list(self._workers)
         while running:
             around = [] if self._surroundings is None else self._surroundings.sentinels
@@ -249,7 +258,7 @@ class _Watch:
         self._keep_stacks()
         return lingering_text(self._codes(), states, patience.LEAVE_S, self._name)
 
-    def _error(self, found: Verdict) -> WorkerError:
+    def _error(self, found: FailureVerdict) -> WorkerError:
         steps = [beat.step for beat in self._patience.beats(self._codes()).values()]
         return WorkerError(found, max(steps, default=-1))
 

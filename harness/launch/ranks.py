@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.comm.settings import ClusterConfig
-from gradwire.harness.launch.processes import run_processes
+from gradwire.harness.launch.processes import Supervision, run_processes
 from gradwire.harness.launch.shaped_network import shaped_network
 from gradwire.harness.launch.stop import StopRequest
 from gradwire.harness.network.settings import NetworkConfig
@@ -38,9 +38,8 @@ def run_ranks(
     size = cluster.size
     with shaped_network(network, size, directory) as shaped:
         entrances = None if shaped is None else [shaped.entrance(rank) for rank in range(size)]
-        return run_processes(
-            target, (*arguments, entrances), size, folder, stop, shaped, hang_s=cluster.hang_s
-        )
+        supervision = Supervision(stop, shaped, cluster.hang_s)
+        return run_processes(target, (*arguments, entrances), size, folder, supervision)
 
 
 PREFIX, LOCK = "gradwire-ranks-", "lock"

@@ -26,7 +26,7 @@ def shaped_network(network: NetworkConfig, size: int, directory: Path) -> Iterat
     """Provides the links of `network=shaped`, with background traffic, while the block lasts; None on other
     networks.
 
-    Measures what an idle link carries and records it in `directory` after the figures of earlier attempts,
+    Measures what an idle link carries and records it in `directory` next to the figures of earlier attempts,
     and every change of the rates as it is made; at the end it records what the background traffic carried.
     Raises ValueError if the network cannot be made.
     """

@@ -1,4 +1,4 @@
-"""The environment that a launcher, torchrun or srun, gives to the ranks that it starts.
+"""The environment of ranks that a launcher starts: torchrun, or srun.
 
 SLURM's variables are translated into torchrun's, once, before anything asks for its rank. From then on a task
 of srun is treated as a process of torchrun.
@@ -27,7 +27,7 @@ def adopt_slurm_ranks(environment: MutableMapping[str, str] = os.environ) -> Non
 
     A shell of salloc, the script of sbatch and `srun --pty bash` are single processes, however many tasks the
     job may have. A launcher within a task (`srun torchrun ...`) has already set the variables. Raises
-    ConfigError if SLURM's variables do not tell which rank a task is.
+    ConfigError if a task's rank does not follow from SLURM's variables.
     """
     if "RANK" not in environment and tasks_of(environment) > 1:
         environment.update(ranks(environment))
@@ -121,7 +121,7 @@ def _text(environment: Mapping[str, str], name: str, otherwise: str = "") -> str
 
 def _unclear(what: str) -> ConfigError:
     return ConfigError(
-        f"srun has started several tasks, and which of them this is cannot be told ({what}); start one task "
-        "per node with torchrun in it: srun --ntasks-per-node=1 torchrun --nnodes ... "
+        f"srun has started several tasks, and which of them this is cannot be determined ({what}); start one "
+        "task per node with torchrun in it: srun --ntasks-per-node=1 torchrun --nnodes ... "
         f"{torchrun_target()} ..."
     )

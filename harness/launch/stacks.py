@@ -1,4 +1,4 @@
-"""Views into processes: stacks on request, process states, and debuggers that hold them."""
+"""The state of processes: stacks on request, process states, and attached debuggers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 SIGNAL = signal.SIGUSR1
-"""On this signal a rank writes the stacks of all its threads, even while stuck in C code. It is blocked until
-the rank can."""
+"""The signal on which a rank writes the stacks of all its threads, even while stuck in C code. It is blocked
+until the rank can."""
 
 DUMP_S = 5.0
 """Seconds to wait for stacks."""
@@ -29,7 +29,7 @@ STATES = {
 """States in /proc/<pid>/stat in which a process cannot make progress, whatever its code does."""
 
 STOPPED = (STATES["T"], STATES["t"])
-"""Those that a signal or a debugger has caused, and only a signal or the debugger ends."""
+"""The states that a signal or a debugger has caused, and only a signal or the debugger ends."""
 
 
 def answer_requests(folder: Path, rank: int) -> None:
@@ -40,7 +40,7 @@ def answer_requests(folder: Path, rank: int) -> None:
 
 
 def state(pid: int) -> str:
-    """The state that keeps a process from running; empty if none does or it is unknown."""
+    """The reason that keeps a process from running; empty if there is none or it is unknown."""
     with contextlib.suppress(OSError, IndexError):
         letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return STATES.get(letter, "")
@@ -48,7 +48,7 @@ def state(pid: int) -> str:
 
 
 def is_stopped(pid: int) -> bool:
-    """Returns whether a process is stopped by a signal or a debugger, so that it answers nothing."""
+    """True if a process is stopped by a signal or a debugger, so that it answers nothing."""
     return state(pid) in STOPPED
 
 
@@ -95,7 +95,7 @@ def own_stacks() -> str:
 
 
 def is_traced(pid: int) -> bool:
-    """Returns whether a debugger such as gdb is attached to a process."""
+    """True if a debugger such as gdb is attached to a process."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("TracerPid:"):
@@ -104,7 +104,7 @@ def is_traced(pid: int) -> bool:
 
 
 def shows_debugger(stacks: str) -> bool:
-    """Returns whether stacks show that one of Python's debuggers is active."""
+    """True if stacks show that one of Python's debuggers is active."""
     return any(part in stacks for part in DEBUGGERS)
 
 

@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from gradwire.harness.runtime.heartbeat import tell_asked
+from gradwire.harness.runtime.heartbeat import note_asked
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 
 INTERRUPT = getattr(signal, "SIGRTMIN", signal.SIGINT)
-"""The signal that a sweep sends the process of its cells on Ctrl-C. A terminal sends SIGINT to both, and a
+"""The signal that a sweep sends to the process of its cells on Ctrl-C. A terminal sends SIGINT to both, and a
 second interrupt would break off the clean-up."""
 
 ECHO_S = 3.0
@@ -42,16 +42,16 @@ def how_stopped(number: int) -> str:
 
 
 class StopRequest:
-    """A request to end the run, and its signal. Calling it returns whether there was one."""
+    """A request to end the run, with its signal. Calling it returns true once the request has come."""
 
     def __init__(self) -> None:
         self.number: int | None = None
         self.pass_on: Callable[[int], None] | None = None
         """Called with the signal's number when it comes."""
         self.saves: Callable[[], bool] = lambda: True
-        """Returns whether there is anything to save yet, which Ctrl-C then waits for."""
+        """Returns true if there is anything to save yet, for whose sake Ctrl-C waits."""
         self.number_of_ranks: int | None = None
-        """The signal that ranks got from another process than this one."""
+        """The signal by which another process has asked the ranks."""
         self._noted_at = 0.0
 
     def __call__(self) -> bool:
@@ -104,7 +104,7 @@ def stop_requests(at_once: bool = False) -> Iterator[StopRequest]:
     numbers = SIGNALS if at_once else (*SIGNALS, *_of_interrupts())
     try:
         previous = {number: signal.signal(number, chosen) for number in numbers}
-    except ValueError:  # not in the main thread: signals are handled elsewhere
+    except ValueError:  # not in the main thread, which alone may set handlers
         yield request
         return
     try:
@@ -115,7 +115,7 @@ def stop_requests(at_once: bool = False) -> Iterator[StopRequest]:
 
 
 def _of_interrupts() -> list[int]:
-    """The signals that are Ctrl-C to this process; none where they are handled already."""
+    """The signals that are Ctrl-C to this process; none where another handler is installed."""
     both = (signal.SIGINT, INTERRUPT)
     return [number for number in both if signal.getsignal(number) is signal.default_int_handler]
 
@@ -123,10 +123,10 @@ def _of_interrupts() -> list[int]:
 def stop_requests_of_rank() -> StopRequest:
     """Collects the requests to this rank's process from now on; the process was started with them blocked.
 
-    The process that watches the ranks learns which signal it was.
+    The signal is reported to the process that watches the ranks.
     """
     request = StopRequest()
-    request.pass_on = tell_asked
+    request.pass_on = note_asked
     signals = (signal.SIGINT, *SIGNALS)
     for number in signals:
         signal.signal(number, request.note)

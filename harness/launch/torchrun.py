@@ -32,12 +32,12 @@ from gradwire.harness.trainer.settings import RunConfig
 
 
 def under_torchrun() -> bool:
-    """Returns whether torchrun (or accelerate launch, or srun with its variables) started this process."""
+    """True if torchrun (or accelerate launch, or srun with its variables) started this process."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def restarted_by_torchrun() -> bool:
-    """Returns whether `torchrun --max-restarts` has restarted the ranks after one of them failed."""
+    """True if `torchrun --max-restarts` has restarted the ranks after one of them failed."""
     return under_torchrun() and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
@@ -77,22 +77,23 @@ def run_torchrun_rank(config: RunConfig, directory: Path, draw: Callable[[], obj
 
 def _agreed_signal(number: int | None) -> int | None:
     """The signal that some rank got, the same on all ranks, which end after the same step."""
-    told: list[int | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(told, number)
-    return next(filter(None, told), None)
+    numbers: list[int | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(numbers, number)
+    return next(filter(None, numbers), None)
 
 
 def _check_nodes(config: RunConfig) -> None:
-    """Raises ConfigError on all ranks if the launcher has told them different things of their nodes."""
-    told: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(told, launched_node(config.cluster))
+    """Raises ConfigError on all ranks if the launcher's variables give them different nodes."""
+    nodes: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(nodes, launched_node(config.cluster))
     topology = config.topology.name
-    refused_as_config_error(check_launched_nodes, told, topology if depends_on_nodes(topology) else None)
+    refused_as_config_error(check_launched_nodes, nodes, topology if depends_on_nodes(topology) else None)
 
 
 @dataclass(frozen=True)
-class _Claim:
-    """Rank 0's report to all ranks on the directory it has locked; `refusal` says why they may not use it."""
+class _DirectoryClaim:
+    """Rank 0's message to all ranks about the directory that it has locked; `refusal` is the reason why they
+    may not use it."""
 
     directory: Path
     done: bool = False
@@ -101,20 +102,20 @@ class _Claim:
 
 
 @contextmanager
-def _claimed_by_rank_0(config: RunConfig, directory: Path, rank: int) -> Iterator[_Claim]:
+def _claimed_by_rank_0(config: RunConfig, directory: Path, rank: int) -> Iterator[_DirectoryClaim]:
     """Locks and opens the directory on rank 0, and gives all ranks one answer.
 
     Raises ConfigError on all ranks when another run is using it, or when it holds something that may not be
     continued.
     """
     lock: DirectoryLock | None = None
-    claim = _Claim(directory)
+    claim = _DirectoryClaim(directory)
     if rank == 0:
         try:
             lock = DirectoryLock(directory)
             claim = _open(config, directory.absolute())
         except ValueError as error:
-            claim = _Claim(directory, refusal=str(error))
+            claim = _DirectoryClaim(directory, refusal=str(error))
     try:
         answer = [claim]
         dist.broadcast_object_list(answer, src=0)
@@ -128,12 +129,12 @@ def _claimed_by_rank_0(config: RunConfig, directory: Path, rank: int) -> Iterato
             lock.release()
 
 
-def _open(config: RunConfig, directory: Path) -> _Claim:
+def _open(config: RunConfig, directory: Path) -> _DirectoryClaim:
     if is_finished(config, directory):
-        return _Claim(directory, done=True)
+        return _DirectoryClaim(directory, done=True)
     opened = open_run(config, directory)
     print_notes(opened)
-    return _Claim(directory, checkpoint=opened.checkpoint)
+    return _DirectoryClaim(directory, checkpoint=opened.checkpoint)
 
 
 def _tracked_by_rank_0(config: RunConfig, directory: Path, rank: int) -> AbstractContextManager[None]:
@@ -157,6 +158,6 @@ def _rank_failure_recorded(directory: Path, rank: int) -> Iterator[None]:
     except Exception as error:
         if blamed_peer(error) is None or not (directory / FAILED).exists():
             mark_failed(directory, f"rank {rank} failed: {describe(error)}")
-        if isinstance(error, ValueError):  # this rank's alone, where a ValueError of all is told by rank 0
+        if isinstance(error, ValueError):  # this rank's alone: a ValueError of all is reported by rank 0
             raise RuntimeError(f"rank {rank} failed: {describe(error)}") from error
         raise

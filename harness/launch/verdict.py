@@ -2,8 +2,8 @@
 
 When one rank is lost, the others fail a moment later, and their errors name the peer they lost. The cause is,
 in this order: a rank killed by a signal, one that ended without a report, one in whose surroundings something
-is wrong, one whose error a user has to fix, one that is stopped while others fail, one whose error blames no
-peer, one that is silent while the others time out on it. If no rank fails and none makes progress, the
+is wrong, one whose error a user has to fix, one that is stopped while others fail, one whose error blames
+no other, one that is silent while the others time out on it. If no rank fails and none makes progress, the
 cause is the stopped ranks, or all of them if none is stopped.
 """
 
@@ -26,7 +26,7 @@ from gradwire.harness.record.attempts import RankEnd
 from gradwire.harness.runtime.heartbeat import Heartbeat
 
 REMEDY = "run it again"
-"""The remedy for a damaged report of a rank."""
+"""The remedy where a rank's own report is damaged."""
 
 CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT})
 """Signals that a process brings upon itself."""
@@ -47,7 +47,7 @@ class Cause(Enum):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FailureVerdict:
     """One line that names the ranks at fault, the kind of failure, and these ranks' ends."""
 
     text: str
@@ -156,7 +156,7 @@ def verdict(
     troubles: Mapping[int, str] | None = None,
     states: Mapping[int, str] | None = None,
     name: Name = rank_name,
-) -> Verdict:
+) -> FailureVerdict:
     """Decides who is at fault from each rank's exit code (None: still running).
 
     `troubles`: what is wrong around a rank, such as a link that is down. `states`: what keeps a running rank
@@ -167,16 +167,18 @@ def verdict(
     if killed:
         text = "; ".join(f"{name(rank)} was killed by {_signal(number)}" for rank, number in killed.items())
         ends = tuple(RankEnd(rank, signal=_signal_name(number)) for rank, number in killed.items())
-        return Verdict(text, Cause.OWN if set(killed.values()) & CRASHES else Cause.OUTSIDE, ends)
+        return FailureVerdict(text, Cause.OWN if set(killed.values()) & CRASHES else Cause.OUTSIDE, ends)
     reported = {report.rank for report in reports}
     unreported = [(rank, code) for rank, code in codes.items() if code and rank not in reported]
     if unreported:
         text = "; ".join(f"{name(rank)} ended with exit code {code}" for rank, code in unreported)
-        return Verdict(text, Cause.OWN, tuple(RankEnd(rank, exit_code=code) for rank, code in unreported))
+        return FailureVerdict(
+            text, Cause.OWN, tuple(RankEnd(rank, exit_code=code) for rank, code in unreported)
+        )
     if troubles:
         consequence = f" ({reports[0].text})" if reports else ""
         text = "; ".join(f"{name(rank)} failed: {reason}" for rank, reason in troubles.items())
-        return Verdict(text + consequence, Cause.OUTSIDE, tuple(map(RankEnd, troubles)))
+        return FailureVerdict(text + consequence, Cause.OUTSIDE, tuple(map(RankEnd, troubles)))
     cause = next((report for report in reports if not report.waited), None)
     silent = [rank for rank, code in codes.items() if code is None]
     stopped = [rank for rank in silent if (states or {}).get(rank) in STOPPED]
@@ -189,15 +191,15 @@ def verdict(
     found = cause or reports[0]
     kind = Cause.FINAL if found.final else Cause.OUTSIDE if found.waited else Cause.OWN
     end = RankEnd(found.rank, exit_code=codes.get(found.rank))
-    return Verdict(f"{name(found.rank)} failed: {found.text}", kind, (end,))
+    return FailureVerdict(f"{name(found.rank)} failed: {found.text}", kind, (end,))
 
 
-def _silence(ranks: Sequence[int], report: Report, states: Mapping[int, str], name: Name) -> Verdict:
+def _silence(ranks: Sequence[int], report: Report, states: Mapping[int, str], name: Name) -> FailureVerdict:
     """The ranks that the others have waited for in vain."""
     why = "".join(f", {name(rank)} is {states[rank]}" for rank in ranks if states.get(rank))
     missed = report.missed if report.waited else f"no answer when {name(report.rank)} failed"
     text = f"{_names(ranks, name)} hung: {missed}{why} ({report.text})"
-    return Verdict(text, Cause.OUTSIDE, tuple(map(RankEnd, ranks)))
+    return FailureVerdict(text, Cause.OUTSIDE, tuple(map(RankEnd, ranks)))
 
 
 def hang_verdict(
@@ -206,7 +208,7 @@ def hang_verdict(
     quiet_s: float,
     bound: str,
     name: Name = rank_name,
-) -> Verdict:
+) -> FailureVerdict:
     """Decides who is at fault when none of the running ranks makes progress.
 
     The ranks whose `states` say that they cannot run, else all. `beats`: what each was last seen doing.
@@ -223,7 +225,7 @@ def hang_verdict(
         what = "; ".join(f"{_names(ranks, name)} {text}" for text, ranks in list(doing.items())[:MOST_NAMED])
     quiet = f"no progress for {quiet_s:.0f} s ({bound})"
     text = f"{_names(list(blamed), name)} hung: {what}, {quiet}"
-    return Verdict(text, Cause.OUTSIDE, tuple(map(RankEnd, blamed)))
+    return FailureVerdict(text, Cause.OUTSIDE, tuple(map(RankEnd, blamed)))
 
 
 def lingering_text(

@@ -1,4 +1,4 @@
-"""The work of one rank's process, started here, by torchrun or by SLURM."""
+"""The process of one rank, under any launcher."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gradwire.harness.launch.patience import START_S
 from gradwire.harness.launch.stop import stop_requests_of_rank
 from gradwire.harness.network.settings import NetworkConfig
 from gradwire.harness.network.shaped.namespace import Entrance
-from gradwire.harness.network.shaped.rate_changes import ClockCallback, clock_callback, no_op
+from gradwire.harness.network.shaped.rate_changes import ClockListener, clock_sender, ignore_clock
 from gradwire.harness.runtime.heartbeat import WARM_UP, beat, since_launch
 from gradwire.harness.runtime.memory import keep_freed_memory
 from gradwire.harness.trainer.loop import Trainer
@@ -55,13 +55,13 @@ def train(
     writes: bool,
     checkpoint: Path | None = None,
     stop: Callable[[], bool] = lambda: False,
-    tell: ClockCallback = no_op,
+    tell: ClockListener = ignore_clock,
 ) -> bool:
     """Builds and trains in an initialized process group; returns whether it reached the end (see
     `Trainer.run`).
 
     `directory` has been opened for this attempt, which resumes from `checkpoint`. `writes` is set on the rank
-    that keeps the record. `tell` is told of the training clock.
+    that keeps the record. `tell` is called with the training clock's seconds.
     """
     started = time.perf_counter()
     with using_kernels(config.kernels.name):
@@ -86,7 +86,7 @@ def train_local_rank(
     stop = stop_requests_of_rank()
     entrance = None if entrances is None else entrances[rank]
     with joined_process_group(config.cluster, config.network, rank, rendezvous, entrance) as device:
-        train(config, directory, device, rank == 0, checkpoint, stop, clock_callback(entrance))
+        train(config, directory, device, rank == 0, checkpoint, stop, clock_sender(entrance))
 
 
 @contextmanager

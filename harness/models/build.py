@@ -39,7 +39,7 @@ def build_model(
     With `weights=random` its parameters are a pure function of (config, vocab_size, seed), and the caller's
     random state is unchanged; `vocab_size` defaults to `config.vocab_size`. With `weights=pretrained`, and of
     `model=folder`, their files decide its shape, and `vocab_size` is not used; a head that the weights lack
-    is a pure function of the seed. `labels` are those that a classification tells apart; models for images
+    is a pure function of the seed. `labels` are those that a classification distinguishes; models for images
     have as many outputs. No code from the hub is run.
 
     Raises ValueError if a field of `config` cannot work or the weights cannot be had.
@@ -64,8 +64,8 @@ def build_model(
 
 
 def without_values(config: ModelConfig, labels: Sequence[str] = ()) -> PreTrainedModel:
-    """As `build_model`, of tensors that have shapes alone; of a folder's weights no more than the headers are
-    read, and what is missing from them is refused as when they are loaded."""
+    """The model of `build_model`, with tensors that have shapes alone; of a folder's weights no more than the
+    headers are read, and what is missing from them is refused as when they are loaded."""
     if config.weights == "pretrained" and config.path is not None:
         named = _named(labels) if config.objective == "classification" else {}
         return _pretrained(config, named, device_map="meta")
@@ -74,7 +74,7 @@ def without_values(config: ModelConfig, labels: Sequence[str] = ()) -> PreTraine
 
 
 def num_segments(model: PreTrainedModel) -> int:
-    """The number of sentences of a row that the model tells apart by `token_type_ids`; 0 if none."""
+    """The number of sentences of a row that the model distinguishes by `token_type_ids`; 0 if none."""
     return int(getattr(model.config, "type_vocab_size", None) or 0)
 
 
@@ -150,7 +150,7 @@ def _random_of_folder(config: ModelConfig, named: Mapping[str, Any]) -> PreTrain
         described.update({**_dropouts(config), **named})
         model: PreTrainedModel = _auto_class(config).from_config(described, dtype=torch.float32)
         _uncached(model)
-    except Exception as error:  # whatever transformers makes of what anybody may have written
+    except Exception as error:  # whatever transformers makes of settings from anywhere
         problem = f"has a config.json that cannot be used ({in_a_line(error)})"
         raise UnusableFileError(place, problem, FOLDER_WAYS_OUT) from None
     return model
@@ -200,7 +200,7 @@ def _pretrained(config: ModelConfig, named: Mapping[str, Any], **options: Any) -
             **named,
             **options,
         )
-    # Whatever transformers makes of settings that anybody may have written, and of weights that are no
+    # Whatever transformers makes of settings from anywhere, and of weights that are no
     # tensors, such as pickled objects, which are never unpickled, or of cut or damaged files.
     except Exception as error:
         raise UnusableFileError(
@@ -234,7 +234,7 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
     there.
 
     The config takes the tokenizer's special tokens, so that generated text ends where it should. All files
-    are written beside `folder` first and renamed at the end: a reader, or a restart after a crash, finds the
+    are written next to `folder` first and renamed at the end: a reader, or a restart after a crash, finds the
     complete new folder, the complete old one, or none, but never a part. Only one process may call this.
     Raises UnwritableFileError.
     """

@@ -81,7 +81,7 @@ class Described:
     """None where config.json gives no length."""
     tie_embeddings: bool
     num_labels: int
-    """That the head tells apart, if it is a classifier's."""
+    """The classes of the head, if it is a classifier's."""
 
     @property
     def kind(self) -> Kind | None:

@@ -30,7 +30,7 @@ _NO_NAMES = re.compile(r"checkpoint|[0-9a-f]{40}")
 
 
 def described(model: ModelConfig, *, fetch: bool = True) -> Described | None:
-    """Reads the config.json of a model's weights; None where there are no weights to ask, or they are not
+    """Reads the config.json of a model's weights; None where there are no weights, or they are not
     here and may not be fetched.
 
     Raises ValueError in one line where it cannot be had, or says what cannot be.

@@ -72,7 +72,7 @@ def in_a_line(error: Exception) -> str:
 
 
 def _refused(key: str, value: Any) -> str | None:
-    """Why a setting is refused, and what is allowed."""
+    """The reason why a setting is refused, with what is allowed; None if it is not."""
     if key in ("attn_implementation", "_attn_implementation", "experts_implementation"):
         names = list(value.values()) if isinstance(value, dict) else [value]
         allowed = ATTENTION if "attn" in key else ("eager", "batched_mm", "grouped_mm")

@@ -51,17 +51,16 @@ class RecipeConfig:
     warmup_steps: int = at_least(0, 0, LONGEST_RUN)
     """Optimizer steps in which the learning rate climbs linearly to `lr`."""
     schedule: str = one_of(*SCHEDULES)
-    """How the learning rate falls: `linear` or `cosine` from `lr` to `lr * end_factor`, or in `steps`: by 10
+    """Decay of the learning rate: `linear` or `cosine` from `lr` to `lr * end_factor`, or in `steps`: by 10
     every `decay_epochs`."""
     end_factor: float = between(0, 1, 0.125, low_included=False)
     """Learning rate at the end of the schedule, as a fraction of `lr`."""
     steps: int | None = at_least(1, None, LONGEST_RUN)
-    """How long to train, in optimizer steps; null: `epochs` decides."""
+    """Length of the training in optimizer steps; null: `epochs` decides."""
     epochs: float | None = at_least(1e-6, 3.0, 1e6)
-    """How long to train, in passes over the training split."""
+    """Length of the training in passes over the training split."""
     schedule_epochs: float | None = at_least(1e-6, 2.0, 1e6)
-    """How long the learning rate falls, in epochs, before it stays at lr * end_factor; null: the whole
-    run."""
+    """Epochs in which the learning rate falls before it stays at lr * end_factor; null: the whole run."""
     decay_epochs: float | None = at_least(1e-6, None, 1e6)
     """Passes between two decays of a schedule by steps."""
 
@@ -72,8 +71,8 @@ class ModelConfig:
 
     name: str = plain_name("gpt2")
     family: str = one_of(*FAMILIES, *VISION, FOLDER, default="gpt2")
-    """Which family builds it: an entry of FAMILIES in `families.py`, or of VISION in `vision.py`. Of
-    `model=folder` what its config.json says, which may be any other of transformers'."""
+    """The family that builds it: an entry of FAMILIES in `families.py`, or of VISION in `vision.py`. Of
+    `model=folder` the model_type of its config.json, which may be any other of transformers'."""
     objective: str = one_of(*HEADS, AUTO)
     """`causal` (next token), `masked` (BERT's masked language modelling), `choice` (the answers of
     multiple-choice questions), `classification` (labels of sentences), `image_classification`, or `auto`:
@@ -91,19 +90,19 @@ class ModelConfig:
     vocab_size: int = at_least(1, 50257, 1 << 24)
     """Largest vocabulary. A tokenizer trained on little text may need fewer entries."""
     context: int = at_least(1, 1024, 1 << 24)
-    """Positions the model can tell apart, in tokens."""
+    """Positions the model can distinguish, in tokens."""
     depths: list[int] = list_of(low=1, high=1024)
     """Residual layers of each stage; models for images only."""
     bottleneck: bool = True
-    """Whether a residual layer narrows to a 3×3 convolution between two of 1×1, or has two of 3×3; models for
-    images only."""
+    """True if a residual layer narrows to a 3×3 convolution between two of 1×1, false if it has two of 3×3;
+    models for images only."""
     groups: int = at_least(1, 1, 1 << 12)
     """Groups that 3×3 convolutions are divided into (resnext only)."""
     dropout: float | None = between(0, 1, 0.1, high_included=False)
     """Dropout probability wherever the family has dropout; applied to pretrained weights, too. null: those of
     the folder's config.json, or of the family in transformers."""
     tie_embeddings: bool = True
-    """Whether input embedding and output projection share one matrix."""
+    """True if input embedding and output projection share one matrix."""
     weights: str = one_of("pretrained", "random", default="random")
     """`pretrained`, or `random` (initialized from the seed)."""
     pretrained: str | None = "openai-community/gpt2"
@@ -150,7 +149,6 @@ def check(config: ModelConfig) -> None:
     else:
         if config.architecture is None:  # else they are those of trained weights
             _check_heads(config)
-        _check_text(config)
     if config.path is not None and config.weights == "random":
         raise ValueError(
             f"model.path={config.path} has no effect with model.weights=random; use model=folder "
@@ -162,15 +160,6 @@ def check(config: ModelConfig) -> None:
             "vocabulary is that of their own tokenizer; use model.tokenizer=null or model.weights=random"
         )
     check_recipe(config.recipe, config.context, config.path)
-
-
-def _check_text(config: ModelConfig) -> None:
-    if config.depths or not config.bottleneck or config.groups != 1:
-        raise ValueError(
-            f"model.depths={config.depths}, model.bottleneck={str(config.bottleneck).lower()} and "
-            f"model.groups={config.groups} have no effect on family {config.family}; leave them out, or use "
-            "model=resnet50"
-        )
 
 
 def _check_heads(config: ModelConfig) -> None:

@@ -65,7 +65,7 @@ STAGE_PARTS: Mapping[str, StageParts] = {
     ),
     "llama": DECODER,
 }
-"""By family, an entry of `FAMILIES`."""
+"""The layouts of models by family, an entry of `FAMILIES`."""
 
 
 class Stage(nn.Module):

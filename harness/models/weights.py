@@ -49,7 +49,7 @@ def weights_available(config: ModelConfig) -> str | None:
     ones why the package that makes the model is missing.
 
     Looks at the local folder or the Hugging Face cache first. Asks the hub (one request of at most five
-    seconds) only for weights that are not there, and never when told to stay offline. Imports neither torch
+    seconds) only for weights that are not there, and never in offline mode. Imports neither torch
     nor transformers.
     """
     if config.path is not None and (config.is_folder or config.weights == "pretrained"):

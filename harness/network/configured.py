@@ -9,6 +9,7 @@ from typing import Any
 from gradwire.harness.network.links import (
     Change,
     Links,
+    NodeFabric,
     bytes_per_second,
     star,
     two_level,
@@ -34,7 +35,7 @@ AS_IT_IS = f"{MEASURED} (network as it is)"
 """The words for real workers whose links nothing limits."""
 
 HOW = {"paced": "paced", "shaped": "shaped by the kernel"}
-"""The words for how links of real workers are limited."""
+"""The way in which the links of real workers are limited, in words."""
 
 
 def make_links(network: NetworkConfig, size: int) -> Links:
@@ -63,16 +64,15 @@ def _star_or_nodes(network: SimulatedConfig, size: int, rate: float) -> Links:
     if network.fabric == "star":
         return star(size, rate, network.latency_s)
     assert network.intra_rate_mbit is not None
-    return two_level(
-        size // network.ranks_per_node,
-        network.ranks_per_node,
-        nics=network.nics,
-        rate=rate,
-        latency_s=network.latency_s,
-        intra_rate=bytes_per_second(network.intra_rate_mbit * network.efficiency),
-        intra_latency_s=network.intra_latency_s,
-        oversubscription=network.oversubscription,
+    fabric = NodeFabric(
+        rate,
+        network.latency_s,
+        bytes_per_second(network.intra_rate_mbit * network.efficiency),
+        network.intra_latency_s,
+        network.nics,
+        network.oversubscription,
     )
+    return two_level(size // network.ranks_per_node, network.ranks_per_node, fabric)
 
 
 def link_rate(network: NetworkConfig, size: int) -> float | None:
@@ -89,8 +89,8 @@ def link_rate(network: NetworkConfig, size: int) -> float | None:
 
 
 def network_text(network: NetworkConfig, kind: str) -> str:
-    """The words for times on a validated `network` group, `kind` (measured, emulated or modelled), and its
-    links.
+    """The words for times on a validated `network` group: their `kind` (measured, emulated or modelled) and
+    its links.
 
     `measured (network as it is)`, `emulated, 200 Mbit/s, paced`, `emulated, 100 Mbit/s, shaped by the kernel,
     3 background jobs`, `modelled, 1 Gbit/s, 1 ms`, `modelled, aqgb, 2.5 Gbit/s, multicast`.
@@ -120,8 +120,8 @@ def recorded_text(recorded: Mapping[str, Any] | str | None, kind: str) -> str:
 
 
 def common_text(texts: Iterable[str]) -> str:
-    """The part that several networks' words have in common, by kind: `measured (network as it is) and
-    emulated, shaped by the kernel`."""
+    """The words that several networks have in common, by kind: `measured (network as it is) and emulated,
+    shaped by the kernel`."""
     by_kind: dict[str, list[list[str]]] = {}
     for text in dict.fromkeys(texts):
         kind, *parts = text.split(", ")

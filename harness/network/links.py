@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 
-class Route(NamedTuple):
+class LinkRoute(NamedTuple):
     """The links that a message occupies while it is under way, and the seconds added to the arrival of its
     last byte."""
 
@@ -33,7 +33,7 @@ class Links:
     the rates, the earlier ones first."""
 
     rates: tuple[float, ...]
-    route: Callable[[int, int], Route]
+    route: Callable[[int, int], LinkRoute]
     serial: bool = False
     changes: tuple[Change, ...] = ()
 
@@ -43,12 +43,12 @@ class Links:
         coming = [Change(at_s - now_s, factor) for at_s, factor in self.changes if at_s > now_s]
         return replace(self, changes=(*(Change(0.0, factor) for _, factor in past[-1:]), *coming))
 
-    def multicast(self, source: int, destinations: Sequence[int]) -> Route:
+    def multicast(self, source: int, destinations: Sequence[int]) -> LinkRoute:
         """The route of one message to several destinations, which takes each of its links once: it leaves the
         source once, and each destination's link carries a copy."""
         routes = [self.route(source, destination) for destination in destinations]
         links = dict.fromkeys(link for route in routes for link in route.links)
-        return Route(tuple(links), max(route.latency_s for route in routes))
+        return LinkRoute(tuple(links), max(route.latency_s for route in routes))
 
 
 def bytes_per_second(mbit_per_second: float) -> float:
@@ -58,52 +58,56 @@ def bytes_per_second(mbit_per_second: float) -> float:
 
 def unlimited() -> Links:
     """A network without limits: messages arrive as they are sent."""
-    return Links((), lambda source, destination: Route((), 0.0))
+    return Links((), lambda source, destination: LinkRoute((), 0.0))
 
 
 def uplinks(size: int, rate: float, latency_s: float) -> Links:
     """Serial uplinks: each carries one message after another, and nothing limits what comes in
     (`network=paced`)."""
-    return Links((rate,) * size, lambda source, destination: Route((source,), latency_s), serial=True)
+    return Links((rate,) * size, lambda source, destination: LinkRoute((source,), latency_s), serial=True)
 
 
 def star(size: int, rate: float, latency_s: float) -> Links:
     """One switch: every rank has an uplink and a downlink of `rate`; the switch itself limits nothing."""
 
-    def route(source: int, destination: int) -> Route:
-        return Route((source, size + destination), latency_s)
+    def route(source: int, destination: int) -> LinkRoute:
+        return LinkRoute((source, size + destination), latency_s)
 
     return Links((rate,) * (2 * size), route)
 
 
-def two_level(
-    num_nodes: int,
-    ranks_per_node: int,
-    *,
-    rate: float,
-    latency_s: float,
-    intra_rate: float,
-    intra_latency_s: float,
-    nics: int = 1,
-    oversubscription: float = 1.0,
-) -> Links:
-    """Nodes of ranks: inside a node a star of `intra_rate`, between nodes `nics` ports of `rate` per node.
+@dataclass(frozen=True)
+class NodeFabric:
+    """Links of nodes: inside a node a star of `intra_rate`, between nodes `nics` ports of `rate` per node.
 
     Ranks of a node share its ports evenly, consecutive ranks the same port. A message to another node takes
     its sender's port and its receiver's. An oversubscribed core is shared as well: each way it carries the
     rate of all ports divided by `oversubscription`.
     """
-    size, num_ports, ranks_per_port = num_nodes * ranks_per_node, num_nodes * nics, ranks_per_node // nics
-    inside = (intra_rate,) * (2 * size)
-    ports = (rate,) * (2 * num_ports)
-    core = (num_ports * rate / oversubscription,) if oversubscription > 1 else ()
+
+    rate: float
+    latency_s: float
+    intra_rate: float
+    intra_latency_s: float
+    nics: int = 1
+    oversubscription: float = 1.0
+
+
+def two_level(num_nodes: int, ranks_per_node: int, fabric: NodeFabric) -> Links:
+    """Nodes of ranks, connected by `fabric`."""
+    size, num_ports = num_nodes * ranks_per_node, num_nodes * fabric.nics
+    ranks_per_port = ranks_per_node // fabric.nics
+    inside = (fabric.intra_rate,) * (2 * size)
+    ports = (fabric.rate,) * (2 * num_ports)
+    oversubscribed = fabric.oversubscription > 1
+    core = (num_ports * fabric.rate / fabric.oversubscription,) if oversubscribed else ()
     first_port, first_core = len(inside), len(inside) + len(ports)
 
-    def route(source: int, destination: int) -> Route:
+    def route(source: int, destination: int) -> LinkRoute:
         if source // ranks_per_node == destination // ranks_per_node:
-            return Route((source, size + destination), intra_latency_s)
+            return LinkRoute((source, size + destination), fabric.intra_latency_s)
         way_out, way_in = source // ranks_per_port, destination // ranks_per_port
         taken = (first_port + way_out, first_port + num_ports + way_in)
-        return Route(taken + tuple(range(first_core, first_core + len(core))), latency_s)
+        return LinkRoute(taken + tuple(range(first_core, first_core + len(core))), fabric.latency_s)
 
     return Links(inside + ports + core, route)

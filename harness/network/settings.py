@@ -25,8 +25,8 @@ RATE_CHANGES = "e.g. [[60,0.5],[120,1]]: half the rate from second 60 to 120"
 the next change."""
 
 BLOCKS = "e.g. [[1e6,0.4,0.6],[2e6,0.6,0.4]]: parameters, share of the forward and of the backward pass"
-"""An example of blocks, in the order of the forward pass. A column of shares is divided by its sum, so that
-a paper's figures can be given as printed."""
+"""An example of blocks, in the order of the forward pass. A column of shares is divided by its sum, so that a
+paper's figures can be given as printed."""
 
 STRAGGLERS = "e.g. [1.5,3]: factors of the compute time, drawn evenly from 1.5 to 3"
 
@@ -35,7 +35,7 @@ FORWARD_SHARE = 1 / 3
 long."""
 
 PAPERS_COMPUTATION = {("aqgb", "resnet50"): (1.5, 0.365)}
-"""A paper's figures of the computation on its testbed, by preset and model: `compute_s` and
+"""The computation times that a paper prints of its testbed, by preset and model: `compute_s` and
 `forward_share`. AQGB §5.1.2: U[0.9, 1.1] × 1.5 s for forward and backward; Table 1: 0.365 of it forward. The
 other papers print step times that contain communication, or throughput."""
 

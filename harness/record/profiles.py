@@ -23,7 +23,7 @@ from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.directory import PROFILE, PROFILE_REMEDY, profile_files
 from gradwire.harness.record.identity import DIGITS, computation_id
 from gradwire.harness.timing.simulate.clock import SimulatedClock
-from gradwire.harness.timing.simulate.profile import Piece, Spread, Stretch
+from gradwire.harness.timing.simulate.profile import LaneStretch, Quantiles, WorkPiece
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Computation:
 
     id: str
     about: dict[str, Any]
-    step: Spread
-    stretches: list[Stretch]
+    step: Quantiles
+    stretches: list[LaneStretch]
     origin: Origin
 
 
@@ -60,8 +60,8 @@ class CodecWork:
 
     id: str
     about: dict[str, Any]
-    pieces: list[Piece]
-    stretches: list[Stretch]
+    pieces: list[WorkPiece]
+    stretches: list[LaneStretch]
     origin: Origin
 
 

@@ -20,7 +20,7 @@ from gradwire.harness.timing.simulate.build import make_clock
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.engine import UnfitNetworkError, require_engine
 from gradwire.harness.timing.simulate.window import StepWindow
-from gradwire.harness.timing.trace.files import FOLDER, REMEDY, Recorded, read_traces, recorded_steps
+from gradwire.harness.timing.trace.files import FOLDER, REMEDY, RecordedSteps, read_traces, recorded_steps
 from gradwire.harness.timing.trace.step import StepTrace, spans, step_end
 
 Retime = Callable[[int, StepTrace], StepTrace]
@@ -64,7 +64,7 @@ def _stands_alone(trace: StepTrace) -> bool:
     return all(own.stands_alone for own in trace.values())
 
 
-def recorded(run: Run) -> Recorded:
+def recorded(run: Run) -> RecordedSteps:
     """The steps of which the run has a trace."""
     return recorded_steps(run.folder, run.workers, run=traced_run(run))
 

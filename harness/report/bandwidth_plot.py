@@ -15,7 +15,7 @@ from gradwire.harness.report.groups import Group, title
 from gradwire.harness.report.style import Form
 from gradwire.harness.report.tables import number
 from gradwire.harness.timing.trace.bandwidth import Bandwidth, bandwidth_over
-from gradwire.harness.timing.trace.files import Recorded
+from gradwire.harness.timing.trace.files import RecordedSteps
 from gradwire.harness.timing.trace.writer import sampling
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def unit_for(units: dict[str, float], largest: float, *, at_least: float) -> str
 
 
 def chosen_steps(
-    run: Run, count: int = STEPS, first: int | None = None, have: Recorded | None = None
+    run: Run, count: int = STEPS, first: int | None = None, have: RecordedSteps | None = None
 ) -> list[int]:
     """At most `count` traced steps from `first` on; without it from the middle of the run, where none was
     measured. `have`: those there are, where that is known already.

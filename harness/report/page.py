@@ -19,7 +19,7 @@ from gradwire.harness.report.evaluations import Evaluations, Recorded, ShownItem
 from gradwire.harness.report.paper_tables import CHANGED_SOURCES, OTHER_SOURCES
 from gradwire.harness.report.sweep_record import SweepRecord
 from gradwire.harness.report.tables import escaped, figure, plain
-from gradwire.harness.timing.measure.metric import Shown
+from gradwire.harness.timing.measure.metric import FigureFormat
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -160,7 +160,7 @@ def used(each: Used) -> str:
     found = each.figure
     if not isinstance(found, Figure):
         return f"{each.text} = {found:g}"
-    return f"{each.text} = {figure(spread(found.by_seed.values()), Shown(digits=DIGITS))}"
+    return f"{each.text} = {figure(spread(found.by_seed.values()), FigureFormat(digits=DIGITS))}"
 
 
 def summary(verdict: Verdict) -> str:

@@ -13,7 +13,7 @@ from gradwire.harness.report.papers import Layout, Line
 from gradwire.harness.report.reference import Reference, Row
 from gradwire.harness.report.sweep_record import SweepRecord
 from gradwire.harness.report.tables import NOT_REACHED, figure
-from gradwire.harness.timing.measure.metric import PLAIN, Kind, Shown, Spread
+from gradwire.harness.timing.measure.metric import PLAIN, FigureFormat, Kind, Spread
 from gradwire.harness.timing.measure.metrics import METRICS
 
 NOTHING = "–"
@@ -161,7 +161,7 @@ def _printed_change(chosen: Mapping[str, str], base: Mapping[str, str], rows: li
 def _written(found: Figure, metric: str, is_time: bool, times: float) -> str:
     spread = Spread(found.median, found.low, found.high)
     if is_time:
-        return NOT_REACHED if spread.median == float("inf") else f"{figure(spread, Shown(digits=3))} s"
+        return NOT_REACHED if spread.median == float("inf") else f"{figure(spread, FigureFormat(digits=3))} s"
     shown = METRICS[metric].shown if metric in METRICS else PLAIN
     text = figure(spread, replace(shown, factor=shown.factor * times))
     return f"{text} {shown.unit}" if shown.unit else text

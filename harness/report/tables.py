@@ -16,7 +16,7 @@ from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.files.reading import UnusableFileError, printable
 from gradwire.harness.record.directory import is_done
 from gradwire.harness.record.seal import check_done
-from gradwire.harness.timing.measure.metric import PLAIN, Shown, Spread
+from gradwire.harness.timing.measure.metric import PLAIN, FigureFormat, Spread
 from gradwire.harness.timing.measure.metrics import METRICS
 
 TEXT_WIDTH = 140
@@ -47,7 +47,7 @@ class Column:
     metric: str
     at: str = ""  # the key of its figures in a row, where that is not the metric's
     label: str = ""
-    shown: Shown | None = None
+    shown: FigureFormat | None = None
 
     @property
     def heading(self) -> str:
@@ -86,7 +86,7 @@ def number(value: float | None, digits: int = 4) -> str:
     return text.rstrip("0").rstrip(".") if value == int(value) and "." in text else text
 
 
-def figure(value: Spread | float | None, shown: Shown = PLAIN) -> str:
+def figure(value: Spread | float | None, shown: FigureFormat = PLAIN) -> str:
     """A figure as METRICS says; of a spread, median and range, the median alone where there is no range."""
     if not isinstance(value, Spread):
         return _written(value, shown)
@@ -94,7 +94,7 @@ def figure(value: Spread | float | None, shown: Shown = PLAIN) -> str:
     return middle if low == high else f"{middle} ({low}–{high})"
 
 
-def _written(value: float | None, shown: Shown) -> str:
+def _written(value: float | None, shown: FigureFormat) -> str:
     if value is None or shown.decimals is None:
         return number(None if value is None else value * shown.factor, shown.digits)
     return f"{value * shown.factor:.{shown.decimals}f}"

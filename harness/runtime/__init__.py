@@ -1,1 +1,1 @@
-"""The needs of every process of the harness: seeds, heartbeats, garbage collection, errors for users."""
+"""Things that every process of the harness needs: seeds, heartbeats, garbage collection, errors for users."""

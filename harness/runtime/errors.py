@@ -1,4 +1,4 @@
-"""Errors that a user sees when the configuration is wrong: one line that says what to do."""
+"""Errors for users, whose configuration is wrong: one line that says what to do."""
 
 from __future__ import annotations
 

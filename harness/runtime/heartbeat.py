@@ -1,4 +1,4 @@
-"""Heartbeats: what this process is doing and how often it has made progress, for the watchdog of hangs.
+"""Heartbeats: what this process is doing and how often it has made progress, for the watch for hangs.
 
 Code that takes long calls `beat` whenever it makes progress. A call takes a microsecond, no lock and no
 system call. The watcher checks whether the count has changed, and reports the phase if it has not for too
@@ -67,8 +67,8 @@ def beat(phase: str | None = None, step: int | None = None) -> None:
     _heart.beat(phase, step)
 
 
-def tell_asked(number: int) -> None:
-    """Reports to the watchdog by which signal this process was asked to stop; the first one counts."""
+def note_asked(number: int) -> None:
+    """Records the signal by which this process was asked to stop; the first one counts."""
     _heart.ask(number)
 
 

@@ -12,19 +12,20 @@ import signal
 
 
 def end_on_interrupt() -> None:
-    """Makes Ctrl-C end this process in one line from now on, unless it is handled or ignored elsewhere."""
+    """Makes Ctrl-C end this process in one line from now on, unless another handler or SIG_IGN is
+    installed."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 
 
 def raise_on_interrupt() -> None:
-    """From now on Ctrl-C is a KeyboardInterrupt again: there will be something to clean up."""
+    """Makes Ctrl-C a KeyboardInterrupt again: there will be something to clean up."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """True if an error has come of a KeyboardInterrupt."""
+    """True if an error originates in a KeyboardInterrupt."""
     seen: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in seen:

@@ -1,4 +1,4 @@
-"""When Python collects garbage, and whether freed memory goes back to the system."""
+"""Settings of the garbage collector, and of whether freed memory goes back to the system."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def keep_freed_memory() -> None:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Nothing is collected inside; also a decorator.
+    """Pauses garbage collection inside; also a decorator.
 
     Objects without references go all the same; the collector looks for cycles among all that there
     are, and again when there are some more. Where millions are made it takes as long as the work.

@@ -15,32 +15,31 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
-_goes_on, _tells = False, True
+_is_run, _warns = False, True
 
 
-def guard_output(*, tells: bool = True) -> None:
+def guard_output(*, warns: bool = True) -> None:
     """Makes standard output and standard error of this process take everything. Characters that they cannot
     encode become escapes such as `\\u2013`.
 
-    Only a process that `tells` says in a line that its output is lost: ranks leave that to their launcher.
+    Only a process that `warns` reports in a line that its output is lost: ranks leave that to their launcher.
     """
-    global _tells
-    _tells = tells
+    global _warns
+    _warns = warns
     _occupy_closed_descriptors()
     if sys.stdout is sys.__stdout__:  # else it is another program's, such as a notebook's
-        sys.stdout = sys.__stdout__ = guarded(sys.stdout, _tell)  # type: ignore[misc]
+        sys.stdout = sys.__stdout__ = guarded(sys.stdout, _on_error)  # type: ignore[misc]
     if sys.stderr is sys.__stderr__:
         sys.stderr = sys.__stderr__ = guarded(sys.stderr)  # type: ignore[misc]
 
 
-def run_goes_on() -> None:
-    """Notes that this command does more than print; its user is warned when its lines are not read any
-    more."""
-    global _goes_on
-    _goes_on = True
+def declare_run() -> None:
+    """Declares that this command does more than print: a lost output is then worth a warning."""
+    global _is_run
+    _is_run = True
 
 
-def all_was_said() -> bool:
+def output_was_taken() -> bool:
     """True if standard output has taken all lines so far; also if its reader has seen enough, as `head`
     does."""
     sys.stdout.flush()
@@ -50,10 +49,11 @@ def all_was_said() -> bool:
 
 class Output(io.RawIOBase):
     """An open file of this process that takes everything. After the system's first error, which is kept in
-    `error` and told to `tell`, all goes nowhere, also what C code and processes started later write."""
+    `error` and handed to `on_error`, everything is discarded, also what C code and processes started later
+    write."""
 
-    def __init__(self, descriptor: int, tell: Callable[[OSError], None] | None = None) -> None:
-        self._descriptor, self._tell = descriptor, tell
+    def __init__(self, descriptor: int, on_error: Callable[[OSError], None] | None = None) -> None:
+        self._descriptor, self._on_error = descriptor, on_error
         self.name = descriptor
         self.error: OSError | None = None
 
@@ -88,23 +88,23 @@ class Output(io.RawIOBase):
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, self._descriptor)
             os.close(null)
-        if self._tell is not None:
-            self._tell(error)
+        if self._on_error is not None:
+            self._on_error(error)
 
 
-def _tell(error: OSError) -> None:
+def _on_error(error: OSError) -> None:
     """Says on standard error that standard output is lost, unless its reader has merely seen enough."""
-    if not _tells:
+    if not _warns:
         return
     what = f"standard output cannot be written ({error.strerror})"
-    if _goes_on:
-        print(f"warning: {what}: the run goes on without its lines", file=sys.stderr, flush=True)
+    if _is_run:
+        print(f"warning: {what}: the run continues without its lines", file=sys.stderr, flush=True)
     elif error.errno != errno.EPIPE:
         print(f"error: {what}: send it elsewhere", file=sys.stderr, flush=True)
 
 
 def guarded(
-    stream: io.TextIOWrapper | None, tell: Callable[[OSError], None] | None = None
+    stream: io.TextIOWrapper | None, on_error: Callable[[OSError], None] | None = None
 ) -> io.TextIOWrapper:
     """A stream that takes everything, in the place of this one; None stands for one that was closed."""
     if stream is None:
@@ -113,7 +113,7 @@ def guarded(
         return stream
     with contextlib.suppress(OSError):
         stream.flush()
-    raw = Output(stream.fileno(), tell)
+    raw = Output(stream.fileno(), on_error)
     return io.TextIOWrapper(
         io.BufferedWriter(raw) if isinstance(stream.buffer, io.BufferedWriter) else raw,  # type: ignore[type-var]
         encoding=stream.encoding,
@@ -125,7 +125,7 @@ def guarded(
 
 
 def _output(stream: TextIO | None) -> Output | None:
-    """The stream below a guarded one; None below another one."""
+    """The guarded output below a stream; None if the stream is not guarded."""
     buffer = getattr(stream, "buffer", None)
     found = getattr(buffer, "raw", buffer)
     return found if isinstance(found, Output) else None

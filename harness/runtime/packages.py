@@ -33,7 +33,7 @@ HARNESS = frozenset(
 
 
 class MissingPackages(MetaPathFinder):
-    """Answers imports by this package of modules that were not found elsewhere; it comes last.
+    """Answers imports by this package of modules that no other finder has found; it is asked last.
 
     Imports by other packages, and mere look-ups, are left alone.
     """

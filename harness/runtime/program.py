@@ -1,4 +1,4 @@
-"""The command that started this program, for messages that name one."""
+"""The command that started this program, for messages that say which one to use."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def command_line() -> str | None:
 
 
 def torchrun_target() -> str:
-    """The words after torchrun's options: `run.py` or `-m gradwire`."""
+    """The target that follows torchrun's options: `run.py` or `-m gradwire`."""
     return "run.py" if program() == SCRIPT else "-m gradwire"
 
 

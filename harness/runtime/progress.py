@@ -1,4 +1,4 @@
-"""The progress of work that lasts: a bar on a terminal, a line now and then elsewhere.
+"""The display of work that lasts: a bar on a terminal, a line now and then elsewhere.
 
 All tasks show their progress in this way, with what is done of how much, and the time that is left by the
 rate of the last steps. What is quick shows nothing. The library shows nothing either: only tasks make these.
@@ -51,7 +51,7 @@ class Progress:
         self._title, self._total, self._unit, self.done = title, total, unit, done
         self._visible = os.environ.get("RANK", "0") == "0" if visible is None else visible
         self._log = log
-        self._began = self._told = now = time.monotonic()
+        self._began = self._shown_at = now = time.monotonic()
         self._samples = deque([(now, done)], RECENT)
         self._stream = sys.stdout if log else sys.stderr
         self._bar: Any = None
@@ -65,13 +65,13 @@ class Progress:
         self.close()
 
     def expect(self, number: int) -> None:
-        """So many more pieces are to be done."""
+        """Adds `number` pieces to those that are to be done."""
         self._total += number
         if self._bar is not None:
             self._bar.total = self._total
 
     def advance(self, note: str = "", number: int = 1) -> None:
-        """So many more pieces are done, the last of which was `note`."""
+        """Counts `number` more pieces as done, the last of which was `note`."""
         self.done += number
         now = time.monotonic()
         if now - self._samples[-1][0] >= 1 or len(self._samples) == 1:
@@ -81,13 +81,13 @@ class Progress:
                 self._bar.set_postfix_str(note, refresh=False)
             self._bar.update(number)
         elif not self._log:
-            self.tell(note)
+            self.show_due(note)
 
-    def tell(self, note: str = "") -> None:
+    def show_due(self, note: str = "") -> None:
         """Prints a line, with `note` in it, if it is time for one and there is no bar."""
         now = time.monotonic()
-        since = now - self._told
-        due = since >= EVERY_S or (self._told == self._began and since >= FIRST_S)
+        since = now - self._shown_at
+        due = since >= EVERY_S or (self._shown_at == self._began and since >= FIRST_S)
         if not self._visible or self._bar is not None or not due or self.done >= self._total:
             return
         parts = [f"{self._title}: {self._unit} {self.done:,}/{self._total:,}", note, self.left()]
@@ -100,11 +100,11 @@ class Progress:
         if self._bar is not None:
             self._bar.write(line, file=self._bar.fp)
             return
-        self._told = time.monotonic()
+        self._shown_at = time.monotonic()
         print(line, file=self._stream, flush=True)
 
     def postfix(self, text: str) -> None:
-        """The text after the bar's figures."""
+        """Puts a text behind the bar's figures."""
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
 
@@ -114,7 +114,7 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """By the rate of the last pieces; None before there is one."""
+        """The seconds left by the rate of the last pieces; None before there is one."""
         (since, before), now = self._samples[0], time.monotonic()
         if self.done <= before or now <= since:
             return None
@@ -163,15 +163,15 @@ class PhaseLines:
 
     def __init__(self, title: str) -> None:
         self._title, self._phase = title, ""
-        self._began = self._told = time.monotonic()
+        self._began = self._shown_at = time.monotonic()
 
     def look(self, phase: str) -> None:
         """Prints a line if it is time for one; an empty `phase` shows its own progress."""
         now = time.monotonic()
         if phase != self._phase:
-            self._phase, self._began, self._told = phase, now, now - EVERY_S + FIRST_S
-        if phase and now - self._told >= EVERY_S:
-            self._told = now
+            self._phase, self._began, self._shown_at = phase, now, now - EVERY_S + FIRST_S
+        if phase and now - self._shown_at >= EVERY_S:
+            self._shown_at = now
             print(f"{self._title}: {phase}, for {in_words(now - self._began)}", file=sys.stderr, flush=True)
 
 

@@ -19,11 +19,17 @@ from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from gradwire.harness.config.compose import VERSION_BASE, compose, composed_hydra, meant, prepare
+from gradwire.harness.config.compose import (
+    VERSION_BASE,
+    compose,
+    composed_hydra,
+    prepare,
+    without_null_choices,
+)
 from gradwire.harness.config.explain import check_launcher, plain
 from gradwire.harness.config.flags import for_hydra, read_flags, version_text
 from gradwire.harness.config.help_pages import help_page
-from gradwire.harness.config.overrides import choices_of, keep_for_sweep, parse, said
+from gradwire.harness.config.overrides import choices_of, keep_for_sweep, parse, shown
 from gradwire.harness.config.own_files import FLAG, use_folder
 from gradwire.harness.config.rules import GIVEN, check
 from gradwire.harness.config.run_name import run_directory
@@ -35,7 +41,7 @@ from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.conf import CONFIG_NAME, conf_directory
 from gradwire.harness.runtime.errors import ConfigError, refuse, refused_as_config_error, shortened
 from gradwire.harness.runtime.interrupts import raise_on_interrupt
-from gradwire.harness.runtime.output import all_was_said, guard_output
+from gradwire.harness.runtime.output import guard_output, output_was_taken
 from gradwire.harness.runtime.program import program, remember_command
 from gradwire.harness.trainer.settings import RunConfig
 
@@ -64,7 +70,7 @@ def start() -> None:
         refuse(error)
     if page is not None:
         print(page)
-        if not all_was_said():
+        if not output_was_taken():
             sys.exit(1)
         return
     if "--shell-completion" in arguments and not can_be_completed(os.environ.get("COMP_LINE", "")):
@@ -86,7 +92,7 @@ def arranged(arguments: Sequence[str]) -> list[str]:
     """Puts flags first, as Hydra's parser requires, and drops overrides that choose nothing. Raises
     ConfigError."""
     flags = read_flags(arguments)
-    flags.overrides = meant(flags.overrides)
+    flags.overrides = without_null_choices(flags.overrides)
     of_sweep = flags.multirun or any(text.startswith("sweeps=") for text in flags.overrides)
     if PLAN in flags.overrides and of_sweep and not flags.help:  # a sweep's file chooses the task
         flags.overrides = ["sweep.plan=true" if text == PLAN else text for text in flags.overrides]
@@ -202,6 +208,6 @@ def _check_not_of_sweep(overrides: Sequence[Override]) -> None:
     for override in overrides:
         if override.key_or_group.startswith("sweep."):
             raise ConfigError(
-                f"{said(override)} has no effect on a single run; add sweeps=<name> or --multirun, or leave "
+                f"{shown(override)} has no effect on a single run; add sweeps=<name> or --multirun, or leave "
                 "it out"
             )

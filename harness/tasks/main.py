@@ -16,11 +16,11 @@ from omegaconf import DictConfig
 from gradwire.harness.config.run_name import run_directory
 from gradwire.harness.config.tasks import TASKS, Task
 from gradwire.harness.config.validate import validate_any
-from gradwire.harness.launch.cell_process import Ended
+from gradwire.harness.launch.cell_process import CellOutcome
 from gradwire.harness.record.settings import Configuration, RecordedConfig
 from gradwire.harness.runtime.errors import is_own, is_refusal, refuse
 from gradwire.harness.runtime.interrupts import is_interrupt
-from gradwire.harness.runtime.output import all_was_said, guard_output, run_goes_on
+from gradwire.harness.runtime.output import declare_run, guard_output, output_was_taken
 
 
 def run_task(config: DictConfig, checked: Configuration | None = None) -> int:
@@ -102,23 +102,23 @@ def asked_directory() -> Path | None:
     return Path(hydra.run.dir) if given or hydra.run.dir != "." else None
 
 
-def run_cell(config: RecordedConfig, directory: Path) -> Ended:
+def run_cell(config: RecordedConfig, directory: Path) -> CellOutcome:
     """Runs a cell of a sweep in this process, which other cells share; errors that say everything in one
     line."""
     try:
-        return Ended(_run(TASKS[config.task.name], config, directory))
+        return CellOutcome(_run(TASKS[config.task.name], config, directory))
     except Exception as error:
         if not is_expected(error):
             raise
-        return Ended(1, one_line(error))
+        return CellOutcome(1, one_line(error))
 
 
 def _perform(config: Configuration) -> int:
     task = TASKS[config.task.name]
     if not isinstance(config, RecordedConfig):
         code = _run(task, config)
-        return code if all_was_said() else code or 1  # printing was all that it had to do
-    run_goes_on()
+        return code if output_was_taken() else code or 1  # printing was all that it had to do
+    declare_run()
     return _run(task, config, run_directory(config, asked_directory()))
 
 

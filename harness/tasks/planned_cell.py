@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.config.cells import (
-    Cell,
+    SweepCell,
     override_text,
 )
 from gradwire.harness.config.compose import compose
@@ -36,7 +36,7 @@ EXPERIMENT = "experiment"
 class PlannedCell:
     """A cell that can run, and its directory; None as long as that depends on files still to be made."""
 
-    cell: Cell
+    cell: SweepCell
     config: RecordedConfig
     directory: Path | None
     described: str
@@ -80,7 +80,9 @@ class PlannedCell:
         return [*self.cell.overrides, *group, f"hydra.sweep.dir={parent}", f"hydra.sweep.subdir={name}"]
 
 
-def planned_cell(cell: Cell, asked: Path | None, settings: SweepConfig, given: Sequence[str]) -> PlannedCell:
+def planned_cell(
+    cell: SweepCell, asked: Path | None, settings: SweepConfig, given: Sequence[str]
+) -> PlannedCell:
     """A cell composed and checked, with its directory below the one `asked` for; the command line has set the
     keys `given`. Raises ConfigError."""
     try:
@@ -99,8 +101,8 @@ def planned_cell(cell: Cell, asked: Path | None, settings: SweepConfig, given: S
 
 
 def chosen_text(
-    cell: Cell, settings: SweepConfig, given: Sequence[str]
-) -> tuple[Cell, DictConfig, str | None]:
+    cell: SweepCell, settings: SweepConfig, given: Sequence[str]
+) -> tuple[SweepCell, DictConfig, str | None]:
     """A cell with the text and the benchmarks' files that the sweep's `settings` choose for it, its
     configuration, and the name of that text; the command line has set the keys `given`.
 
@@ -130,7 +132,7 @@ def typed_cell(composed: DictConfig) -> RecordedConfig:
     return config
 
 
-def _where(cell: Cell, refusal: str) -> str:
+def _where(cell: SweepCell, refusal: str) -> str:
     """`cell seed=0: `: the part of a cell's name that its refusal does not contain."""
     texts = {f"{key}={value}": f"{key}={value}".replace("\\", "") for key, value in cell.swept.items()}
     unsaid = [text for text, plain in texts.items() if plain not in refusal]

@@ -39,7 +39,7 @@ from gradwire.harness.record.writer import as_yaml
 from gradwire.harness.report.configs import RETIMED_AXES
 from gradwire.harness.studies.once import run_once
 from gradwire.harness.timing.simulate.engine import require_engine
-from gradwire.harness.timing.trace.files import FOLDER, Recorded, read_traces, trace_file
+from gradwire.harness.timing.trace.files import FOLDER, RecordedSteps, read_traces, trace_file
 from gradwire.harness.timing.trace.step import Post
 from gradwire.harness.timing.trace.writer import sampling
 from gradwire.harness.trainer.calibration import Wanted
@@ -103,7 +103,7 @@ def _num_blocks(found: Run) -> int | None:
     return len(found.setting("parallel.layers", list)) or found.setting("parallel.num_blocks", int)
 
 
-def _check_covered(name: str, have: Recorded, num_steps: int) -> None:
+def _check_covered(name: str, have: RecordedSteps, num_steps: int) -> None:
     """Raises ValueError if a tenth of the run or more has no step with a trace, since nothing represents
     it."""
     edges = [-1, *have.steps, num_steps]

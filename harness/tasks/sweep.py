@@ -27,7 +27,7 @@ from gradwire.harness.record.profiles import CodecWork, Computation, offer, own_
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.report.tables import Page
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.runtime.output import run_goes_on
+from gradwire.harness.runtime.output import declare_run
 from gradwire.harness.runtime.progress import EVERY_S, in_words
 from gradwire.harness.studies.once import show_finished
 from gradwire.harness.tasks.main import is_expected, one_line, run_cell
@@ -168,7 +168,7 @@ def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
         )
     _check_disk(plan)
     outcome = Outcome()
-    run_goes_on()
+    declare_run()
     for each in plan.with_needs:
         if each.note:
             print(each.note, flush=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gradwire.harness.config.cells import Cell
+from gradwire.harness.config.cells import SweepCell
 from gradwire.harness.config.overrides import parse
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.record.settings import RecordedConfig
@@ -53,7 +53,7 @@ def _counts(key: str) -> bool:
     return covered(key, READ) or (changes_result(key) and not covered(key.partition("/")[0], OF_SWEEP))
 
 
-def cell_text(cell: Cell, config: RecordedConfig) -> str:
+def cell_text(cell: SweepCell, config: RecordedConfig) -> str:
     """The description of a cell, whatever has run before: its settings as they were composed, and in place of
     the paths that it takes from needed cells the words for these."""
     settings: dict[str, Any] = flatten(config.mapping())

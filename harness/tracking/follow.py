@@ -49,7 +49,7 @@ def tracked(tracking: TrackingConfig, settings: Mapping[str, Any], directory: Pa
 def replay(tracking: Mapping[str, Any], directory: Path) -> bool:
     """Shows the record in `directory` in wandb as far as it goes, replacing what is there.
 
-    Returns whether that succeeded; if not, a line has said why. Raises ValueError if there is no record.
+    Returns whether that succeeded; if not, a line gives the reason. Raises ValueError if there is no record.
     """
     message = opening(load_run(directory).config, tracking, directory, last_id(directory), 0.0)
     return Follower(message, directory).end(None)
@@ -65,37 +65,37 @@ def show_record(
     """Shows the `content` (summary, tables, curves, plots) of a record that is no training run in wandb,
     replacing what is there under an id that begins with `attempt` (None: the run's).
 
-    Returns whether that succeeded; if not, a line has said why.
+    Returns whether that succeeded; if not, a line gives the reason.
     """
     message = opening(config, tracking, directory, last_id(directory, attempt), 0.0)
-    told = {**content, "exit_code": 0, "summary": without_home(content["summary"])}
-    return Follower(message, directory, told).end(None)
+    ended = {**content, "exit_code": 0, "summary": without_home(content["summary"])}
+    return Follower(message, directory, ended).end(None)
 
 
 class Follower:
-    """The `view.py` process of one run, or of what `told` says."""
+    """The `view.py` process of one run, or of the content `ended`."""
 
     def __init__(
-        self, message: Mapping[str, Any], directory: Path, told: Mapping[str, Any] | None = None
+        self, message: Mapping[str, Any], directory: Path, ended: Mapping[str, Any] | None = None
     ) -> None:
-        self._directory, self._told = directory, told
+        self._directory, self._ended = directory, ended
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(VIEW)],
             stdin=subprocess.PIPE,
             text=True,
             env=environment(directory),
-            start_new_session=True,  # Ctrl-C is for the run, whose end it is told
+            start_new_session=True,  # Ctrl-C is for the run, whose end it waits for
         )
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(message) + "\n")
         self._process.stdin.flush()
 
     def end(self, timeout_s: float | None) -> bool:
-        """Tells the process how the run has ended and waits; returns whether all of it could be shown."""
+        """Sends the process the run's ending and waits; returns whether all of it could be shown."""
         code = None
         try:
-            told = self._told or ending(self._directory)
-            self._process.communicate(json.dumps(told) + "\n", timeout=timeout_s)
+            ended = self._ended or ending(self._directory)
+            self._process.communicate(json.dumps(ended) + "\n", timeout=timeout_s)
             code = self._process.returncode
         except subprocess.TimeoutExpired:
             _warn(f"no answer within {timeout_s:g} s", self._directory)

@@ -1,4 +1,4 @@
-"""Messages to `view.py`: to open a wandb run, and to end it as the run has ended."""
+"""The messages to `view.py`: how to open a wandb run, and how the run has ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gradwire.harness.tracking.settings import choose_mode
 from gradwire.harness.tracking.tables import tables
 
 INIT_S = 30
-"""Seconds in which the server must answer; it is asked while the training runs."""
+"""Seconds in which the server must answer; it is asked during the training."""
 
 QUIET = {
     "silent": True,
@@ -50,8 +50,8 @@ QUIET = {
 
 
 AXES = {"train": "step", "eval": "train_time_s"}
-"""The axis that the rows of each file are drawn over: evaluations over the training clock, so that the charts
-of a sweep's runs show their times to accuracy."""
+"""The axis over which the rows of each file are drawn: evaluations over the training clock, so that the
+charts of a sweep's runs show their times to accuracy."""
 
 GROUPS = ("task", "size", "codec", "topology", "parallel")
 """The configuration groups whose choices become tags of a run; the network's label follows."""
@@ -118,7 +118,7 @@ def distinct(found: Iterable[str]) -> list[str]:
 
 
 def way_out(directory: Path) -> str:
-    """The command that makes up for a missing view."""
+    """The way to get a view that is missing."""
     return f"task=sync run={directory} shows the record"
 
 
@@ -135,8 +135,7 @@ def environment(directory: Path) -> dict[str, str]:
 
 
 def ending(directory: Path) -> dict[str, Any]:
-    """The message that ends the view as the run in `directory` has ended; the exit code is 0 if, and only if,
-    it is done."""
+    """The message on how the run in `directory` has ended; the exit code is 0 if, and only if, it is done."""
     try:
         run = load_run(directory)
     except ValueError as error:  # it ended before it had a record, or its files are damaged
@@ -148,18 +147,18 @@ def ending(directory: Path) -> dict[str, Any]:
         summary |= {BUSY: busy} if busy else {}
         summary |= json.loads(run.summary.to_json())  # wandb would drop a NaN, and keeps the text "nan"
     done = run.status == "done"
-    told = {
+    content = {
         "tables": tables(run),
         "plots": plots(directory) if done else {},
         "summary": without_home(summary),
     }
-    return {"exit_code": int(not done), **told}
+    return {"exit_code": int(not done), **content}
 
 
 def plots(directory: Path, pattern: str = PLOTS) -> dict[str, str]:
     """Name to file of the plots for print in the folders of a record that fit a `pattern`.
 
-    Leaves out what is no picture, no file of the record, or too large.
+    Of files that were put there by hand, what is no picture, no file of the record, or too large is left out.
     """
     found = [path for path in sorted(directory.glob(f"{pattern}/*{PLOT}")) if _is_plot(path, directory)]
     names = [path.relative_to(directory).as_posix().removesuffix(PLOT) for path in found]
@@ -195,7 +194,7 @@ def last_id(directory: Path, attempt: str | None = None) -> str:
 
 
 def without_home(value: Any) -> Any:
-    """Returns `value` with `~` for the home directory, whose name tells the user's."""
+    """Returns `value` with `~` for the home directory, whose name contains the user's."""
     if isinstance(value, str):
         return value.replace(f"{Path.home()}/", "~/")
     if isinstance(value, Mapping):

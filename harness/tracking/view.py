@@ -1,4 +1,4 @@
-"""The process that shows one record in wandb: `python view.py`, told on its standard input what to do.
+"""The process that shows one record in wandb: `python view.py`, with its orders on standard input.
 
 It is a process of its own, so that wandb can neither break nor slow the training, and so that it can be
 killed when it does not answer. If the run's own process is killed, the input ends without a word and this
@@ -26,11 +26,11 @@ POLL_S = 1.0
 NICENESS = 5
 """This process's niceness: the training comes first when cores are scarce."""
 
-UNTOLD = {
+UNREPORTED = {
     "exit_code": 1,
     "summary": {"status": "failed", "reason": "the run's process was killed"},
 }
-"""The ending of a run whose ending was not reported."""
+"""The ending of a run whose ending was never reported."""
 
 
 class Tail:
@@ -58,22 +58,22 @@ class Tail:
             return file.read().rpartition(b"\n")[0]
 
 
-class Ending:
+class EndingReader:
     """The second line of the input, awaited while the record is shown."""
 
     def __init__(self) -> None:
-        self.told: dict[str, Any] = UNTOLD
+        self.content: dict[str, Any] = UNREPORTED
         self._come = threading.Event()
         threading.Thread(target=self._await, daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
-        """Returns whether it has come, after waiting at most this long."""
+        """Returns true if it has come, after waiting at most `seconds`."""
         return self._come.wait(seconds)
 
     def _await(self) -> None:
         line = sys.stdin.readline()
         with suppress(json.JSONDecodeError):  # cut off as its writer was killed
-            self.told = json.loads(line)
+            self.content = json.loads(line)
         self._come.set()
 
 
@@ -107,19 +107,19 @@ class View:
                 row = json.loads(line)
                 self._run.log({f"{name}/{key}": number(value) for key, value in row.items()})
 
-    def end(self, told: dict[str, Any]) -> None:
+    def end(self, ending: dict[str, Any]) -> None:
         """Shows the summary, the tables, the curves and the plots, and finishes; waits for the upload."""
         try:
-            self._run.summary.update(told["summary"])
-            for name, table in told.get("tables", {}).items():
+            self._run.summary.update(ending["summary"])
+            for name, table in ending.get("tables", {}).items():
                 shown = self._wandb.Table(columns=table["columns"], data=table["rows"])
                 self._run.log({f"tables/{name}": shown})
-            for name, lines in told.get("curves", {}).items():
+            for name, lines in ending.get("curves", {}).items():
                 self._run.log({f"curves/{name}": self._wandb.plot.line_series(**lines)})
-            for name, path in told.get("plots", {}).items():
+            for name, path in ending.get("plots", {}).items():
                 self._run.log({f"plots/{name}": self._wandb.Image(path)})
         finally:
-            self._run.finish(exit_code=told["exit_code"])
+            self._run.finish(exit_code=ending["exit_code"])
             remove_empty_folders(self.directory.parent)
 
 
@@ -138,16 +138,17 @@ def number(value: Any) -> Any:
 
 
 def main() -> int:
-    """Shows a record until its run has ended; returns 1 if it could not be shown, having said why."""
+    """Shows a record until its run has ended; returns 1 if it could not be shown, with a line that gives the
+    reason."""
     output, errors = (os.fdopen(os.dup(stream), "w", buffering=1) for stream in (1, 2))
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):  # what wandb prints would come between the lines of our own progress
         os.dup2(silence, stream)
     os.nice(NICENESS)
-    for number in (signal.SIGTERM, signal.SIGUSR2):  # to a whole job: the run saves, and its end is told
+    for number in (signal.SIGTERM, signal.SIGUSR2):  # to a whole job: the run saves, and its end is reported
         signal.signal(number, signal.SIG_IGN)
     opening = json.loads(sys.stdin.readline())
-    ending = Ending()
+    ending = EndingReader()
     try:
         _show(View(opening), ending, output)
     except Exception as error:
@@ -157,13 +158,13 @@ def main() -> int:
     return 0
 
 
-def _show(view: View, ending: Ending, output: TextIO) -> None:
+def _show(view: View, ending: EndingReader, output: TextIO) -> None:
     if not view.offline:
         print(f"wandb: {view.url}", file=output)
     while not ending.wait(POLL_S):
         view.show_new_rows()
     view.show_new_rows()
-    view.end(ending.told)
+    view.end(ending.content)
     if view.offline:
         here = Path.cwd()
         below = view.directory.is_relative_to(here)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from gradwire.harness.comm.world.interface import World
-from gradwire.harness.data.token_data import sample_indices
+from gradwire.harness.data.token_data import SampleOrder
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.interface import Batch, MicroBatches, Parallelism, WeightedBatch
 from gradwire.harness.trainer.settings import TrainConfig
@@ -28,7 +28,10 @@ class StepBatches:
         self, objective: Objective, parallelism: Parallelism, world: World, train: TrainConfig, seed: int
     ) -> None:
         self._objective, self._parallelism, self._world, self._seed = objective, parallelism, world, seed
-        self._micro_batch, self._accumulation = train.micro_batch, train.accumulation or 1
+        self._accumulation = train.accumulation or 1
+        self._order = SampleOrder(
+            len(objective.data.train), seed, parallelism.replicas, train.micro_batch, self._accumulation
+        )
 
     def of_step(self, step: int) -> MicroBatches:
         """Hosted rank -> its micro-batches of `step`; those of another weight than 1 say so."""
@@ -49,16 +52,7 @@ class StepBatches:
 
     def _rows(self, step: int, place: Place) -> Tensor:
         replica, number = place
-        return sample_indices(
-            len(self._objective.data.train),
-            self._seed,
-            step,
-            number,
-            replica,
-            world_size=self._parallelism.replicas,
-            micro_batch=self._micro_batch,
-            accumulation=self._accumulation,
-        )
+        return self._order.indices(step, number, replica)
 
     def _weights(self, step: int) -> Mapping[Place, float]:
         """The weights of all micro-batches of a step; nothing if all have as many labels that count."""

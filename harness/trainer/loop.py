@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gradwire.harness.checkpoint.folder import CheckpointReader
-from gradwire.harness.network.shaped.rate_changes import ClockCallback, no_op
+from gradwire.harness.network.shaped.rate_changes import ClockListener, ignore_clock
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.runtime.heartbeat import beat
 from gradwire.harness.timing.measure.clock import TrainingClock
@@ -43,7 +43,7 @@ class Trainer:
         writes: bool = False,
         started: float | None = None,
         stop: Callable[[], bool] = lambda: False,
-        tell: ClockCallback = no_op,
+        tell: ClockListener = ignore_clock,
     ) -> None:
         simulated = config.cluster.name == "virtual"
         state = self.state = TrainingState(

@@ -15,7 +15,7 @@ from gradwire.harness.record.summary import PERCENTILES, SPREAD, Summary
 from gradwire.harness.timing.measure.accuracy import Evaluation, metric_mode, time_to_accuracy
 from gradwire.harness.timing.measure.metrics import METRICS, keys, kind_of
 from gradwire.harness.timing.measure.step_figures import row_of, utilization, wire_bits
-from gradwire.harness.timing.trace.step import BESIDE
+from gradwire.harness.timing.trace.step import NOT_ENCODED
 from gradwire.harness.trainer.steplog import LEVELS
 
 OBSERVED = keys(lambda metric: metric.observed and metric.mean)
@@ -51,7 +51,7 @@ def summarize(
     errors = [row["vnmse"] for row in steps if row.get("vnmse") is not None]
     curve = [Evaluation(row["step"], row["train_time_s"], row[metric]) for row in evaluations]
     mean_step_s = _mean([row["step_time_s"] for row in timed])
-    encoded = sum(bytes_by_rank) - sum(bytes_by_phase.get(phase, 0) for phase in BESIDE)
+    encoded = sum(bytes_by_rank) - sum(bytes_by_phase.get(phase, 0) for phase in NOT_ENCODED)
     sent = wire_bits(encoded, gradients_sent, num_coordinates * len(steps))
     rate = link_rate(network, size) if sent else None
     used = None if rate is None else utilization(max(bytes_by_rank) / len(steps), rate, mean_step_s)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gradwire.harness.timing.trace.log import TaskLog
-from gradwire.harness.timing.trace.step import BESIDE, MEASURE
+from gradwire.harness.timing.trace.step import MEASURE, NOT_ENCODED
 
 HOP_BITS = 16
 
@@ -81,7 +81,7 @@ class Traffic:
     def encoded(self) -> tuple[int, int]:
         """The bytes of gradients and weights, all of them and those to other nodes: what wire bits count."""
         counts = (self.by_phase, self._between)
-        total, between = (sum(n for phase, n in own.items() if phase not in BESIDE) for own in counts)
+        total, between = (sum(n for phase, n in own.items() if phase not in NOT_ENCODED) for own in counts)
         return total, between
 
 

@@ -21,7 +21,7 @@ from gradwire.harness.network.shaped.star import address
 START_S, END_S = 30.0, 5.0
 
 REAPED_S = 1.0
-"""How long to wait for an exit code: a process closes its pipes a moment before it is known."""
+"""Seconds to wait for an exit code: a process closes its pipes a moment before it is known."""
 
 MIB = 1 << 20
 
@@ -101,8 +101,8 @@ class BackgroundProcesses:
         if code < 0:
             return f"its background jobs were killed by signal {-code}"
         assert process.stderr is not None
-        said = process.stderr.read().strip().splitlines()
-        return f"its background jobs ended with exit code {code}" + (f" ({said[-1]})" if said else "")
+        lines = process.stderr.read().strip().splitlines()
+        return f"its background jobs ended with exit code {code}" + (f" ({lines[-1]})" if lines else "")
 
     def _end(self) -> None:
         for process in self._processes:

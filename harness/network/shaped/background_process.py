@@ -59,7 +59,7 @@ class Job:
         return True
 
 
-class Rounds:
+class BackgroundRounds:
     """All jobs of this rank, driven by whichever socket is ready."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
@@ -135,7 +135,7 @@ def prepare(parent: int, namespace: int) -> None:
 
 
 def asked_to_end(within_s: float) -> bool:
-    """Whether the input has ended, or ends within some seconds."""
+    """True if the input has ended, or ends within some seconds."""
     return bool(select.select([sys.stdin.buffer], [], [], within_s)[0])
 
 
@@ -146,7 +146,7 @@ def main() -> None:
     print("ready", flush=True)
     started = time.monotonic()
     try:
-        Rounds(jobs).run()
+        BackgroundRounds(jobs).run()
     except ConnectionError:
         if not asked_to_end(STOPPING_S):  # all are, a moment after one another
             sys.exit(LOST_NEIGHBOUR)

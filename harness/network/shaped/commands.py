@@ -21,11 +21,11 @@ def batch(program: str, lines: Sequence[str]) -> str:
     """
     ran = _ran([program, "-batch", "-"], "\n".join(lines) + "\n")
     if ran.returncode:
-        said = ran.stderr.strip().splitlines()
-        failed = next((line for line in said if line.startswith("Command failed")), "")
+        errors = ran.stderr.strip().splitlines()
+        failed = next((line for line in errors if line.startswith("Command failed")), "")
         number = failed.rpartition(":")[2]
         command = lines[int(number) - 1] if number.isdigit() else lines[0]
-        raise ShapingError(f"{program} {command}: {said[0] if said else f'exit code {ran.returncode}'}")
+        raise ShapingError(f"{program} {command}: {errors[0] if errors else f'exit code {ran.returncode}'}")
     return ran.stdout
 
 

@@ -1,6 +1,6 @@
 """Finds the rank whose link is not, or no longer, as it was made, and listens for changes.
 
-The kernel says in which namespace something has changed; looking at the links tells what.
+The kernel says in which namespace something has changed; looking at the links shows what.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gradwire.harness.network.shaped.star import SWITCH, UPLINK, address, downli
 
 PRINTED_RATE = re.compile(r" rate (\d+)([KMGT]?)bit ")
 UNITS = {"": 1e-6, "K": 1e-3, "M": 1.0, "G": 1e3, "T": 1e6}
-"""How `tc` prints rates, and its units in 10⁶ bit/s."""
+"""The units of the rates that `tc` prints, in 10⁶ bit/s."""
 
 TOLERANCE = 0.01
 """`tc` prints the rate in whole units and the kernel keeps it in whole bytes per second: at 1000 bit/s they
@@ -43,7 +43,7 @@ class End:
         return "LOWER_UP" in self.interface["flags"]
 
     def is_shaped(self) -> bool:
-        """Whether everything that leaves here goes through htb's one class into a queue."""
+        """True if everything that leaves here goes through htb's one class into a queue."""
         through_htb = len(self.queues) == 2 and self.queues[0] == "htb"
         return through_htb and self.limit.startswith("class htb 1:1")
 
@@ -70,7 +70,7 @@ class LinkState:
     switched: bool
 
     def trouble(self, made: LinkState | None = None) -> str | None:
-        """What is wrong with the link, or has changed since it was `made`; None if nothing is."""
+        """The fault of the link, or its change since it was `made`; None if there is none."""
         if self.uplink is None or self.downlink is None:
             return "its link is gone"
         both = (self.uplink, self.downlink)
@@ -103,7 +103,7 @@ def links(switch: Namespace, ranks: Sequence[Namespace]) -> list[LinkState]:
 
 
 def troubles(found: Sequence[LinkState], made: Sequence[LinkState] | None = None) -> dict[int, str]:
-    """What is wrong, by rank."""
+    """The faults of links, by rank."""
     reasons = {link.rank: link.trouble(None if made is None else made[link.rank]) for link in found}
     return {rank: reason for rank, reason in reasons.items() if reason is not None}
 
@@ -135,7 +135,7 @@ def listen(namespace: Namespace) -> socket.socket:
 
 
 def forget(listener: socket.socket) -> None:
-    """Empties the socket; `links` tells what has changed."""
+    """Empties the socket; `links` shows what has changed."""
     with contextlib.suppress(OSError):  # nothing is left, or there was more than it could keep
         while listener.recv(1 << 16):
             pass

@@ -1,4 +1,4 @@
-"""Network namespaces without a name: one ends when no process is inside and none holds its descriptor."""
+"""Network namespaces without a name: one ends when no process is inside or holds its descriptor."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class Namespace:
 
 @dataclass(frozen=True)
 class Entrance:
-    """How another process enters a namespace, and its interface there. Can be pickled.
+    """The way into a namespace for another process, and its interface there. Can be pickled.
 
-    `clock` is where the process reports its training clock; None if no rate follows it.
+    `clock` is the pipe into which the process writes its training clock; None if no rate follows it.
     """
 
     path: str

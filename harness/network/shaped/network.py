@@ -156,7 +156,8 @@ class ShapedNetwork:
         self._held.callback(self.stop_background)
 
     def stop_background(self) -> list[float]:
-        """What each job carried over a link, in 10⁶ bit/s; empty if there are none, or one of them failed."""
+        """Stops the background jobs. Returns what each carried over a link, in 10⁶ bit/s; empty if there are
+        none, or one of them failed."""
         background, self._background = self._background, None
         return [] if background is None else background.stop()
 
@@ -168,7 +169,7 @@ class ShapedNetwork:
         return [*(listener.fileno() for listener in self._listeners), *background, *changes]
 
     def diagnose(self) -> dict[int, str]:
-        """What is wrong now, by rank: links that are gone, cut, not shaped or kept their rate when it was to
+        """The present faults by rank: links that are gone, cut, not shaped or kept their rate when it was to
         change, background jobs that have ended."""
         with self._changing:
             for listener in self._listeners:

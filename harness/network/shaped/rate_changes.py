@@ -1,6 +1,6 @@
 """Changes the rates of shaped links during a run, at given seconds of the training clock.
 
-Rank 0 has the clock and the launcher has the links. So rank 0 tells through a pipe whenever its clock starts
+Rank 0 has the clock and the launcher has the links. So rank 0 writes into a pipe whenever its clock starts
 or stops, and a thread of the launcher changes the rates when it is time. On resuming the clock continues from
 the checkpoint's seconds, and the links get the rate of that moment at once.
 """
@@ -22,8 +22,8 @@ from typing import NamedTuple
 from gradwire.harness.network.links import Change
 from gradwire.harness.network.shaped.namespace import Entrance
 
-ClockCallback = Callable[[float, bool], None]
-"""Tells how many seconds the training clock shows, and whether it runs on from there."""
+ClockListener = Callable[[float, bool], None]
+"""Takes the seconds that the training clock shows, and whether it runs on from there."""
 
 MESSAGE = struct.Struct("=dd")
 """Training seconds, and since when they run on by the monotonic clock, which all processes of a machine
@@ -33,14 +33,15 @@ END = MESSAGE.pack(math.nan, math.nan)
 """The launcher's own message: nothing is to be changed any more."""
 
 
-def no_op(seconds: float, running: bool) -> None:
-    """The callback where rates do not follow the training clock."""
+def ignore_clock(seconds: float, running: bool) -> None:
+    """Does nothing: rates do not follow the training clock."""
 
 
-def clock_callback(entrance: Entrance | None) -> ClockCallback:
-    """Tells the launcher that made `entrance` of this process's training clock, if it follows it."""
+def clock_sender(entrance: Entrance | None) -> ClockListener:
+    """The function that sends this process's training clock to the launcher that made `entrance`, if that
+    follows it."""
     if entrance is None or entrance.clock is None:
-        return no_op
+        return ignore_clock
     descriptor = os.open(entrance.clock, os.O_WRONLY | os.O_CLOEXEC)
 
     def tell(seconds: float, running: bool) -> None:
@@ -51,7 +52,7 @@ def clock_callback(entrance: Entrance | None) -> ClockCallback:
 
 
 class Reading(NamedTuple):
-    """What the training clock showed, and since when it runs on (not a number: it stands still)."""
+    """The training clock's seconds, and the time since when it runs on (not a number: it stands still)."""
 
     seconds: float
     since: float
@@ -61,7 +62,7 @@ class Reading(NamedTuple):
         return self.seconds if math.isnan(self.since) else self.seconds + time.monotonic() - self.since
 
     def until(self, seconds: float) -> float | None:
-        """How long it takes until the clock shows so much; None while it stands still."""
+        """The seconds until the clock shows `seconds`; None while it stands still."""
         return None if math.isnan(self.since) else max(0.0, seconds - self.now())
 
 
@@ -96,14 +97,14 @@ class RateChanges:
         self._made = list[MadeChange]()
         self._failed: Mapping[int, str] = {}
         self._failure = os.eventfd(0, os.EFD_CLOEXEC)
-        self._messages, self._told = os.pipe()
+        self._messages, self._written = os.pipe()
         self._thread = threading.Thread(target=self._run, name="rate changes", daemon=True)
         self._thread.start()
 
     @property
     def clock(self) -> str:
-        """Where rank 0 tells of its clock, as a path."""
-        return f"/proc/{os.getpid()}/fd/{self._told}"
+        """The path of the pipe into which rank 0 writes its clock."""
+        return f"/proc/{os.getpid()}/fd/{self._written}"
 
     @property
     def sentinel(self) -> int:
@@ -116,9 +117,9 @@ class RateChanges:
 
     def stop(self) -> None:
         """Lets a change that is under way come to its end, and makes no other."""
-        os.write(self._told, END)
+        os.write(self._written, END)
         self._thread.join()
-        for descriptor in (self._messages, self._told, self._failure):
+        for descriptor in (self._messages, self._written, self._failure):
             os.close(descriptor)
 
     def _run(self) -> None:

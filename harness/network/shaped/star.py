@@ -28,7 +28,7 @@ QUANTUM_BYTES = 60000
 
 @dataclass(frozen=True)
 class LinkLimits:
-    """What one link carries each way, and how much of it may wait.
+    """The rate of one link each way, and how much of its data may wait.
 
     `rate_mbit` in 10⁶ bit/s, headers included. At most `queue_kb` KiB wait; None means as many packets as the
     interface allows, which is the kernel's default.

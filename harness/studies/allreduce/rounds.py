@@ -32,7 +32,7 @@ from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.worker import joined_process_group
 from gradwire.harness.network.settings import ShapedConfig
 from gradwire.harness.network.shaped.namespace import Entrance
-from gradwire.harness.network.shaped.rate_changes import ClockCallback, clock_callback, no_op
+from gradwire.harness.network.shaped.rate_changes import ClockListener, clock_sender, ignore_clock
 from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.sharded.shards import FlatBucket
 from gradwire.harness.parallel.sharded.weights import gathering, weight_messages
@@ -219,7 +219,7 @@ def measure_rank(
     ):
         world = build_world(config, device)
         try:
-            rows = measure_rounds(config, world, rank, clock_callback(entrance))
+            rows = measure_rounds(config, world, rank, clock_sender(entrance))
             if rank == 0:
                 write_atomically(folder / FILE, json.dumps(rows))
                 beat(COMPLETE)
@@ -231,7 +231,7 @@ def measure_rounds(
     config: AllReduceTask,
     world: World,
     rank: int,
-    tell: ClockCallback = no_op,
+    tell: ClockListener = ignore_clock,
 ) -> dict[str, list[list[float]]]:
     """Returns for each part of the rounds all ranks' rows, the same on every rank.
 

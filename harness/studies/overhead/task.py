@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.harness.files.structured import read_json
-from gradwire.harness.launch.processes import run_processes
+from gradwire.harness.launch.processes import Supervision, run_processes
 from gradwire.harness.launch.ranks import scratch_folder
 from gradwire.harness.launch.torchrun import under_torchrun
 from gradwire.harness.network.configured import network_text
@@ -54,7 +54,8 @@ def measure(config: OverheadTask, directory: Path) -> Measured:
     with scratch_folder() as folder:
         arguments = (config, folder, folder / "rendezvous")
         cluster = config.cluster
-        run_processes(benchmark_rank, arguments, cluster.size, folder, hang_s=cluster.hang_s)
+        supervision = Supervision(hang_s=cluster.hang_s)
+        run_processes(benchmark_rank, arguments, cluster.size, folder, supervision)
         files = [folder / f"rank{rank}.json" for rank in range(config.cluster.size)]
         ranks = [read_json(file, remedy="run it again") for file in files]
     found = {

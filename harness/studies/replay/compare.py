@@ -16,7 +16,7 @@ from gradwire.harness.report.configs import Settings, covered, labels
 from gradwire.harness.report.tables import Column, Table, figure
 from gradwire.harness.studies.comparison import Compared, Entry, titled_tables
 from gradwire.harness.studies.replay.study import ReplaySummary, pooled
-from gradwire.harness.timing.measure.metric import PLAIN, SHORT, Shown
+from gradwire.harness.timing.measure.metric import PLAIN, SHORT, FigureFormat
 
 if TYPE_CHECKING:
     pass
@@ -44,7 +44,7 @@ COLUMNS = (
     Column("vnmse", shown=PLAIN),
     *("vnmse_std", "db_above_bound", "wire_bits_per_coordinate"),
     Column("wire_bits_per_coordinate", "metadata_bits", "metadata bits"),
-    Column("bytes_sent", "most_bytes_sent", "sent MB", Shown(factor=1e-6, digits=3)),
+    Column("bytes_sent", "most_bytes_sent", "sent MB", FigureFormat(factor=1e-6, digits=3)),
     "codec_ns_per_coordinate",
 )
 

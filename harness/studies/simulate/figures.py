@@ -21,7 +21,7 @@ from gradwire.harness.record.provenance import provenance
 from gradwire.harness.studies.simulate.model import blocks_of
 from gradwire.harness.studies.simulate.study import SimulateSummary, SimulateTask
 from gradwire.harness.timing.measure.step_figures import row_of
-from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, STAGE_TWO, Rows
+from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, STAGE_TWO, RoundRows
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -56,7 +56,7 @@ class Ratios:
     rate_mbit: Floats  # that senders expected, their mean; NaN where none knew
 
 
-def round_figures(rows: Rows, seconds: float, workers: int) -> RoundFigures:
+def round_figures(rows: RoundRows, seconds: float, workers: int) -> RoundFigures:
     """The figures of the complete rounds."""
     order = np.argsort(rows.worker, kind="stable")
     computed = order[np.isin(rows.kinds[order], (FORWARD, BACKWARD))]
@@ -100,12 +100,12 @@ def _by_round(rounds: int, workers: int, number: Integers, worker: Integers, val
     return found
 
 
-def sent_rows(rows: Rows) -> NDArray[np.bool_]:
+def sent_rows(rows: RoundRows) -> NDArray[np.bool_]:
     """A mask of the rows about messages."""
     return np.isin(rows.kinds, (STAGE_ONE, STAGE_TWO))
 
 
-def busy(rows: Rows, seconds: float) -> Floats:
+def busy(rows: RoundRows, seconds: float) -> Floats:
     """The times at which something is under way: (intervals, 2), sorted and disjoint, cut to `seconds`."""
     sent = sent_rows(rows)
     start = rows.start[sent]
@@ -144,7 +144,7 @@ def _first_and_last(intervals: Floats, began: Floats, ended: Floats) -> tuple[Fl
     return np.minimum(first, ended), last
 
 
-def ratios(rows: Rows, coordinates: int, workers: int, rounds: int) -> Ratios:
+def ratios(rows: RoundRows, coordinates: int, workers: int, rounds: int) -> Ratios:
     """The ratios of the rounds whose gradients all workers have taken in, one less than are complete."""
     count = max(0, rounds - 1)
     bits = np.zeros((2, count))
@@ -164,7 +164,7 @@ def ratios(rows: Rows, coordinates: int, workers: int, rounds: int) -> Ratios:
     return Ratios(bits[0] / full, bits.sum(axis=0) / full, least, rate)
 
 
-def utilization(rows: Rows, links: Links, workers: int, copies: int, seconds: float) -> float | None:
+def utilization(rows: RoundRows, links: Links, workers: int, copies: int, seconds: float) -> float | None:
     """The bytes that came in at the workers over what their links could have carried in `seconds`; None for
     nothing."""
     sent = sent_rows(rows)
@@ -221,7 +221,7 @@ def row(found: RoundFigures) -> float | None:
     return row_of(float(found.overlap_s[1:].mean()), float(found.wait_s[1:].mean()))
 
 
-def summarize(config: SimulateTask, rows: Rows) -> SimulateSummary:
+def summarize(config: SimulateTask, rows: RoundRows) -> SimulateSummary:
     """The figures of a resolved configuration's rows."""
     given, network, size = config.simulate, config.network, config.cluster.size
     assert isinstance(network, SimulatedConfig)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,8 @@ from gradwire.harness.network.configured import make_links
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.simulate.study import SimulateTask
-from gradwire.harness.timing.simulate.blocks import BACKWARD, FORWARD, Block, Variation, blocks_in_time
-from gradwire.harness.timing.simulate.rounds import Rows, train
+from gradwire.harness.timing.simulate.blocks import BACKWARD, FORWARD, ComputeBlock, Variation, blocks_in_time
+from gradwire.harness.timing.simulate.rounds import BroadcastScheme, RoundRows, train
 
 Row = list[float]
 """Parameters, share of the forward pass, share of the backward pass."""
@@ -76,7 +77,7 @@ def _merged(rows: Sequence[Row]) -> Row:
     return [sum(column) for column in zip(*rows, strict=True)]
 
 
-def blocks_of(config: SimulateTask) -> tuple[Block, ...]:
+def blocks_of(config: SimulateTask) -> tuple[ComputeBlock, ...]:
     """The blocks of a resolved configuration: those of the network, else ResNet50's."""
     network = config.network
     assert isinstance(network, SimulatedConfig) and network.compute_s is not None
@@ -84,35 +85,35 @@ def blocks_of(config: SimulateTask) -> tuple[Block, ...]:
     return blocks_in_time(rows, network.compute_s, network.forward_share)
 
 
-def simulated(config: SimulateTask) -> Rows:
+def simulated(config: SimulateTask) -> RoundRows:
     """The rows of a resolved configuration."""
     given, network, size = config.simulate, config.network, config.cluster.size
     assert isinstance(network, SimulatedConfig)
     blocks = blocks_of(config)
     times = compute_times(blocks, Variation.of(network, config.seed), size, given.seconds)
-    adaptive = given.scheme == "aqgb"
-    chosen = {}
-    if adaptive:
+    scheme = BroadcastScheme(
+        network.multicast,
+        adaptive=given.scheme == "aqgb",
+        bits=given.bits or 32,
+        unhindered=given.scheme == "ideal",
+        partition=given.partition,
+    )
+    if scheme.adaptive:
         assert given.floor is not None and given.margin_s is not None and given.gain is not None
-        chosen = {"floor": given.floor, "margin_s": given.margin_s, "gain": given.gain}
+        scheme = replace(scheme, floor=given.floor, margin_s=given.margin_s, gain=given.gain)
     with Progress("simulating", math.ceil(given.seconds), "s") as progress:
         return train(
             [block.parameters for block in blocks],
             times,
             make_links(network, size),
-            multicast=network.multicast,
-            adaptive=adaptive,
-            bits=given.bits or 32,
-            unhindered=given.scheme == "ideal",
-            partition=given.partition,
+            scheme,
             until_s=given.seconds,
-            told=lambda seconds: progress.advance(number=math.floor(seconds) - progress.done),
-            **chosen,
+            on_progress=lambda seconds: progress.advance(number=math.floor(seconds) - progress.done),
         )
 
 
 def compute_times(
-    blocks: tuple[Block, ...], variation: Variation, workers: int, seconds: float
+    blocks: tuple[ComputeBlock, ...], variation: Variation, workers: int, seconds: float
 ) -> NDArray[np.float64]:
     """Seconds of each pass (rounds, workers, 2, blocks), forward passes first: as many rounds as make every
     worker compute for `seconds`."""
@@ -124,7 +125,7 @@ def compute_times(
 
 
 def _round(
-    blocks: tuple[Block, ...], variation: Variation, workers: int, number: int
+    blocks: tuple[ComputeBlock, ...], variation: Variation, workers: int, number: int
 ) -> Iterator[list[list[float]]]:
     for rank in range(workers):
         yield [

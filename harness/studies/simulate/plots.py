@@ -17,7 +17,7 @@ from gradwire.harness.studies.simulate.compare import about, blocks_text, scheme
 from gradwire.harness.studies.simulate.figures import sent_rows
 from gradwire.harness.studies.simulate.study import SimulateSummary
 from gradwire.harness.timing.measure.metrics import METRICS
-from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, STAGE_TWO, Rows
+from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, STAGE_TWO, RoundRows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +47,7 @@ BYTES = 4
 MB = 1e6
 
 
-def training_plots(summary: SimulateSummary, rows: Rows) -> list[Plot | None]:
+def training_plots(summary: SimulateSummary, rows: RoundRows) -> list[Plot | None]:
     """The pictures of one training."""
     return [ratio_plot(summary), *_shown_rounds(summary, rows)]
 
@@ -100,7 +100,7 @@ def _numbers(values: Sequence[float | None], points: Sequence[int]) -> list[floa
     return [math.nan if (value := values[at]) is None else value for at in points]
 
 
-def _shown_rounds(summary: SimulateSummary, rows: Rows) -> Iterator[Plot]:
+def _shown_rounds(summary: SimulateSummary, rows: RoundRows) -> Iterator[Plot]:
     """Worker 0's blocks and what it has not delivered, in some rounds from the middle of the training."""
     middle = max(0, summary.rounds // 2 - 1)
     mine = (rows.worker == 0) & ~np.isnan(rows.end)
@@ -115,7 +115,7 @@ def _shown_rounds(summary: SimulateSummary, rows: Rows) -> Iterator[Plot]:
 
 
 def _blocks_plot(
-    summary: SimulateSummary, rows: Rows, shown: np.ndarray, window: tuple[float, float]
+    summary: SimulateSummary, rows: RoundRows, shown: np.ndarray, window: tuple[float, float]
 ) -> Plot:
     def draw(panels: Sequence[Axes], form: Form) -> None:
         (axes,) = panels
@@ -142,7 +142,7 @@ def _blocks_plot(
     return Plot("blocks", f"{title_of(summary)} · worker 0's blocks over time", draw, (1.7,))
 
 
-def _queue_plot(summary: SimulateSummary, rows: Rows, window: tuple[float, float]) -> Plot:
+def _queue_plot(summary: SimulateSummary, rows: RoundRows, window: tuple[float, float]) -> Plot:
     """The backlog of worker 0's first stage, in bytes of float32: it grows as a block's gradient is
     there, and shrinks while it is sent."""
     points = [

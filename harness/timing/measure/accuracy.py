@@ -27,7 +27,7 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimeToAccuracy:
-    """When a run reached a target; a target not reached is infinitely far away."""
+    """The time at which a run reached a target; a target not reached is infinitely far away."""
 
     target: float
     train_time_s: float  # seconds, infinite when not reached
@@ -36,12 +36,13 @@ class TimeToAccuracy:
 
 
 def metric_mode(metric: str) -> Mode:
-    """Whether less is better (losses, perplexities) or more (accuracies and all other scores)."""
+    """The better direction of a metric: `min` for losses and perplexities, `max` for accuracies and all other
+    scores."""
     return "min" if metric in METRICS and METRICS[metric].better == "lower" else "max"
 
 
 def reached(value: float, target: float, mode: Mode) -> bool:
-    """At the target or past it; NaN never is."""
+    """True at the target or past it; NaN never is."""
     return value <= target if mode == "min" else value >= target
 
 

@@ -1,4 +1,4 @@
-"""Where the time of a step goes (DynamiQ Fig. 6) and the bandwidth it uses over time (Fig. 17)."""
+"""The parts of a step's time (DynamiQ Fig. 6) and the bandwidth it uses over time (Fig. 17)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Breakdown:
 
     compute_s: float  # |C|: forward, backward, optimizer
     compression_s: float  # |K \ C|: codec work that computation does not hide
-    exposed_comm_s: float  # |N \ (C u K)|: bytes in flight and nothing else going on
+    exposed_comm_s: float  # |N \ (C u K)|: bytes in flight and no other work
     other_s: float  # the rest, mostly Python; shown, not hidden. Waiting for a late peer is exposed_comm_s
 
     @property

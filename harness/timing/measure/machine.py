@@ -1,7 +1,7 @@
-"""What a process, and as told by one rank its whole machine, did while a step went on.
+"""Observations of a process, and by one rank of its whole machine, during a step.
 
 These are observations, which say how far times can be trusted; no result depends on them. What a system does
-not tell is left out.
+not report is left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEAST_S = 0.1
 """Seconds between two looks at the machine's counters, which count in hundredths of a second."""
 
 LONGEST_GAP_S = 0.01
-"""Seconds between two steps beyond which something else went on between them."""
+"""Seconds between two steps beyond which other work was done between them."""
 
 BUSY, STEAL = (0, 1, 2, 5, 6), 7
 """Columns of /proc/stat: user, nice, system, irq and softirq; and what the hypervisor took."""
@@ -41,13 +41,13 @@ class MachineWatch:
         self._last = 0.0
 
     def begin(self) -> None:
-        """A step begins; what went on since the last one, if it was more than nothing, does not count."""
+        """A step begins; activity since the last one does not count, if there was any."""
         now = time.monotonic()
         if now - self._last > LONGEST_GAP_S:
             self._since, self._before = now, self._read()
 
     def end(self) -> dict[str, float]:
-        """A step has ended: the figures of the time since they were told last, some steps ago where these are
+        """A step has ended: the figures of the time since the last ones, some steps ago where these are
         short; else nothing."""
         self._last = now = time.monotonic()
         seconds = now - self._since
@@ -100,7 +100,8 @@ class TakenWatch:
         self._own, self._since = time.process_time(), time.monotonic()
 
     def close(self) -> float | None:
-        """Ends the watch and returns the share; None where the system does not tell, or after an instant."""
+        """Ends the watch and returns the share; None where the system does not report it, or after an
+        instant."""
         seconds = max(time.monotonic() - self._since, LEAST_S)
         own = (time.process_time() - self._own) / seconds
         found = self._machine.end()
@@ -125,7 +126,7 @@ class StepWatch:
         self._before = self._own()
 
     def end(self) -> dict[str, float]:
-        """What is known of the step, by the keys of METRICS."""
+        """The observations of the step, by the keys of METRICS."""
         after = self._own()
         found = {key: value - self._before.get(key, 0.0) for key, value in after.items()}
         return found | (self._machine.end() if self._machine is not None else {})

@@ -12,7 +12,7 @@ Place = Literal["step", "evaluation", "summary"]
 `scores.json`."""
 
 Ranks = Literal["mean", "max", "min", "sum", "slowest"]
-"""How the figures of all ranks become the step's; `slowest`: that of the rank whose step is longest."""
+"""The way the figures of all ranks become the step's; `slowest`: that of the rank whose step is longest."""
 
 Better = Literal["lower", "higher"]
 
@@ -47,8 +47,8 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """How tables and plots write a figure: its unit there, the factor to it, significant digits.
+class FigureFormat:
+    """The form of a figure in tables and plots: its unit there, the factor to it, significant digits.
 
     With `decimals` it has so many digits after the point instead.
     """
@@ -59,9 +59,9 @@ class Shown:
     decimals: int | None = None
 
 
-PLAIN, SHORT, PERCENT = Shown(), Shown(digits=3), Shown("%", 100, 3)
-MILLISECONDS, MEGABYTES = Shown("ms", 1e3, 3), Shown("", 1e-6)
-FULL_MILLISECONDS, FULL_PERCENT, NATS = Shown("ms", 1e3), Shown("%", 100), Shown("nats")
+PLAIN, SHORT, PERCENT = FigureFormat(), FigureFormat(digits=3), FigureFormat("%", 100, 3)
+MILLISECONDS, MEGABYTES = FigureFormat("ms", 1e3, 3), FigureFormat("", 1e-6)
+FULL_MILLISECONDS, FULL_PERCENT, NATS = FigureFormat("ms", 1e3), FigureFormat("%", 100), FigureFormat("nats")
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,12 @@ class Metric:
     better: Better | None = None
     timed: bool = False  # read off the training clock: modelled where that is simulated
     spans: bool = False  # from `rank_figures`: null where spans are not recorded
-    observed: bool = False  # of the machine while a step went on; rows leave it out where it is not known
+    observed: bool = False  # of the machine during a step; rows leave it out where it is not known
     mean: bool = False  # the summary has the mean over steps, those of measured errors left out
     peers: bool = False  # the summary has it where there are several workers
     section: Section | None = None
     plot: Literal["training", "parts"] | None = None  # a panel over steps; a part of the stacked step
-    shown: Shown = PLAIN
+    shown: FigureFormat = PLAIN
     in_words: str = ""  # in sentences, where that is not the label
 
     @property
@@ -96,7 +96,8 @@ class Metric:
         return self.in_words or self.label
 
     def kind(self, run: Kind) -> Kind:
-        """What its value is in a run of kind `run`: losses, errors and bytes do not depend on the clock."""
+        """The kind of its value in a run of kind `run`: losses, errors and bytes do not depend on the
+        clock."""
         return run if self.timed else "measured"
 
 

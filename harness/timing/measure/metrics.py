@@ -1,4 +1,4 @@
-"""One table of metrics, and what follows from it.
+"""The table of metrics, and what follows from it.
 
 A new metric of training is one entry of `TRAINING`, `TIMES`, `MACHINE` or `BYTES` and the code that computes
 it: `rank_figures` where it follows from a rank's spans, `StepWatch` where a process or its machine is
@@ -23,7 +23,7 @@ METRICS: dict[str, Metric] = {
 
 
 def in_words(metric: str) -> str:
-    """What a run's metric is called in tables, plots and lines."""
+    """The name of a run's metric in tables, plots and lines."""
     return METRICS[metric].words if metric in METRICS else metric
 
 
@@ -43,7 +43,7 @@ PARTS = keys(lambda metric: metric.plot == "parts")
 
 
 def kind_of(cluster: str | None, network: str | None) -> Kind:
-    """What a run's times are, by the names of its cluster and its network."""
+    """The kind of a run's times, by the names of its cluster and its network."""
     if cluster == "virtual":
         return "modelled"
     return "emulated" if network in ("paced", "shaped") else "measured"
@@ -52,8 +52,9 @@ def kind_of(cluster: str | None, network: str | None) -> Kind:
 def of_ranks(ranks: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
     """A step of all ranks from each one's figures, by `Metric.ranks`, in the order of rank 0's.
 
-    Of several slowest ranks the one that waits least counts. What a rank's spans do not tell is NaN, and
-    None in the result. Of observations the ranks count that have them; without any, the result has no key.
+    Of several slowest ranks the one that waits least counts. A figure that a rank's spans do not give is NaN,
+    and None in the result. Of observations the ranks count that have them; without any, the result has no
+    key.
     """
     slowest = max(ranks, key=lambda own: (own["step_time_s"], -own["wait_s"]))
     row = dict[str, float | None]()

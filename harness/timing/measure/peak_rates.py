@@ -40,7 +40,7 @@ are left out, so that the share is a little too low where sequences are long."""
 
 
 def peak_flops(device: str, precision: Precision) -> float | None:
-    """Operations per second of the GPU that PyTorch calls `device`; None if nobody knows."""
+    """Operations per second of the GPU that PyTorch calls `device`; None if it is unknown."""
     words = f" {device.replace('-', ' ')} "
     if any(word in words for word in SLOWER):
         return None

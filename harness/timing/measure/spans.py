@@ -32,7 +32,7 @@ class Recorder:
     nothing: a run with it shows what recording costs.
 
     `cpu_time` and `worked` keep the CPU time of the thread that computes, and of those that do codec work,
-    beside the wall time of the same stretches; none on a GPU, whose work the host's time says nothing of.
+    with the wall time of the same stretches; none on a GPU, whose work the host's time does not show.
     """
 
     def __init__(self, stopwatch: Stopwatch | None = None, enabled: bool = True) -> None:

@@ -20,7 +20,7 @@ NOTHING_S = 1e-9
 """Between computation and a wait no time passes; what seems to is rounding."""
 
 LEVELS = ("local", "node")
-"""Where bytes go: to ranks of the same node, and to those of others."""
+"""Levels of the network that bytes go over: between ranks of one node, and between nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +62,20 @@ def overlap(spans: Iterable[Span], start: float, end: float) -> Overlap:
 
 
 def _last_wait_s(passes: Intervals, end: float) -> float:
-    """From the last gradient's being ready to the start of the update, or to the end of a step whose update
-    takes no time of its own. `passes` are computation and the waits in the middle of it."""
+    """The time from the last gradient's being ready to the start of the update, or to the end of a step whose
+    update takes no time of its own. `passes` are computation and the waits in the middle of it."""
     if len(passes) > 1:
         return passes[-1][0] - passes[-2][1]
     return end - passes[0][1] if passes else 0.0
 
 
 def row_of(overlap_s: float, wait_s: float) -> float:
-    """ROW: T_overlap / T_wait; infinite when nobody waits."""
+    """ROW: T_overlap / T_wait; infinite when no rank waits."""
     return overlap_s / wait_s if wait_s > 0 else math.inf
 
 
 def rank_figures(spans: Iterable[Span], start: float, end: float) -> dict[str, float]:
-    """What a rank's spans say of its step [start, end], by the keys of the metrics.
+    """The figures of a rank's step [start, end], by the keys of the metrics, from its spans.
 
     Raises ValueError for a key that is not in `METRICS`, or whose entry does not say how ranks are combined.
     """
@@ -113,7 +113,7 @@ def wire_bits(num_bytes: int, gradients_sent: float, num_coordinates: int) -> fl
     """Bits on the wire per coordinate, which a bit budget is compared with: a synchronization sends
     `gradients_sent` encoded gradients.
 
-    None for one rank, which sends nothing, and where the backend sends and nobody counts.
+    None for one rank, which sends nothing, and where the backend sends uncounted.
     """
     if gradients_sent == 0 or num_bytes == 0:
         return None

@@ -34,7 +34,7 @@ class WallStopwatch:
         return cast(float, timestamp)
 
     def restart(self) -> None:
-        """Nothing to do: wall stamps keep their precision."""
+        """Does nothing: wall stamps keep their precision."""
 
 
 class CudaStopwatch:

@@ -13,8 +13,8 @@ from gradwire.harness.timing.measure.metric import (
     SHORT,
     SUMMARY,
     Better,
+    FigureFormat,
     Metric,
-    Shown,
 )
 
 
@@ -26,35 +26,35 @@ def _speed(key: str, label: str, unit: str, meaning: str, better: Better | None,
 
 
 def _predicted(
-    key: str, label: str, unit: str, meaning: str, better: Better | None, shown: Shown = MILLISECONDS
+    key: str, label: str, unit: str, meaning: str, better: Better | None, shown: FigureFormat = MILLISECONDS
 ) -> Metric:
     """A figure of a step that was worked out."""
     return Metric(key, label, unit, meaning, SUMMARY, None, better, shown=shown, timed=True)
 
 
-def _gradients(key: str, label: str, unit: str, meaning: str, shown: Shown = PLAIN) -> Metric:
-    """What saved gradients look like, by the dotted key of `statistics.json`."""
+def _gradients(key: str, label: str, unit: str, meaning: str, shown: FigureFormat = PLAIN) -> Metric:
+    """A metric of saved gradients, by the dotted key of `statistics.json`."""
     return Metric(key, label, unit, meaning, SUMMARY, section="gradients", shown=shown)
 
 
-def _evolution(key: str, label: str, meaning: str, unit: str = "", shown: Shown = PLAIN) -> Metric:
-    """How gradients change over training, by the key of `statistics.json`."""
+def _evolution(key: str, label: str, meaning: str, unit: str = "", shown: FigureFormat = PLAIN) -> Metric:
+    """A metric of how gradients change over training, by the key of `statistics.json`."""
     return Metric(f"evolution.{key}", label, unit, meaning, SUMMARY, section="evolution", shown=shown)
 
 
-def _sampling(key: str, label: str, meaning: str, unit: str = "", shown: Shown = PLAIN) -> Metric:
-    """What sampling and windows keep of entropies; the case says the rate, α or the window."""
+def _sampling(key: str, label: str, meaning: str, unit: str = "", shown: FigureFormat = PLAIN) -> Metric:
+    """A metric of what sampling and windows keep of entropies; the case says the rate, α or the window."""
     return Metric(f"sampling.{key}", label, unit, meaning, SUMMARY, shown=shown)
 
 
 def _weights(key: str, label: str, meaning: str) -> Metric:
-    """What saved weights look like, by the dotted key of `statistics.json`."""
+    """A metric of saved weights, by the dotted key of `statistics.json`."""
     return Metric(key, label, "", meaning, SUMMARY, section="weights")
 
 
 def _score(key: str, label: str, meaning: str, better: Better | None = None) -> Metric:
     """A share that lm-eval gives for one of its tasks."""
-    return Metric(key, label, "", meaning, SUMMARY, None, better, shown=Shown("%", 100, decimals=2))
+    return Metric(key, label, "", meaning, SUMMARY, None, better, shown=FigureFormat("%", 100, decimals=2))
 
 
 STUDIES = (
@@ -64,7 +64,9 @@ STUDIES = (
         timed=True,
     ),
     Metric("bytes_ratio", "bytes, BF16 = 1", "", "bytes per step over BF16's", better="lower"),
-    Metric("vnmse_std", "±", "", "standard deviation of the vNMSE over repeats", shown=Shown(digits=2)),
+    Metric(
+        "vnmse_std", "±", "", "standard deviation of the vNMSE over repeats", shown=FigureFormat(digits=2)
+    ),
     Metric(
         *("codec_s", "codec work", "s", "of the busiest rank in one synchronization"),
         *(SUMMARY, None, "lower"),
@@ -79,7 +81,7 @@ STUDIES = (
     Metric(
         *("db_above_bound", "dB above bound", "dB", "the vNMSE over that bound"),
         *(SUMMARY, None, "lower"),
-        shown=Shown(decimals=1),
+        shown=FigureFormat(decimals=1),
     ),
     Metric(
         *("allreduce_s", "all-reduce", "s", "of the slowest rank in one round"),
@@ -89,7 +91,7 @@ STUDIES = (
     Metric(
         *("bus_bandwidth", "bus bandwidth", "B/s", "uncompressed bytes over the time, times 2(n − 1)/n"),
         *(SUMMARY, None, "higher"),
-        shown=Shown("MB/s", 1e-6, digits=3),
+        shown=FigureFormat("MB/s", 1e-6, digits=3),
     ),
     Metric(
         "scatter_s",
@@ -113,10 +115,12 @@ STUDIES = (
     _predicted("weights_s", "weights", "s", "waiting for weights", "lower"),
     _predicted("stages_s", "stages", "s", "waiting for other stages of a pipeline", "lower"),
     _predicted("gradient_comm_s", "gradients travel", "s", "the time in which gradients travel", "lower"),
-    _predicted("training_days", "training", "days", "predict.steps steps", "lower", Shown("days")),
-    _predicted("tflops", "TFLOP/s", "TFLOP/s", "of one worker", "higher", Shown(decimals=1)),
-    _predicted("printed_tflops", "printed", "TFLOP/s", "the paper's TFLOP/s", None, Shown(decimals=1)),
-    _predicted("error", "error", "", "of the TFLOP/s, to those printed", None, Shown("%", 100, decimals=1)),
+    _predicted("training_days", "training", "days", "predict.steps steps", "lower", FigureFormat("days")),
+    _predicted("tflops", "TFLOP/s", "TFLOP/s", "of one worker", "higher", FigureFormat(decimals=1)),
+    _predicted("printed_tflops", "printed", "TFLOP/s", "the paper's TFLOP/s", None, FigureFormat(decimals=1)),
+    _predicted(
+        "error", "error", "", "of the TFLOP/s, to those printed", None, FigureFormat("%", 100, decimals=1)
+    ),
     _predicted(
         "over_uncompressed", "speed-up", "", "step of the uncompressed system over this", "higher", SHORT
     ),
@@ -166,9 +170,9 @@ STUDIES = (
     Metric(
         *("cpu_step_s", "CPU time of a step", "s", "of all workers together"),
         *(SUMMARY, None, "lower"),
-        shown=Shown("ms", 1e3, decimals=2),
+        shown=FigureFormat("ms", 1e3, decimals=2),
     ),
-    Metric("to_bare", "bare = 1", "", "over the bare loop's", better="lower", shown=Shown(decimals=3)),
+    Metric("to_bare", "bare = 1", "", "over the bare loop's", better="lower", shown=FigureFormat(decimals=3)),
     _score("acc", "accuracy", "share of documents whose right ending is the likeliest", "higher"),
     _score("acc_norm", "accuracy by length", "as acc, with likelihoods per character", "higher"),
     _score("acc_stderr", "accuracy ±", "standard error of acc over the documents"),
@@ -180,7 +184,7 @@ STUDIES = (
     _speed("bytes_per_coordinate", "bytes/coordinate", "B", "of memory, read and written", None),
     _speed(
         *("share_of_copy", "of a copy's bandwidth", "", "bytes read and written", "higher"),
-        shown=Shown("%", 100, decimals=0),
+        shown=FigureFormat("%", 100, decimals=0),
     ),
     _speed("speedup", "× default", "", "over the definition on one thread", "higher"),
     _gradients("workers.energy_of_mean", "energy of the mean / mean energy", "", "of the workers' gradients"),

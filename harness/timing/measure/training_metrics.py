@@ -29,12 +29,12 @@ def _part(key: str, label: str, meaning: str, **about: Any) -> Metric:
 
 
 def _hiding(key: str, label: str, unit: str, meaning: str, **about: Any) -> Metric:
-    """How well communication hides behind computation (AQGB)."""
+    """A metric of how well communication hides behind computation (AQGB)."""
     return Metric(key, label, unit, meaning, timed=True, section="overlap", **{"shown": SHORT} | about)
 
 
 def _observed(key: str, label: str, unit: str, meaning: str, **about: Any) -> Metric:
-    """What a process or its machine did while a step went on."""
+    """A metric of a process or its machine during a step."""
     usual: dict[str, Any] = {"places": STEP + SUMMARY, "mean": True, "section": "machine", "shown": SHORT}
     return Metric(key, label, unit, meaning, observed=True, **usual | about)
 
@@ -96,7 +96,7 @@ TIMES = (
     _part("compute_s", "compute", "forward, backward, optimizer"),
     _part("compression_s", "compression", "codec work that computation does not hide"),
     _part(
-        *("exposed_comm_s", "exposed comm", "bytes in flight and nothing else going on"),
+        *("exposed_comm_s", "exposed comm", "bytes in flight and no other work"),
         in_words="exposed communication",
     ),
     _part("other_s", "other", "the rest of the step"),
@@ -142,7 +142,7 @@ TIMES = (
         shown=MILLISECONDS,
     ),
     _hiding(
-        *("row", "ROW", "", "computing while sending over waiting, their means; inf when nobody waits"),
+        *("row", "ROW", "", "computing while sending over waiting, their means; inf when no rank waits"),
         places=SUMMARY,
         better="higher",
     ),

@@ -1,7 +1,7 @@
 """Background traffic on the same links: endless ring all-reduces (DynamiQ §5.2).
 
-Each job has one process beside every rank. It sends its right neighbour a chunk, receives one from its left,
-and goes on to the next step when both are through. Its flows begin and end as those of the timed job do.
+Each job has one process on every rank's node. It sends its right neighbour a chunk, receives one from its
+left, and begins the next step when both are through. Its flows begin and end as those of the timed job do.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradwire.harness.network.links import Links, Route
+from gradwire.harness.network.links import LinkRoute, Links
 from gradwire.harness.runtime.seeding import derive_seed
 
 FRACTIONS = 2**53
-"""Parts that a chunk is counted in: as many as a float between 0 and 1 can tell apart, so that fractions stay
-exact."""
+"""Parts that a chunk is counted in: as many as a float between 0 and 1 can distinguish, so that fractions
+stay exact."""
 
 
 @dataclass(frozen=True)
@@ -42,5 +42,5 @@ class BackgroundJobs:
         self.chunk = num_bytes / size
         drawn = random.Random(derive_seed(seed, "rivals"))  # this word is part of every recorded draw
         self.first = [self.chunk * (FRACTIONS - drawn.getrandbits(53)) / FRACTIONS for _ in range(jobs)]
-        self.routes: Sequence[Route] = [links.route(rank, (rank + 1) % size) for rank in range(size)]
-        """By rank: what it sends takes the links to its right neighbour."""
+        self.routes: Sequence[LinkRoute] = [links.route(rank, (rank + 1) % size) for rank in range(size)]
+        """The links to its right neighbour that each rank's messages take."""

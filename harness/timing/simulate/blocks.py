@@ -1,6 +1,6 @@
 """Computation that is given: how long each block's passes take, and the factors that they vary by.
 
-Nothing here knows a trace or a tensor: `task=simulate` and the simulated clock of a training use it alike.
+Nothing here depends on traces or tensors: `task=simulate` and the simulated clock of a training use it alike.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FORWARD, BACKWARD = STAGE_PASSES
 """A block's passes."""
 
 
-class Block(NamedTuple):
+class ComputeBlock(NamedTuple):
     """A block of the model: its parameters, and the seconds of its passes before any factor."""
 
     parameters: int
@@ -28,7 +28,7 @@ class Block(NamedTuple):
 
 def blocks_in_time(
     rows: Sequence[Sequence[Any]], compute_s: float, forward_share: float = FORWARD_SHARE
-) -> tuple[Block, ...]:
+) -> tuple[ComputeBlock, ...]:
     """The blocks of a validated `network.blocks`, in the order of the forward pass.
 
     All forward passes together take `forward_share` of `compute_s` seconds and all backward passes the rest;
@@ -37,7 +37,7 @@ def blocks_in_time(
     forward = sum(float(row[1]) for row in rows)
     backward = sum(float(row[2]) for row in rows)
     return tuple(
-        Block(
+        ComputeBlock(
             int(parameters),
             compute_s * forward_share * float(of_forward) / forward,
             compute_s * (1 - forward_share) * float(of_backward) / backward,
@@ -46,14 +46,14 @@ def blocks_in_time(
     )
 
 
-def blocks_of(network: SimulatedConfig, compute_s: float) -> tuple[Block, ...]:
-    """Those of a validated network, none if it gives none; `compute_s` is its own or a task's."""
+def blocks_of(network: SimulatedConfig, compute_s: float) -> tuple[ComputeBlock, ...]:
+    """The blocks of a validated network, none if it gives none; `compute_s` is its own or a task's."""
     return blocks_in_time(network.blocks, compute_s, network.forward_share)
 
 
 @dataclass(frozen=True)
 class Variation:
-    """What a rank's compute times are scaled by.
+    """Random scaling of a rank's compute times.
 
     A factor from [1 − `jitter`, 1 + `jitter`], drawn evenly: with `jitter_per="step"` one for all that a rank
     computes in a step, with `"block"` one for each pass of each block in it. With probability

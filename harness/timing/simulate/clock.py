@@ -11,8 +11,8 @@ from gradwire.harness.timing.simulate.background import BackgroundJobs, Backgrou
 from gradwire.harness.timing.simulate.codec_times import CodecTimes, MeasuredTimes
 from gradwire.harness.timing.simulate.compute import ComputeTimes
 from gradwire.harness.timing.simulate.engine import run
-from gradwire.harness.timing.simulate.plan import Before, Plan, compile_steps, lane_order
-from gradwire.harness.timing.simulate.profile import LaneTimes, Piece, Stretch, WorkTimes
+from gradwire.harness.timing.simulate.plan import Before, StepPlan, compile_steps, lane_order
+from gradwire.harness.timing.simulate.profile import LaneStretch, LaneTimes, WorkPiece, WorkTimes
 from gradwire.harness.timing.simulate.retimed import retimed
 from gradwire.harness.timing.trace.step import (
     Compute,
@@ -30,7 +30,7 @@ from gradwire.harness.timing.trace.step import (
 class SimulatedClock:
     """Links, the ranks' computation and codecs, and what else there is on the links.
 
-    `in_flight` collectives of a rank run at once; without `overlap` none while its computation goes on: they
+    `in_flight` collectives of a rank run at once; without `overlap` none while it computes: they
     begin where it next waits, as a rule after the backward pass. With `multicast` the same bytes for several
     ranks leave a rank once. Results depend on arguments alone; `StepWindow` knows what is in flight from one
     step to the next.
@@ -44,9 +44,9 @@ class SimulatedClock:
     overlap: bool = True
     multicast: bool = False
     seed: int = 0
-    _plans: dict[object, Plan] = field(default_factory=dict, repr=False)
+    _plans: dict[object, StepPlan] = field(default_factory=dict, repr=False)
 
-    def use(self, stretches: Sequence[Stretch], pieces: Sequence[Piece]) -> None:
+    def use(self, stretches: Sequence[LaneStretch], pieces: Sequence[WorkPiece]) -> None:
         """Counts calibrated seconds from here on, in the place of those that were measured: of computation
         unless it is given, of codec work unless it is another device's or takes none."""
         if stretches:
@@ -56,12 +56,13 @@ class SimulatedClock:
 
     @property
     def num_unknown(self) -> int:
-        """How many stretches and pieces of work were counted as measured: the profile has none like them."""
+        """The number of stretches and pieces of work that count as measured because the profile has none like
+        them."""
         lanes = 0 if self.compute.profile is None else self.compute.profile.unknown
         return lanes + (self.codec_times.unknown if isinstance(self.codec_times, WorkTimes) else 0)
 
     def step(self, number: int, measured: StepTrace, now_s: float = 0.0) -> StepTrace:
-        """The step as it goes on this clock, from second 0 on: its messages, with times of their own. It
+        """The step on this clock, from second 0 on: its messages, with times of their own. It
         begins at second `now_s` of the training, which matters where links change their rates."""
         return self.run([(number, measured)], now_s)[0]
 
@@ -91,7 +92,7 @@ class SimulatedClock:
         return retimed(lanes, times, self.overlap, begins_later=before is not None)
 
     def _seconds(self, steps: Sequence[StepTrace], before: Before | None) -> Iterator[float]:
-        """Those of the operations of the steps' plan."""
+        """The seconds of the operations of the steps' plan."""
         for rank in sorted(steps[0]):
             for task in (task for step in steps for task in step[rank].tasks):
                 for place, operation in enumerate(task.operations):
@@ -115,7 +116,7 @@ class SimulatedClock:
         seed = derive_seed(self.seed, "step", number)
         return BackgroundJobs(jobs, size, self.background.num_bytes, self.links, seed)
 
-    def _plan(self, steps: Sequence[StepTrace], before: Before | None) -> Plan:
+    def _plan(self, steps: Sequence[StepTrace], before: Before | None) -> StepPlan:
         ended = None if before is None else [[len(own[rank]) for rank in sorted(own)] for own in before.ended]
         key = (
             *((rank, _structure(own)) for step in steps for rank, own in sorted(step.items())),
@@ -131,8 +132,8 @@ class SimulatedClock:
 
 
 def _ready(steps: Sequence[StepTrace], before: Before | None) -> Iterator[float]:
-    """When the tasks of the steps' plan may begin, as far as no lane says: those that ended before have then
-    come to their end."""
+    """The times at which the tasks of the steps' plan may begin, as far as no lane sets them: those that
+    ended before have then come to their end."""
     for rank in sorted(steps[0]):
         for ended in () if before is None else before.ended:
             yield from ended[rank]
@@ -140,7 +141,7 @@ def _ready(steps: Sequence[StepTrace], before: Before | None) -> Iterator[float]
 
 
 def _structure(own: RankTrace) -> tuple[object, ...]:
-    """What of a rank's step a plan depends on."""
+    """The part of a rank's step that a plan depends on."""
     return lane_shape(own.computation), tuple(map(_task_structure, own.tasks))
 
 

@@ -1,5 +1,5 @@
-"""How long a rank's codec work takes: as the run measured it, nothing at all, or what `task=bench` measured
-on another device."""
+"""The time of a rank's codec work: as the run measured it, zero, or as `task=bench` measured it on another
+device."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CodecTimes(Protocol):
 
 
 class MeasuredTimes:
-    """As the run that made the trace measured it."""
+    """Codec times as the run that made the trace measured them."""
 
     def seconds(self, work: Work, coordinates: int, place: int = 0) -> float:
         return work.end - work.start
@@ -66,16 +66,15 @@ class Rate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Table:
-    """What was measured on a device: the time of each operation, and of a byte that a copy reads or
-    writes."""
+class DeviceTimes:
+    """The measurements on a device: the time of each operation, and of a byte that a copy reads or writes."""
 
     operations: Mapping[str, Sequence[Rate]]
     copies: Sequence[Rate]
     on_cpu: bool
 
     def seconds(self, cost: Cost, coordinates: int) -> float:
-        """What a coordinate costs in a bucket of so many."""
+        """The seconds of a coordinate in a bucket of `coordinates`."""
         num_bytes = cost.cpu_bytes if self.on_cpu else cost.num_bytes
         copied = num_bytes * nearest(self.copies, coordinates) if num_bytes else 0.0
         return copied + sum(
@@ -93,7 +92,7 @@ class BenchTimes:
     """
 
     parts: Costs
-    table: Table
+    table: DeviceTimes
     _known: dict[tuple[str, int], float] = field(default_factory=dict, repr=False)
 
     def seconds(self, work: Work, coordinates: int, place: int = 0) -> float:
@@ -107,32 +106,32 @@ class BenchTimes:
 
 
 def read_bench_times(path: str | Path, codec: Codec, workers: int) -> CodecTimes:
-    """How long `codec` takes among `workers` on the device that the `bench.json` at `path` is of.
+    """The times of `codec` among `workers` on the device that the `bench.json` at `path` is of.
 
     ValueError, in one line, for a file without such rows, for codecs that the benchmark does not cover, and
     for operations that were not measured.
     """
-    said = f"network.codec_times={path}"
+    given = f"network.codec_times={path}"
     try:
         parts, table = costs_of(codec, workers), _table(path)
     except UnusableFileError as error:
-        raise ValueError(f"{said}: not what task=bench writes: {error.problem}; {REMEDY}") from None
+        raise ValueError(f"{given}: not what task=bench writes: {error.problem}; {REMEDY}") from None
     except ValueError as error:
-        raise ValueError(f"{said}: {error}") from None
+        raise ValueError(f"{given}: {error}") from None
     names = list(dict.fromkeys(name for cost in parts.values() for name in cost.operations))
     missing = [name for name in names if name not in table.operations]
     if not table.copies:
         missing = names or [ANY]
     if missing:
         raise ValueError(
-            f"{said} has no {DTYPE} row of {missing[0]}, which codec={codec.name} needs; measure there with "
+            f"{given} has no {DTYPE} row of {missing[0]}, which codec={codec.name} needs; measure there with "
             f"task=bench bench.operations=[{','.join(missing)}]"
         )
     return BenchTimes(parts, table)
 
 
 def costs_of(codec: Codec, workers: int) -> Costs:
-    """What all steps of this codec cost among so many workers.
+    """The costs of all steps of this codec among `workers`.
 
     ValueError for codecs that say of no benchmarked operations, and for wrappers around one.
     """
@@ -157,7 +156,7 @@ def nearest(rates: Iterable[Rate], coordinates: int) -> float:
     return min((abs(math.log(rate.numel / max(coordinates, 1))), rate.seconds) for rate in rates)[1]
 
 
-def _table(path: str | Path) -> Table:
+def _table(path: str | Path) -> DeviceTimes:
     compiled: dict[str, list[Rate]] = {}
     definitions: dict[str, list[Rate]] = {}
     copies = set()
@@ -174,7 +173,7 @@ def _table(path: str | Path) -> Table:
         raise UnusableFileError(path, f"it or a row of it has no {error.args[0]}", REMEDY) from None
     except (TypeError, AttributeError):
         raise UnusableFileError(path, "it has no rows of values by name", REMEDY) from None
-    return Table(_merged(definitions) | _merged(compiled), sorted(copies), on_cpu)
+    return DeviceTimes(_merged(definitions) | _merged(compiled), sorted(copies), on_cpu)
 
 
 def _check_row(row: Mapping[str, Any], number: int, path: str | Path) -> None:
@@ -193,7 +192,7 @@ def _check_row(row: Mapping[str, Any], number: int, path: str | Path) -> None:
 
 
 def _merged(rates: dict[str, list[Rate]]) -> dict[str, list[Rate]]:
-    """With the sums that `MERGED` names, where a table has their parts alone."""
+    """Adds the sums that `MERGED` names, where a table has their parts alone."""
     for name, parts in MERGED.items():
         if name not in rates and all(part in rates for part in parts):
             sizes = sorted({rate.numel for part in parts for rate in rates[part]})

@@ -1,4 +1,4 @@
-"""How long a rank computes in a step: as measured, or as given, with jitter and stragglers."""
+"""The time that a rank computes in a step: as measured, or as given, with jitter and stragglers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradwire.harness.network.settings import FORWARD_SHARE
 from gradwire.harness.timing.simulate.blocks import (
     BACKWARD,
     FORWARD,
-    Block,
+    ComputeBlock,
     Variation,
     blocks_in_time,
 )
@@ -46,15 +46,15 @@ class ComputeTimes:
 
     given_s: float | None = None
     forward_share: float = FORWARD_SHARE
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[ComputeBlock, ...] = ()
     variation: Variation = Variation()
     profile: LaneTimes | None = None
 
     def times(
         self, ready: Sequence[float], update_s: float, coordinates: Sequence[int], step: int, rank: int
     ) -> tuple[list[float], float]:
-        """When each bucket's gradient is there and how long the update takes, in seconds, given the measured
-        ones and the buckets' sizes."""
+        """The times at which each bucket's gradient is there, and the update's, in seconds, given the
+        measured ones and the buckets' sizes."""
         factor = self.variation.factor(step, rank)
         if self.given_s is None:
             return [factor * at for at in ready], factor * update_s
@@ -68,9 +68,9 @@ class ComputeTimes:
         return list(self._ready(self.given_s, shares, step, rank)), 0.0
 
     def _ready(self, given_s: float, shares: Sequence[float], step: int, rank: int) -> Iterator[float]:
-        """When the backward pass has come to each of the ascending shares of all parameters."""
+        """The times at which the backward pass has come to each of the ascending shares of all parameters."""
         forward_s = given_s * self.forward_share
-        blocks = self.blocks or (Block(1, forward_s, given_s - forward_s),)
+        blocks = self.blocks or (ComputeBlock(1, forward_s, given_s - forward_s),)
         passes = [self._passes(block, number, step, rank) for number, block in enumerate(blocks)]
         at = sum(forward for forward, _ in passes)
         total = sum(block.parameters for block in blocks)
@@ -86,7 +86,7 @@ class ComputeTimes:
             within = min(1.0, (share * total - left) / blocks[number].parameters)
             yield at + within * passes[number][1]
 
-    def _passes(self, block: Block, number: int, step: int, rank: int) -> tuple[float, float]:
+    def _passes(self, block: ComputeBlock, number: int, step: int, rank: int) -> tuple[float, float]:
         """Seconds of a block's forward and backward pass."""
         forward, backward = (
             self.variation.block_factor(step, rank, number, direction) for direction in (FORWARD, BACKWARD)
@@ -134,7 +134,7 @@ class ComputeTimes:
 
     def _by_blocks(self, own: RankTrace, step: int, rank: int) -> Iterator[LaneOperation]:
         """Passes by blocks as given, in equal parts where a pass is several operations, or scaled as they
-        were measured. Beside given passes all else takes no time, and so does what goes ahead of a wait."""
+        were measured. With given passes all else takes no time, nor does work that only leads to a wait."""
         given = {} if self.given_s is None else self._seconds_of_passes(own, self.given_s)
         seconds_here = measured = 0.0  # since the lane woke
         woken = 0.0
@@ -176,8 +176,9 @@ class ComputeTimes:
             for label, (direction, block) in passes.items()
         }
 
-    def _by_coordinates(self, sizes: Sequence[int], given_s: float) -> tuple[Block, ...]:
-        """As many blocks, each with the share of the time that its bucket has of all coordinates."""
+    def _by_coordinates(self, sizes: Sequence[int], given_s: float) -> tuple[ComputeBlock, ...]:
+        """The blocks of these sizes, each with the share of the time that its bucket has of all
+        coordinates."""
         if not all(sizes):
             raise ValueError(
                 f"network.compute_s={given_s:g} cannot be spread over blocks that synchronize no "
@@ -197,7 +198,7 @@ def block_sizes(own: RankTrace) -> list[int]:
 
 
 def _is_pass(lane: Sequence[LaneOperation], index: int) -> bool:
-    """Whether a part of a block's pass is there: not what only leads to a wait."""
+    """True if the operation is a part of a block's pass, and not one that only leads to a wait."""
     one = lane[index]
     if not isinstance(one, Compute) or block_pass_of(one.label) is None:
         return False

@@ -11,7 +11,7 @@ Messages may be more or less urgent (`trace.step.Urgency`). Those of a lower lev
 were no others, higher levels what they leave. On a connection the most urgent one waiting is next, and one
 under way gives way at its next boundary.
 
-A rank's computation, its lane, takes turns with nobody. It starts tasks, awaits them, and meets the other
+A rank's computation, its lane, takes turns with no other. It starts tasks, awaits them, and meets the other
 lanes at barriers. What it computes ends so many seconds after it last woke: began a step, or stopped waiting.
 So nothing that came before adds to its rounding, and all up to its next wait is known as it wakes.
 
@@ -32,9 +32,9 @@ from numpy.typing import NDArray
 
 from gradwire.codecs.native import call
 from gradwire.codecs.native.loading import Library, load_library
-from gradwire.harness.network.links import Links, Route
+from gradwire.harness.network.links import LinkRoute, Links
 from gradwire.harness.timing.simulate.background import BackgroundJobs
-from gradwire.harness.timing.simulate.plan import AWAIT, POST, WAIT, Plan, Times, column
+from gradwire.harness.timing.simulate.plan import AWAIT, POST, WAIT, OperationTimes, StepPlan, column
 
 COLUMNS = (
     *("kinds", "values", "first_operations", "ranks", "first_tasks", "thread_tasks", "first_lane_operations"),
@@ -73,18 +73,18 @@ def require_engine(subject: str) -> Library:
 
 
 def run(
-    plan: Plan,
+    plan: StepPlan,
     links: Links,
     work_s: Sequence[float],
     ready: Sequence[float],
     background: BackgroundJobs | None = None,
-) -> Times:
+) -> OperationTimes:
     """`work_s` per operation: seconds of work, and of computation since its lane woke (of others ignored);
     `ready` per task: when it may begin, unless its lane starts it later.
 
     ValueError for a time that is not finite, for a rate that is not above 0 and finite, and without the
-    library; UnfitNetworkError for background traffic beside levels, which would hold one of them up for ever;
-    RuntimeError if some rank waits for ever.
+    library; UnfitNetworkError for background traffic along with levels, one of which it would hold up for
+    ever; RuntimeError if some rank waits for ever.
     """
     engine = require_engine("a step")
     routes = [links.multicast(*ends) for ends in plan.routes]
@@ -112,10 +112,10 @@ def run(
     call.run(engine, "simulate", CPU, **(fields | tensors))
     if unfinished[0]:
         raise RuntimeError(f"the collective is stuck: {_waits(plan, ~np.isnan(start), np.isnan(end))}")
-    return Times(start.tolist(), end.tolist())
+    return OperationTimes(start.tolist(), end.tolist())
 
 
-def _plan_fields(plan: Plan) -> dict[str, Any]:
+def _plan_fields(plan: StepPlan) -> dict[str, Any]:
     columns = COLUMNS if plan.levels is None else (*COLUMNS, *URGENCY)
     return {name: getattr(plan, name) for name in columns} | {
         "urgent": plan.levels is not None,
@@ -128,7 +128,7 @@ def _plan_fields(plan: Plan) -> dict[str, Any]:
     }
 
 
-def network_fields(links: Links, routes: Sequence[Route]) -> dict[str, Any]:
+def network_fields(links: Links, routes: Sequence[LinkRoute]) -> dict[str, Any]:
     """The links of route r are `route_links[first_links[r]:first_links[r + 1]]`."""
     factors = [change.factor for change in links.changes]
     return {
@@ -165,9 +165,9 @@ def _rates(rates: Sequence[float], factors: Sequence[float]) -> NDArray[np.float
     return found
 
 
-def _waits(plan: Plan, begun: NDArray[np.bool_], unfinished: NDArray[np.bool_]) -> str:
-    """Who waits for whom, given the operations that ranks got to before nothing moved any more; or if no
-    message is missing, which tasks are awaited that nobody has started.
+def _waits(plan: StepPlan, begun: NDArray[np.bool_], unfinished: NDArray[np.bool_]) -> str:
+    """The ranks that wait for one another, given the operations that ranks got to before nothing moved any
+    more; or if no message is missing, the awaited tasks that were never started.
 
     By then every message has arrived whose ends are posted, or, if it is a multicast, whose source is.
     """

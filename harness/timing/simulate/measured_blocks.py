@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gradwire.harness.timing.simulate.blocks import BACKWARD, FORWARD, Block
+from gradwire.harness.timing.simulate.blocks import BACKWARD, FORWARD, ComputeBlock
 from gradwire.harness.timing.simulate.compute import block_sizes
 from gradwire.harness.timing.trace.step import Compute, StepTrace, block_pass_of
 
 
-def measured_blocks(steps: Iterable[StepTrace]) -> tuple[Block, ...]:
+def measured_blocks(steps: Iterable[StepTrace]) -> tuple[ComputeBlock, ...]:
     """The blocks that passes went by, in forward order; seconds are means over steps and ranks. Nothing
     where passes went by buckets or stages.
 
@@ -24,12 +24,14 @@ def measured_blocks(steps: Iterable[StepTrace]) -> tuple[Block, ...]:
             if isinstance(one, Compute) and (at := block_pass_of(one.label)) is not None:
                 seconds[at] = seconds.get(at, 0.0) + one.end - one.start
     return tuple(
-        Block(size, seconds.get((FORWARD, block), 0.0) / count, seconds.get((BACKWARD, block), 0.0) / count)
+        ComputeBlock(
+            size, seconds.get((FORWARD, block), 0.0) / count, seconds.get((BACKWARD, block), 0.0) / count
+        )
         for block, size in enumerate(sizes)
     )
 
 
-def as_settings(blocks: Sequence[Block]) -> str:
+def as_settings(blocks: Sequence[ComputeBlock]) -> str:
     """The keys that give these blocks to `network=simulated`, as they are typed on a command line."""
     forward, backward = sum(block.forward_s for block in blocks), sum(block.backward_s for block in blocks)
     rows = ",".join(

@@ -1,4 +1,4 @@
-"""What all ranks do in a step, compiled to tables: operations, posts, and messages with both their ends.
+"""Plans: the operations, posts and messages of all ranks in a step, compiled to tables.
 
 A plan depends only on who sends what to whom. Steps repeat it with other durations, so one plan serves many
 of them.
@@ -33,18 +33,18 @@ from gradwire.harness.timing.trace.step import (
 )
 
 WORK, POST, WAIT = 0, 1, 2
-"""What a task does."""
+"""The kinds of a task's operations."""
 BEGIN, COMPUTE, START, AWAIT, BARRIER = 3, 4, 5, 6, 7
-"""What a lane does, which begins each step with BEGIN."""
+"""The kinds of a lane's operations; each step's begin with BEGIN."""
 
 ENDED = TaskTrace(0, 0, 0.0, ())
-"""What is left of a task that has ended."""
+"""The remains of a task that has ended."""
 
 Column = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class StepPlan:
     """Tables, an int64 array per column: a ring of a thousand ranks has two million messages.
 
     `kinds[o]`, `values[o]`: what operation o is, and which post it makes or waits for, or which task it
@@ -78,14 +78,14 @@ class Plan:
 
 
 class Before(NamedTuple):
-    """What is left of steps that ended before those of a plan: when each rank `begins` the plan's first one,
+    """The remains of steps that ended before those of a plan: when each rank `begins` the plan's first one,
     and when their tasks `ended`, by rank, of the oldest step that any of the plan's awaits, and on."""
 
     begins: Mapping[int, float]
     ended: Sequence[Mapping[int, Sequence[float]]] = ()
 
 
-class Times(NamedTuple):
+class OperationTimes(NamedTuple):
     """Seconds at which each operation of a plan began and ended; a post's are equal."""
 
     start: list[float]
@@ -94,11 +94,11 @@ class Times(NamedTuple):
 
 def compile_plan(
     tasks: Mapping[int, Sequence[TaskTrace]], in_flight: int, *, multicast: bool = False
-) -> Plan:
+) -> StepPlan:
     """The plan of a step's tasks alone, which begin by themselves; every rank has the same buckets in the
     same order. With `multicast`, copies that are posted together are one message.
 
-    ValueError for messages that one side alone knows of, or whose sizes differ.
+    ValueError for messages that one side alone has posted, or whose sizes differ.
     """
     compiler = _Compiler()
     for rank in sorted(tasks):
@@ -113,7 +113,7 @@ def compile_steps(
     multicast: bool = False,
     overlap: bool = True,
     before: Before | None = None,
-) -> Plan:
+) -> StepPlan:
     """The plan of steps that follow one another, each rank going from one to the next by itself; without
     `overlap` no task begins before its rank's computation next waits, or ends. All ranks begin the first step
     together, unless `before` says when.
@@ -140,8 +140,8 @@ def compile_steps(
 
 
 def lane_order(lane: Sequence[LaneOperation], overlap: bool) -> list[int]:
-    """In which order a lane's operations are carried out: their own, but without `overlap` starts are put off
-    to before the next wait."""
+    """The order in which a lane's operations are carried out: their own, but without `overlap` starts are put
+    off to before the next wait."""
     if overlap:
         return list(range(len(lane)))
     order, put_off = list[int](), list[int]()
@@ -277,7 +277,7 @@ class _Compiler:
                         )
                     self._messages.append(_Message(source, destination, size, sender, receiver))
 
-    def plan(self, multicast: bool) -> Plan:
+    def plan(self, multicast: bool) -> StepPlan:
         self._ends.check()
         carried = self._carried(multicast)
         routes: dict[tuple[int, tuple[int, ...]], int] = {}
@@ -285,7 +285,7 @@ class _Compiler:
             routes.setdefault((own[0].source, tuple(one.destination for one in own)), len(routes))
             for own in carried
         ]
-        return Plan(
+        return StepPlan(
             kinds=column(self._kinds),
             values=column(self._values),
             first_operations=column(self._first_operations),
@@ -304,7 +304,7 @@ class _Compiler:
         )
 
     def _urgency_columns(self, senders: Sequence[int]) -> dict[str, Column]:
-        """By message, given the post that sends it; none where all are alike."""
+        """The columns of urgency by message, given the post that sends it; none where all are alike."""
         if not self._urgency:
             return {}
         own = [self._urgency.get(post, ORDINARY) for post in senders]
@@ -315,8 +315,8 @@ class _Compiler:
         }
 
     def _carried(self, multicast: bool) -> list[list[_Message]]:
-        """What the network carries at once: a message, or with `multicast` all copies of a post, in the order
-        in which the first of them was matched."""
+        """The messages that the network carries at once: one, or with `multicast` all copies of a post, in
+        the order in which the first of them was matched."""
         if not multicast or not self._copies:
             return [[message] for message in self._messages]
         found: dict[tuple[int, int], list[_Message]] = {}

@@ -1,5 +1,5 @@
-"""What a step's work takes, as calibrated once for all runs that do the same: computation by phase, bucket or
-block, and codec work by operation and size."""
+"""Profiles: the times of a step's work, calibrated once for all runs that do the same; computation by phase,
+bucket or block, and codec work by operation and size."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from gradwire.harness.timing.trace.step import (
 )
 
 LOW, HIGH = 0.1, 0.9
-"""The quantiles that a spread is said by."""
+"""The quantiles that describe a spread."""
 
 
 @dataclass(frozen=True)
-class Spread:
+class Quantiles:
     """Seconds that were observed `count` times: the tenth, the median, the ninetieth percentile."""
 
     p10: float
@@ -37,7 +37,7 @@ class Spread:
     count: int
 
     @classmethod
-    def of(cls, seconds: Iterable[float]) -> Spread:
+    def of(cls, seconds: Iterable[float]) -> Quantiles:
         """The spread of one observation or more."""
         found = sorted(seconds)
         return cls(quantile(found, LOW), quantile(found, 0.5), quantile(found, HIGH), len(found))
@@ -53,7 +53,7 @@ def quantile(ascending: Sequence[float], share: float) -> float:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class LaneStretch:
     """The `place`-th stretch of computation under a label in a rank's step.
 
     `rank` is null where all ranks do the same. Of passes by buckets `share` says how large a share of all
@@ -62,13 +62,13 @@ class Stretch:
 
     label: str
     place: int
-    seconds: Spread
+    seconds: Quantiles
     rank: int | None = None
     share: float | None = None
 
 
 @dataclass(frozen=True)
-class Piece:
+class WorkPiece:
     """A piece of codec work: the labels of its parts, the coordinates of its bucket, for how large a share of
     them it works in all, and how manieth operation of its collective it is."""
 
@@ -76,10 +76,10 @@ class Piece:
     coordinates: int
     share: float
     place: int
-    seconds: Spread
+    seconds: Quantiles
 
 
-def observed_lanes(steps: Sequence[StepTrace], *, of_codec: bool) -> list[Stretch]:
+def observed_lanes(steps: Sequence[StepTrace], *, of_codec: bool) -> list[LaneStretch]:
     """The stretches of computation in measured steps; those that encode or decode are a codec's.
 
     Ranks count together, but for a pipeline's, whose stages differ.
@@ -91,7 +91,7 @@ def observed_lanes(steps: Sequence[StepTrace], *, of_codec: bool) -> list[Stretc
             if encodes_or_decodes(one.label) == of_codec:
                 found[one.label, place, by_rank, share].append(one.end - since)
     return [
-        Stretch(label, place, Spread.of(seconds), rank, share)
+        LaneStretch(label, place, Quantiles.of(seconds), rank, share)
         for (label, place, rank, share), seconds in found.items()
     ]
 
@@ -121,12 +121,12 @@ def pass_shares(own: RankTrace) -> dict[str, float]:
     return found
 
 
-def step_seconds(steps: Sequence[StepTrace]) -> Spread:
-    """What a rank computes in a step."""
-    return Spread.of(own.end for step in steps for own in step.values())
+def step_seconds(steps: Sequence[StepTrace]) -> Quantiles:
+    """The seconds that a rank computes in a step."""
+    return Quantiles.of(own.end for step in steps for own in step.values())
 
 
-def observed_work(steps: Sequence[StepTrace]) -> list[Piece]:
+def observed_work(steps: Sequence[StepTrace]) -> list[WorkPiece]:
     """The pieces of codec work in measured steps, of all ranks together."""
     found: dict[WorkKey, list[float]] = defaultdict(list)
     for task in (task for step in steps for own in step.values() for task in own.tasks):
@@ -134,13 +134,13 @@ def observed_work(steps: Sequence[StepTrace]) -> list[Piece]:
             if isinstance(one, Work):
                 found[work_key(one, task.coordinates, place)].append(one.end - one.start)
     return [
-        Piece(list(key.labels), key.coordinates, key.share, key.place, Spread.of(seconds))
+        WorkPiece(list(key.labels), key.coordinates, key.share, key.place, Quantiles.of(seconds))
         for key, seconds in found.items()
     ]
 
 
 class WorkKey(NamedTuple):
-    """What tells pieces of codec work apart: see `Piece`."""
+    """The key that distinguishes pieces of codec work: see `WorkPiece`."""
 
     labels: tuple[str, ...]
     coordinates: int
@@ -164,7 +164,7 @@ class LaneTimes:
     `unknown`.
     """
 
-    stretches: Sequence[Stretch]
+    stretches: Sequence[LaneStretch]
     unknown: int = 0
     _seconds: dict[tuple[int | None, str], list[float]] = field(default_factory=dict, repr=False)
     _ready: list[tuple[float, float]] = field(default_factory=list, repr=False)
@@ -203,7 +203,7 @@ class LaneTimes:
         return known[place] if len(known) == count else sum(known) / count
 
     def _ready_at(self, share: float) -> float:
-        """When so large a share of all coordinates is ready, in seconds of the step."""
+        """The second of the step at which so large a share of all coordinates is ready."""
         last_s = self._ready[-1][1]
         low_share, low_s = 0.0, min(FORWARD_SHARE * last_s, self._ready[0][1])
         for high_share, high_s in self._ready:
@@ -221,7 +221,7 @@ class WorkTimes:
     else in proportion to the nearest size. What the profile lacks altogether stays as measured and is counted
     in `unknown`."""
 
-    pieces: Sequence[Piece]
+    pieces: Sequence[WorkPiece]
     unknown: int = 0
     _known: dict[WorkKey, float | None] = field(default_factory=dict, repr=False)
 
@@ -246,7 +246,7 @@ class WorkTimes:
             return None
         size = key.share * key.coordinates
 
-        def distance(one: Piece) -> tuple[float, int]:
+        def distance(one: WorkPiece) -> tuple[float, int]:
             own = one.share * one.coordinates
             return abs(math.log(max(own, 1) / max(size, 1))), abs(one.place - key.place)
 
@@ -255,7 +255,7 @@ class WorkTimes:
         return counted(near.seconds) * (size / own if own > 0 and size > 0 else 1.0)
 
 
-def counted(spread: Spread) -> float:
+def counted(spread: Quantiles) -> float:
     """The seconds that count: the tenth percentile. What else a machine does only adds to the CPU time of
     the same work, by caches and cores that are shared, so that a low quantile repeats where a median does
     not."""

@@ -1,10 +1,10 @@
-"""From the times of a plan's operations back to steps: the same computation and messages at other times."""
+"""Conversion of a plan's times back to steps: the same computation and messages at other times."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gradwire.harness.timing.simulate.plan import Times, lane_order
+from gradwire.harness.timing.simulate.plan import OperationTimes, lane_order
 from gradwire.harness.timing.trace.step import (
     Compute,
     LaneOperation,
@@ -22,7 +22,7 @@ Interval = tuple[float, float]
 
 
 def retimed(
-    steps: Sequence[StepTrace], times: Times, overlap: bool, *, begins_later: bool = False
+    steps: Sequence[StepTrace], times: OperationTimes, overlap: bool, *, begins_later: bool = False
 ) -> list[StepTrace]:
     """The steps that `compile_steps` made a plan of, with its times; each Compute has its `seconds`.
     `begins_later`: lanes have a time before their first step."""

@@ -12,10 +12,10 @@ links to itself where stage two competes.
 - Stage two, adaptive alone: once nothing is left of stage one, further bits of each block in the order of the
   forward passes, ratio = rate · time until the deadline / bits that are left. It ends `margin_s` before the
   deadline, or when all bits are sent.
-- A worker knows, as moving averages: when its blocks appear, when its forward passes could take in a block
+- A worker keeps, as moving averages: when its blocks appear, when its forward passes could take in a block
   (the pass before has ended, and the last byte of stage one is there: not when they do, which would put off
-  deadlines for ever), and the rate of its broadcasts. With its backward pass it tells the others the second;
-  a block's deadline is the latest that any worker told in the round before.
+  deadlines for ever), and the rate of its broadcasts. With its backward pass it broadcasts the second;
+  a block's deadline is the latest that any worker sent in the round before.
 - A forward pass begins when all workers have closed the block: they send no more of it. In round 0 it waits
   for nothing. There is no other barrier.
 
@@ -36,11 +36,11 @@ import torch
 from numpy.typing import NDArray
 
 from gradwire.codecs.native import call
-from gradwire.harness.network.links import Links, Route
+from gradwire.harness.network.links import LinkRoute, Links
 from gradwire.harness.timing.simulate.engine import CPU, network_fields, require_engine
 
 FORWARD, BACKWARD, STAGE_ONE, STAGE_TWO = range(4)
-"""What a row says: a block's forward or backward pass, or a part of a block that is sent."""
+"""The kinds of rows: a block's forward or backward pass, or a part of a block that is sent."""
 
 FIRST_ROWS, MOST_FIRST_ROWS = 1 << 14, 1 << 22
 """Rows that there is room for at first; a run of more is simulated again with room for all."""
@@ -56,13 +56,14 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """What happened, in the order in which it began: one entry of each column for each pass and transmission.
+class RoundRows:
+    """The passes and transmissions of a run, in the order in which they began: one entry of each column for
+    each.
 
     `kinds` are FORWARD, …; `round` is the one whose gradients are sent. Of transmissions: bits of each value
     (`bits_sent`), values of whole partitions (`values_sent`), `bytes` of all copies, also of what was cut
     off, the `ratio` that the bits follow from, and the `rate` in bits a second that the sender expected, NaN
-    as long as it knew none. Seconds; what had not ended when the run did has NaN for its `end`.
+    as long as it had none. Seconds; what had not ended when the run did has NaN for its `end`.
     """
 
     kinds: Integers
@@ -82,49 +83,56 @@ WHOLE = ("kinds", "worker", "round", "block", "bits_sent", "values_sent")
 """The columns of integers."""
 
 
+@dataclass(frozen=True)
+class BroadcastScheme:
+    """The way in which workers send their gradients. Without `multicast` a broadcast is a message to each
+    other worker; `unhindered` workers send nothing, and no forward pass waits."""
+
+    multicast: bool
+    adaptive: bool
+    bits: int = 32
+    unhindered: bool = False
+    partition: int = 1024
+    floor: float = 0.125
+    margin_s: float = 0.02
+    gain: float = 0.3
+
+
 def train(
     values: Sequence[int],
     compute: Floats,
     links: Links,
+    scheme: BroadcastScheme,
     *,
-    multicast: bool,
-    adaptive: bool,
-    bits: int = 32,
-    unhindered: bool = False,
-    partition: int = 1024,
-    floor: float = 0.125,
-    margin_s: float = 0.02,
-    gain: float = 0.3,
     until_s: float = 200.0,
-    told: Callable[[float], None] | None = None,
-) -> Rows:
+    on_progress: Callable[[float], None] | None = None,
+) -> RoundRows:
     """Simulates `until_s` seconds of training blocks of so many `values`, in the order of the forward pass.
-    `told` is told now and then, from a thread of its own, how many of them have been simulated.
+    `on_progress` is called now and then, from a thread of its own, with the seconds that have been simulated.
 
     `compute`, (rounds, workers, 2, blocks): seconds of each forward pass, then of each backward pass; a
-    worker that has computed all rounds stops. `unhindered` workers send nothing, and no forward pass waits.
-    Without `multicast` a broadcast is a message to each other worker.
+    worker that has computed all rounds stops.
 
     Raises ValueError for what cannot be: no workers or blocks, times that are negative or not finite, rates
     that are not above 0, ratios outside of (0, 1], bits outside of 1 to 32; and without the library.
     """
     engine = require_engine("task=simulate")
     rounds, workers, _, blocks = compute.shape
-    _check(values, compute, bits, partition, {"floor": floor, "gain": gain})
-    routes, latencies = _routes(links, workers, multicast, unhindered)
+    _check(values, compute, scheme)
+    routes, latencies = _routes(links, workers, scheme)
     given = {
         **network_fields(links, routes),
         "latencies": np.array(latencies, np.float64),
         "workers": workers,
         "blocks": blocks,
         "rounds": rounds,
-        "adaptive": adaptive,
-        "bits": bits,
-        "unhindered": unhindered,
-        "partition": partition,
-        "floor": floor,
-        "margin": margin_s,
-        "gain": gain,
+        "adaptive": scheme.adaptive,
+        "bits": scheme.bits,
+        "unhindered": scheme.unhindered,
+        "partition": scheme.partition,
+        "floor": scheme.floor,
+        "margin": scheme.margin_s,
+        "gain": scheme.gain,
         "until": until_s,
         "copies": len(routes) // workers,
         "values": np.array(values, np.int64),
@@ -136,7 +144,7 @@ def train(
     while True:
         rows: dict[str, Any] = {
             field.name: np.zeros(room, np.int64) if field.name in WHOLE else np.full(room, np.nan)
-            for field in fields(Rows)
+            for field in fields(RoundRows)
         }
         arguments = {**given, **rows, "rows": room, "found": found}
         tensors = {
@@ -144,18 +152,19 @@ def train(
             for name, value in arguments.items()
             if isinstance(value, np.ndarray)
         }
-        with _looked_at(rows["start"], told):
+        with _looked_at(rows["start"], on_progress):
             call.run(engine, "train", CPU, **(arguments | tensors))
         count = int(found[0])
         if count <= room:
-            return Rows(**{name: column[:count] for name, column in rows.items()})
+            return RoundRows(**{name: column[:count] for name, column in rows.items()})
         room = count
 
 
 @contextmanager
-def _looked_at(starts: Floats, told: Callable[[float], None] | None) -> Iterator[None]:
-    """Tells `told` of the last of the ascending `starts` that is there, as the engine fills them in."""
-    if told is None:
+def _looked_at(starts: Floats, on_progress: Callable[[float], None] | None) -> Iterator[None]:
+    """Calls `on_progress` with the last of the ascending `starts` that is there, as the engine fills them
+    in."""
+    if on_progress is None:
         yield
         return
     ended = Event()
@@ -164,7 +173,7 @@ def _looked_at(starts: Floats, told: Callable[[float], None] | None) -> Iterator
         while not ended.wait(LOOK_S):
             begun = int(np.count_nonzero(~np.isnan(starts)))
             if begun:
-                told(float(starts[begun - 1]))
+                on_progress(float(starts[begun - 1]))
 
     thread = Thread(target=look, name="progress of a simulation")
     thread.start()
@@ -175,9 +184,7 @@ def _looked_at(starts: Floats, told: Callable[[float], None] | None) -> Iterator
         thread.join()
 
 
-def _check(
-    values: Sequence[int], compute: Floats, bits: int, partition: int, ratios: dict[str, float]
-) -> None:
+def _check(values: Sequence[int], compute: Floats, scheme: BroadcastScheme) -> None:
     rounds, workers, directions, blocks = compute.shape
     if workers < 1 or blocks < 1 or directions != 2 or len(values) != blocks:
         raise ValueError(f"times of shape {compute.shape} do not fit {len(values)} blocks")
@@ -185,20 +192,22 @@ def _check(
         raise ValueError(f"a block has {min(values)} values; choose 0 or more")
     if not (np.isfinite(compute) & (compute >= 0)).all():
         raise ValueError("times of computation must be finite, and 0 or more")
-    if not 1 <= bits <= 32 or partition < 1:
-        raise ValueError(f"bits={bits} and partition={partition}; choose 1 to 32, and 1 or more")
-    for name, ratio in ratios.items():
+    if not 1 <= scheme.bits <= 32 or scheme.partition < 1:
+        raise ValueError(
+            f"bits={scheme.bits} and partition={scheme.partition}; choose 1 to 32, and 1 or more"
+        )
+    for name, ratio in (("floor", scheme.floor), ("gain", scheme.gain)):
         if not 0 < ratio <= 1:
             raise ValueError(f"{name}={ratio}; choose a number above 0 and up to 1")
 
 
-def _routes(links: Links, workers: int, multicast: bool, unhindered: bool) -> tuple[list[Route], list[float]]:
+def _routes(links: Links, workers: int, scheme: BroadcastScheme) -> tuple[list[LinkRoute], list[float]]:
     """Each worker's routes, worker by worker, and how long what it has sent takes to be everywhere."""
     others = [[other for other in range(workers) if other != worker] for worker in range(workers)]
     pairs = [[links.route(worker, other) for other in others[worker]] for worker in range(workers)]
     latencies = [max((route.latency_s for route in own), default=0.0) for own in pairs]
-    if unhindered or workers == 1:
+    if scheme.unhindered or workers == 1:
         return [], latencies
-    if multicast:
+    if scheme.multicast:
         return [links.multicast(worker, others[worker]) for worker in range(workers)], latencies
     return [route for own in pairs for route in own], latencies

@@ -21,9 +21,9 @@ from gradwire.harness.timing.trace.step import (
 
 
 @dataclass
-class InFlight:
-    """What a step needs of those before it, in seconds from where nothing was last in flight: second `now_s`
-    of the training.
+class StepsInFlight:
+    """The state that a step needs of those before it, in seconds from where nothing was last in flight:
+    second `now_s` of the training.
 
     `steps` are the number and the measured trace of those that it is simulated together with, and `before`
     what is left of still earlier ones. They seemed to end after `begun` seconds, those of each rank after
@@ -42,7 +42,7 @@ class StepWindow:
     """The steps since nothing was last in flight, as `clock` simulates them.
 
     Where a step leaves nothing in flight, all ranks begin the next one together, and it is simulated by
-    itself. A step whose collectives go on after it has a provisional length: the next step's messages may
+    itself. A step whose collectives outlast it has a provisional length: the next step's messages may
     hold them up, and with them computation that had seemed to end earlier. What that changes is added to the
     next step's length, so that the lengths of all steps add up to the time of all simulated together.
 
@@ -50,11 +50,11 @@ class StepWindow:
     """
 
     clock: SimulatedClock
-    in_flight: InFlight | None = None
+    in_flight: StepsInFlight | None = None
     """None: nothing is."""
 
     def forget(self) -> None:
-        """Nothing is in flight any more."""
+        """Drops all that is in flight."""
         self.in_flight = None
 
     def step(self, number: int, measured: StepTrace, now_s: float = 0.0) -> StepTrace:
@@ -62,7 +62,7 @@ class StepWindow:
         not follow the one before forgets what that left in flight."""
         window = self.in_flight
         if window is None or number != window.steps[-1][0] + 1:
-            window = InFlight(now_s)
+            window = StepsInFlight(now_s)
         window.steps.append((number, measured))
         timed = self.clock.run(window.steps, window.now_s, window.before)
         end, last = step_end(timed[-1]), timed[-1]
@@ -78,7 +78,7 @@ class StepWindow:
         return last
 
 
-def _cut(window: InFlight, timed: Sequence[StepTrace], rank: int, until: float) -> RankTrace:
+def _cut(window: StepsInFlight, timed: Sequence[StepTrace], rank: int, until: float) -> RankTrace:
     """The last of these steps of a rank, which counts `until` then, in seconds from its begin."""
     own, begun, begin = timed[-1][rank], window.begun, window.ended.get(rank, 0.0)
     return RankTrace(
@@ -94,12 +94,12 @@ def _cut(window: InFlight, timed: Sequence[StepTrace], rank: int, until: float) 
 
 
 def _carried(before: Sequence[RankTrace], begin: float) -> Iterator[Span]:
-    """What earlier steps' collectives do after `begin`."""
+    """The spans of earlier steps' collectives that end after `begin`."""
     for task in (task for own in before for task in own.tasks if task.end > begin):
         yield from (span for span in task_spans(task) if span.end > begin)
 
 
-def drop_ended(window: InFlight, timed: Sequence[StepTrace]) -> None:
+def drop_ended(window: StepsInFlight, timed: Sequence[StepTrace]) -> None:
     """Drops the window's first steps, as many as no later one can change any more, whatever is to come.
 
     Their collectives have ended before any of a later step begins, so that they have shared neither links nor
@@ -130,8 +130,8 @@ NO_WAIT = Await(0, 0.0, 0.0)
 
 
 def _num_ended(timed: Sequence[StepTrace]) -> int:
-    """How many of the steps, from the first on, have ended for good. The last one never has: it is what makes
-    the step before end in time."""
+    """The number of steps, from the first on, that have ended for good. The last one never has: it is what
+    makes the step before end in time."""
     begun = min(own.end for own in timed[-1].values())  # what is to come begins no earlier
     for count in range(len(timed) - 1, 0, -1):
         begun = min([begun, *(task.ready for task in _tasks(timed[count : count + 1]))])
@@ -142,7 +142,8 @@ def _num_ended(timed: Sequence[StepTrace]) -> int:
 
 
 def _have_met(steps: Sequence[StepTrace]) -> bool:
-    """Whether no rank has been at a barrier in these steps that another comes to later."""
+    """True if all ranks have passed as many barriers in these steps, so that none is at one that another
+    comes to later."""
     counts = {
         sum(isinstance(one, Barrier) for step in steps for one in step[rank].computation) for rank in steps[0]
     }

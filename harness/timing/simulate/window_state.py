@@ -1,4 +1,5 @@
-"""What is in flight on a simulated clock, as a tensor of a checkpoint: JSON, every time to the last bit."""
+"""The state in flight on a simulated clock, as a tensor of a checkpoint: JSON, every time to the last
+bit."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from gradwire.harness.files.structured import parse_json
 from gradwire.harness.timing.simulate.plan import Before
-from gradwire.harness.timing.simulate.window import InFlight, StepWindow
+from gradwire.harness.timing.simulate.window import StepsInFlight, StepWindow
 from gradwire.harness.timing.trace import step
 
 STATE = "in_flight"
@@ -28,7 +29,7 @@ _NAMED = {
 
 
 def window_tensors(window: StepWindow) -> dict[str, Tensor]:
-    """What a run needs to go on with after an interruption; nothing where nothing is in flight."""
+    """The state with which an interrupted run resumes; empty where nothing is in flight."""
     found = window.in_flight
     if found is None:
         return {}
@@ -43,7 +44,7 @@ def load_window(window: StepWindow, saved: Mapping[str, Tensor]) -> None:
         now_s, steps, before, begun, ended = _made(
             parse_json(bytes(saved[STATE].cpu().numpy()), WHERE, remedy=REMEDY, expected=list)
         )
-        window.in_flight = InFlight(now_s, list(steps), before, begun, ended)
+        window.in_flight = StepsInFlight(now_s, list(steps), before, begun, ended)
 
 
 def _plain(value: Any) -> Any:

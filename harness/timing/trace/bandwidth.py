@@ -1,4 +1,4 @@
-"""What ranks send over time (DynamiQ Fig. 17), a few steps one after another."""
+"""The bandwidth that ranks use over time (DynamiQ Fig. 17), over a few consecutive steps."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from gradwire.harness.timing.trace.rows import KINDS, Row
+from gradwire.harness.timing.trace.rows import KINDS, TraceRow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,11 +36,11 @@ SKIPPED = 0x184D2A50
 DICTIONARY = 2
 """The kind of an Arrow message that holds a dictionary."""
 
-StepRows = tuple[int, list[Row]]
+StepRows = tuple[int, list[TraceRow]]
 
 
-class Block(NamedTuple):
-    """What is in a block, as Arrow messages, and the bytes it is stored as."""
+class StoredBlock(NamedTuple):
+    """The content of a block, as Arrow messages, and the bytes it is stored as."""
 
     content: bytes
     stored: bytes
@@ -52,12 +52,14 @@ class DamagedBlockError(ValueError):
 
 @cache
 def schema() -> pa.Schema:
-    """The columns of the table: the step's number, then the fields of `Row`."""
+    """The columns of the table: the step's number, then the fields of `TraceRow`."""
     import pyarrow as pa
 
     text = pa.dictionary(pa.int32(), pa.string())
     types = {"kind": text, "label": text, "share": pa.float64()}
-    return pa.schema([("step", pa.int64()), *((name, types.get(name, pa.int64())) for name in Row._fields)])
+    return pa.schema(
+        [("step", pa.int64()), *((name, types.get(name, pa.int64())) for name in TraceRow._fields)]
+    )
 
 
 def header_block(about: Mapping[str, str]) -> bytes:
@@ -66,8 +68,8 @@ def header_block(about: Mapping[str, str]) -> bytes:
     return stored(named + _prefix()[schema().serialize().size :])
 
 
-def about(block: Block) -> dict[str, str]:
-    """What the first block of a file says. Raises DamagedBlockError if it is none of a trace."""
+def about(block: StoredBlock) -> dict[str, str]:
+    """The metadata in the first block of a file. Raises DamagedBlockError if it is none of a trace."""
     import pyarrow as pa
 
     with _arrow_errors():
@@ -82,7 +84,7 @@ def step_block(steps: Sequence[StepRows]) -> bytes:
     return stored(_stream(steps)[len(_prefix()) :])
 
 
-def steps_of(block: Block) -> Iterator[StepRows]:
+def steps_of(block: StoredBlock) -> Iterator[StepRows]:
     """The steps of a block that holds any. Raises DamagedBlockError."""
     import pyarrow as pa
 
@@ -95,7 +97,7 @@ def steps_of(block: Block) -> Iterator[StepRows]:
         if any(column.null_count for column in table.columns):
             raise DamagedBlockError("a cell is empty")
         numbers, *others = (_values(column.combine_chunks()) for column in table.columns)
-    rows = zip(numbers, map(Row._make, zip(*others, strict=True)), strict=True)
+    rows = zip(numbers, map(TraceRow._make, zip(*others, strict=True)), strict=True)
     for step, own in groupby(rows, itemgetter(0)):
         yield step, [row for _, row in own]
 
@@ -118,7 +120,7 @@ def append(path: Path, stored: bytes) -> int:
         os.close(descriptor)
 
 
-def blocks(file: BinaryIO) -> Iterator[Block]:
+def blocks(file: BinaryIO) -> Iterator[StoredBlock]:
     """The blocks of an open file in their order. Raises DamagedBlockError."""
     import pyarrow as pa
 
@@ -135,7 +137,7 @@ def blocks(file: BinaryIO) -> Iterator[Block]:
             raise DamagedBlockError("a block's checksum is another")
         with _arrow_errors():
             content = pa.decompress(frame, num_bytes, "zstd", asbytes=True)
-        yield Block(content, head + frame)
+        yield StoredBlock(content, head + frame)
 
 
 def rewrite(path: Path, keep: Callable[[int], bool]) -> tuple[int, int]:
@@ -204,10 +206,10 @@ def _texts(column: Sequence[str], known: Sequence[str] = ()) -> pa.Array:
 
 @cache
 def _prefix() -> bytes:
-    """What all streams begin with: the schema and the names of kinds."""
+    """The beginning of all streams: the schema and the names of kinds."""
     import pyarrow as pa
 
-    reader = pa.ipc.MessageReader.open_stream(_stream([(0, [Row("step")])]))
+    reader = pa.ipc.MessageReader.open_stream(_stream([(0, [TraceRow("step")])]))
     return b"".join(reader.read_next_message().serialize().to_pybytes() for _ in range(2))
 
 

@@ -29,7 +29,7 @@ Event = dict[str, Any]
 
 COMPUTE, WAIT, CODEC, OUT, IN = "compute", "wait", "codec", "network out", "network in"
 KINDS = (COMPUTE, WAIT, CODEC, OUT, IN)
-"""What there are rows for, from top to bottom."""
+"""The kinds of rows, from top to bottom."""
 
 UNLABELLED = "python"
 """Codec work between two messages that no label covers."""
@@ -50,10 +50,10 @@ class Slice:
 
 
 @dataclass
-class _Rank:
+class _RankBars:
     """A rank's bars; `delay` is when its step began and `end` how long it was, in seconds.
 
-    What goes on when the step has ended is cut: a communication thread hands over the last gradient, and may
+    Operations are cut where the step ends: a communication thread hands over the last gradient, and may
     not come to its own end before the update is done.
     """
 
@@ -78,7 +78,7 @@ def chrome_events(trace: StepTrace) -> list[Event]:
     found = messages(trace)
     first = min(_begin(own) for own in trace.values())
     delays = enumerate(offsets(found, len(trace)))
-    ranks = {rank: _Rank(delay - first, trace[rank].end) for rank, delay in delays}
+    ranks = {rank: _RankBars(delay - first, trace[rank].end) for rank, delay in delays}
     for rank, own in trace.items():
         _add_work(ranks[rank], own)
     ends = [_add_message(ranks, message) for message in found]
@@ -92,11 +92,11 @@ def chrome_events(trace: StepTrace) -> list[Event]:
 
 
 def _begin(own: RankTrace) -> float:
-    """When the rank's step begins, where ranks go from step to step by themselves."""
+    """The begin of the rank's step, where each rank begins its steps when it is ready."""
     return 0.0 if own.window is None else own.window[0]
 
 
-def _add_work(rank: _Rank, own: RankTrace) -> None:
+def _add_work(rank: _RankBars, own: RankTrace) -> None:
     for span in own.carried:
         kind = OUT if span.kind == "comm" else CODEC
         interval = max(span.start, _begin(own)), span.end
@@ -114,7 +114,7 @@ def _add_work(rank: _Rank, own: RankTrace) -> None:
 
 
 def _waits(own: RankTrace) -> Iterator[tuple[str, Interval, dict[str, Any]]]:
-    """What the computation waits for, as long as that takes."""
+    """The waits of the computation, as long as they take."""
     for one in own.computation:
         if isinstance(one, Await | Barrier) and one.end - one.start > 1 / NANOSECONDS:
             if isinstance(one, Barrier):
@@ -139,7 +139,7 @@ def _labelled(task: TaskTrace) -> Iterator[tuple[str, Interval, dict[str, Any]]]
             yield UNLABELLED, (at, work.end), {}
 
 
-def _add_message(ranks: Mapping[int, _Rank], message: Sent) -> tuple[Slice, Slice]:
+def _add_message(ranks: Mapping[int, _RankBars], message: Sent) -> tuple[Slice, Slice]:
     name = f"{message.phase} {message.source}→{message.destination} {message.num_bytes} B"
     args = {"bytes": message.num_bytes, "phase": message.phase, "bucket": message.bucket}
     return (
@@ -148,7 +148,7 @@ def _add_message(ranks: Mapping[int, _Rank], message: Sent) -> tuple[Slice, Slic
     )
 
 
-def _place(ranks: Mapping[int, _Rank]) -> list[Event]:
+def _place(ranks: Mapping[int, _RankBars]) -> list[Event]:
     """Give every bar a row; returns the rows' names.
 
     Perfetto takes a thread's number for unique among all processes, and 0 for the idle thread.
@@ -167,7 +167,8 @@ def _place(ranks: Mapping[int, _Rank]) -> list[Event]:
 
 
 def _rows(slices: Iterable[Slice]) -> list[list[Slice]]:
-    """As few rows as there are bars at the same time; one without length still has its place."""
+    """Distributes bars over as few rows as there are bars at the same time; one without length still has its
+    place."""
     rows: list[list[Slice]] = []
     for each in sorted(slices, key=lambda each: (each.start, each.end)):
         free = (row for row in rows if max(row[-1].end, row[-1].start + 1) <= each.start)
@@ -193,7 +194,8 @@ def _bar(rank: int, each: Slice) -> Event:
 
 
 def _arrow(number: int, message: Sent, sent: Slice, received: Slice) -> list[Event]:
-    """From where a message is posted to halfway through the rest of its receipt: well inside both bars."""
+    """An arrow from where a message is posted to halfway through the rest of its receipt: well inside both
+    bars."""
     arrives = (max(sent.start, received.start) + received.end) // 2
     common = {"name": "message", "cat": "message", "id": number}
     start = {"ph": "s", "ts": sent.start / 1e3, "pid": message.source + 1, "tid": sent.tid}

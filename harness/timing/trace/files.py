@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from gradwire.harness.files.reading import MissingFileError, UnusableFileError, open_file
 from gradwire.harness.timing.trace.blocks import (
-    Block,
     DamagedBlockError,
     StepRows,
+    StoredBlock,
     about,
     blocks,
     header_block,
@@ -40,7 +40,7 @@ NO_STEPS = "train with measure.trace=true, and measure.trace_every= at most the 
 
 
 def trace_file(directory: Path, rank: int) -> Path:
-    """Where a rank's trace lies in a run's directory."""
+    """The file of a rank's trace in a run's directory."""
     return directory / FOLDER / f"rank{rank}.arrows.zst"
 
 
@@ -107,7 +107,7 @@ class RankFile:
             for block in stored:
                 yield from steps_of(block)
 
-    def _check_owner(self, first: Block) -> None:
+    def _check_owner(self, first: StoredBlock) -> None:
         found = about(first)
         owner = None
         if found.get("trace") != VERSION:
@@ -143,7 +143,7 @@ def read_traces(
         raise UnusableFileError(directory / FOLDER, "holds no steps", NO_STEPS)
 
 
-class Recorded(NamedTuple):
+class RecordedSteps(NamedTuple):
     """The steps that all ranks have kept; and in a line what is wrong with what comes after them, if
     anything is."""
 
@@ -151,8 +151,8 @@ class Recorded(NamedTuple):
     damage: str | None
 
 
-def recorded_steps(directory: Path, size: int, *, run: str | None = None) -> Recorded:
-    """Which steps of a run have a trace; their rows are not looked into.
+def recorded_steps(directory: Path, size: int, *, run: str | None = None) -> RecordedSteps:
+    """The steps of a run that have a trace; their rows are not looked into.
 
     UnusableFileError where there is none.
     """
@@ -169,4 +169,4 @@ def recorded_steps(directory: Path, size: int, *, run: str | None = None) -> Rec
         found = own if found is None else found & own
     if not found:
         raise UnusableFileError(directory / FOLDER, "holds no steps", NO_STEPS)
-    return Recorded(sorted(found), damage)
+    return RecordedSteps(sorted(found), damage)

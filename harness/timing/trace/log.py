@@ -1,4 +1,4 @@
-"""What one rank did, written down as it runs: what it computed, started and awaited (`LaneLog`), and what one
+"""The logs of one rank, written as it runs: what it computed, started and awaited (`LaneLog`), and what one
 of its collectives did (`TaskLog`): work, posts and waits.
 
 The driver says when the coroutine is resumed and suspended, the channel what it posts; timestamps are those
@@ -55,10 +55,10 @@ class TaskLog:
         self._operations: list[tuple[Any, ...]] = []
         self.num_posts = 0
         self.has_ended = False
-        """Whether all its timestamps have been taken."""
+        """True once all its timestamps have been taken."""
 
     def begun(self) -> TaskLog:
-        """A log that knows of the same coroutine only that it has begun."""
+        """A log of the same coroutine with nothing but its begin."""
         return TaskLog(self.timestamp, self.bucket, self.coordinates, self.ready, in_turn=self.in_turn)
 
     def resume(self, at: Any) -> None:
@@ -136,12 +136,12 @@ class LaneLog:
             self._operations.append(Start(at, task))
 
     def awaited(self, task: int, start: Any, end: Any, steps_back: int = 0) -> None:
-        """It waited for the result of its `task`-th collective of this step, or of one `steps_back`."""
+        """Notes a wait for the result of the `task`-th collective of this step, or of one `steps_back`."""
         if self._enabled:
             self._operations.append(Await(task, start, end, steps_back))
 
     def met(self, start: Any, end: Any) -> None:
-        """It waited for the other ranks."""
+        """Notes a wait for the other ranks."""
         if self._enabled:
             self._operations.append(Barrier(start, end))
 

@@ -40,8 +40,8 @@ class Matching(Generic[End]):
         self._half: dict[tuple[int, int, int, int], End] = {}
 
     def add(self, rank: int, peer: int, bucket: int, sent: bool, end: End) -> tuple[End, End] | None:
-        """Takes in what `rank` knows of its next message with `peer`; returns what the sender and the
-        receiver know of it once both have been taken in."""
+        """Takes in `rank`'s end of its next message with `peer`; returns the sender's and the receiver's
+        once both have been taken in."""
         source, destination = (rank, peer) if sent else (peer, rank)
         side = (source, destination, bucket, sent)
         key = (source, destination, bucket, self._counts[side])
@@ -86,7 +86,7 @@ def posts(task: TaskTrace) -> Iterator[tuple[Post, Interval]]:
 
 
 def offsets(found: Sequence[Sent], size: int) -> list[float]:
-    """Seconds by which each rank's step begins after the first one's, as far as messages tell.
+    """Seconds by which each rank's step begins after the first one's, as far as messages show.
 
     Ranks that run on their own measure from their own step's start. The smallest delays are returned under
     which no message arrives before it is sent; all are 0 on a simulated clock, where ranks start together.

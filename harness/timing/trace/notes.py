@@ -1,4 +1,4 @@
-"""From what a world kept of a step to the step's trace, once its times are known."""
+"""Conversion of a world's notes on a step to the step's trace, once its times are known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gradwire.harness.timing.trace.step import (
 
 
 class StepNotes(Protocol):
-    """What is kept of a rank's step until it is looked at."""
+    """The notes on a rank's step until its trace is needed."""
 
     def resolve(self, start: float, end: float, seconds: Callable[[Any], float]) -> RankTrace:
         """The trace of the step from `start` to `end`, with times from its start on; `seconds` is what its

@@ -1,4 +1,4 @@
-"""A step's trace as what codecs are told that follow the clock."""
+"""A step's trace as observations, for codecs that follow the clock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WHOLE_STEP = -1
 
 
 def observations(trace: RankTrace) -> tuple[Observation, ...]:
-    """What one rank saw of its step: for each bucket its computation and its phases, in order of time.
+    """The observations of one rank's step: for each bucket its computation and its phases, in order of time.
 
     Where passes go by blocks, also each block's passes and the step as a whole.
 
@@ -47,7 +47,7 @@ def observations(trace: RankTrace) -> tuple[Observation, ...]:
 
 
 def _computation(trace: RankTrace) -> Iterator[Observation]:
-    """What was computed before each collective could begin, since the one before it."""
+    """The computation before each collective could begin, since the one before it."""
     began: float | None = None
     for operation in trace.computation:
         if isinstance(operation, Compute) and began is None:

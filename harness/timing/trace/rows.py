@@ -68,7 +68,7 @@ DETAILS = {"work": {"part"}, "post": {"send", "receive", "urgency"}, "wait": set
 """The kinds of a collective's operations, and of the rows that may follow each."""
 
 
-class Row(NamedTuple):
+class TraceRow(NamedTuple):
     """A row of the table, but for the step's number."""
 
     kind: str
@@ -85,16 +85,16 @@ class BadRowError(ValueError):
     """A row that no writer has written; the text says what is wrong with it."""
 
 
-def rows_of(trace: RankTrace) -> list[Row]:
+def rows_of(trace: RankTrace) -> list[TraceRow]:
     """A step's rows."""
     is_synchronous = trace.is_synchronous
-    rows = [Row("step", SYNCHRONOUS if is_synchronous else "", duration=_ticks(trace.end))]
+    rows = [TraceRow("step", SYNCHRONOUS if is_synchronous else "", duration=_ticks(trace.end))]
     if is_synchronous:
         last = 0
         for task, at in enumerate(map(_ticks, trace.ready)):
-            rows.append(Row("start", task=task, gap=at - last))
+            rows.append(TraceRow("start", task=task, gap=at - last))
             last = at
-        rows.append(Row("update", duration=_ticks(trace.update_s)))
+        rows.append(TraceRow("update", duration=_ticks(trace.update_s)))
     else:
         rows += _lane_rows(trace.computation)
     for number, task_trace in enumerate(trace.tasks):
@@ -102,32 +102,32 @@ def rows_of(trace: RankTrace) -> list[Row]:
     return rows
 
 
-def _lane_rows(lane: Sequence[LaneOperation]) -> Iterator[Row]:
+def _lane_rows(lane: Sequence[LaneOperation]) -> Iterator[TraceRow]:
     last = 0
     for operation in lane:
         if isinstance(operation, Start):
             at = _ticks(operation.at)
-            yield Row("start", task=operation.task, gap=at - last)
+            yield TraceRow("start", task=operation.task, gap=at - last)
             last = at
             continue
         start, end = _ticks(operation.start), _ticks(operation.end)
         times: dict[str, Any] = {"gap": start - last, "duration": end - start}
         last = end
         if isinstance(operation, Compute):
-            yield Row("compute", operation.label[:LONGEST_LABEL], **times)
+            yield TraceRow("compute", operation.label[:LONGEST_LABEL], **times)
             if operation.seconds is not None:
-                yield Row("since_wake", duration=_ticks(operation.seconds))
+                yield TraceRow("since_wake", duration=_ticks(operation.seconds))
         elif isinstance(operation, Await):
-            yield Row("await", task=operation.task, number=operation.steps_back, **times)
+            yield TraceRow("await", task=operation.task, number=operation.steps_back, **times)
         else:
-            yield Row("barrier", **times)
+            yield TraceRow("barrier", **times)
 
 
-def _task_rows(number: int, task: TaskTrace) -> Iterator[Row]:
+def _task_rows(number: int, task: TaskTrace) -> Iterator[TraceRow]:
     """Plain tuples where rows are many: named arguments would take as long as all the rest."""
     label = IN_TURN if task.in_turn else ""
-    yield Row("task", label, number, _ticks(task.ready), 0, task.bucket, task.coordinates)
-    make, last = Row._make, 0
+    yield TraceRow("task", label, number, _ticks(task.ready), 0, task.bucket, task.coordinates)
+    make, last = TraceRow._make, 0
     for operation in task.operations:
         if isinstance(operation, Post):
             at = _ticks(operation.at)
@@ -140,7 +140,7 @@ def _task_rows(number: int, task: TaskTrace) -> Iterator[Row]:
             if operation.urgency != ORDINARY:
                 level, newest_first, boundary = operation.urgency
                 label = NEWEST_FIRST if newest_first else ""
-                yield Row("urgency", label, number, number=level, amount=boundary)
+                yield TraceRow("urgency", label, number, number=level, amount=boundary)
             continue
         start, end = _ticks(operation.start), _ticks(operation.end)
         if isinstance(operation, Wait):
@@ -152,7 +152,7 @@ def _task_rows(number: int, task: TaskTrace) -> Iterator[Row]:
         last = end
 
 
-def trace_of(rows: Sequence[Row], rank: int, size: int) -> RankTrace:
+def trace_of(rows: Sequence[TraceRow], rank: int, size: int) -> RankTrace:
     """The step of rank `rank` of `size` that `rows_of` made rows of. Raises BadRowError."""
     ((head, lane), *tasks) = _grouped(rows, {"step", "task"})
     if head.kind != "step" or any(task.kind != "task" for task, _ in tasks):
@@ -172,7 +172,7 @@ def trace_of(rows: Sequence[Row], rank: int, size: int) -> RankTrace:
     return RankTrace.synchronous(tuple(ready), traces, _seconds(update.duration), end)
 
 
-def _read_lane(rows: Sequence[Row], num_tasks: int) -> Iterator[LaneOperation]:
+def _read_lane(rows: Sequence[TraceRow], num_tasks: int) -> Iterator[LaneOperation]:
     last = 0
     for row, details in _grouped(rows, {"compute", "start", "await", "barrier"}):
         start = last + row.gap
@@ -198,7 +198,7 @@ class _TaskReader:
     def __init__(self, rank: int, size: int) -> None:
         self._rank, self._size = rank, size
 
-    def task(self, head: Row, rows: Sequence[Row]) -> TaskTrace:
+    def task(self, head: TraceRow, rows: Sequence[TraceRow]) -> TaskTrace:
         """The collective that begins with the row `head`."""
         operations, last, num_posts = list[Operation](), 0, 0
         for row, details in _grouped(rows, DETAILS):
@@ -222,7 +222,7 @@ class _TaskReader:
             head.label == IN_TURN,
         )
 
-    def _post(self, at: float, row: Row, details: Sequence[Row]) -> Post:
+    def _post(self, at: float, row: TraceRow, details: Sequence[TraceRow]) -> Post:
         urgency = ORDINARY
         for each in details:
             if each.kind == "urgency":
@@ -232,21 +232,21 @@ class _TaskReader:
         receives = tuple(self._message(each) for each in details if each.kind == "receive")
         return Post(at, row.label, sends, receives, bool(row.number), urgency)
 
-    def _message(self, row: Row) -> Message:
+    def _message(self, row: TraceRow) -> Message:
         if not 0 <= row.number < self._size or row.number == self._rank:
             raise BadRowError(f"rank {self._rank} of {self._size} has a message with rank {row.number}")
         return row.number, _whole(row.amount, "bytes")
 
 
-def _part(row: Row) -> Part:
+def _part(row: TraceRow) -> Part:
     if not abs(row.share) < LARGEST:
         raise BadRowError(f"a part has the share {row.share}")
     return Part(row.label, row.share, _seconds(row.duration))
 
 
-def _grouped(rows: Sequence[Row], kinds: Collection[str]) -> list[tuple[Row, list[Row]]]:
+def _grouped(rows: Sequence[TraceRow], kinds: Collection[str]) -> list[tuple[TraceRow, list[TraceRow]]]:
     """Each row of one of the kinds, and those of other kinds that follow it."""
-    found = list[tuple[Row, list[Row]]]()
+    found = list[tuple[TraceRow, list[TraceRow]]]()
     for row in rows:
         if row.kind in kinds:
             found.append((row, []))

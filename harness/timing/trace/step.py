@@ -36,7 +36,7 @@ PHASES = ("metadata", "reduce_scatter", "all_gather")
 COUNTED_PHASES = (*PHASES, WEIGHTS, ACTIVATIONS, CONTROL, PROBE)
 """All phases that bytes are counted under."""
 
-BESIDE = (ACTIVATIONS, CONTROL, PROBE)
+NOT_ENCODED = (ACTIVATIONS, CONTROL, PROBE)
 """The phases that wire bits per coordinate do not count: what is sent is no encoded gradient or weight."""
 
 TRANSFERS = 1 << 20
@@ -64,7 +64,7 @@ class Work(NamedTuple):
 
 
 class Urgency(NamedTuple):
-    """Which messages go first: those of a lower `level`.
+    """The priority of messages: those of a lower `level` go first.
 
     On a link they have all of it that they can use, and the others the rest. On a connection, which carries
     one message at a time, they are next; within a level those posted earlier or, if `newest_first`, later.
@@ -81,7 +81,7 @@ ORDINARY = Urgency()
 
 
 class Post(NamedTuple):
-    """Messages given to the transport together; `copies` if several peers are sent the same bytes and nobody
+    """Messages given to the transport together; `copies` if several peers are sent the same bytes and none
     anything else, which a network with multicast carries as one. `urgency` is that of those sent."""
 
     at: float
@@ -115,7 +115,7 @@ class TaskTrace(NamedTuple):
 
     @property
     def end(self) -> float:
-        """When its last operation ended."""
+        """The time at which its last operation ended."""
         last = self.operations[-1] if self.operations else Post(self.ready, "", (), ())
         return last.at if isinstance(last, Post) else last.end
 
@@ -167,7 +167,7 @@ class RankTrace(NamedTuple):
     """One rank's step, in seconds from the step's start: its computation, in order, its collectives, and when
     the computation ended.
 
-    Where ranks go from step to step by themselves, `window` is from when to when this step counts for the
+    Where each rank begins its steps when it is ready, `window` is from when to when this step counts for the
     rank (None: from 0 to the end of the slowest), and `carried` what earlier steps' collectives did in it.
     """
 
@@ -197,13 +197,13 @@ class RankTrace(NamedTuple):
 
     @property
     def is_synchronous(self) -> bool:
-        """Whether it has the form of `synchronous`, with that one's labels."""
+        """True if it has the form of `synchronous`, with that one's labels."""
         same = RankTrace.synchronous(self.ready, self.tasks, self.update_s, self.end)
         return lane_shape(self.computation) == lane_shape(same.computation)
 
     @property
     def is_data_parallel(self) -> bool:
-        """Whether it computes and starts all its collectives in order, waits for them, not for those of other
+        """True if it computes and starts all its collectives in order, waits for them, not for those of other
         steps, and for all ranks, and then only computes: synchronous data parallelism, under whatever
         labels."""
         waits = [index for index, one in enumerate(self.computation) if isinstance(one, Await | Barrier)]
@@ -235,13 +235,13 @@ class RankTrace(NamedTuple):
 
     @property
     def stands_alone(self) -> bool:
-        """Whether it awaits all that it starts, and nothing else."""
+        """True if it awaits all that it starts, and nothing else."""
         waits = {(one.task, one.steps_back) for one in self.computation if isinstance(one, Await)}
         return waits == {(one.task, 0) for one in self.computation if isinstance(one, Start)}
 
     @property
     def ready(self) -> tuple[float, ...]:
-        """When the inputs of its collectives were there, in the order of computation."""
+        """The times at which the inputs of its collectives were there, in the order of computation."""
         return tuple(operation.at for operation in self.computation if isinstance(operation, Start))
 
     @property
@@ -269,7 +269,7 @@ def stage_pass(direction: str, micro_batch: int) -> str:
 
 
 def stage_pass_of(label: str) -> tuple[str, int] | None:
-    """What `stage_pass` made a label of; None if it did not."""
+    """The arguments from which `stage_pass` made a label; None if it did not."""
     direction, _, number = label.partition(" ")
     return (direction, int(number)) if direction in STAGE_PASSES and number.isdecimal() else None
 
@@ -285,8 +285,8 @@ def backward_of(block: int) -> str:
 
 
 def block_pass_of(label: str) -> tuple[str, int] | None:
-    """What `forward_of` or `backward_of` made a label of, as (`forward` or `backward`, block); None if
-    neither did."""
+    """The pass that `forward_of` or `backward_of` made a label of, as (`forward` or `backward`, block); None
+    if neither did."""
     direction, _, number = label.partition(" of block ")
     return (direction, int(number)) if direction in STAGE_PASSES and number.isdecimal() else None
 
@@ -296,12 +296,12 @@ ENCODE, DECODE, GATHERED = "encode", "decode", "weights"
 
 
 def encodes_or_decodes(label: str) -> bool:
-    """Whether computation under this label is a codec's, not the model's."""
+    """True if computation under this label is a codec's, not the model's."""
     return label.partition(" ")[0] in (ENCODE, DECODE, GATHERED)
 
 
 def lane_shape(lane: Sequence[LaneOperation]) -> tuple[tuple[object, ...], ...]:
-    """What a rank computes, starts and waits for, without the times."""
+    """The operations of a rank, what it computes, starts and waits for, without the times."""
     return tuple(
         ("compute", operation.label)
         if isinstance(operation, Compute)
@@ -319,7 +319,7 @@ StepTrace = Mapping[int, RankTrace]
 
 
 def step_end(trace: StepTrace) -> float:
-    """When the computation of the slowest rank ended."""
+    """The time at which the computation of the slowest rank ended."""
     return max(own.end for own in trace.values())
 
 
@@ -329,7 +329,7 @@ def spans(trace: RankTrace) -> list[Span]:
 
 
 def own_spans(trace: RankTrace) -> list[Span]:
-    """Those of the step's own computation and collectives, however long they go on."""
+    """The spans of the step's own computation and collectives, however long they last."""
     of_tasks = (span for task in trace.tasks for span in task_spans(task))
     return [*compute_spans(trace), *wait_spans(trace), *of_tasks]
 

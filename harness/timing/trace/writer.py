@@ -30,8 +30,8 @@ REPORT = 3
 
 
 @dataclass
-class _Kept:
-    """What a rank's file holds."""
+class _TraceExtent:
+    """The amount in a rank's file."""
 
     num_bytes: int
     num_steps: int = 0
@@ -40,7 +40,7 @@ class _Kept:
 class TraceWriter:
     """Appends the steps of the ranks hosted here to the trace of `run`, of `most_bytes` for all ranks.
 
-    All ranks keep the same steps: they tell each other how they stand (`report`) and decide alike (`agree`).
+    All ranks keep the same steps: they exchange their state (`report`) and decide alike (`agree`).
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class TraceWriter:
     ) -> None:
         self._directory, self._run, self._every, self._most_bytes = directory, run, every, most_bytes
         self._sampled = every  # also by the attempts before this one
-        self._kept: dict[int, _Kept] = {}
+        self._kept: dict[int, _TraceExtent] = {}
         self._error, self._stopped, self._thinned = 0, False, False
         self._attempt(self._make_folder)
 
     def takes(self, step: int) -> bool:
-        """Whether a step is kept, as far as is known now."""
+        """True if a step is kept, as far as is known now."""
         return not self._stopped and not self._error and (step + 1) % self._every == 0
 
     @collector_paused()
@@ -74,7 +74,7 @@ class TraceWriter:
             if error:
                 self._stopped = True
                 path, why = trace_file(self._directory, rank), _reason(int(error))
-                return f"note: no trace from here on, {path} cannot be written ({why}); the run goes on"
+                return f"note: no trace from here on, {path} cannot be written ({why}); the run continues"
         every = math.lcm(*(int(own) for _, own, _ in reports))
         if full := sum(num_bytes for num_bytes, _, _ in reports) > self._most_bytes:
             every *= 2
@@ -124,14 +124,14 @@ class TraceWriter:
         if pending:
             kept.num_bytes = blocks.append(path, blocks.step_block(pending))
 
-    def _begun(self, rank: int) -> _Kept:
+    def _begun(self, rank: int) -> _TraceExtent:
         """A rank's file, which an earlier attempt may have begun; it may have kept fewer steps."""
         path = trace_file(self._directory, rank)
         if not path.exists():
-            return _Kept(blocks.append(path, header(self._run, rank)))
+            return _TraceExtent(blocks.append(path, header(self._run, rank)))
         steps = [step for step, _ in RankFile(self._directory, rank, self._run).steps()]
         self._sampled = math.lcm(self._sampled, sampling(steps))
-        return _Kept(path.stat().st_size, len(steps))
+        return _TraceExtent(path.stat().st_size, len(steps))
 
     def _thin_out(self) -> None:
         for rank, kept in self._kept.items():
@@ -161,7 +161,7 @@ def cut_traces(directory: Path, step: int, run: str | None = None) -> list[str]:
         if not notes:
             notes = [
                 f"{trace_file(directory, rank)} lacks steps that other ranks have: all ranks' traces are "
-                "cut to those they share; the run goes on"
+                "cut to those they share; the run continues"
                 for rank, own in sorted(steps.items())
                 if any(number < step for other in steps.values() for number in other - own)
             ]
@@ -183,7 +183,7 @@ def _steps_left(directory: Path, rank: int, run: str | None, notes: list[str]) -
             found.add(step)
     except UnusableFileError as error:
         cut = "all ranks' traces are cut there" if found else "removed, and so are the other ranks'"
-        notes.append(f"{file.path} {error.problem}: {cut}; the run goes on")
+        notes.append(f"{file.path} {error.problem}: {cut}; the run continues")
         if not found:
             file.path.unlink()
     return found

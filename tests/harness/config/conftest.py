@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from gradwire.harness.config.compose import compose, parse
 from gradwire.harness.config.tasks import TASKS, Task
-from gradwire.harness.launch.cell_process import Ended
+from gradwire.harness.launch.cell_process import CellOutcome
 from gradwire.harness.record.seal import mark_done
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.record.writer import begin_record
@@ -46,14 +46,14 @@ def set_values(*overrides: str) -> DictConfig:
 class HereInstead:
     """Runs the cells that would share a process in this one."""
 
-    def __init__(self, target: Callable[[RecordedConfig, Path], Ended]) -> None:
+    def __init__(self, target: Callable[[RecordedConfig, Path], CellOutcome]) -> None:
         self._target = target
 
-    def run(self, config: RecordedConfig, directory: Path) -> Ended:
+    def run(self, config: RecordedConfig, directory: Path) -> CellOutcome:
         try:
             return self._target(config, directory)
         except Exception as error:
-            return Ended(1, str(error))
+            return CellOutcome(1, str(error))
 
     def __enter__(self) -> HereInstead:
         return self

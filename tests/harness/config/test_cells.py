@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gradwire.harness.config.cells import Cell, expand, override_text, swept_keys
+from gradwire.harness.config.cells import SweepCell, expand, override_text, swept_keys
 from gradwire.harness.config.compose import parse
 from gradwire.harness.config.declared import Declared, declared
 from gradwire.harness.runtime.errors import ConfigError
@@ -20,7 +20,7 @@ CASES = Declared(
 )
 
 
-def values(cells: list[Cell]) -> list[tuple[str | None, ...]]:
+def values(cells: list[SweepCell]) -> list[tuple[str | None, ...]]:
     return [tuple(cell.swept.get(key) for key in ("codec", "codec.bits", "seed")) for cell in cells]
 
 

@@ -77,6 +77,13 @@ REFUSED = [
     ("train.weight_decay=1e30", "choose a number from 0 to 100"),
     ("train.epochs=1e300 train.steps=null", "choose a number from 1e-06 to 1000000"),
     ("dataset.revision=main", "dataset.revision=main has no effect with the embedded text"),
+    (
+        "dataset.path=x dataset.revision=main",
+        "dataset.revision=main has no effect with dataset.path=x; leave one",
+    ),
+    ("model=gpt2 model.depths=[2]", "model.depths=[2] has no effect with model.family=gpt2; leave it out"),
+    ("model=gpt2 model.bottleneck=false", "model.bottleneck=false has no effect with model.family=gpt2"),
+    ("codec=backend overlap.segments=4", "overlap.segments=4 has no effect with codec=backend; the backend"),
     ("dataset.configuration=x", "has no effect with the embedded text"),
     ("dataset.train_split=x", "has no effect with the embedded text"),
     ("dataset.text_field=x", "has no effect with the embedded text"),

@@ -86,7 +86,7 @@ VALUES = [
     ("cluster.nodes=2", "did you mean cluster.ranks_per_node?"),
     ("out=here", "did you mean hydra.run.dir?"),
     ("SIZE=tiny", "did you mean size=tiny?"),
-    ("size=tiny train.epochs=3", "has no effect while train.steps=200; add train.steps=null"),
+    ("size=tiny train.epochs=3", "has no effect with train.steps=200; add train.steps=null"),
 ]
 """Values with units, in other programs' words, or of the wrong form."""
 

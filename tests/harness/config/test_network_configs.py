@@ -201,7 +201,7 @@ def test_the_cells_of_a_sweep_have_clusters_of_their_own(run_py: Callable[..., i
         ("network.compute=file:nowhere", ["network.compute=file:nowhere: nowhere: no profile is there"]),
         (
             "network.compute=measured network.compute_s=1",
-            ["network.compute=measured has no effect beside network.compute_s=1"],
+            ["network.compute=measured has no effect with network.compute_s=1"],
         ),
         ("codec=backend", ["codec=backend", "cluster=virtual", "use codec=fp32"]),
     ],
@@ -394,7 +394,7 @@ def test_what_several_networks_have_in_common() -> None:
 def test_real_workers_have_their_own_time() -> None:
     assert settled("network=paced").network.compute == "shared"
     for network in ("none", "paced"):
-        with pytest.raises(ConfigError, match=r"network.compute=measured has no effect on cluster=local"):
+        with pytest.raises(ConfigError, match=r"network.compute=measured has no effect with cluster=local"):
             settled(f"network={network}", "network.compute=measured")
     with pytest.raises(ConfigError, match=r"network.compute=measured has no effect with task=allreduce"):
         validate_any(compose(["size=tiny", "task=allreduce", "network=paced", "network.compute=measured"]))

@@ -18,7 +18,7 @@ from gradwire.harness.record.profiles import (
     sweep_folder,
 )
 from gradwire.harness.tasks.sweep_plan import Plan
-from gradwire.harness.timing.simulate.profile import Spread, Stretch
+from gradwire.harness.timing.simulate.profile import LaneStretch, Quantiles
 
 Finished = list[tuple[str, list[Path], list[str], Path]]
 
@@ -178,8 +178,8 @@ def test_a_finished_runs_profile_is_the_sweeps(
 ) -> None:
     arguments = ("--multirun", "size=tiny", "cluster=virtual", "codec=bf16")
     assert run_py(*arguments, "seed=0") == 0
-    spread, origin = Spread(1.0, 2.0, 3.0, 4), Origin("", 1, "", None, "", "bf16", 10)
-    known = Computation("0123456789ab", {}, spread, [Stretch("update", 0, spread)], origin)
+    spread, origin = Quantiles(1.0, 2.0, 3.0, 4), Origin("", 1, "", None, "", "bf16", 10)
+    known = Computation("0123456789ab", {}, spread, [LaneStretch("update", 0, spread)], origin)
     ((_, directory),) = task.ran
     keep_profile(directory / "profile.json", Profile([known]))
     assert run_py(*arguments, "seed=0,1") == 0

@@ -38,7 +38,7 @@ def corpus() -> Corpus:
 def data(corpus, tmp_path_factory) -> TokenData:
     folder = tmp_path_factory.mktemp("packed")
     tokenizer = trained_tokenizer(corpus.train, 300, tmp_path_factory.mktemp("cache"))
-    write_packed(folder, corpus, tokenizer, LENGTH, None)
+    write_packed(folder, corpus, tokenizer, LENGTH)
     return read_data(folder, mask_probability=0.15)
 
 

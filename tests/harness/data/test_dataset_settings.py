@@ -63,7 +63,6 @@ def test_the_sequence_length_can_be_set_apart_from_the_recipe():
     [
         (DatasetConfig(name="wiki"), ("dataset.name=wiki", "auto, embedded, text", "dataset.hub=")),
         (DatasetConfig(name="text", hub="a/b"), ("dataset.hub=a/b", "dataset=text")),
-        (DatasetConfig(name="c4", path="x", revision="y"), ("dataset.revision=y", "dataset.path=x")),
         (DatasetConfig(name="embedded", chat_format="odd"), ("dataset.chat_format=odd", "auto, plain")),
         (DatasetConfig(name="embedded", max_train_tokens=63), ("dataset.max_train_tokens=63", "64 tokens")),
         (DatasetConfig(name="text"), ("dataset.path",)),

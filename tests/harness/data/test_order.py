@@ -5,25 +5,14 @@ from itertools import product
 import pytest
 import torch
 
-from gradwire.harness.data.token_data import sample_indices
+from gradwire.harness.data.token_data import SampleOrder
 
 
 def _walk(num_samples, seed, steps, world_size, micro_batch, accumulation):
     """All indices of `steps` steps: steps, then micro-steps, then ranks."""
     places = product(range(steps), range(accumulation), range(world_size))
-    return torch.cat(
-        [
-            sample_indices(
-                num_samples,
-                seed,
-                *place,
-                world_size=world_size,
-                micro_batch=micro_batch,
-                accumulation=accumulation,
-            )
-            for place in places
-        ]
-    )
+    order = SampleOrder(num_samples, seed, world_size, micro_batch, accumulation)
+    return torch.cat([order.indices(*place) for place in places])
 
 
 @pytest.mark.parametrize(
@@ -52,7 +41,7 @@ def test_a_step_takes_the_same_samples_however_it_is_divided():
 
 
 def test_any_step_can_be_asked_for_alone():
-    settings = {"world_size": 3, "micro_batch": 2, "accumulation": 2}
-    late = sample_indices(100, 9, 10**6, 1, 2, **settings)
-    sample_indices(100, 9, 0, 0, 0, **settings)
-    assert torch.equal(sample_indices(100, 9, 10**6, 1, 2, **settings), late)
+    order = SampleOrder(100, 9, world_size=3, micro_batch=2, accumulation=2)
+    late = order.indices(10**6, 1, 2)
+    order.indices(0, 0, 0)
+    assert torch.equal(order.indices(10**6, 1, 2), late)

@@ -9,6 +9,7 @@ import torch
 
 from gradwire.harness.data.corpus import Corpus, Passes, Tally, digest_of
 from gradwire.harness.data.packing import (
+    PackingLimits,
     PreparationProgress,
     pack,
     unigram_perplexity,
@@ -74,7 +75,7 @@ def _tally(documents):
 
 
 def test_evaluation_can_be_cut_short(corpus, data, tmp_path):
-    write_packed(tmp_path, corpus, data.tokenizer, 32, 3)
+    write_packed(tmp_path, corpus, data.tokenizer, 32, PackingLimits(3))
     short = read_data(tmp_path, 0.15)
     assert torch.equal(short.held_out, data.held_out[:3])
     unchanged = ("sha256", "bytes", "train_documents", "held_out_documents", "train_tokens")
@@ -82,7 +83,7 @@ def test_evaluation_can_be_cut_short(corpus, data, tmp_path):
 
 
 def test_training_can_be_cut_short(corpus, data, tmp_path):
-    write_packed(tmp_path, corpus, data.tokenizer, 32, None, max_train_tokens=5 * 32 + 31)
+    write_packed(tmp_path, corpus, data.tokenizer, 32, PackingLimits(train_tokens=5 * 32 + 31))
     short = read_data(tmp_path, 0.15)
     assert torch.equal(short.train, data.train[:5]) and torch.equal(short.held_out, data.held_out)
     number = short.description["train_documents"]
@@ -100,7 +101,8 @@ def test_a_stream_is_read_no_further_than_needed(data, tmp_path):
             yield f"the {split} document number {read[split]}"
 
     splits = [Passes(lambda split=split: endless(split)) for split in read]
-    write_packed(tmp_path, Corpus("endless", *splits, "", streaming=True), data.tokenizer, 32, 40, 10_000)
+    corpus = Corpus("endless", *splits, "", streaming=True)
+    write_packed(tmp_path, corpus, data.tokenizer, 32, PackingLimits(40, 10_000))
     packed = read_data(tmp_path, 0.15)
     assert len(packed.held_out) == 40 and len(packed.train) == 10_000 // 32
     for split, number in read.items():
@@ -113,7 +115,7 @@ def test_copies_of_held_out_documents_are_not_trained_on(data, tmp_path):
     mixed = [text for pair in zip(train[:50], held_out, strict=True) for text in pair] + train[50:]
     for name, documents in (("clean", train), ("mixed", mixed)):
         (tmp_path / name).mkdir()
-        write_packed(tmp_path / name, Corpus("c", documents, held_out, ""), data.tokenizer, 32, None)
+        write_packed(tmp_path / name, Corpus("c", documents, held_out, ""), data.tokenizer, 32)
     clean, mixed = (read_data(tmp_path / name, 0.15) for name in ("clean", "mixed"))
     assert torch.equal(clean.train, mixed.train) and clean.description == mixed.description
 
@@ -122,4 +124,4 @@ def test_a_split_too_small_for_one_sequence_is_refused(corpus, data, tmp_path):
     with pytest.raises(
         ValueError, match=r"held-out documents of words fill no sequence of 5000 tokens; use more"
     ):
-        write_packed(tmp_path, corpus, data.tokenizer, 5000, None)
+        write_packed(tmp_path, corpus, data.tokenizer, 5000)

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from gradwire.harness.config.tasks import DoctorTask
-from gradwire.harness.doctor.findings import WIDTH, Finding, Section, render_json, render_text
+from gradwire.harness.doctor.findings import WIDTH, Finding, FindingsSection, render_json, render_text
 from gradwire.harness.record.settings import TaskConfig
 from gradwire.harness.tasks import doctor
 
-GOOD = Section("Devices", [Finding("cores", "2"), Finding("memory of this", "much")])
-POOR = Section("Tools", [Finding("nvcc", "missing", "missing", "kernels in CUDA", "NVIDIA's toolkit " * 9)])
-BAD = Section("Software", [Finding("torch", "missing", "needed", "everything", "pip install torch")])
+GOOD = FindingsSection("Devices", [Finding("cores", "2"), Finding("memory of this", "much")])
+POOR = FindingsSection(
+    "Tools", [Finding("nvcc", "missing", "missing", "kernels in CUDA", "NVIDIA's toolkit " * 9)]
+)
+BAD = FindingsSection("Software", [Finding("torch", "missing", "needed", "everything", "pip install torch")])
 
 
 def test_the_page_is_aligned_and_says_what_to_do() -> None:
@@ -43,7 +45,10 @@ def test_the_same_as_json() -> None:
 
 @pytest.mark.parametrize(("sections", "code"), [([GOOD, POOR], 0), ([GOOD, BAD], 1)])
 def test_the_exit_code_says_whether_the_basic_run_is_possible(
-    sections: list[Section], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    sections: list[FindingsSection],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(doctor, "PROBES", [lambda section=section: section for section in sections])
     assert doctor.run(DoctorTask(task=TaskConfig("doctor"), format="text")) == code
@@ -55,7 +60,7 @@ def test_the_exit_code_says_whether_the_basic_run_is_possible(
 def test_a_probe_that_fails_spoils_no_other(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def driver() -> Section:
+    def driver() -> FindingsSection:
         raise RuntimeError("driver too old\nreally")
 
     monkeypatch.setattr(doctor, "PROBES", [driver, lambda: GOOD])

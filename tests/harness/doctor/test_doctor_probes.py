@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gradwire.harness.doctor import devices, hubs, software, storage, tools
-from gradwire.harness.doctor.findings import Finding, Section
+from gradwire.harness.doctor.findings import Finding, FindingsSection
 from gradwire.harness.doctor.tools import output_of
 from gradwire.harness.files.writing import size_text
 from gradwire.harness.network.shaped.check import try_namespace
@@ -18,11 +18,11 @@ from gradwire.harness.network.shaped.check import try_namespace
 GIB = 2**30
 
 
-def by_name(section: Section) -> dict[str, Finding]:
+def by_name(section: FindingsSection) -> dict[str, Finding]:
     return {finding.name: finding for finding in section.findings}
 
 
-def assert_helpful(section: Section) -> None:
+def assert_helpful(section: FindingsSection) -> None:
     """A missing item's finding says what that disables and what to do."""
     for finding in section.findings:
         assert finding.value
@@ -65,8 +65,8 @@ def test_sources() -> None:
     assert by_name(outside)["commit"].state == "missing"
 
 
-def built(level: str | None, *, cuda: bool, gpus: int, simulator: bool = True) -> Section:
-    return Section("", software.libraries(software.Compiled(level, cuda, gpus, simulator)))
+def built(level: str | None, *, cuda: bool, gpus: int, simulator: bool = True) -> FindingsSection:
+    return FindingsSection("", software.libraries(software.Compiled(level, cuda, gpus, simulator)))
 
 
 def test_libraries() -> None:
@@ -110,7 +110,7 @@ def test_memory(tmp_path: Path) -> None:
 def test_gpus() -> None:
     gpu, cuda, driver = devices.gpus(lambda command: "580.65\n580.65", lambda: ["H200, 139 GiB"], "13.0")
     assert (gpu.value, cuda.value, driver.value) == ("H200, 139 GiB", "13.0", "580.65")
-    none = Section("", devices.gpus(lambda command: None, list, None))
+    none = FindingsSection("", devices.gpus(lambda command: None, list, None))
     assert_helpful(none)
     assert {finding.state for finding in none.findings} == {"missing"}
     (unused, *_) = devices.gpus(lambda command: "580.65", list, None)
@@ -119,7 +119,7 @@ def test_gpus() -> None:
 
 def test_backends_and_threads() -> None:
     assert [finding.state for finding in devices.backends(lambda: True, lambda: True)] == ["ok", "ok"]
-    neither = Section("", devices.backends(lambda: False, lambda: False))
+    neither = FindingsSection("", devices.backends(lambda: False, lambda: False))
     assert_helpful(neither)
     assert [finding.state for finding in neither.findings] == ["needed", "missing"]
     assert devices.threads({"OMP_NUM_THREADS": "7"}).value.endswith("OMP_NUM_THREADS 7")

@@ -57,7 +57,7 @@ EXPECTED = {
     "gradients: .npz of a trillion zeros": "is described as 931 GiB, 1.88 GiB are there",
     "trace: one block, read": "a block holds more than",
     "trace: many blocks, cut": "is damaged at its beginning",
-    "trace: one block, cut": "the run goes on",
+    "trace: one block, cut": "the run continues",
     "corpus: lines.txt.gz": "expands to more than 16 MiB",
     "corpus: a.jsonl.gz": "expands to more than 16 MiB",
     "cache: train.npy": "prepared train.npy",

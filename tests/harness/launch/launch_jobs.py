@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gradwire.harness.launch.processes import run_processes
+from gradwire.harness.launch.processes import Supervision, run_processes
 from gradwire.harness.launch.stop import stop_requests
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 
@@ -175,4 +175,4 @@ def debug_on_rank_1(folder: Path, size: int, rank: int) -> None:
 if __name__ == "__main__":
     here = Path(sys.argv[1])
     with stop_requests() as request:
-        run_processes(wait_for_ever, (here, 1), 1, here, request)
+        run_processes(wait_for_ever, (here, 1), 1, here, Supervision(request))

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from gradwire.harness.launch import cell_process
-from gradwire.harness.launch.cell_process import CellProcess, Ended
+from gradwire.harness.launch.cell_process import CellOutcome, CellProcess
 from gradwire.harness.launch.stop import Terminated, stop_requests
 from gradwire.harness.record.directory import failure_in
 from gradwire.harness.record.settings import RecordedConfig, TaskConfig
@@ -23,7 +23,7 @@ from gradwire.harness.record.settings import RecordedConfig, TaskConfig
 KILLED, FAILED, RAISED, LARGE, THREADED, WAITING, STOPPED = range(7)
 
 
-def behave(config: RecordedConfig, directory: Path) -> Ended:
+def behave(config: RecordedConfig, directory: Path) -> CellOutcome:
     """What the cell of each seed does to its process."""
     directory.mkdir(exist_ok=True)
     (directory / "pid").write_text(str(os.getpid()))
@@ -32,7 +32,7 @@ def behave(config: RecordedConfig, directory: Path) -> Ended:
         case seed if seed == KILLED:
             os.kill(os.getpid(), signal.SIGKILL)
         case seed if seed == FAILED:
-            return Ended(3)
+            return CellOutcome(3)
         case seed if seed == RAISED:
             raise RuntimeError("boom")
         case seed if seed == LARGE:
@@ -46,7 +46,7 @@ def behave(config: RecordedConfig, directory: Path) -> Ended:
                 while not stop():
                     time.sleep(0.01)
             raise Terminated(stop.number or 0, "saved at step 3")
-    return Ended()
+    return CellOutcome()
 
 
 kept: list[bytearray] = []

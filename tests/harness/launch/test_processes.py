@@ -18,7 +18,7 @@ import pytest
 from gradwire.harness.launch import patience, processes, worker
 from gradwire.harness.launch.launch import raise_if_stopped
 from gradwire.harness.launch.patience import Patience
-from gradwire.harness.launch.processes import WorkerError, run_processes
+from gradwire.harness.launch.processes import Supervision, WorkerError, run_processes
 from gradwire.harness.launch.stop import ECHO_S, StopRequest, Terminated
 from gradwire.harness.launch.verdict import Cause, tracebacks
 from gradwire.harness.record.attempts import RankEnd
@@ -53,7 +53,7 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
 def failure(target: Callable[..., None], folder: Path, size: int = 2, **options: float) -> WorkerError:
     """The one-line error of `run_processes`; asserts that no process is left."""
     with pytest.raises(WorkerError) as failed:
-        run_processes(target, (folder, size), size, folder, **options)  # type: ignore[arg-type]
+        run_processes(target, (folder, size), size, folder, Supervision(**options))  # type: ignore[arg-type]
     assert_gone(folder, size)
     assert "\n" not in str(failed.value)
     assert len(str(failed.value)) <= 300
@@ -176,7 +176,7 @@ def test_ranks_that_hang_together_are_ended(
 
 @pytest.mark.usefixtures("forked")
 def test_nobody_is_ended_under_a_debugger(tmp_path: Path) -> None:
-    assert run_processes(jobs.debug_on_rank_1, (tmp_path, 2), 2, tmp_path, hang_s=1.0) == ""
+    assert run_processes(jobs.debug_on_rank_1, (tmp_path, 2), 2, tmp_path, Supervision(hang_s=1.0)) == ""
     assert sorted(path.name for path in tmp_path.glob("went-on*")) == ["went-on0", "went-on1"]
 
 
@@ -235,7 +235,7 @@ def test_no_child_outlives_its_parent(number: signal.Signals, tmp_path: Path) ->
 def test_a_signal_to_a_rank_decides_the_exit_code(tmp_path: Path) -> None:
     """The first one, as if the launcher had got it."""
     stop = StopRequest()
-    assert run_processes(jobs.take_a_signal_of_its_own, (tmp_path, 2), 2, tmp_path, stop) == ""
+    assert run_processes(jobs.take_a_signal_of_its_own, (tmp_path, 2), 2, tmp_path, Supervision(stop)) == ""
     assert stop.number is None and stop.number_of_ranks == signal.SIGUSR2
     with pytest.raises(Terminated, match="^stopped by SIGUSR2, ") as ended:
         raise_if_stopped(tmp_path, stop, finished=False)
@@ -262,6 +262,6 @@ class WorkerSeenLate:
 
 def test_an_exit_code_that_comes_late_is_not_missed(tmp_path: Path) -> None:
     waiting = Patience(share_beats(tmp_path / "beats", 1), None)
-    watch = processes._Watch([WorkerSeenLate()], tmp_path, None, waiting)  # type: ignore[list-item]
+    watch = processes._ProcessWatch([WorkerSeenLate()], tmp_path, None, waiting)  # type: ignore[list-item]
     with pytest.raises(WorkerError, match="rank 0 ended with exit code 1"):
         watch.until_all_have_ended()

@@ -10,11 +10,11 @@ from training_jobs import tiny_run
 from gradwire.harness.launch import launch
 from gradwire.harness.launch.launch import Restarts, continued
 from gradwire.harness.launch.processes import WorkerError
-from gradwire.harness.launch.verdict import Cause, Verdict
+from gradwire.harness.launch.verdict import Cause, FailureVerdict
 
-KILLED = WorkerError(Verdict("rank 1 was killed by SIGKILL (out of memory?)", Cause.OUTSIDE), 12)
-RAISED = WorkerError(Verdict("rank 0 failed: RuntimeError: a bug", Cause.OWN), 12)
-REFUSED = WorkerError(Verdict("rank 0 failed: ValueError: no such file", Cause.FINAL), -1)
+KILLED = WorkerError(FailureVerdict("rank 1 was killed by SIGKILL (out of memory?)", Cause.OUTSIDE), 12)
+RAISED = WorkerError(FailureVerdict("rank 0 failed: RuntimeError: a bug", Cause.OWN), 12)
+REFUSED = WorkerError(FailureVerdict("rank 0 failed: ValueError: no such file", Cause.FINAL), -1)
 
 
 def later(error: WorkerError, step: int) -> WorkerError:

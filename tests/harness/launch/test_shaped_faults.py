@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "network"))
 from namespaces_seen import assert_gone, command_inside, held_by, root_network
 
 from gradwire.harness.launch import processes
-from gradwire.harness.launch.processes import WorkerError, run_processes
+from gradwire.harness.launch.processes import Supervision, WorkerError, run_processes
 from gradwire.harness.launch.verdict import verdict, write_report
 from gradwire.harness.network.shaped.check import why_not
 from gradwire.harness.network.shaped.namespace import path_of
@@ -47,7 +47,7 @@ def failure(
     harming = threading.Thread(target=when_all_sum, daemon=True)
     harming.start()
     with pytest.raises(WorkerError) as failed:
-        run_processes(target, (folder, entrances), RANKS, folder, None, network)
+        run_processes(target, (folder, entrances), RANKS, folder, Supervision(surroundings=network))
     return str(failed.value)
 
 
@@ -121,13 +121,17 @@ class Told:
 def test_trouble_ends_ranks_that_notice_nothing(tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match=r"^rank 1 failed: its link is down$"):
         run_processes(
-            launch_jobs.wait_for_ever, (tmp_path, 2), 2, tmp_path, None, Told({1: "its link is down"})
+            launch_jobs.wait_for_ever,
+            (tmp_path, 2),
+            2,
+            tmp_path,
+            Supervision(surroundings=Told({1: "its link is down"})),
         )
 
 
 def test_a_change_without_trouble_ends_nothing(tmp_path: Path) -> None:
     told = Told({})
-    run_processes(launch_jobs.end_well, (tmp_path, 2), 2, tmp_path, None, told)
+    run_processes(launch_jobs.end_well, (tmp_path, 2), 2, tmp_path, Supervision(surroundings=told))
     assert told.looks == 1
 
 

@@ -52,7 +52,6 @@ REFUSED = [
     (replace(SMALL, dropout=0.1), "model.dropout=0.1 have no effect on family resnet"),
     (replace(SMALL, weights="pretrained"), "use model.weights=random"),
     (replace(SMALL, objective="causal"), "resnet supports only image_classification"),
-    (replace(preset("gpt2"), depths=[2]), "have no effect on family gpt2"),
     (replace(preset("gpt2"), objective="image_classification"), "gpt2 supports only causal, choice"),
 ]
 

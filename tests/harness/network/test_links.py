@@ -7,38 +7,29 @@ from fractions import Fraction
 import pytest
 
 from gradwire.harness.network.configured import link_rate, make_links
-from gradwire.harness.network.links import Links, Route, star, two_level, unlimited, uplinks
+from gradwire.harness.network.links import LinkRoute, Links, NodeFabric, star, two_level, unlimited, uplinks
 from gradwire.harness.network.settings import recorded_network
 
 
 def of_two_levels(nodes: int, ranks: int, oversubscription: float = 1, nics: int = 1) -> Links:
-    return two_level(
-        nodes,
-        ranks,
-        nics=nics,
-        rate=10,
-        latency_s=3,
-        intra_rate=100,
-        intra_latency_s=2,
-        oversubscription=oversubscription,
-    )
+    return two_level(nodes, ranks, NodeFabric(10, 3, 100, 2, nics, oversubscription))
 
 
 def test_unlimited_has_no_links() -> None:
     assert unlimited().rates == ()
-    assert unlimited().route(0, 1) == Route((), 0.0)
+    assert unlimited().route(0, 1) == LinkRoute((), 0.0)
 
 
 def test_an_uplink_is_the_senders_alone() -> None:
     links = uplinks(3, 7.0, 0.5)
     assert (links.rates, links.serial) == ((7.0,) * 3, True)
-    assert links.route(2, 0) == Route((2,), 0.5)
+    assert links.route(2, 0) == LinkRoute((2,), 0.5)
 
 
 def test_a_star_has_an_uplink_and_a_downlink_of_each_rank() -> None:
     links = star(4, 7.0, 0.5)
     assert (links.rates, links.serial) == ((7.0,) * 8, False)
-    assert links.route(1, 3) == Route((1, 7), 0.5)
+    assert links.route(1, 3) == LinkRoute((1, 7), 0.5)
     taken = [links.route(source, target).links for source in range(4) for target in range(4)]
     assert len({*taken}) == 16
 
@@ -51,7 +42,7 @@ def test_two_levels(nodes: int, ranks: int) -> None:
         for target in range(size):
             route = links.route(source, target)
             if source // ranks == target // ranks:
-                assert route == Route((source, size + target), 2)
+                assert route == LinkRoute((source, size + target), 2)
             else:
                 out, into = route.links
                 assert (out, into) == (2 * size + source // ranks, 2 * size + nodes + target // ranks)
@@ -81,12 +72,12 @@ def test_ranks_of_a_node_are_spread_over_its_nics(nics: int) -> None:
 
 
 def test_a_multicast_takes_each_link_once() -> None:
-    assert star(4, 7.0, 0.5).multicast(1, (0, 2, 3)) == Route((1, 4, 6, 7), 0.5)
+    assert star(4, 7.0, 0.5).multicast(1, (0, 2, 3)) == LinkRoute((1, 4, 6, 7), 0.5)
     assert star(4, 7.0, 0.5).multicast(1, (3,)) == star(4, 7.0, 0.5).route(1, 3)
     links = of_two_levels(2, 2, 2)
     inside, out, into, core = (0, 5), 8, 11, 12
-    assert links.multicast(0, (1, 2, 3)) == Route((*inside, out, into, core), 3)
-    assert unlimited().multicast(0, (1, 2)) == Route((), 0.0)
+    assert links.multicast(0, (1, 2, 3)) == LinkRoute((*inside, out, into, core), 3)
+    assert unlimited().multicast(0, (1, 2)) == LinkRoute((), 0.0)
 
 
 def test_a_rate_in_mbit_counts_payload() -> None:

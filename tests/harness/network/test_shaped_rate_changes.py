@@ -21,7 +21,7 @@ from gradwire.harness.network.shaped import network as shaped
 from gradwire.harness.network.shaped.check import why_not
 from gradwire.harness.network.shaped.namespace import path_of
 from gradwire.harness.network.shaped.network import ShapedNetwork
-from gradwire.harness.network.shaped.rate_changes import MadeChange, clock_callback, no_op
+from gradwire.harness.network.shaped.rate_changes import MadeChange, clock_sender, ignore_clock
 from gradwire.harness.network.shaped.star import LinkLimits
 from gradwire.harness.timing.measure.clock import TrainingClock
 
@@ -70,7 +70,7 @@ class Record:
 def tell_of(network: ShapedNetwork) -> Callable[[float, bool], None]:
     """Tells of a clock; the descriptor is closed with the process, as that of a rank."""
     assert network.entrance(1).clock is None, "rank 0 keeps the record"
-    return clock_callback(network.entrance(0))
+    return clock_sender(network.entrance(0))
 
 
 @pytest.fixture
@@ -129,8 +129,8 @@ def test_a_resumed_clock_gets_the_rate_of_its_moment_at_once(network: ShapedNetw
 
 
 def test_nobody_is_told_where_rates_stay(network: ShapedNetwork) -> None:
-    assert clock_callback(None) is no_op
-    assert clock_callback(network.entrance(0)) is no_op
+    assert clock_sender(None) is ignore_clock
+    assert clock_sender(network.entrance(0)) is ignore_clock
 
 
 def test_throughput_follows_the_rate(network: ShapedNetwork) -> None:

@@ -22,9 +22,7 @@ def text_data(tmp_path_factory: pytest.TempPathFactory) -> TokenData:
     documents = [" ".join(draw.choices(WORDS, k=draw.randint(1, 200))) for _ in range(60)]
     corpus = Corpus("words", documents[:50], documents[50:], "by hand")
     folder = tmp_path_factory.mktemp("text")
-    write_packed(
-        folder, corpus, trained_tokenizer(documents, 300, tmp_path_factory.mktemp("cache")), 32, None
-    )
+    write_packed(folder, corpus, trained_tokenizer(documents, 300, tmp_path_factory.mktemp("cache")), 32)
     return read_data(folder, mask_probability=0.15)
 
 

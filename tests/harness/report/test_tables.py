@@ -7,7 +7,7 @@ import math
 import pytest
 
 from gradwire.harness.report.tables import Page, Table, escaped, figure, number, render_markdown, render_text
-from gradwire.harness.timing.measure.metric import Shown, Spread
+from gradwire.harness.timing.measure.metric import FigureFormat, Spread
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,9 @@ def test_numbers(value: float | None, text: str) -> None:
 
 
 def test_a_figure_shows_its_range_only_if_there_is_one() -> None:
-    assert figure(Spread(0.002, 0.0015, math.inf), Shown(factor=1e3)) == "2 (1.500–∞)"
+    assert figure(Spread(0.002, 0.0015, math.inf), FigureFormat(factor=1e3)) == "2 (1.500–∞)"
     assert figure(Spread(2.5, 2.5, 2.5)) == "2.500"
-    assert figure(0.7449, Shown("%", 100, decimals=0)) == "74"
+    assert figure(0.7449, FigureFormat("%", 100, decimals=0)) == "74"
     assert figure(None) == "–"
 
 

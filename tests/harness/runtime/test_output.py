@@ -12,7 +12,7 @@ import pytest
 
 from gradwire.harness.runtime import output
 from gradwire.harness.runtime.errors import ConfigError, found_late, is_own, is_refusal
-from gradwire.harness.runtime.output import all_was_said, guarded
+from gradwire.harness.runtime.output import guarded, output_was_taken
 from gradwire.harness.tasks.main import is_expected, one_line
 
 LINE = "5 μs – naïve"
@@ -67,13 +67,13 @@ def test_a_full_disk_and_a_closed_file(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = guarded(opened(full), told.append)
     print(LINE, file=stream)
     monkeypatch.setattr(sys, "stdout", stream)
-    assert not all_was_said()
+    assert not output_was_taken()
     assert [error.strerror for error in told] == ["No space left on device"]
     os.close(full)
     closed = guarded(None)
     print(LINE, file=closed, flush=True)
     monkeypatch.setattr(sys, "stdout", closed)
-    assert all_was_said()
+    assert output_was_taken()
 
 
 def test_unbuffered_streams_stay_so(pipe: tuple[int, int]) -> None:
@@ -126,12 +126,12 @@ def test_what_is_said_of_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Who pipes a page into `head` has seen enough; who loses a run's lines is told."""
-    monkeypatch.setattr(output, "_goes_on", goes_on)
-    output._tell(error)
+    monkeypatch.setattr(output, "_is_run", goes_on)
+    output._on_error(error)
     printed = capsys.readouterr().err
     assert printed.startswith(said) and printed.count("\n") == bool(said)
-    monkeypatch.setattr(output, "_tells", False)
-    output._tell(error)
+    monkeypatch.setattr(output, "_warns", False)
+    output._on_error(error)
     assert capsys.readouterr().err == ""
 
 

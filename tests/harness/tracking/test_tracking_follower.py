@@ -118,8 +118,8 @@ def test_a_tail_gives_whole_lines_once(tmp_path: Path) -> None:
 def test_rows_are_shown_while_the_run_goes_on() -> None:
     order: list[str] = []
 
-    class Ending:
-        told = {"exit_code": 0}
+    class Ended:
+        content = {"exit_code": 0}
         waits = iter([False, False, True])
 
         def wait(self, seconds: float) -> bool:
@@ -132,11 +132,11 @@ def test_rows_are_shown_while_the_run_goes_on() -> None:
         def show_new_rows(self) -> None:
             order.append("rows")
 
-        def end(self, told: dict[str, int]) -> None:
-            order.append(f"end {told['exit_code']}")
+        def end(self, content: dict[str, int]) -> None:
+            order.append(f"end {content['exit_code']}")
 
     said = io.StringIO()
-    _show(View(), Ending(), said)  # type: ignore[arg-type]
+    _show(View(), Ended(), said)  # type: ignore[arg-type]
     assert order == ["wait", "rows", "wait", "rows", "wait", "rows", "end 0"]
     assert said.getvalue() == "wandb: https://own.example/run\n"
 

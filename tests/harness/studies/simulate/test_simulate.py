@@ -19,7 +19,7 @@ from gradwire.harness.studies.simulate.model import TABLE_1, split
 from gradwire.harness.studies.simulate.plots import _queue
 from gradwire.harness.studies.simulate.study import SPLITS, SimulateSummary, SimulateTask
 from gradwire.harness.studies.simulate.study import STUDY as SIMULATE
-from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, Rows
+from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, RoundRows
 
 EVEN = ("network.jitter=0", "network.latency_s=0")
 
@@ -107,11 +107,11 @@ def test_splits_are_of_one_model(blocks: int) -> None:
     assert all(min(row) > 0 and row[0] == int(row[0]) for row in rows)
 
 
-def rows_of(*rows: tuple[Any, ...]) -> Rows:
+def rows_of(*rows: tuple[Any, ...]) -> RoundRows:
     """(kind, worker, round, block, start, end) for each row."""
     kinds, worker, number, block, start, end = (np.array(column) for column in zip(*rows, strict=True))
     count = len(rows)
-    return Rows(
+    return RoundRows(
         kinds=kinds,
         worker=worker,
         round=number,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from gradwire.harness.network.links import Change, Links, Route
+from gradwire.harness.network.links import Change, LinkRoute, Links
 from gradwire.harness.timing.simulate.background import BackgroundJobs
 from gradwire.harness.timing.simulate.clock import SimulatedClock
-from gradwire.harness.timing.simulate.plan import Plan, compile_plan, compile_steps
+from gradwire.harness.timing.simulate.plan import StepPlan, compile_plan, compile_steps
 from gradwire.harness.timing.trace.step import (
     ORDINARY,
     Await,
@@ -31,7 +31,7 @@ from gradwire.harness.timing.trace.step import (
 class Case(NamedTuple):
     """The arguments of `engine.run`."""
 
-    plan: Plan
+    plan: StepPlan
     links: Links
     work_s: list[float]
     ready: list[float]
@@ -209,7 +209,9 @@ def _links(drawn: random.Random, numbers: Numbers, size: int) -> Links:
             count = 1 if serial else drawn.randint(1, min(3, len(rates)))
             if none and target != (source + 1) % size and drawn.random() < 0.3:
                 count = 0
-            routes[source, target] = Route(tuple(drawn.sample(range(len(rates)), count)), numbers.seconds())
+            routes[source, target] = LinkRoute(
+                tuple(drawn.sample(range(len(rates)), count)), numbers.seconds()
+            )
     moments = sorted({numbers.seconds() * 5 for _ in range(drawn.choice((0, 0, 1, 3)))})
     changes = tuple(Change(at_s, drawn.choice((0.5, 1.0, 2.0, drawn.random() + 0.1))) for at_s in moments)
     return Links(rates, lambda source, target: routes[source, target], serial, changes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradwire.harness.network.links import Route
+from gradwire.harness.network.links import LinkRoute
 from gradwire.harness.timing.simulate.background import BackgroundJobs
 
 
@@ -18,7 +18,7 @@ class BackgroundRun:
         self._steps = [0] * len(self.flows)
         self._open = [2] * len(self.flows)
 
-    def route(self, flow: int) -> Route:
+    def route(self, flow: int) -> LinkRoute:
         return self._background.routes[flow % self._size]
 
     def bytes(self, flow: int) -> Any:

@@ -25,20 +25,20 @@ from gradwire.harness.timing.simulate.plan import (
     POST,
     START,
     WORK,
-    Plan,
-    Times,
+    OperationTimes,
+    StepPlan,
 )
 
 STARTS, WORKED, REACHED, FLOWN, ARRIVED, BACKGROUND_FLOWN, BACKGROUND_ARRIVED, CHANGED = range(8)
 
 
 def run_reference(
-    plan: Plan,
+    plan: StepPlan,
     links: Links,
     work_s: Sequence[float],
     ready: Sequence[float],
     background: BackgroundJobs | None = None,
-) -> Times:
+) -> OperationTimes:
     """Does what `engine.run` does, exactly for fractions; it does not check arguments."""
     return _Engine(plan, links, work_s, ready, background).run()
 
@@ -46,7 +46,7 @@ def run_reference(
 class _Engine:
     def __init__(
         self,
-        plan: Plan,
+        plan: StepPlan,
         links: Links,
         work_s: Sequence[float],
         ready: Sequence[float],
@@ -86,7 +86,7 @@ class _Engine:
         self._running = len(self._ranks) + len(self._lane_at)
         self._coming = 0  # events and messages under way that are not the background jobs'
 
-    def run(self) -> Times:
+    def run(self) -> OperationTimes:
         for lane in range(len(self._lane_at)):
             self._run_ahead(lane, 0)
         for thread in range(len(self._ranks)):
@@ -108,7 +108,7 @@ class _Engine:
                 while turns:
                     self._proceed(turns.popleft(), now)
             self._foretell(now)
-        return Times(self._start, self._end)
+        return OperationTimes(self._start, self._end)
 
     def _push(self, at: Any, kind: int, index: int, version: int = 0) -> None:
         self._count += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from gradwire.harness.timing.simulate.plan import Plan
+from gradwire.harness.timing.simulate.plan import StepPlan
 from gradwire.harness.timing.trace.step import ORDINARY, Urgency
 
 
@@ -13,7 +13,7 @@ class Messages:
     """A message between two ranks may begin when both have posted their ends, a multicast when it is sent.
     Whoever waits for a post goes on when all messages of that have arrived."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: StepPlan) -> None:
         self.urgency = _urgency(plan)
         self._senders, self._receivers = plan.senders.tolist(), _receivers(plan)
         self._ends, self._route = plan.routes, plan.route.tolist()
@@ -71,13 +71,13 @@ class Messages:
         return [rank for rank, post in ends if not self._posted[post]]
 
 
-def _receivers(plan: Plan) -> list[list[int]]:
+def _receivers(plan: StepPlan) -> list[list[int]]:
     """The posts that receive each message."""
     receivers, first = plan.receivers.tolist(), plan.first_receivers.tolist()
     return [receivers[begin:end] for begin, end in pairwise(first)]
 
 
-def _urgency(plan: Plan) -> list[Urgency]:
+def _urgency(plan: StepPlan) -> list[Urgency]:
     if plan.levels is None or plan.newest_first is None or plan.boundaries is None:
         return [ORDINARY] * len(plan.sizes)
     columns = (plan.levels, plan.newest_first, plan.boundaries)

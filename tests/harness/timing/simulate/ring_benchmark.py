@@ -11,15 +11,15 @@ from simulated_steps import ring_plan
 
 from gradwire.harness.network.links import star
 from gradwire.harness.timing.simulate.engine import run
-from gradwire.harness.timing.simulate.plan import Plan, Times
+from gradwire.harness.timing.simulate.plan import OperationTimes, StepPlan
 
 RATE, LATENCY_S, CHUNK = 12.5e9, 5e-6, 10**6
 
 
-def timed(size: int, engine: Callable[..., Times]) -> tuple[float, float, float]:
+def timed(size: int, engine: Callable[..., OperationTimes]) -> tuple[float, float, float]:
     """Seconds for the plan, seconds for the timeline, and the end of the all-reduce in its own seconds."""
     begin = time.perf_counter()
-    plan: Plan = ring_plan(size, size * CHUNK)
+    plan: StepPlan = ring_plan(size, size * CHUNK)
     planned = time.perf_counter()
     times = engine(plan, star(size, RATE, LATENCY_S), [0.0] * len(plan.kinds), [0.0] * size)
     ended = time.perf_counter()

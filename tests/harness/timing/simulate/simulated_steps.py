@@ -14,7 +14,7 @@ from gradwire.harness.comm.topology.schedule import Step
 from gradwire.harness.network.links import Links
 from gradwire.harness.timing.simulate.background import BackgroundJobs
 from gradwire.harness.timing.simulate.engine import run
-from gradwire.harness.timing.simulate.plan import POST, WAIT, Plan, compile_plan
+from gradwire.harness.timing.simulate.plan import POST, WAIT, StepPlan, compile_plan
 from gradwire.harness.timing.trace.step import Message, Operation, Post, TaskTrace, Wait, Work
 
 Tasks = dict[int, tuple[TaskTrace, ...]]
@@ -71,12 +71,12 @@ def _hops(steps: Sequence[Step], chunk: int, work: bool) -> list[Operation]:
     return found
 
 
-def ring_plan(size: int, num_bytes: int) -> Plan:
+def ring_plan(size: int, num_bytes: int) -> StepPlan:
     """What `topology=ring` does with one bucket of `num_bytes` over `size` ranks, without codec work:
     2(size − 1) hops of a chunk each, the chunks being of equal size, rounded up to whole bytes."""
     hops = 2 * (size - 1)
     posts = np.arange(size * hops)
-    return Plan(
+    return StepPlan(
         kinds=np.tile(np.array([POST, WAIT]), len(posts)),
         values=np.repeat(posts, 2),
         first_operations=np.arange(size + 1) * (2 * hops),

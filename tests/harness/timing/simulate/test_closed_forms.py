@@ -19,7 +19,7 @@ from simulated_steps import (
     wait,
 )
 
-from gradwire.harness.network.links import Links, star, two_level, unlimited, uplinks
+from gradwire.harness.network.links import Links, NodeFabric, star, two_level, unlimited, uplinks
 from gradwire.harness.timing.simulate.engine import run
 from gradwire.harness.timing.simulate.plan import compile_plan
 
@@ -145,15 +145,8 @@ def test_a_link_that_is_shared_elsewhere_leaves_more_to_others() -> None:
 
 
 def on_nodes(nodes: int, ranks: int, oversubscription: Any) -> Links:
-    return two_level(
-        nodes,
-        ranks,
-        rate=RATE,
-        latency_s=LATENCY,
-        intra_rate=10 * RATE,
-        intra_latency_s=LATENCY / 10,
-        oversubscription=oversubscription,
-    )
+    fabric = NodeFabric(RATE, LATENCY, 10 * RATE, LATENCY / 10, oversubscription=oversubscription)
+    return two_level(nodes, ranks, fabric)
 
 
 @pytest.mark.parametrize(("nodes", "ranks"), [(2, 2), (2, 4), (3, 2), (4, 4)])

@@ -16,14 +16,14 @@ from simulated_steps import Tasks, ends, post, ring_plan, task, wait
 
 from gradwire.codecs.native.call import KernelError
 from gradwire.codecs.native.loading import library
-from gradwire.harness.network.links import Change, Links, star, two_level, uplinks
+from gradwire.harness.network.links import Change, Links, NodeFabric, star, two_level, uplinks
 from gradwire.harness.timing.simulate import engine
 from gradwire.harness.timing.simulate.background import BackgroundJobs
 from gradwire.harness.timing.simulate.engine import require_engine, run
-from gradwire.harness.timing.simulate.plan import Plan, Times
+from gradwire.harness.timing.simulate.plan import OperationTimes, StepPlan
 
 
-def bits(times: Times) -> bytes:
+def bits(times: OperationTimes) -> bytes:
     return b"".join(struct.pack("<d", second) for column in times for second in column)
 
 
@@ -38,10 +38,10 @@ def test_the_same_bytes_as_the_reference(block: int) -> None:
 def test_rings_on_every_kind_of_network(size: int) -> None:
     plan = ring_plan(size, 1000 * size + 1)
     work_s, ready = [0.0] * len(plan.kinds), [0.1 * (rank % 3) for rank in range(size)]
-    fabric: dict[str, Any] = {"rate": 7e3, "latency_s": 0.01, "intra_rate": 3e4, "intra_latency_s": 0.001}
+    fabric = NodeFabric(7e3, 0.01, 3e4, 0.001, oversubscription=3.0)
     networks = [star(size, 7e3, 0.01), uplinks(size, 7e3, 0.0)]
     if size % 3 == 0:
-        networks.append(two_level(size // 3, 3, **fabric, oversubscription=3.0))
+        networks.append(two_level(size // 3, 3, fabric))
     for links in networks:
         for background in (None, BackgroundJobs(3, size, 900.0 * size, links, 1) if size > 1 else None):
             found = run(plan, links, work_s, ready, background)
@@ -81,8 +81,10 @@ def test_deadlocks_are_the_same_as_the_references() -> None:
     assert 5 < sum(isinstance(one, str) for one in found) < 55
 
 
-def ring_of_two(links: Links, *, ready: float = 0.0, background: BackgroundJobs | None = None) -> Times:
-    plan: Plan = ring_plan(2, 8)
+def ring_of_two(
+    links: Links, *, ready: float = 0.0, background: BackgroundJobs | None = None
+) -> OperationTimes:
+    plan: StepPlan = ring_plan(2, 8)
     return run(plan, links, [0.0] * len(plan.kinds), [ready] * 2, background)
 
 

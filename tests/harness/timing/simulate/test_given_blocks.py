@@ -9,7 +9,7 @@ import pytest
 from gradwire.codecs.interface import Observation
 from gradwire.harness.timing.measure.spans import Span
 from gradwire.harness.timing.measure.step_figures import overlap
-from gradwire.harness.timing.simulate.blocks import BACKWARD, FORWARD, Block, Variation, blocks_in_time
+from gradwire.harness.timing.simulate.blocks import BACKWARD, FORWARD, ComputeBlock, Variation, blocks_in_time
 from gradwire.harness.timing.simulate.compute import ComputeTimes
 from gradwire.harness.timing.simulate.measured_blocks import as_settings, measured_blocks
 from gradwire.harness.timing.trace.observations import STEP, WHOLE_STEP, observations
@@ -94,7 +94,7 @@ def test_stragglers_are_drawn_from_a_range_in_place_of_jitter() -> None:
 def test_buckets_get_ready_as_the_blocks_do() -> None:
     """Backward goes through 6 parameters in 1 s, then 2 in 3 s, and the buckets hold a quarter, a half and a
     quarter of as many."""
-    compute = ComputeTimes(6.0, 1 / 3, (Block(2, 0.5, 3.0), Block(6, 1.5, 1.0)))
+    compute = ComputeTimes(6.0, 1 / 3, (ComputeBlock(2, 0.5, 3.0), ComputeBlock(6, 1.5, 1.0)))
     ready, update_s = compute.times([0, 0, 0], 9.0, [10, 20, 10], 0, 0)
     assert (ready, update_s) == (pytest.approx([2 + 1 / 3, 3.0, 6.0]), 0.0)
     slower = ComputeTimes(6.0, 1 / 3, compute.blocks, Variation(jitter=0.2, jitter_per="block", seed=2))
@@ -128,12 +128,12 @@ def seconds(compute: ComputeTimes) -> list[float | None]:
 
 
 def test_passes_by_blocks_take_what_is_given() -> None:
-    given = ComputeTimes(6.0, 1 / 3, (Block(2, 0.5, 3.0), Block(6, 1.5, 1.0)))
+    given = ComputeTimes(6.0, 1 / 3, (ComputeBlock(2, 0.5, 3.0), ComputeBlock(6, 1.5, 1.0)))
     assert seconds(given) == pytest.approx([0.0, 0.5, 0.5, 0.0, 1.5, 2.5, 5.5, 5.5, 0.0])
     by_size = [0.0, 0.375, 0.375, 0.0, 1.125, 4.5, 5.625, 5.625, 0.0]
     assert seconds(ComputeTimes(6.0, 0.25)) == pytest.approx(by_size)
     with pytest.raises(ValueError, match="3 blocks and the model is trained in 2"):
-        seconds(ComputeTimes(6.0, blocks=(Block(2, 0.5, 3.0),) * 3))
+        seconds(ComputeTimes(6.0, blocks=(ComputeBlock(2, 0.5, 3.0),) * 3))
 
 
 def test_measured_passes_are_scaled_one_by_one() -> None:
@@ -151,7 +151,7 @@ def test_measured_passes_are_scaled_one_by_one() -> None:
 def test_steps_without_passes_cannot_be_spread_over_blocks() -> None:
     own = RankTrace((Compute(0, 1, UPDATE), Start(1, 0), Await(0, 1, 2)), (TaskTrace(0, 9, 1, ()),), 2)
     with pytest.raises(ValueError, match=r"network\.blocks.* begin with forward"):
-        ComputeTimes(6.0, blocks=(Block(2, 0.5, 3.0),)).lane(own, 0, 0)
+        ComputeTimes(6.0, blocks=(ComputeBlock(2, 0.5, 3.0),)).lane(own, 0, 0)
 
 
 def test_observations_tell_of_each_blocks_passes_and_of_the_step() -> None:
@@ -183,7 +183,7 @@ def test_waits_of_the_forward_pass_are_waits_and_what_it_hides_is_hidden() -> No
 
 def test_measured_blocks_can_be_given() -> None:
     blocks = measured_blocks([{0: by_blocks(), 1: by_blocks()}])
-    assert blocks == (Block(10, 0.5, 0.5), Block(30, 1.0, 2.0))
+    assert blocks == (ComputeBlock(10, 0.5, 0.5), ComputeBlock(30, 1.0, 2.0))
     given = "network.compute_s=4 network.forward_share=0.3750"
     assert as_settings(blocks) == f"{given} 'network.blocks=[[10,0.3333,0.2000],[30,0.6667,0.8000]]'"
     forward = [1 / 3, 2 / 3]

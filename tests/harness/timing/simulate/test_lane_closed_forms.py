@@ -6,7 +6,7 @@ import pytest
 from lanes import BARRIER, Said, rank, starts
 from simulated_steps import SOME_WORK, all_reduce, receiving, sending, task
 
-from gradwire.harness.network.links import Links, Route, star, unlimited
+from gradwire.harness.network.links import LinkRoute, Links, star, unlimited
 from gradwire.harness.timing.measure.breakdown import breakdown
 from gradwire.harness.timing.simulate.blocks import Variation
 from gradwire.harness.timing.simulate.clock import SimulatedClock
@@ -97,7 +97,7 @@ def test_a_forward_by_blocks_waits_for_the_step_before(count: int, backward_s: f
 
 def lines(*rates: float) -> Links:
     """A link of its own from rank 0 to each other rank."""
-    return Links(rates, lambda source, destination: Route((destination - 1,), 0.0))
+    return Links(rates, lambda source, destination: LinkRoute((destination - 1,), 0.0))
 
 
 def two_blocks(steps: int) -> StepTrace:

@@ -9,7 +9,7 @@ import pytest
 from reference_engine import run_reference
 from simulated_steps import Tasks, all_reduce, ends, exact_ends, post, task, wait
 
-from gradwire.harness.network.links import Links, star, two_level
+from gradwire.harness.network.links import Links, NodeFabric, star, two_level
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.engine import run
 from gradwire.harness.timing.simulate.plan import compile_plan
@@ -84,7 +84,7 @@ def test_it_does_not_matter_in_which_order_receivers_are_named() -> None:
 def test_one_copy_leaves_a_node() -> None:
     """A broadcast to one rank of its node and both of the other puts one copy on each port, and one
     inside."""
-    links = two_level(2, 2, rate=RATE, latency_s=LATENCY, intra_rate=10 * RATE, intra_latency_s=LATENCY / 10)
+    links = two_level(2, 2, NodeFabric(RATE, LATENCY, 10 * RATE, LATENCY / 10))
     found = exact_ends(broadcasts(4, 10, 1), links, multicast=True)
     assert set(found.values()) == {10 / RATE + LATENCY}
     assert max(exact_ends(broadcasts(4, 10, 1), links).values()) == 20 / RATE + LATENCY

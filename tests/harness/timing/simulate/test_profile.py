@@ -7,7 +7,7 @@ import pytest
 from gradwire.harness.timing.simulate.compute import ComputeTimes
 from gradwire.harness.timing.simulate.profile import (
     LaneTimes,
-    Spread,
+    Quantiles,
     WorkTimes,
     observed_lanes,
     observed_work,
@@ -42,7 +42,7 @@ def seconds(times: LaneTimes, own: RankTrace) -> list[float]:
 def test_quantiles_lie_between_values() -> None:
     assert quantile([1.0, 2.0, 3.0], 0.5) == 2.0
     assert quantile([0.0, 10.0], 0.1) == pytest.approx(1.0)
-    assert Spread.of([3.0, 1.0, 2.0]) == Spread(1.2, 2.0, pytest.approx(2.8), 3)
+    assert Quantiles.of([3.0, 1.0, 2.0]) == Quantiles(1.2, 2.0, pytest.approx(2.8), 3)
 
 
 def test_the_same_buckets_get_ready_as_observed_and_others_in_between() -> None:

@@ -11,7 +11,7 @@ from fractions import Fraction
 import pytest
 from reference_flows import Flows, max_min
 
-from gradwire.harness.network.links import Links, Route
+from gradwire.harness.network.links import LinkRoute, Links
 
 Arrivals = list[tuple[Fraction, tuple[int, ...], Fraction]]
 """(when, links, bytes) of flow 0, 1, …"""
@@ -68,7 +68,7 @@ def ends_moment_by_moment(rates: tuple[Fraction, ...], arrivals: Arrivals) -> di
 
 
 def links_of(rates: tuple[Fraction, ...]) -> Links:
-    return Links(rates, lambda source, target: Route((), 0))  # type: ignore[arg-type]
+    return Links(rates, lambda source, target: LinkRoute((), 0))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(200))

@@ -18,8 +18,9 @@ from gradwire.harness.timing.simulate.rounds import (
     FORWARD,
     STAGE_ONE,
     STAGE_TWO,
+    BroadcastScheme,
     Floats,
-    Rows,
+    RoundRows,
     train,
 )
 
@@ -36,22 +37,23 @@ def times(rounds: int, workers: int, forward: Floats = FORWARD_S, backward: Floa
     return np.broadcast_to(np.stack([forward, backward]), shape).copy()
 
 
-def paper(**given: Any) -> Rows:
+def paper(**given: Any) -> RoundRows:
     """The paper's cluster without jitter."""
     links = star(WORKERS, bytes_per_second(MBIT), 0.0)
-    return train(VALUES, times(140, WORKERS), links, multicast=True, until_s=SECONDS, **given)
+    scheme = BroadcastScheme(multicast=True, **given)
+    return train(VALUES, times(140, WORKERS), links, scheme, until_s=SECONDS)
 
 
-def round_ends(rows: Rows, worker: int = 0) -> Floats:
+def round_ends(rows: RoundRows, worker: int = 0) -> Floats:
     last = (rows.kinds == BACKWARD) & (rows.block == 0) & (rows.worker == worker)
     return rows.end[last & (rows.end <= SECONDS)]
 
 
-def completed(rows: Rows, workers: int = WORKERS) -> int:
+def completed(rows: RoundRows, workers: int = WORKERS) -> int:
     return min(len(round_ends(rows, worker)) for worker in range(workers))
 
 
-def utilization(rows: Rows) -> float:
+def utilization(rows: RoundRows) -> float:
     """The share of what a receiver's link could carry: copies of all others' transmissions."""
     sent = float(rows.bytes[rows.kinds >= STAGE_ONE].sum())
     return sent * (WORKERS - 1) / WORKERS / (SECONDS * bytes_per_second(MBIT))
@@ -100,9 +102,7 @@ def test_closed_forms_of_drawn_clusters() -> None:
             [size],
             times(4, workers, np.array([forward]), np.array([backward])),
             star(workers, rate, 0.0),
-            multicast=multicast,
-            adaptive=False,
-            bits=bits,
+            BroadcastScheme(multicast, adaptive=False, bits=bits),
             until_s=1e9,
         )
         ends = rows.end[(rows.kinds == BACKWARD) & (rows.worker == 0)]
@@ -112,9 +112,8 @@ def test_closed_forms_of_drawn_clusters() -> None:
 
 
 def test_perfect_overlap_hides_all_but_the_first_block() -> None:
-    rows = train(
-        [0, 10], times(3, 2, np.ones(2), np.ones(2)), star(2, 1e6, 0.0), multicast=True, adaptive=False
-    )
+    scheme = BroadcastScheme(multicast=True, adaptive=False)
+    rows = train([0, 10], times(3, 2, np.ones(2), np.ones(2)), star(2, 1e6, 0.0), scheme)
     assert round_ends(rows).tolist() == [4.0, 8.0, 12.0]
 
 
@@ -136,13 +135,13 @@ def test_with_jitter_adaptive_rounds_keep_up_with_4_bits() -> None:
     compute = times(140, WORKERS) * generator.uniform(0.9, 1.1, (140, WORKERS, 2, 4))
     links = star(WORKERS, bytes_per_second(MBIT), 50e-6)
     found = [
-        completed(train(VALUES, compute, links, multicast=True, adaptive=adaptive, bits=4))
+        completed(train(VALUES, compute, links, BroadcastScheme(True, adaptive, bits=4)))
         for adaptive in (False, True)
     ]
     assert found[1] >= 0.95 * found[0] > 100
 
 
-def drawn_training(drawn: random.Random) -> tuple[list[int], Floats, Links, dict[str, Any]]:
+def drawn_training(drawn: random.Random) -> tuple[list[int], Floats, Links, dict[str, Any], float]:
     workers, blocks = drawn.choice([1, 2, 3, 4, 6]), drawn.randint(1, 5)
     values = [drawn.choice([0, drawn.randint(1, 5000), drawn.randint(1, 10**6)]) for _ in range(blocks)]
     shape = (drawn.randint(1, 8), workers, 2, blocks)
@@ -166,19 +165,19 @@ def drawn_training(drawn: random.Random) -> tuple[list[int], Floats, Links, dict
             "floor": drawn.choice([0.0625, 0.125, 0.375, 1.0]),
             "margin_s": drawn.choice([0.0, 0.02, 0.3]),
             "gain": drawn.choice([0.3, 1.0]),
-            "until_s": drawn.choice([2.0, 20.0, 1e9]),
         },
+        drawn.choice([2.0, 20.0, 1e9]),
     )
 
 
 def test_compiled_and_plain_are_alike_row_by_row() -> None:
     drawn, refined, rows = random.Random(7), 0, 0
     for _ in range(300):
-        values, compute, links, given = drawn_training(drawn)
-        ours = train(values, compute, links, **given)
-        theirs = Training(values, compute, links, **given).run()
+        values, compute, links, given, until_s = drawn_training(drawn)
+        ours = train(values, compute, links, BroadcastScheme(**given), until_s=until_s)
+        theirs = Training(values, compute, links, **given, until_s=until_s).run()
         assert len(ours.kinds) == len(theirs)
-        for column in fields(Rows):
+        for column in fields(RoundRows):
             expected = np.array([getattr(row, column.name) for row in theirs])
             assert np.array_equal(getattr(ours, column.name), expected, equal_nan=True), (column.name, given)
         refined, rows = refined + int((ours.kinds == STAGE_TWO).sum()), rows + len(theirs)
@@ -210,8 +209,10 @@ def test_more_rows_than_expected_are_all_there(monkeypatch: pytest.MonkeyPatch) 
 )
 def test_refusals(given: dict[str, Any], words: str) -> None:
     usual = {"values": [1], "compute": times(1, 2, np.ones(1), np.ones(1)), "links": star(2, 1.0, 0.0)}
+    cluster = {key: given.get(key, value) for key, value in usual.items()}
+    scheme = {key: value for key, value in given.items() if key not in usual}
     with pytest.raises(ValueError, match=words):
-        train(**{**usual, "multicast": True, "adaptive": False, **given})
+        train(**cluster, scheme=BroadcastScheme(multicast=True, adaptive=False, **scheme))
 
 
 def test_whoever_waits_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,5 +220,6 @@ def test_whoever_waits_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch) ->
     told = list[float]()
     compute = np.full((20_000, 2, 2, 2), 0.005)
     links = uplinks(2, 1e6, 0.0)
-    rows = train([100, 100], compute, links, multicast=False, adaptive=False, until_s=300.0, told=told.append)
+    scheme = BroadcastScheme(multicast=False, adaptive=False)
+    rows = train([100, 100], compute, links, scheme, until_s=300.0, on_progress=told.append)
     assert told == sorted(told) and told[0] > 0 and told[-1] <= rows.start[-1]

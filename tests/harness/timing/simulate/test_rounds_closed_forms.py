@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import numpy as np
 import pytest
 
 from gradwire.harness.network.links import bytes_per_second, star
-from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, Floats, Rows, train
+from gradwire.harness.timing.simulate.rounds import (
+    BACKWARD,
+    FORWARD,
+    STAGE_ONE,
+    BroadcastScheme,
+    Floats,
+    RoundRows,
+    train,
+)
 
 VALUES = (3_000_000, 5_600_000, 6_000_000, 11_000_000)
 FORWARD_S = np.array([0.419, 0.155, 0.165, 0.261]) * 0.365 * 1.5
 BACKWARD_S = np.array([0.505, 0.142, 0.129, 0.224]) * 0.635 * 1.5
 """ResNet50 in four blocks (AQGB Table 1), 1.5 s a round."""
+
+ADAPTIVE = BroadcastScheme(multicast=True, adaptive=True)
 
 
 def alike(rounds: int, workers: int, forward: Floats, backward: Floats) -> Floats:
@@ -22,7 +31,7 @@ def alike(rounds: int, workers: int, forward: Floats, backward: Floats) -> Float
     return np.broadcast_to(np.stack([forward, backward]), shape).copy()
 
 
-def ends(rows: Rows, worker: int = 0) -> Floats:
+def ends(rows: RoundRows, worker: int = 0) -> Floats:
     """When a worker's rounds end."""
     return rows.end[(rows.kinds == BACKWARD) & (rows.block == 0) & (rows.worker == worker)]
 
@@ -58,9 +67,9 @@ def test_rounds_of_drawn_clusters_and_blocks(seed: int) -> None:
     sending = [(workers - 1) * size * bits / 8 / links.rates[0] for size in values]
     expected = length_of_round(forward, backward, sending)
     one_value_each = blocks * (workers - 1) * bits / 8 / links.rates[0]  # before newer blocks can begin
-    given: dict[str, Any] = {"adaptive": False, "bits": bits, "partition": 1, "until_s": 1e9}
     for multicast in (True, False):
-        rows = train(values, alike(4, workers, forward, backward), links, multicast=multicast, **given)
+        scheme = BroadcastScheme(multicast, adaptive=False, bits=bits, partition=1)
+        rows = train(values, alike(4, workers, forward, backward), links, scheme, until_s=1e9)
         for worker in range(workers):
             assert np.diff(ends(rows, worker)) == pytest.approx(expected, rel=1e-9, abs=one_value_each)
 
@@ -75,7 +84,7 @@ def test_a_worker_that_is_slower_sets_the_pace(seed: int) -> None:
     compute[:, -1] *= slow
     size = drawn.randint(1, 1000)
     links = star(workers, 1e6, 0.0)
-    rows = train([size], compute, links, multicast=True, adaptive=False, until_s=1e9)
+    rows = train([size], compute, links, BroadcastScheme(multicast=True, adaptive=False), until_s=1e9)
     expected = slow * float(forward[0] + backward[0]) + size * 4 / 1e6
     assert np.diff(ends(rows, workers - 1)) == pytest.approx(expected, rel=1e-9)
 
@@ -87,7 +96,7 @@ def test_adaptive_links_are_busy_from_the_first_gradient_to_the_last_forward_pas
     length = float(FORWARD_S.sum() + BACKWARD_S.sum()) + exposed
     for margin_s in (0.0, 0.02):
         compute = alike(140, 16, FORWARD_S, BACKWARD_S)
-        rows = train(VALUES, compute, links, multicast=True, adaptive=True, margin_s=margin_s)
+        rows = train(VALUES, compute, links, BroadcastScheme(True, True, margin_s=margin_s))
         own = ends(rows)[40:100]
         assert np.diff(own) == pytest.approx(length, abs=1e-3)
         assert np.diff(own).mean() == pytest.approx(length, abs=1e-4)
@@ -100,16 +109,13 @@ def test_adaptive_links_are_busy_from_the_first_gradient_to_the_last_forward_pas
 
 def test_the_same_arguments_give_the_same_rows() -> None:
     compute = alike(20, 5, FORWARD_S, BACKWARD_S) * np.random.default_rng(3).uniform(0.9, 1.1, (20, 5, 2, 4))
-    found = [
-        train(VALUES, compute, star(5, 3e8, 1e-4), multicast=True, adaptive=True, until_s=20.0)
-        for _ in (0, 1)
-    ]
+    found = [train(VALUES, compute, star(5, 3e8, 1e-4), ADAPTIVE, until_s=20.0) for _ in (0, 1)]
     for column in ("kinds", "worker", "round", "block", "start", "end", "bytes", "ratio", "rate"):
         assert np.array_equal(getattr(found[0], column), getattr(found[1], column), equal_nan=True)
 
 
 def test_one_worker_sends_nothing_and_waits_for_nothing() -> None:
-    rows = train(VALUES, alike(5, 1, FORWARD_S, BACKWARD_S), star(1, 1.0, 0.0), multicast=True, adaptive=True)
+    rows = train(VALUES, alike(5, 1, FORWARD_S, BACKWARD_S), star(1, 1.0, 0.0), ADAPTIVE)
     assert set(rows.kinds.tolist()) == {FORWARD, BACKWARD}
     assert rows.start[1:].tolist() == rows.end[:-1].tolist()
     assert ends(rows)[-1] == pytest.approx(7.5)

@@ -10,7 +10,7 @@ from reference_background import BackgroundRun
 from reference_engine import run_reference
 from simulated_steps import SOME_WORK, all_reduce, ends, exact_ends, post, receiving, sending, task, wait
 
-from gradwire.harness.network.links import Links, star, two_level, uplinks
+from gradwire.harness.network.links import Links, NodeFabric, star, two_level, uplinks
 from gradwire.harness.timing.simulate.background import BackgroundJobs
 from gradwire.harness.timing.simulate.engine import run
 
@@ -53,7 +53,7 @@ def test_on_a_serial_link_they_take_turns() -> None:
 def test_where_their_links_are_not_used_they_change_nothing() -> None:
     """Background jobs go round the ring, the message against it, over other links of each node."""
     links = star(3, RATE, NO_LATENCY)
-    nodes = two_level(3, 2, rate=RATE, latency_s=NO_LATENCY, intra_rate=RATE, intra_latency_s=NO_LATENCY)
+    nodes = two_level(3, 2, NodeFabric(RATE, NO_LATENCY, RATE, NO_LATENCY))
     tasks: dict[int, Any] = dict.fromkeys(range(6), ())
     tasks |= {1: (sending(0, 100),), 0: (receiving(1, 100),)}
     assert (

@@ -13,13 +13,13 @@ from test_trace_files import trace
 from gradwire.harness.timing.trace import blocks
 from gradwire.harness.timing.trace.files import (
     RankFile,
-    Recorded,
+    RecordedSteps,
     header,
     read_traces,
     recorded_steps,
     trace_file,
 )
-from gradwire.harness.timing.trace.rows import BadRowError, Row, rows_of, trace_of
+from gradwire.harness.timing.trace.rows import BadRowError, TraceRow, rows_of, trace_of
 from gradwire.harness.timing.trace.writer import TraceWriter, cut_traces
 
 
@@ -61,7 +61,7 @@ def test_a_flipped_bit_is_named_with_the_step_and_cut(traced: Path) -> None:
     assert [step for step, _ in read_traces(traced, 2, set(steps))] == [0, 1]
     (note,) = cut_traces(traced, 3, "mine")
     assert "is damaged after step 1" in note and note.endswith(
-        "all ranks' traces are cut there; the run goes on"
+        "all ranks' traces are cut there; the run continues"
     )
     assert recorded_steps(traced, 2, run="mine") == ([0, 1], None)
     assert cut_traces(traced, 3, "mine") == []
@@ -69,7 +69,12 @@ def test_a_flipped_bit_is_named_with_the_step_and_cut(traced: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"\xff" * 500, b"{}\n" * 20, blocks.stored(b"[" * 100_000), blocks.step_block([(0, [Row("step")])])],
+    [
+        b"\xff" * 500,
+        b"{}\n" * 20,
+        blocks.stored(b"[" * 100_000),
+        blocks.step_block([(0, [TraceRow("step")])]),
+    ],
 )
 def test_a_file_of_nothing_known_is_removed_when_the_run_goes_on(content: bytes, traced: Path) -> None:
     trace_file(traced, 0).write_bytes(content)
@@ -92,7 +97,7 @@ def test_an_emptied_file_has_no_steps(traced: Path) -> None:
     with pytest.raises(ValueError, match=r"rank1.arrows.zst: is damaged at its beginning \(it is empty"):
         recorded_steps(traced, 2)
     (note,) = cut_traces(traced, 3, "mine")
-    assert "rank1.arrows.zst is damaged at its beginning" in note and note.endswith("the run goes on")
+    assert "rank1.arrows.zst is damaged at its beginning" in note and note.endswith("the run continues")
 
 
 def test_a_file_that_ends_early_is_named(traced: Path) -> None:
@@ -125,7 +130,7 @@ def test_what_is_left_of_a_damaged_file_is_what_was_written(
             one_line(str(error))
             assert str(path) in str(error)
         else:
-            if isinstance(found, Recorded):
+            if isinstance(found, RecordedSteps):
                 assert found.damage is None or str(path) in found.damage
                 assert found.steps == list(range(len(found.steps)))
             else:
@@ -171,13 +176,13 @@ def test_bombs_are_refused_after_a_block(traced: Path, monkeypatch: pytest.Monke
 ROWS = rows_of(trace(0.1))
 
 
-def changed(which: str, /, **values: Any) -> list[Row]:
+def changed(which: str, /, **values: Any) -> list[TraceRow]:
     """A step's rows, the first of a kind with other values."""
     index = [row.kind for row in ROWS].index(which)
     return [*ROWS[:index], ROWS[index]._replace(**values), *ROWS[index + 1 :]]
 
 
-MALFORMED: dict[str, list[Row]] = {
+MALFORMED: dict[str, list[TraceRow]] = {
     "a row start is out of place": ROWS[1:],
     "a step does not begin with its row": [ROWS[0], *ROWS],
     "a synchronous step has other computation": [ROWS[0], *ROWS[3:]],
@@ -185,15 +190,20 @@ MALFORMED: dict[str, list[Row]] = {
     "bucket: -1": changed("task", number=-1),
     "coordinates: -1": changed("task", amount=-1),
     "a row run is out of place": changed("work", kind="run"),
-    "a row part follows one of wait": [*ROWS, Row("wait"), Row("part")],
+    "a row part follows one of wait": [*ROWS, TraceRow("wait"), TraceRow("part")],
     "a part has the share nan": changed("part", share=float("nan")),
     "the post of a wait: 9": changed("wait", number=9),
     "has a message with rank 5": changed("send", number=5),
     "bytes: -1 is not a whole number": changed("send", amount=-1),
-    "urgency: -1": [*ROWS, Row("post"), Row("urgency", number=-1)],
-    "an awaited collective: 1": [Row("step"), Row("await", task=1), *ROWS[3:]],
-    "a start's collective: -1": [Row("step"), Row("start"), *ROWS[3:]],
-    "a row update follows one of compute": [Row("step"), Row("compute"), Row("update"), *ROWS[3:]],
+    "urgency: -1": [*ROWS, TraceRow("post"), TraceRow("urgency", number=-1)],
+    "an awaited collective: 1": [TraceRow("step"), TraceRow("await", task=1), *ROWS[3:]],
+    "a start's collective: -1": [TraceRow("step"), TraceRow("start"), *ROWS[3:]],
+    "a row update follows one of compute": [
+        TraceRow("step"),
+        TraceRow("compute"),
+        TraceRow("update"),
+        *ROWS[3:],
+    ],
 }
 
 

@@ -76,7 +76,7 @@ def test_a_full_disk_ends_the_trace_of_all_ranks_and_is_said_once(
     (note,) = write(writer, 8, 40)
     assert note == (
         f"note: no trace from here on, {trace_file(tmp_path, 0)} cannot be written "
-        "(No space left on device); the run goes on"
+        "(No space left on device); the run continues"
     )
     assert not writer.takes(40)
     assert recorded_steps(tmp_path, 2) == (list(range(8)), None), "what was half written is gone"

@@ -10,7 +10,7 @@ import pytest
 
 from gradwire.harness.timing.trace import blocks
 from gradwire.harness.timing.trace.files import RankFile, read_traces, recorded_steps, trace_file
-from gradwire.harness.timing.trace.rows import Row
+from gradwire.harness.timing.trace.rows import TraceRow
 from gradwire.harness.timing.trace.step import Part, Post, RankTrace, TaskTrace, Wait, Work
 from gradwire.harness.timing.trace.writer import TraceWriter, cut_traces
 
@@ -70,7 +70,7 @@ def test_pandas_reads_a_file_in_two_lines(tmp_path: Path) -> None:
     TraceWriter(tmp_path, run="mine").add(0, {0: trace(0.1), 1: trace(0.2)})
     TraceWriter(tmp_path, run="mine").add(0, {2: trace(0.3, 300)})
     frame = table(trace_file(tmp_path, 0))
-    assert list(frame.columns) == ["step", *Row._fields]
+    assert list(frame.columns) == ["step", *TraceRow._fields]
     assert list(frame.step.unique()) == [0, 1, 2]
     sent = frame[frame.kind == "send"]
     assert list(sent.number) == [1, 1, 1] and list(sent.amount) == [100, 100, 300]
