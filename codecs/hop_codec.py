@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, Self, cast, runtime_checkable
 
 from torch import Tensor
 
@@ -37,9 +37,14 @@ class HopCodec(Codec):
     One that needs nothing of the other ranks beforehand gives `hops` alone; with statistics it gives `plan`.
     """
 
+    def __new__(cls, *_: object, **__: object) -> Self:
+        if cls.hops is HopCodec.hops and cls.plan is HopCodec.plan:
+            raise TypeError(f"{cls.__name__} defines neither hops() nor plan()")
+        return super().__new__(cls)
+
     def hops(self, x: Tensor, this_round: Round, num_chunks: int) -> Hops:
         """The hop-wise state of this round, where nothing has to be reduced first."""
-        raise NotImplementedError(f"{type(self).__name__} defines neither hops() nor plan()")
+        raise NotImplementedError
 
     def statistics(self, x: Tensor, this_round: Round) -> list[tuple[Tensor, Op]]:
         """Metadata the plan needs from all ranks; none by default."""

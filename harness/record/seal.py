@@ -20,17 +20,21 @@ from gradwire.harness.record.directory import DONE, FAILED, TRACEBACKS
 from gradwire.harness.record.row_file import MOST_BYTES
 
 SEALED = (
-    *(
-        "config.yaml",
-        "run.json",
-        "steps.jsonl",
-        "evals.jsonl",
-        "decisions.jsonl",
-        "entropies.jsonl",
-        "summary.json",
-        "profile.json",
-    ),
-    *("allreduce.json", "predict.json", "bench.json", "statistics.json", "scores.json", "tables.txt"),
+    "config.yaml",
+    "run.json",
+    "steps.jsonl",
+    "evals.jsonl",
+    "decisions.jsonl",
+    "entropies.jsonl",
+    "summary.json",
+    "profile.json",
+    "allreduce.json",
+    "predict.json",
+    "bench.json",
+    "statistics.json",
+    "scores.json",
+    "overhead.json",
+    "tables.txt",
 )
 """The files that a run, or a task that measures, leaves in its directory. Not `network.json`: its last
 figures come when the links are taken down, after the run is done."""

@@ -16,7 +16,7 @@ from pool import Workers
 from real_rounds import train_rank_for_real
 from torch import Tensor
 
-from gradwire.codecs.hop_codec import ReportsLosses
+from gradwire.codecs.hop_codec import HopCodec, ReportsLosses
 from gradwire.codecs.interface import GRADIENT_DTYPES, Codec
 from gradwire.codecs.plugins import allowed, load
 from gradwire.codecs.registry import codec_classes, make_codec
@@ -365,3 +365,13 @@ def test_every_codec_is_described(codec: str, options: dict[str, Any]) -> None:
     assert made.name == codec
     assert codec == "only_hops" or made.about.source and made.about.wire_bits
     assert (made.about.state == "none") == (not made.traits.stateful)
+
+
+def test_a_codec_without_hops_is_refused_when_it_is_made() -> None:
+    """Not in its first round."""
+
+    class Nothing(HopCodec):
+        name = "nothing"
+
+    with pytest.raises(TypeError, match=r"Nothing defines neither hops\(\) nor plan\(\)"):
+        Nothing()

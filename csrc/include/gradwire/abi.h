@@ -3,7 +3,7 @@
 // An operation `gradwire_<name>(const gradwire_<family>*)` is declared with its struct in <family>.h and
 // defined in cpu/<family>.cpp and in cuda/<family>.cu. Structs hold plain pointers and numbers, no types of
 // PyTorch, Python or CUDA; arrays have their sizes in digits. Python reads them from this text
-// (codecs/native/structs.py). Pointers are the device's; what is host memory says so.
+// (codecs/native/loading.py). Pointers are the device's; what is host memory says so.
 #pragma once
 #include <stdint.h>
 

@@ -146,7 +146,7 @@ GRADWIRE_HD int check_dynamiq_hop(const gradwire_dynamiq& args) {
   return GRADWIRE_OK;
 }
 
-// ---- Randomness: codecs/dynamiq/rounding.py
+// ---- Randomness: codecs/dynamiq/definition.py
 
 // Sixteen bits for each of the coordinates 8·part … 8·part + 7; stream 0 is shared by all workers.
 GRADWIRE_HD Words coordinate_words(uint32_t super_group, uint32_t stream, uint32_t part, Key key) {
@@ -177,7 +177,7 @@ GRADWIRE_HD float scaled_dither(uint32_t dither, float middle, float unit, float
   return add(float_of(bits_of(shift) ^ sign), centre);
 }
 
-// ---- Scales: codecs/dynamiq/scales.py
+// ---- Scales: codecs/dynamiq/format.py
 
 enum : uint32_t {
   SMALLEST_SCALE = (uint32_t)SMALLEST_EXPONENT << 23,

@@ -1,4 +1,4 @@
-// What the messages of groups have in common (codecs/groups.py): codes, then the scales of all groups; and
+// What the messages of groups have in common (codecs/slices.py): codes, then the scales of all groups; and
 // powers of two that keep sums over a group within float32's range (codecs/arithmetic/floats.py).
 #pragma once
 #include "gradwire/abi.h"

@@ -1,5 +1,5 @@
 // Group-wise linear quantizers with a Hadamard smoother (SDP4Bit §3); codecs/linear/definition.py defines
-// them, and codecs/linear/message.py the messages.
+// them, and the messages.
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/arithmetic.h"

@@ -1,5 +1,5 @@
 // Elements of 8, 6 or 4 bits in blocks of 32 with a common scale (DynamiQ §5, Appendix C): codecs/mxfp
-// defines the scales (scales.py), the cast (formats.py) and what is done with them (kernels.py).
+// defines the scales and the cast (formats.py) and what is done with them (definition.py).
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/arithmetic.h"
@@ -72,7 +72,7 @@ struct Element {
   static constexpr uint32_t BYTES = BLOCK * WIDTH / 8;  // of a block
 };
 
-// ---- Scales: BlockScales in codecs/mxfp/scales.py, the way in and the way out
+// ---- Scales: BlockScales in codecs/mxfp/formats.py, the way in and the way out
 
 struct WayIn {
   float normalizer, factor;

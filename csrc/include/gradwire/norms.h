@@ -1,4 +1,4 @@
-// Energies of blocks of consecutive coordinates (OmniReduce); codecs/omnireduce/definition.py defines them.
+// Energies of blocks of consecutive coordinates (OmniReduce); codecs/omnireduce.py defines them.
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/statistics.h"

@@ -1,6 +1,6 @@
 // What all workers derive from the reduced statistics: bit widths of super-groups within the capacity of
 // their chunk, the order in which messages hold them, and their means (DynamiQ §3.2).
-// codecs/dynamiq/statistics.py, allocation.py and arrangement.py define it. Super-group i · chunks + c is the
+// codecs/dynamiq/allocation.py and arrangement.py define it. Super-group i · chunks + c is the
 // i-th of chunk c.
 #pragma once
 #include "gradwire/abi.h"
@@ -73,7 +73,7 @@ GRADWIRE_HD int check_dynamiq_plan(const gradwire_plan& args) {
   return args.counts && ((there && fits) || args.total == 0) ? GRADWIRE_OK : GRADWIRE_BAD_ARGUMENT;
 }
 
-// ---- What the reduced statistics say of a super-group: codecs/dynamiq/statistics.py
+// ---- What the reduced statistics say of a super-group: codecs/dynamiq/arrangement.py
 
 GRADWIRE_HD bool is_finite_bfloat16(uint16_t bits) { return (bits & 0x7f80) != 0x7f80; }
 GRADWIRE_HD bool is_finite_super_group(const gradwire_plan& args, int64_t super_group) {

@@ -1,4 +1,4 @@
-// Mean and norm of super-groups (DynamiQ §3.1); codecs/dynamiq/statistics.py defines them.
+// Mean and norm of super-groups (DynamiQ §3.1); codecs/dynamiq/arrangement.py defines them.
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/arithmetic.h"

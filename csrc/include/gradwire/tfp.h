@@ -1,5 +1,5 @@
-// Truncation of floating-point numbers (AQGB §4.4); codecs/tfp defines it: formats.py, truncation.py,
-// scales.py, embedded.py and planes.py.
+// Truncation of floating-point numbers (AQGB §4.4); codecs/tfp defines it: the formats (definition.py) and
+// the messages (coder.py).
 #pragma once
 #include "gradwire/coordinate_bits.h"
 #include "gradwire/groups.h"

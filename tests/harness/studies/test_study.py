@@ -10,8 +10,10 @@ from typing import Annotated, Any
 
 import pytest
 
+from gradwire.harness.config.tasks import Task
 from gradwire.harness.record import figures
-from gradwire.harness.record.figures import Figure, StudyRecord
+from gradwire.harness.record.figures import Figure, StudyRecord, study_names
+from gradwire.harness.record.seal import SEALED
 from gradwire.harness.record.settings import RecordedConfig, TaskConfig
 from gradwire.harness.report.frame import load_results
 from gradwire.harness.studies.study import Measured, Study
@@ -102,3 +104,7 @@ def test_the_frame_has_fields_and_what_follows_from_them(tmp_path: Path) -> None
     found = load_results(ran(tmp_path / "one", 4, 3))
     assert list(found.metric) == ["shortest_s", "codec_s", "allreduce_s"]
     assert list(found.unit) == ["s", "s", "s"] and list(found.seed) == [3, 3, 3]
+
+
+def test_the_record_of_every_study_is_sealed() -> None:
+    assert {Task.of_study(name).load().record.file for name in study_names()} <= {*SEALED}
