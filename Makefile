@@ -173,7 +173,9 @@ GPU_RESULTS ?= results/gpu/$(shell date +%F)
 gpu:
 	GRADWIRE_CUDA=ON $(PYTHON) -m pip install --quiet --no-build-isolation --no-deps -e . \
 	  --config-settings=cmake.define.GRADWIRE_EMULATION=ON
-	PYTHON=$(PYTHON) OUT=$(abspath $(GPU_RESULTS)) tests/gpu/on_device.sh tests rows rounds
+	PYTHON=$(PYTHON) OUT=$(abspath $(GPU_RESULTS)) tests/gpu/on_device.sh tests rounds
+	OMP_NUM_THREADS=1 $(PYTHON) run.py task=bench kernels=cuda cluster.device=cuda \
+	  "bench.sizes=[16777216,134217728]" hydra.run.dir=$(GPU_RESULTS)/bench
 
 KERNEL_SOURCES = $(shell find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 lint: $(INSTALLED)

@@ -31,6 +31,15 @@ def test_rounds_are_timed(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(line["n"] == 2 and line["eager_host_ms_per_rank"] > 0 for line in lines)
 
 
+def test_operations_are_timed_without_their_definitions(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("--device", "cpu", "--kernels", "cpu", "--coordinates", "4096", "bf16.encode")
+    script("measure_operations").main(list(given))
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["dtype"] for row in rows} == {"bfloat16", "float32"}
+    assert {row["implementation"] for row in rows} == {"cpu"}
+    assert all(row["numel"] == 4096 and row["times"]["repeats"] >= 3 for row in rows)
+
+
 def test_hot_operations_exist_and_run() -> None:
     module = script("run_hot_operations")
     calls = module.main(["--device", "cpu", "--coordinates", "2048"])

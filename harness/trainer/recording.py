@@ -191,7 +191,7 @@ class TrainingProgress:
         """Rows of `steps.jsonl`, every `train.log_every` steps; every rank may call it."""
         text = f"loss {row['loss']:.3f}{self._speed(row.get('tokens_per_s'))}"
         self._running.postfix(text)
-        self._running.say(text)
+        self._running.show_due(text)
 
     def _speed(self, tokens_per_s: float | None) -> str:
         """Tokens per second of the training clock, and the share of the devices' FLOP/s that they use."""

@@ -75,8 +75,7 @@ METRICS+=,l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio
 for what in "$@"; do
   case $what in
     tests) run_tests ;;
-    rows) limited 200 rows.txt "$python" run.py task=bench kernels=cuda cluster.device=cuda \
-      "bench.sizes=[134217728]" bench.seconds=0.03 "bench.workers=[]" "bench.ranks=[]" hydra.run.dir="$OUT/bench" ;;
+    rows) limited 110 rows.jsonl "$python" tests/gpu/measure_operations.py ;;
     rounds) limited 90 rounds.jsonl "$python" tests/gpu/measure_rounds.py ;;
     compiled) limited 90 compiled.jsonl "$python" tests/gpu/measure_compiled.py ;;
     counters) limited 120 counters.txt ncu --clock-control none --metrics "$METRICS" --csv \

@@ -208,6 +208,7 @@ class Settings:
     kernels: str
     device: torch.device
     seed: int
+    definition: bool = True  # also without compiled kernels, which they are compared with
 
 
 @dataclass(frozen=True)
@@ -304,7 +305,9 @@ def _rows(
 def _implementations(settings: Settings) -> list[tuple[str, int]]:
     """The implementations and their numbers of threads; the definition on one thread comes first."""
     compiled = [(settings.kernels, threads) for threads in _threads(settings)]
-    return [(DEFAULT, 1), *(compiled if settings.kernels != DEFAULT else [])]
+    if settings.kernels == DEFAULT:
+        return [(DEFAULT, 1)]
+    return [*([(DEFAULT, 1)] if settings.definition else []), *compiled]
 
 
 def _time_peers(operation: Operation, x: Tensor, settings: Settings) -> dict[str, Times]:

@@ -31,7 +31,7 @@ REASONS = {
     "record/identity.py": "a digest of the user's own file of codec times, which is checked before",
     "record/provenance.py": "our own sources, and what the kernel says",
     "report/catalogue.py": "our own documentation",
-    "studies/bench/kept.py": "JSON of lines that `files.reading` has read",
+    "studies/bench/task.py": "JSON of lines that `files.reading` has read",
     "tracking/messages.py": "JSON made a line before, and a digest",
     "trainer/measured_steps.py": "JSON that another rank has just made",
     "tracking/view.py": "a process of its own that imports nothing of gradwire and cannot end the run",

@@ -245,7 +245,10 @@ def test_globs_name_every_layer_once(layers: list[list[str]], words: str) -> Non
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (("codec=aqgb", "topology=broadcast"), r"codec=aqgb goes on with a gradient .*; use parallel=blocks"),
+        (
+            ("codec=aqgb", "topology=broadcast"),
+            r"codec=aqgb keeps refining a gradient .*; use parallel=blocks",
+        ),
         ((*BLOCKS[:3], "codec=aqgb", "topology=ring"), r"codec=aqgb: .* add topology=broadcast; given are "),
         (("parallel=blocks", "codec=fp32"), r"parallel.bucket_cap_mb=0.02 has no effect on parallel=blocks"),
         ((*BLOCKS, "parallel.num_blocks=40"), r"parallel.num_blocks=40 is more than the model's 4 layers"),

@@ -19,7 +19,7 @@ from training_jobs import tiny_run, train_all_virtually
 from gradwire.codecs.decision_file import MOST_BYTES, read_decisions
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.config.network_checks import check_simulated
-from gradwire.harness.library.decisions import check_replayed
+from gradwire.harness.library.decisions import check_given_decisions
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.record.gradients import read_gradients
 from gradwire.harness.record.runs import load_run
@@ -193,7 +193,7 @@ def test_a_script_looks_at_the_seal_of_decisions(whole: Path, tmp_path: Path) ->
     for given in (path, link):
         codec = make_codec("edgc", decisions=str(given), **CODEC)
         with pytest.raises(ValueError, match="differs from its digest in DONE"):
-            check_replayed(codec, {})
+            check_given_decisions(codec, {})
 
 
 def test_what_an_unfinished_run_has_recorded_says_so(whole: Path, tmp_path: Path) -> None:
