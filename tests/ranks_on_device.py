@@ -21,7 +21,7 @@ from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollec
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.thread import CommunicationThread, Turn
-from gradwire.harness.comm.world.interface import Collective, Place
+from gradwire.harness.comm.world.interface import Collective, CollectivePlace
 from gradwire.harness.comm.world.started import ProcessStarted, StartedCollectives
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.synchronize import synchronization
@@ -71,7 +71,7 @@ class RankOnDevice:
             self._recorder.timestamp,
         )
         coroutine = collective(ScheduledCollectives(channel, self._fabric, buffers))
-        started: ProcessStarted[Tensor] = ProcessStarted(Place(0, number), self._started)
+        started: ProcessStarted[Tensor] = ProcessStarted(CollectivePlace(0, number), self._started)
         self._started.begin()
         self._threads[which].submit(CollectiveTask(coroutine, started.set_result, started.set_exception))
         return started

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -53,3 +55,15 @@ def test_a_planted_import_is_found(tmp_path: Path, line: str) -> None:
     assert sorted(set(circle(tmp_path, "harness"))) == ["lower", "upper"]
     (tmp_path / "harness" / "lower" / "base.py").write_text("")
     assert upward(tmp_path, ["harness/lower", "harness/upper"]) == circle(tmp_path, "harness") == []
+
+
+def test_a_class_has_its_name_to_itself() -> None:
+    """So that a search for the name finds one class."""
+    found = Counter(
+        node.name
+        for folder in ("codecs", "harness")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, number in found.items() if number > 1] == []

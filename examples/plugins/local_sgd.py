@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from gradwire.codecs.interface import Decision, Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.codecs.wrappers.decisions import decision_of
-from gradwire.harness.comm.world.interface import Place, RankStep, Started, Submission, World
+from gradwire.harness.comm.world.interface import CollectivePlace, RankStep, Started, Submission, World
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.buffers import RankTensors
@@ -259,7 +259,7 @@ class LocalSGD:
             begin = "codec/"
             codec.load_state_dict({k.removeprefix(begin): v for k, v in saved.items() if k.startswith(begin)})
             if "sent/step" in saved:
-                place = Place(int(saved["sent/step"]), 0)
+                place = CollectivePlace(int(saved["sent/step"]), 0)
                 mean = self._world.resumed(rank, place, saved["sent/mean"])
                 self._sent[rank] = Sent(saved["sent/change"], mean)
                 self._ended = json.loads(bytes(saved["sent/ended"].tolist()))

@@ -65,7 +65,7 @@ class _OfGroup:
 _groups: WeakKeyDictionary[dist.ProcessGroup, _OfGroup] = WeakKeyDictionary()
 
 
-class Outcome(NamedTuple):
+class CallOutcome(NamedTuple):
     """The end of a call on all ranks, as `rank` has decided it: agreement, a `refusal`, or ranks that were
     `missing` from a `phase`."""
 
@@ -99,7 +99,7 @@ class Agreement:
         call = next(self._calls)
 
         def refuse() -> None:
-            self._decide(call, Outcome(self.rank, refusal=reason))
+            self._decide(call, CallOutcome(self.rank, refusal=reason))
             self._leave(call)
 
         with contextlib.suppress(ConnectionError, NoAnswerError):  # the others notice that a store is gone
@@ -137,11 +137,11 @@ class Agreement:
         if difference is not None:
             raise ValueError(f"{what}: ranks disagree: {difference}; give all ranks the same")
         if (reason := last_word()) is not None:
-            self._decide(call, Outcome(self.rank, refusal=reason))
+            self._decide(call, CallOutcome(self.rank, refusal=reason))
             raise ValueError(f"{what}: {reason}")
         self._put(f"{call}/{READY}/{self.rank}", "")
         self._await_all(call, READY, deadline, what)
-        self._decide(call, Outcome(self.rank))
+        self._decide(call, CallOutcome(self.rank))
         self._check(call, what)
 
     def _await_all(self, call: int, phase: str, deadline: float, what: str) -> None:
@@ -156,13 +156,13 @@ class Agreement:
             if remaining <= 0:
                 missing = tuple(rank for rank, key in enumerate(keys) if not self._has(key))
                 if missing:
-                    self._decide(call, Outcome(self.rank, missing=missing, phase=phase))
+                    self._decide(call, CallOutcome(self.rank, missing=missing, phase=phase))
                 continue
             time.sleep(min(pause, remaining))
             pause = min(1.5 * pause, LONGEST_POLL_S)
         self._check(call, what)
 
-    def _decide(self, call: int, outcome: Outcome) -> None:
+    def _decide(self, call: int, outcome: CallOutcome) -> None:
         """Makes this the call's outcome, if it has none."""
         key = f"{call}/{OUTCOME}"
         with _reached():

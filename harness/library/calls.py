@@ -50,7 +50,7 @@ def in_no_mode(function: Callable[Given, Result]) -> Callable[Given, Result]:
     return run
 
 
-class Call:
+class CallUnderWay:
     """One call under way. `overlapped`: another call of this process was under way meanwhile.
 
     Ranks pair their calls by order. Where two threads of a process call at once, each rank has an order of
@@ -70,14 +70,14 @@ class Call:
         )
 
 
-_under_way: list[Call] = []
+_under_way: list[CallUnderWay] = []
 _lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def calling(what: str) -> Iterator[Call]:
+def calling(what: str) -> Iterator[CallUnderWay]:
     """The block is a call, which overlaps those of other threads that are under way."""
-    call = Call(what)
+    call = CallUnderWay(what)
     with _lock:
         _under_way.append(call)
         if len(_under_way) > 1:
@@ -101,7 +101,7 @@ Plan = TypeVar("Plan", bound=Checked)
 
 
 def agreed(
-    call: Call,
+    call: CallUnderWay,
     schema: type[Options],
     given: Mapping[str, Any],
     groups: Callable[[], Sequence[dist.ProcessGroup]],

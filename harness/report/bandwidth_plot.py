@@ -49,7 +49,7 @@ def bandwidth_plot(run: Run, heading: str) -> Plot | None:
 
 def bandwidth_of(run: Run, heading: str, numbers: Sequence[int], steps: Sequence[StepTrace]) -> Plot | None:
     """Timed steps of these numbers, shown one after another; None where nothing was sent."""
-    shown = Traffic.of(run, steps)
+    shown = PlottedTraffic.of(run, steps)
     if shown is None:
         return None
     units = Units.of([shown])
@@ -82,18 +82,18 @@ def bandwidth_comparison(groups: Sequence[Group], name: str) -> Plot | None:
     return Plot(name, heading, draw, (1.1,) * len(found))
 
 
-def _shown(run: Run) -> Traffic | None:
+def _shown(run: Run) -> PlottedTraffic | None:
     """The traffic of a run in a comparison; None if its links are not limited or no trace can be read."""
     try:
         steps = [trace for _, trace in steps_of(run, chosen_steps(run, COMPARED))]
-        shown = Traffic.of(run, steps)
+        shown = PlottedTraffic.of(run, steps)
     except (ValueError, LookupError, RuntimeError, OSError):
         return None
     return None if shown is None or shown.link is None else shown
 
 
 @dataclass(frozen=True)
-class Traffic:
+class PlottedTraffic:
     """Bytes that the ranks of a run sent in some steps, and a link's bytes per second, if limited."""
 
     sent: Bandwidth
@@ -101,7 +101,7 @@ class Traffic:
     ranks: int
 
     @classmethod
-    def of(cls, run: Run, steps: Sequence[StepTrace]) -> Traffic | None:
+    def of(cls, run: Run, steps: Sequence[StepTrace]) -> PlottedTraffic | None:
         """None where nothing was sent."""
         sent = bandwidth_over(steps)
         if not any(sent.mean):
@@ -123,7 +123,7 @@ class Units:
     bytes: str
 
     @classmethod
-    def of(cls, all_shown: Sequence[Traffic]) -> Units:
+    def of(cls, all_shown: Sequence[PlottedTraffic]) -> Units:
         longest = max(shown.sent.end for shown in all_shown)
         highest = max(value for shown in all_shown for value in shown.highest)
         return cls(unit_for(TIME_UNITS, longest, at_least=2.0), unit_for(RATE_UNITS, highest, at_least=1.0))
@@ -137,7 +137,7 @@ class Units:
         return RATE_UNITS[self.bytes]
 
 
-def _draw(axes: Axes, shown: Traffic, units: Units, form: Form) -> None:
+def _draw(axes: Axes, shown: PlottedTraffic, units: Units, form: Form) -> None:
     """Draws rank 0's computation, what it and all ranks on average send, steps and a link's rate."""
     seconds, rate, sent = units.seconds, units.rate, shown.sent
     label = "rank 0 computes"

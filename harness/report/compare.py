@@ -15,14 +15,14 @@ from gradwire.harness.record.summary import PERCENTILES, SPREAD
 from gradwire.harness.report.busy_times import CommonSteps, busy_groups, busy_notes, common_steps
 from gradwire.harness.report.configs import check_comparable
 from gradwire.harness.report.frame import table, values_of
-from gradwire.harness.report.group_rows import Row, TargetRow, against_baseline, make_row
+from gradwire.harness.report.group_rows import GroupRow, TargetRow, against_baseline, make_row
 from gradwire.harness.report.groups import Group, group_runs
 from gradwire.harness.report.notes import notes
 from gradwire.harness.report.tables import NOT_REACHED, Page, Table, figure, figures_table, number
 from gradwire.harness.timing.measure.metric import FULL_MILLISECONDS, Section, Spread
 from gradwire.harness.timing.measure.metrics import METRICS, in_words, keys
 
-Common = tuple[str, str, list[Row]]
+Common = tuple[str, str, list[GroupRow]]
 """Clock, metric and the rows they are common to."""
 
 CLOCK_MEANING = {
@@ -35,7 +35,7 @@ CLOCK_MEANING = {
 class Comparison(Page):
     """The result of `compare`: figures by group, notes, and the runs that have no figures."""
 
-    rows: list[Row]
+    rows: list[GroupRow]
     notes: list[str]
     left_out: list[str]  # a line with the name of each run that failed, did not finish, or is missing
     files: list[Path] = field(default_factory=list)
@@ -88,7 +88,7 @@ def _load(folders: Sequence[str | Path]) -> tuple[list[Run], list[str]]:
     return runs, left_out
 
 
-def _rows(groups: Sequence[Group], common: CommonSteps) -> tuple[list[Row], list[str]]:
+def _rows(groups: Sequence[Group], common: CommonSteps) -> tuple[list[GroupRow], list[str]]:
     """A row for each group, and why some have no targets."""
     values = table(value for group in groups for run in group.runs for value in values_of(run))
     rows, complaints = [], []
@@ -99,7 +99,7 @@ def _rows(groups: Sequence[Group], common: CommonSteps) -> tuple[list[Row], list
     return rows, list(dict.fromkeys(filter(None, complaints)))
 
 
-def _flat(row: Row) -> dict[str, object]:
+def _flat(row: GroupRow) -> dict[str, object]:
     """One line of table.csv: a column for each number; empty where there is none, inf for a missed target."""
     line: dict[str, object] = {}
     for name, value in expanded({item.name: getattr(row, item.name) for item in fields(row)}).items():
@@ -131,9 +131,9 @@ def _columns(name: str, spread: Spread) -> dict[str, object]:
     return {f"{name}_median": spread.median, f"{name}_low": spread.low, f"{name}_high": spread.high}
 
 
-def sections(rows: Sequence[Row]) -> list[Common]:
+def sections(rows: Sequence[GroupRow]) -> list[Common]:
     """Rows by clock and metric, so that no column mixes them; rows of failed runs come with the first."""
-    found: dict[tuple[str, str], list[Row]] = {}
+    found: dict[tuple[str, str], list[GroupRow]] = {}
     for row in rows:
         if row.clock is not None and row.metric is not None:
             found.setdefault((row.clock, row.metric), []).append(row)
@@ -164,13 +164,13 @@ def times_in_words(section: Common) -> str:
     return f"{common_text(row.network for row in rows)}; {CLOCK_MEANING[clock]}"
 
 
-def _heads(rows: Sequence[Row]) -> list[str]:
+def _heads(rows: Sequence[GroupRow]) -> list[str]:
     """The headings of the first columns, one of them the network where rows differ in it."""
     return ["run", "network"] if len({row.network for row in rows}) > 1 else ["run"]
 
 
 def _table(
-    title: str, section: Common, header: Sequence[str], lines: Iterable[tuple[Row, Sequence[str]]]
+    title: str, section: Common, header: Sequence[str], lines: Iterable[tuple[GroupRow, Sequence[str]]]
 ) -> Table:
     """A table of a section: the figures of rows under `header`, behind their names."""
     rows = section[2]
@@ -179,7 +179,7 @@ def _table(
     return Table(title, [*heads, *header], body, len(heads))
 
 
-def _names(row: Row, rows: Sequence[Row]) -> list[str]:
+def _names(row: GroupRow, rows: Sequence[GroupRow]) -> list[str]:
     """The cells of these columns in one of `rows`."""
     return [row.label, row.network][: len(_heads(rows))]
 
@@ -202,7 +202,7 @@ def result_table(section: Common) -> Table:
     return _table(f"Result ({times_in_words(section)})", section, header, lines)
 
 
-def section_table(title: str, which: Section, rows: Sequence[Row], *more: str) -> Table:
+def section_table(title: str, which: Section, rows: Sequence[GroupRow], *more: str) -> Table:
     """The metrics of one section of METRICS and those of `more`, a column each."""
     lines = [(_names(row, rows), {**row.figures, "bytes_ratio": row.bytes_ratio}) for row in rows]
     heads = _heads(rows)
@@ -221,13 +221,13 @@ def spread_table(section: Common) -> Table:
     return _table(title, section, [METRICS[key].heading for key in SPREAD], lines)
 
 
-def _varies(row: Row) -> bool:
+def _varies(row: GroupRow) -> bool:
     """Returns whether steps differ in any time: they do not where all count one profile."""
     pairs = ([row.spread.get(f"{key}.{end}") for end in PERCENTILES] for key in SPREAD)
     return any(low and high and low.median < high.median for low, high in pairs)
 
 
-def _between(row: Row, key: str) -> str:
+def _between(row: GroupRow, key: str) -> str:
     low, high = (row.spread.get(f"{key}.{end}") for end in PERCENTILES)
     shown = METRICS[key].shown
     return "–" if low is None or high is None else f"{figure(low.median, shown)}–{figure(high.median, shown)}"
@@ -286,7 +286,7 @@ def split_table(section: Common) -> Table:
     return _table(title, section, header, lines)
 
 
-def time_to_target(row: Row, target: TargetRow) -> str:
+def time_to_target(row: GroupRow, target: TargetRow) -> str:
     """TTA with its range; how many seeds got there if not all; a star if one of them fell back later."""
     partly = f" {target.reached}/{row.num_seeds}" if 0 < target.reached < row.num_seeds else ""
     return miss_or(target.train_time_s) + partly + ("*" if target.stays is False else "")
@@ -297,7 +297,7 @@ def miss_or(value: Spread) -> str:
     return NOT_REACHED if math.isinf(value.median) else figure(value)
 
 
-def seeds(row: Row) -> str:
+def seeds(row: GroupRow) -> str:
     """The number of seeds, and of those that failed or, a failure of training itself, diverged."""
     diverged = len(row.diverged_seeds)
     counts = {"failed": len(row.failed_seeds) - diverged, "diverged": diverged}
@@ -305,6 +305,6 @@ def seeds(row: Row) -> str:
     return f"{row.num_seeds} ({said})" if said else str(row.num_seeds)
 
 
-def failure(row: Row) -> str:
+def failure(row: GroupRow) -> str:
     """The word for a figure that no seed has."""
     return "diverged" if row.diverged_seeds == row.failed_seeds else "failed"

@@ -44,7 +44,7 @@ class UnfinishedError(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Figure:
+class SeedFigure:
     """One value for each seed.
 
     Arithmetic is by seed, with the other figure's value of the same seed or with a number; comparisons and
@@ -84,42 +84,42 @@ class Figure:
     def high(self) -> float:
         return max(self.by_seed.values())
 
-    def paired(self, other: Figure) -> dict[int | None, tuple[float, float]]:
+    def paired(self, other: SeedFigure) -> dict[int | None, tuple[float, float]]:
         """Both values of each seed that both have."""
         shared = [seed for seed in self.by_seed if seed in other.by_seed]
         if not shared:
             raise MissingError("the figures have no seed in common")
         return {seed: (self.by_seed[seed], other.by_seed[seed]) for seed in shared}
 
-    def combined(self, other: Figure | float, operation: Callable[[float, float], float]) -> Figure:
+    def combined(self, other: SeedFigure | float, operation: Callable[[float, float], float]) -> SeedFigure:
         """The operation seed by seed: with the same seed's value, or with a number."""
-        if not isinstance(other, Figure):
-            return Figure({seed: operation(value, other) for seed, value in self.by_seed.items()})
+        if not isinstance(other, SeedFigure):
+            return SeedFigure({seed: operation(value, other) for seed, value in self.by_seed.items()})
         pairs = self.paired(other)
-        return Figure({seed: operation(own, their) for seed, (own, their) in pairs.items()})
+        return SeedFigure({seed: operation(own, their) for seed, (own, their) in pairs.items()})
 
-    def __add__(self, other: Figure | float) -> Figure:
+    def __add__(self, other: SeedFigure | float) -> SeedFigure:
         return self.combined(other, operator.add)
 
-    def __radd__(self, other: float) -> Figure:
+    def __radd__(self, other: float) -> SeedFigure:
         return self + other
 
-    def __sub__(self, other: Figure | float) -> Figure:
+    def __sub__(self, other: SeedFigure | float) -> SeedFigure:
         return self.combined(other, operator.sub)
 
-    def __rsub__(self, other: float) -> Figure:
+    def __rsub__(self, other: float) -> SeedFigure:
         return self.combined(other, lambda own, number: number - own)
 
-    def __mul__(self, other: Figure | float) -> Figure:
+    def __mul__(self, other: SeedFigure | float) -> SeedFigure:
         return self.combined(other, operator.mul)
 
-    def __rmul__(self, other: float) -> Figure:
+    def __rmul__(self, other: float) -> SeedFigure:
         return self * other
 
-    def __truediv__(self, other: Figure | float) -> Figure:
+    def __truediv__(self, other: SeedFigure | float) -> SeedFigure:
         return self.combined(other, _quotient)
 
-    def __rtruediv__(self, other: float) -> Figure:
+    def __rtruediv__(self, other: float) -> SeedFigure:
         return self.combined(other, lambda own, number: _quotient(number, own))
 
     def __float__(self) -> float:
@@ -128,16 +128,16 @@ class Figure:
     def __abs__(self) -> float:
         return abs(self.median)
 
-    def __lt__(self, other: Figure | float) -> bool:
+    def __lt__(self, other: SeedFigure | float) -> bool:
         return self.median < float(other)
 
-    def __le__(self, other: Figure | float) -> bool:
+    def __le__(self, other: SeedFigure | float) -> bool:
         return self.median <= float(other)
 
-    def __gt__(self, other: Figure | float) -> bool:
+    def __gt__(self, other: SeedFigure | float) -> bool:
         return self.median > float(other)
 
-    def __ge__(self, other: Figure | float) -> bool:
+    def __ge__(self, other: SeedFigure | float) -> bool:
         return self.median >= float(other)
 
 

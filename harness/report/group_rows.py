@@ -43,7 +43,7 @@ class TargetRow:
 
 
 @dataclass(frozen=True)
-class Row:
+class GroupRow:
     """One group of runs; times are on `clock`, a figure that was not measured is None."""
 
     label: str
@@ -94,7 +94,7 @@ def against_baseline(
 
 def make_row(
     group: Group, compared: Standing, values: DataFrame, common: Mapping[str, float] = NOTHING
-) -> Row:
+) -> GroupRow:
     """The figures of `group`, from all runs' `values`; `common` as in `against_baseline`."""
     baseline = compared.baseline
     found = over_runs(values, [str(run.folder) for run in group.runs])
@@ -105,7 +105,7 @@ def make_row(
     figures = {key: found.get(key) for key in shown}
     steps_s = [common[str(run.folder)] for run in group.runs if str(run.folder) in common]
     figures["common_step_s"] = Spread.of(steps_s) if steps_s else None
-    return Row(
+    return GroupRow(
         label=group.label,
         codec=group.codec,
         clock=group.clock,

@@ -9,12 +9,12 @@ from gradwire.harness.record.busy import LEAST_OTHERS
 from gradwire.harness.record.identity import computation_id
 from gradwire.harness.record.runs import Run
 from gradwire.harness.report.evaluation import BASELINE
-from gradwire.harness.report.group_rows import Row
+from gradwire.harness.report.group_rows import GroupRow
 from gradwire.harness.report.groups import Group, shared
 from gradwire.harness.report.tables import number
 
 
-def notes(rows: Sequence[Row], groups: Sequence[Group]) -> list[str]:
+def notes(rows: Sequence[GroupRow], groups: Sequence[Group]) -> list[str]:
     """Every note that applies; `rows` and `groups` belong together, in the same order."""
     runs = [run for group in groups for run in group.runs]
     return [
@@ -35,7 +35,7 @@ def _subject(groups: Sequence[Group]) -> list[str]:
     return [f"All runs: {' · '.join(common)}."] if common else []
 
 
-def _networks(rows: Sequence[Row]) -> list[str]:
+def _networks(rows: Sequence[GroupRow]) -> list[str]:
     """The links, and whether times on them are measured, emulated or modelled; where rows differ, whose."""
     found: dict[str, list[str]] = {}
     for row in rows:
@@ -45,7 +45,7 @@ def _networks(rows: Sequence[Row]) -> list[str]:
     return [f"Network of {'; '.join(whose)}: {text}." for text, whose in found.items()]
 
 
-def _targets(rows: Sequence[Row]) -> list[str]:
+def _targets(rows: Sequence[GroupRow]) -> list[str]:
     """The origin of the targets, or why there are none."""
     lines = {}
     for row in rows:
@@ -60,7 +60,7 @@ def _targets(rows: Sequence[Row]) -> list[str]:
     return list(lines.values())
 
 
-def _seeds(rows: Sequence[Row]) -> list[str]:
+def _seeds(rows: Sequence[GroupRow]) -> list[str]:
     """The weight that the number of seeds gives."""
     lines = ["Figures are the median over seeds, with the range from the lowest to the highest."]
     single = [row.label for row in rows if row.num_seeds == 1]
@@ -77,7 +77,7 @@ def _seeds(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _reading(rows: Sequence[Row]) -> list[str]:
+def _reading(rows: Sequence[GroupRow]) -> list[str]:
     """The meaning of the marks that occur."""
     targets = [target for row in rows for target in row.targets]
     lines = []
@@ -103,7 +103,7 @@ def _reading(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _loopback(rows: Sequence[Row], groups: Sequence[Group]) -> list[str]:
+def _loopback(rows: Sequence[GroupRow], groups: Sequence[Group]) -> list[str]:
     """Compression that costs time because nothing slows the bytes down."""
     by_label = {row.label: row for row in rows}
     slower = []

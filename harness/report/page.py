@@ -14,7 +14,7 @@ from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.network.configured import common_text
 from gradwire.harness.report.claims.claim import Verdict, counted
 from gradwire.harness.report.claims.evidence import Used
-from gradwire.harness.report.evaluation import Figure, spread
+from gradwire.harness.report.evaluation import SeedFigure, spread
 from gradwire.harness.report.evaluations import Evaluations, Recorded, ShownItem
 from gradwire.harness.report.paper_tables import CHANGED_SOURCES, OTHER_SOURCES
 from gradwire.harness.report.sweep_record import SweepRecord
@@ -158,7 +158,7 @@ def data(path: Path, inside: Path) -> str:
 def used(each: Used) -> str:
     """A figure that a verdict rests on: `vnmse(codec="thc") = 0.02 (0.019–0.021)`."""
     found = each.figure
-    if not isinstance(found, Figure):
+    if not isinstance(found, SeedFigure):
         return f"{each.text} = {found:g}"
     return f"{each.text} = {figure(spread(found.by_seed.values()), FigureFormat(digits=DIGITS))}"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from gradwire.harness.report.busy_times import busy_cells
 from gradwire.harness.report.claims.figures import last, one_figure, tta
-from gradwire.harness.report.evaluation import Figure, MissingError, UnfinishedError
-from gradwire.harness.report.papers import Layout, Line
+from gradwire.harness.report.evaluation import MissingError, SeedFigure, UnfinishedError
+from gradwire.harness.report.papers import Line, TableLayout
 from gradwire.harness.report.reference import Reference, Row
 from gradwire.harness.report.sweep_record import SweepRecord
 from gradwire.harness.report.tables import NOT_REACHED, figure
@@ -28,7 +28,7 @@ class Cell:
     ours: str
     printed: str
     kind: Kind | None = None
-    figure: Figure | None = None
+    figure: SeedFigure | None = None
     networks: tuple[str, ...] = ()  # of the runs that ours is from: their links and what times on them are
 
 
@@ -78,7 +78,7 @@ def _networks(cells: Sequence[Cell]) -> list[str]:
     return list(dict.fromkeys(text for cell in cells for text in cell.networks))
 
 
-def fill(layout: Layout, record: SweepRecord | None, reference: Reference) -> PaperTable:
+def fill(layout: TableLayout, record: SweepRecord | None, reference: Reference) -> PaperTable:
     """The table of a layout; without a record, the printed figures alone.
 
     Raises ValueError in one line if a cell selects several groups of runs.
@@ -100,7 +100,9 @@ def _busy(record: SweepRecord, rows: list[tuple[str, list[Cell]]]) -> str:
     return busy_cells(record, timed.values())
 
 
-def _cell(layout: Layout, row: Line, column: Line, record: SweepRecord | None, printed: list[Row]) -> Cell:
+def _cell(
+    layout: TableLayout, row: Line, column: Line, record: SweepRecord | None, printed: list[Row]
+) -> Cell:
     chosen = {**row.printed, **column.printed}
     # A column of a metric of its own has the paper's figure only if it says which.
     is_another = column.metric not in (None, layout.metric) and not column.printed
@@ -123,18 +125,18 @@ def _cell(layout: Layout, row: Line, column: Line, record: SweepRecord | None, p
     return Cell(text + marks_of(found, record), theirs, found.kind, found, _networks_of(found, record))
 
 
-def _networks_of(found: Figure, record: SweepRecord) -> tuple[str, ...]:
+def _networks_of(found: SeedFigure, record: SweepRecord) -> tuple[str, ...]:
     texts = (record.network(cell) for cell in found.cells)
     return tuple(dict.fromkeys(text for text in texts if text is not None))
 
 
-def _metric(layout: Layout, row: Line, column: Line) -> str:
+def _metric(layout: TableLayout, row: Line, column: Line) -> str:
     return column.metric or row.metric or layout.metric or "final_metric"
 
 
 def _figure(
-    record: SweepRecord, layout: Layout, row: Line, column: Line, selection: Mapping[str, Any]
-) -> Figure:
+    record: SweepRecord, layout: TableLayout, row: Line, column: Line, selection: Mapping[str, Any]
+) -> SeedFigure:
     factor = column.tta if column.tta is not None else row.tta
     if factor is not None:
         return tta(record, factor, selection)
@@ -143,7 +145,7 @@ def _figure(
     return read(record, metric, selection)
 
 
-def _change(found: Figure, base: Figure) -> str:
+def _change(found: SeedFigure, base: SeedFigure) -> str:
     """Percent above the baseline: the mean of the seeds' own changes, with its 95 % interval."""
     changes = found.combined(base, lambda own, their: 100 * (own / their - 1))
     mean, margin = changes.interval
@@ -158,7 +160,7 @@ def _printed_change(chosen: Mapping[str, str], base: Mapping[str, str], rows: li
     return f"{100 * (float(values[0]) / float(values[1]) - 1):+.2f} %"
 
 
-def _written(found: Figure, metric: str, is_time: bool, times: float) -> str:
+def _written(found: SeedFigure, metric: str, is_time: bool, times: float) -> str:
     spread = Spread(found.median, found.low, found.high)
     if is_time:
         return NOT_REACHED if spread.median == float("inf") else f"{figure(spread, FigureFormat(digits=3))} s"
@@ -167,7 +169,7 @@ def _written(found: Figure, metric: str, is_time: bool, times: float) -> str:
     return f"{text} {shown.unit}" if shown.unit else text
 
 
-def marks_of(found: Figure, record: SweepRecord) -> str:
+def marks_of(found: SeedFigure, record: SweepRecord) -> str:
     """The marks of a figure whose cells ran other sources than most, or changed ones."""
     usual = record.code_hashes[:1]
     other = any(cell.done and cell.code_hash not in usual for cell in found.cells)

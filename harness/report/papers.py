@@ -37,7 +37,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """A table in the paper's shape: a cell selects what its row and its column do together."""
 
     rows: dict[str, Line]
@@ -55,7 +55,7 @@ class Item:
     kind: Literal["system", "table", "figure"]
     says: str = ""  # what it is, in a few words
     sweep: str | None = None
-    table: Layout | None = None
+    table: TableLayout | None = None
     plots: list[str] = field(default_factory=list)  # names of plots in the sweep's folder, `*` for any part
     where: str = ""  # what there is of it elsewhere: a page, a test, a command
     why: str = ""  # what is missing, and why
@@ -100,7 +100,7 @@ def _item(name: str, entry: Any, path: Path) -> Item:
     where = f"{path}: {name}"
     if not isinstance(entry, Mapping):
         raise ValueError(f"{where} is no item; {REMEDY}")
-    for part, schema in ((entry, Item), (entry.get("table") or {}, Layout), *_lines(entry)):
+    for part, schema in ((entry, Item), (entry.get("table") or {}, TableLayout), *_lines(entry)):
         strange = (
             sorted(part.keys() - {each.name for each in fields(schema)}) if isinstance(part, Mapping) else []
         )

@@ -62,7 +62,7 @@ class SweptCell(NamedTuple):
         return str(self.config["task"]["name"])
 
 
-class Outcome(NamedTuple):
+class CellContents(NamedTuple):
     """The contents of a run directory; all but the first two if it is finished."""
 
     status: Status
@@ -119,10 +119,10 @@ def write_sweep_record(
     return save_sweep_record(Path(output), record)
 
 
-def outcome_in(directory: Path, task: str) -> Outcome:
+def outcome_in(directory: Path, task: str) -> CellContents:
     """The state of the cell in `directory`, and its figures; a record that cannot be read is `damaged`."""
     if not (directory / CONFIG).is_file():
-        return Outcome("unfinished", "not started")
+        return CellContents("unfinished", "not started")
     try:
         if is_done(directory):
             record = study_records().get(task)
@@ -134,12 +134,12 @@ def outcome_in(directory: Path, task: str) -> Outcome:
                 )
             )
             wall_time_s = summary.get("wall_time_s", Attempts.wall_time_in(directory))
-            return Outcome("done", "", values, flatten(config), summary, wall_time_s)
+            return CellContents("done", "", values, flatten(config), summary, wall_time_s)
         if (directory / FAILED).is_file():
-            return Outcome("failed", failure_in(directory))
-        return Outcome("unfinished", "not finished")
+            return CellContents("failed", failure_in(directory))
+        return CellContents("unfinished", "not finished")
     except UnusableFileError as error:
-        return Outcome("damaged", f"{error.path.name} {error.problem}")
+        return CellContents("damaged", f"{error.path.name} {error.problem}")
 
 
 def without_folders(text: str) -> str:
@@ -156,7 +156,9 @@ def _measured_errors(directory: Path, task: str) -> list[Value]:
     return [value for curve in curves for value in curve[:: math.ceil(len(curve) / MOST_MEASURED) or 1]]
 
 
-def _off_axes(cells: Sequence[SweptCell], outcomes: Sequence[Outcome], axes: Sequence[str]) -> list[Settings]:
+def _off_axes(
+    cells: Sequence[SweptCell], outcomes: Sequence[CellContents], axes: Sequence[str]
+) -> list[Settings]:
     """For each cell the settings, and the parts of its machine, in which finished cells of its task differ
     though these are no axes."""
     settings = [
@@ -174,7 +176,7 @@ def _off_axes(cells: Sequence[SweptCell], outcomes: Sequence[Outcome], axes: Seq
 
 
 def _common(
-    cells: Sequence[SweptCell], outcomes: Sequence[Outcome], axes: Sequence[str]
+    cells: Sequence[SweptCell], outcomes: Sequence[CellContents], axes: Sequence[str]
 ) -> dict[str, Settings]:
     """The settings that all cells of a task have in common, by task."""
     by_task: dict[str, list[Settings]] = {}
@@ -188,7 +190,7 @@ def _common(
     return result
 
 
-def _changing(cell: SweptCell, found: Outcome, axes: Sequence[str]) -> Settings:
+def _changing(cell: SweptCell, found: CellContents, axes: Sequence[str]) -> Settings:
     """The settings that change a cell's result, axes and seed aside."""
     settings = (found.recorded | flatten(cell.config) | dict(cell.more)).items()
     return {
@@ -198,7 +200,7 @@ def _changing(cell: SweptCell, found: Outcome, axes: Sequence[str]) -> Settings:
     }
 
 
-def _cell_record(cell: SweptCell, found: Outcome, axes: Sequence[str], off_axes: Settings) -> CellRecord:
+def _cell_record(cell: SweptCell, found: CellContents, axes: Sequence[str], off_axes: Settings) -> CellRecord:
     flat = found.recorded | flatten(cell.config)
     done, about = found.status == "done", found.provenance
     return CellRecord(
@@ -223,7 +225,7 @@ def _cell_record(cell: SweptCell, found: Outcome, axes: Sequence[str], off_axes:
     )
 
 
-def _computation(cell: SweptCell, found: Outcome) -> dict[str, Any]:
+def _computation(cell: SweptCell, found: CellContents) -> dict[str, Any]:
     """The computation of a finished cell on the wall clock, and its workers on a machine."""
     if found.status != "done" or cell.task != "train" or found.summary.get("clock") != "wall":
         return {}

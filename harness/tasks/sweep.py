@@ -98,7 +98,7 @@ class Eta:
 
 
 @dataclass
-class Outcome:
+class SweepOutcome:
     """The outcome of a sweep's cells, those of the sweeps that it needs included."""
 
     failed: list[PlannedCell] = field(default_factory=list)
@@ -167,7 +167,7 @@ def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
             "launcher's own limit, hydra.launcher.timeout_min"
         )
     _check_disk(plan)
-    outcome = Outcome()
+    outcome = SweepOutcome()
     declare_run()
     for each in plan.with_needs:
         if each.note:
@@ -203,7 +203,7 @@ def _check_disk(plan: Plan) -> None:
         print(note, file=sys.stderr, flush=True)
 
 
-def _carry_out(plan: Plan, launching: Launching, budget: Budget, outcome: Outcome) -> None:
+def _carry_out(plan: Plan, launching: Launching, budget: Budget, outcome: SweepOutcome) -> None:
     """Runs the unfinished cells of one plan and compares; adds to the outcome."""
     waiting = [cell for cell in plan.by_turns if not cell.done]
     print(

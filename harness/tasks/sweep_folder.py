@@ -35,7 +35,7 @@ no contents yet."""
 DIGITS = 12
 
 
-class Place(NamedTuple):
+class SweepPlace(NamedTuple):
     """A sweep's folder, and what to say about it: nothing, unless it is not the usual one."""
 
     folder: Path
@@ -77,7 +77,7 @@ def runs_digest(directories: Iterable[Path | None], labels: Iterable[str]) -> st
 
 def place_of(
     name: str, asked: Path | None, directories: Sequence[Path | None], labels: Sequence[str]
-) -> Place:
+) -> SweepPlace:
     """The folder of a sweep called `name` with these cells: the one `asked` for, or that of its name. If that
     one has the record of other cells or of data that has changed, another.
 
@@ -86,7 +86,7 @@ def place_of(
     usual = asked or FOLDER / name
     stranger = _other_cell(usual, directories, labels)
     if stranger is None:
-        return Place(usual)
+        return SweepPlace(usual)
     if asked is not None:
         raise ConfigError(
             f"hydra.sweep.dir={asked} has the tables of a sweep with other cells ({stranger}), which would "
@@ -94,7 +94,7 @@ def place_of(
         )
     other = FOLDER / f"{name}-{runs_digest(directories, labels)}"
     note = f"note: {usual} has the tables of other cells ({stranger}); those of this sweep go to {other}"
-    return Place(other, note)
+    return SweepPlace(other, note)
 
 
 def _other_cell(folder: Path, directories: Sequence[Path | None], labels: Sequence[str]) -> str | None:

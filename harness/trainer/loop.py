@@ -18,7 +18,7 @@ from gradwire.harness.trainer.early_end import Divergence, StopBarrier
 from gradwire.harness.trainer.measured_steps import MeasuredSteps
 from gradwire.harness.trainer.parts import Parts
 from gradwire.harness.trainer.recording import Recording
-from gradwire.harness.trainer.schedule import Schedule
+from gradwire.harness.trainer.schedule import TrainingSchedule
 from gradwire.harness.trainer.settings import RunConfig
 from gradwire.harness.trainer.state import TrainingState
 
@@ -50,7 +50,7 @@ class Trainer:
             config,
             parts,
             directory,
-            schedule=Schedule.of(config, parts),
+            schedule=TrainingSchedule.of(config, parts),
             clock=TrainingClock("simulated" if simulated else "wall", parts.world.device, tell),
             writer=RunWriter(directory) if writes else None,
             started=time.perf_counter() if started is None else started,

@@ -11,7 +11,7 @@ from gradwire.harness.trainer.settings import RunConfig, TrainConfig
 
 
 @dataclass(frozen=True)
-class Schedule:
+class TrainingSchedule:
     """The steps of a run: `steps` of `tokens` each (None where they are not counted), with a rate
     that follows `train` and reaches its end in `schedule_steps`, or decays every `decay_steps`."""
 
@@ -22,7 +22,7 @@ class Schedule:
     decay_steps: int
 
     @classmethod
-    def of(cls, config: RunConfig, parts: Parts) -> Schedule:
+    def of(cls, config: RunConfig, parts: Parts) -> TrainingSchedule:
         """That of a run. Raises ValueError for a step to be saved that the run does not have."""
         train, measure = config.train, config.measure
         per_step = parts.parallelism.replicas * train.micro_batch * (train.accumulation or 1)

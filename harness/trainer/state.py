@@ -15,7 +15,7 @@ from gradwire.harness.parallel.interface import Parallelism
 from gradwire.harness.record.writer import RunWriter
 from gradwire.harness.timing.measure.clock import TrainingClock
 from gradwire.harness.trainer.parts import Parts
-from gradwire.harness.trainer.schedule import Schedule
+from gradwire.harness.trainer.schedule import TrainingSchedule
 from gradwire.harness.trainer.settings import RunConfig
 
 HEX_DIGITS = 12
@@ -41,7 +41,7 @@ class TrainingState:
     config: RunConfig
     parts: Parts
     directory: Path
-    schedule: Schedule
+    schedule: TrainingSchedule
     clock: TrainingClock
     writer: RunWriter | None
     started: float

@@ -13,7 +13,7 @@ import sys
 
 import torch
 
-from gradwire.harness.studies.bench.measure import Measuring, Settings, pieces
+from gradwire.harness.studies.bench.measure import BenchSettings, Measuring, pieces
 from gradwire.harness.studies.bench.operation import chosen_operations
 
 SECONDS = 0.03
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--coordinates", type=int, default=1 << 27)
     parser.add_argument("operations", nargs="*")
     given = parser.parse_args(arguments)
-    settings = Settings(
+    settings = BenchSettings(
         sizes=(given.coordinates,),
         dtypes=("bfloat16", "float32"),
         threads=(1,),

@@ -49,7 +49,7 @@ class Slot:
         return self._room.numel()
 
 
-class Place(NamedTuple):
+class SlotPlace(NamedTuple):
     """The place of a message in a slot."""
 
     slot: Slot

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from gradwire.codecs.interface import Hops
-from gradwire.harness.comm.collective.arena import Arena, Place, Slot
+from gradwire.harness.comm.collective.arena import Arena, Slot, SlotPlace
 from gradwire.harness.comm.topology.schedule import Receive, Schedule, Send, Step
 from gradwire.harness.comm.transport.channel import Channel, Handle
 
@@ -20,7 +20,7 @@ class _InFlight(NamedTuple):
 
     step: Step
     handle: Handle
-    incoming: list[tuple[Receive, Place]]
+    incoming: list[tuple[Receive, SlotPlace]]
 
 
 class Execution:
@@ -107,18 +107,18 @@ class Execution:
             self._worked("encode", send.chunks)
         return message
 
-    def _buffer(self, receive: Receive) -> Place:
+    def _buffer(self, receive: Receive) -> SlotPlace:
         if receive.actions[0][0] == "gather":
             return self._sealed_part(receive.chunks)
         return self._room(receive.chunks, receive.workers)
 
-    def _room(self, chunks: range, workers: int) -> Place:
+    def _room(self, chunks: range, workers: int) -> SlotPlace:
         size = self._hops.message_bytes(chunks, workers)
-        return Place(self._arena.take(size), 0, size)
+        return SlotPlace(self._arena.take(size), 0, size)
 
-    def _sealed_part(self, chunks: range) -> Place:
+    def _sealed_part(self, chunks: range) -> SlotPlace:
         assert self._sealed is not None, "nothing is sealed in a scatter"
-        return Place(self._sealed, self._offsets[chunks.start], self._offsets[chunks.stop])
+        return SlotPlace(self._sealed, self._offsets[chunks.start], self._offsets[chunks.stop])
 
     def _inner_part(self, chunks: range) -> Tensor:
         """The part for `chunks` of the message that passes them on; several actions may fill one message."""
@@ -131,7 +131,7 @@ class Execution:
         stop = start + self._hops.message_bytes(chunks, carrier.workers)
         return self._inner[carrier.chunks].part(start, stop)
 
-    def _process(self, receive: Receive, place: Place) -> None:
+    def _process(self, receive: Receive, place: SlotPlace) -> None:
         start = 0
         for action, chunks in receive.actions:
             if action == "gather":
@@ -151,7 +151,7 @@ class Execution:
                 self._hops.accumulate_encode(message, chunks, passed_on, receive.workers, workers)
                 self._worked("accumulate_encode", chunks)
 
-    def _collect(self, incoming: Sequence[tuple[Receive, Place]]) -> None:
+    def _collect(self, incoming: Sequence[tuple[Receive, SlotPlace]]) -> None:
         """Sums the messages of all ranks, this one's included, in the order of the ranks, which is the same
         on each."""
         (chunks,) = {receive.chunks for receive, _ in incoming}

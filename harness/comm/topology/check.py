@@ -14,7 +14,7 @@ InFlight = dict[tuple[int, int], deque[Content]]
 """Messages under way, in the order sent: (source, destination) -> contents."""
 
 
-class _Rank:
+class _PacedRank:
     """One rank, which posts every step as early and receives every message as late as it may."""
 
     def __init__(self, rank: int, schedule: Schedule) -> None:
@@ -101,7 +101,7 @@ def check_schedule(schedule: Schedule) -> None:
     """
     for steps in schedule.ranks:
         _check_form(steps)
-    ranks = [_Rank(r, schedule) for r in range(schedule.size)]
+    ranks = [_PacedRank(r, schedule) for r in range(schedule.size)]
     in_flight: InFlight = defaultdict(deque)
     while sum(rank.advance(in_flight) for rank in ranks):
         pass
@@ -169,7 +169,7 @@ def _messages(schedule: Schedule, rank: int, index: int) -> set[tuple[int, int]]
     return sent | {(receive.peer, rank) for step in steps for receive in step.receives}
 
 
-def _check_result(schedule: Schedule, ranks: list[_Rank]) -> None:
+def _check_result(schedule: Schedule, ranks: list[_PacedRank]) -> None:
     if schedule.size == 1:
         assert not schedule.ranks[0], "one rank has nothing to send"
         return

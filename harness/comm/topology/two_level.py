@@ -21,12 +21,12 @@ def two_level(size: int, num_nodes: int = 1) -> Schedule:
         raise ValueError(
             f"topology=two_level: {size} ranks do not fill {num_nodes} nodes; use a multiple of {num_nodes}"
         )
-    ranks = [_Rank(rank, size // num_nodes, num_nodes) for rank in range(size)]
+    ranks = [_NodeRank(rank, size // num_nodes, num_nodes) for rank in range(size)]
     steps = [(*each.reduce_scatter(), *each.all_gather()) for each in ranks]
     return Schedule("two_level", size, size, tuple(steps))
 
 
-class _Rank:
+class _NodeRank:
     """One rank: its place in the ring inside its node, and in the ring of its counterparts on all nodes."""
 
     def __init__(self, rank: int, num_local: int, num_nodes: int) -> None:

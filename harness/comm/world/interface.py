@@ -26,7 +26,7 @@ Collective = Callable[[ScheduledCollectives], Coroutine[Any, None, Result]]
 """One rank's collective: a coroutine, given the rank's collectives."""
 
 
-class Place(NamedTuple):
+class CollectivePlace(NamedTuple):
     """A collective's identity: the `number`-th, from 0 on, that its rank started in step `step`."""
 
     step: int
@@ -59,7 +59,7 @@ class Started(Awaitable[Result_co], Protocol[Result_co]):
     """A collective that has been started. Awaiting it, in this step or a later one, gives the result, as
     often as it is awaited."""
 
-    place: Place
+    place: CollectivePlace
 
     def result(self) -> Result_co:
         """Returns the result between two steps, off the record: what a checkpoint keeps of a collective that
@@ -209,7 +209,7 @@ class World(Protocol):
         """Returns each rank's float64 row, in rank order, the same on every rank; not counted as traffic."""
         ...
 
-    def resumed(self, rank: int, place: Place, result: Result) -> Started[Result]:
+    def resumed(self, rank: int, place: CollectivePlace, result: Result) -> Started[Result]:
         """Returns a collective that a hosted rank had started before an interruption, to be awaited by the
         rank like the one it was; `result` is what it came to."""
         ...

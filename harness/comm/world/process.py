@@ -22,7 +22,14 @@ from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.pacer import PacedLink, Pacer
 from gradwire.harness.comm.transport.process import ProcessChannel, communicators, driven, private_group
 from gradwire.harness.comm.transport.thread import CommunicationThread, Task, Turn
-from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, StepEnd, Submission
+from gradwire.harness.comm.world.interface import (
+    Collective,
+    CollectivePlace,
+    RankProgram,
+    Result,
+    StepEnd,
+    Submission,
+)
 from gradwire.harness.comm.world.process_step import ProcessStep
 from gradwire.harness.comm.world.started import ProcessStarted, StartedCollectives
 from gradwire.harness.timing.measure.spans import Recorder
@@ -224,7 +231,7 @@ class ProcessWorld:
         )
         return self._logs[-1]
 
-    def resumed(self, rank: int, place: Place, result: Result) -> ProcessStarted[Result]:
+    def resumed(self, rank: int, place: CollectivePlace, result: Result) -> ProcessStarted[Result]:
         started: ProcessStarted[Result] = ProcessStarted(place, self.started)
         self.started.begin()
         started.set_result(result)

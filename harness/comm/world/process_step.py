@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
-from gradwire.harness.comm.world.interface import Collective, Place, Result, Started, Submission
+from gradwire.harness.comm.world.interface import Collective, CollectivePlace, Result, Started, Submission
 from gradwire.harness.comm.world.started import ProcessStarted
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.trace.log import LaneLog
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gradwire.harness.comm.world.process import ProcessWorld
 
 
-class _Barrier:
+class _NoBarrier:
     """Suspends nothing: a process of its own needs no barrier here."""
 
     def __await__(self) -> Generator[None, None, None]:
@@ -109,7 +109,7 @@ class ProcessStep:
         self, submit: Callable[[ProcessStarted[Result]], None], kept: Tensor | None = None
     ) -> ProcessStarted[Result]:
         """Starts what `submit` gives to a communication thread."""
-        place = Place(self._number, self._started)
+        place = CollectivePlace(self._number, self._started)
         started: ProcessStarted[Result] = ProcessStarted(place, self._world.started, kept)
         self._started += 1
         self._world.started.add(started)
@@ -145,10 +145,10 @@ class ProcessStep:
         since = time.monotonic()
         return lambda: time.monotonic() - since
 
-    def barrier(self) -> _Barrier:
+    def barrier(self) -> _NoBarrier:
         now = self._recorder.timestamp()
         self._lane.met(now, now)
-        return _Barrier()
+        return _NoBarrier()
 
     def drive(self, program: Coroutine[Any, Any, Result]) -> Result:
         """Runs the rank's program to its end; collectives that it has not awaited continue after it. Raises

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gradwire.harness.comm.world.gradient_store import GradientStore
-from gradwire.harness.comm.world.interface import Collective, Place, Result, Started, Submission
+from gradwire.harness.comm.world.interface import Collective, CollectivePlace, Result, Started, Submission
 
 if TYPE_CHECKING:
     from gradwire.harness.comm.world.virtual_step import VirtualStep
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Takeable(Protocol):
     """A started collective; `is_taken` once its result was taken, or where it has none."""
 
-    place: Place
+    place: CollectivePlace
 
     @property
     def is_taken(self) -> bool: ...
@@ -90,7 +90,9 @@ class StartedCollectives:
 class ProcessStarted(Started[Result]):
     """A collective on a communication thread, which sets its result or exception."""
 
-    def __init__(self, place: Place, collectives: StartedCollectives, kept: Tensor | None = None) -> None:
+    def __init__(
+        self, place: CollectivePlace, collectives: StartedCollectives, kept: Tensor | None = None
+    ) -> None:
         self.place, self._collectives, self._kept = place, collectives, kept
         self.future: torch.futures.Future[Any] = torch.futures.Future(devices=collectives.devices)
         """Gets the result, and nothing if the collective fails: `wait` says why."""
@@ -193,7 +195,7 @@ class VirtualStarted(Started[Result]):
     def __init__(
         self,
         rank: int,
-        place: Place,
+        place: CollectivePlace,
         together: StartedTogether,
         steps: Mapping[int, VirtualStep],
         store: GradientStore,

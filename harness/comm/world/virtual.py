@@ -22,7 +22,7 @@ from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollec
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
 from gradwire.harness.comm.world.gradient_store import make_store
-from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, StepEnd
+from gradwire.harness.comm.world.interface import Collective, CollectivePlace, RankProgram, Result, StepEnd
 from gradwire.harness.comm.world.started import StartedCollectives, StartedTogether, VirtualStarted
 from gradwire.harness.comm.world.virtual_step import Shared, VirtualStep, drive
 from gradwire.harness.runtime.memory import collector_paused
@@ -150,7 +150,7 @@ class VirtualWorld:
                 for span in spans(own):
                     self.recorders[rank].add(span.kind, span.start, span.end, span.bytes)
 
-    def resumed(self, rank: int, place: Place, result: Result) -> VirtualStarted[Result]:
+    def resumed(self, rank: int, place: CollectivePlace, result: Result) -> VirtualStarted[Result]:
         together = StartedTogether("", (rank,), 0, 0, results={rank: result}, has_run=True)
         started: VirtualStarted[Result] = VirtualStarted(rank, place, together, self._steps, self._store)
         self._started.add(started)

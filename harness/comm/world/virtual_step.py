@@ -16,17 +16,24 @@ from typing import Any
 from torch import Tensor
 
 from gradwire.harness.comm.world.gradient_store import GradientStore
-from gradwire.harness.comm.world.interface import Collective, Place, RankProgram, Result, Started, Submission
+from gradwire.harness.comm.world.interface import (
+    Collective,
+    CollectivePlace,
+    RankProgram,
+    Result,
+    Started,
+    Submission,
+)
 from gradwire.harness.comm.world.started import Input, StartedCollectives, StartedTogether, VirtualStarted
 from gradwire.harness.runtime.heartbeat import beat
 from gradwire.harness.timing.trace.log import LaneLog
 from gradwire.harness.timing.trace.step import ORDINARY, TRANSFERS, Urgency
 
 
-class _Barrier:
+class _CoroutineBarrier:
     """Awaited, it suspends the rank's coroutine until all ranks are there."""
 
-    def __await__(self) -> Generator[_Barrier, None, None]:
+    def __await__(self) -> Generator[_CoroutineBarrier, None, None]:
         yield self
 
 
@@ -173,7 +180,7 @@ class VirtualStep:
             shared.store.put(self.rank, number, x)
         if self._computing is not None:
             self._computing.go_on()  # keeping the input is not the rank's computation
-        place = Place(shared.number, number)
+        place = CollectivePlace(shared.number, number)
         started: VirtualStarted[Result] = VirtualStarted(
             self.rank, place, together, shared.steps, shared.store
         )
@@ -192,21 +199,21 @@ class VirtualStep:
     def stopwatch(self) -> None:
         return None
 
-    def barrier(self) -> _Barrier:
+    def barrier(self) -> _CoroutineBarrier:
         self.lane.met(self.computed_s, self.computed_s)
-        return _Barrier()
+        return _CoroutineBarrier()
 
     def has_computed(self, label: str, seconds: float) -> None:
         start, self.computed_s = self.computed_s, self.computed_s + seconds
         self.lane.computed(label, start, self.computed_s)
 
-    def has_waited(self, place: Place) -> None:
+    def has_waited(self, place: CollectivePlace) -> None:
         """Logs that the rank uses the result of a collective of this step, or of one before."""
         steps_back = self._shared.number - place.step
         self.lane.awaited(place.number, self.computed_s, self.computed_s, steps_back)
 
 
-Wait = VirtualStarted[Any] | _Barrier
+Wait = VirtualStarted[Any] | _CoroutineBarrier
 RunTogether = Callable[[StartedTogether], None]
 """Runs a collective that all ranks have started, and sets its results."""
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from gradwire.codecs.interface import Elapsed, Layout
 from gradwire.harness.comm.world.interface import (
     Collective,
+    CollectivePlace,
     Computing,
-    Place,
     RankStep,
     Started,
     Submission,
@@ -270,7 +270,7 @@ class Blocks(Replicas):
         for rank in self._codecs:
             places: Any = read(_pending_part(rank)).get("places", torch.empty(0, device="cpu")).tolist()
             started = {
-                number: self._world.resumed(rank, Place(*place), torch.empty(0, device="cpu"))
+                number: self._world.resumed(rank, CollectivePlace(*place), torch.empty(0, device="cpu"))
                 for number, place in enumerate(places)
                 if place[0] >= 0
             }

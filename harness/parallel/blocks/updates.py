@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from gradwire.harness.comm.world.interface import Place, Started
+from gradwire.harness.comm.world.interface import CollectivePlace, Started
 from gradwire.harness.parallel.accumulation import GradientBucket
 from gradwire.harness.parallel.blocks.groups import Block
 from gradwire.harness.parallel.update import OptimizerSettings, Updater
@@ -85,5 +85,7 @@ class Pending:
 
     def places(self, blocks: int) -> Tensor:
         """(blocks, 2) int64: step and number of each block's collective, -1 where there is none."""
-        places = [self.started[n].place if n in self.started else Place(-1, -1) for n in range(blocks)]
+        places = [
+            self.started[n].place if n in self.started else CollectivePlace(-1, -1) for n in range(blocks)
+        ]
         return torch.tensor([list(place) for place in places], dtype=torch.int64, device="cpu")

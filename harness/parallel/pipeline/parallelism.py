@@ -22,7 +22,7 @@ from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.evaluate import evaluate_stages
 from gradwire.harness.parallel.gradient_error import MeasuredBucket, kept_buckets
 from gradwire.harness.parallel.interface import Batch, MicroBatches, Parallelism, ParallelSetup, ReadPart
-from gradwire.harness.parallel.pipeline.passes import Links, StagePasses
+from gradwire.harness.parallel.pipeline.passes import StageLinks, StagePasses
 from gradwire.harness.parallel.pipeline.schedule import ORDERS, check, make_schedule
 from gradwire.harness.parallel.pipeline.stages import HostedStage, assembled, load_pipeline, pipeline_state
 from gradwire.harness.parallel.pipeline.tied import agree, start_nothing, summing_ends
@@ -100,7 +100,7 @@ class Pipeline(BaseParallelism):
             partial(self._synchronization, step, rank) if self.replicas > 1 else None,
             len(batches),
         )
-        links = Links(
+        links = StageLinks(
             self._codecs[rank],
             held.stage,
             self._stages,

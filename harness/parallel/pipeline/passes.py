@@ -24,7 +24,7 @@ from gradwire.harness.runtime.seeding import derive_seed
 from gradwire.harness.timing.trace.step import DECODE, ENCODE, stage_pass
 
 
-class Links:
+class StageLinks:
     """One rank's messages in one step: those that it receives before passes and sends after them.
 
     Hidden states travel in float32, and their gradients, too, unless the rank's codec encodes them.
@@ -106,7 +106,7 @@ class StagePasses:
         accelerator: Accelerator,
         rank_step: RankStep,
         batches: Sequence[Batch],
-        links: Links,
+        links: StageLinks,
         *,
         stages: int,
         replicas: int,

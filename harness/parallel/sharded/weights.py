@@ -59,7 +59,7 @@ class Exact:
 
 
 @dataclass(frozen=True)
-class Quantized:
+class QuantizedWeights:
     """qW (ZeRO++): the main weights themselves, quantized in groups of a shard's consecutive values."""
 
     quantizer: LinearQuantizer
@@ -85,7 +85,7 @@ class Quantized:
 
 
 @dataclass(frozen=True)
-class QuantizedDifferences(Quantized):
+class QuantizedDifferences(QuantizedWeights):
     """qWD (SDP4Bit §3.1): main weights less the model's, quantized, and added to the model's in float32.
 
     What the quantization loses stays in the difference, and travels in the next step. The weights of before
@@ -126,7 +126,7 @@ def weight_messages(settings: ShardedConfig) -> WeightMessages:
     if settings.weights == "exact":
         return Exact()
     quantizer = LinearQuantizer(settings.weight_bits, settings.weight_group)
-    return QuantizedDifferences(quantizer) if settings.weights == "qwd" else Quantized(quantizer)
+    return QuantizedDifferences(quantizer) if settings.weights == "qwd" else QuantizedWeights(quantizer)
 
 
 def gathering(

@@ -16,12 +16,12 @@ from gradwire.harness.report.claims.evidence import (
     sooner,
     within,
 )
-from gradwire.harness.report.evaluation import Figure
+from gradwire.harness.report.evaluation import SeedFigure
 
 aqgb = Claims("AQGB")
 
 
-def rounds_to_accuracy(e: Evidence, **codec: Any) -> Figure:
+def rounds_to_accuracy(e: Evidence, **codec: Any) -> SeedFigure:
     """Steps to 0.95 times the uncompressed accuracy."""
     return e.tta(0.95, **codec) / e.step_time_s(**codec)
 

@@ -14,7 +14,7 @@ from gradwire.harness.files.reading import printable
 from gradwire.harness.report.busy_times import busy_cells
 from gradwire.harness.report.claims.evidence import Evidence, Used
 from gradwire.harness.report.claims.figures import Known
-from gradwire.harness.report.evaluation import ClaimError, Figure, MissingError, UnfinishedError
+from gradwire.harness.report.evaluation import ClaimError, MissingError, SeedFigure, UnfinishedError
 from gradwire.harness.report.reference import Reference, alike
 from gradwire.harness.report.sweep_record import CellRecord, SweepRecord
 
@@ -103,7 +103,9 @@ class Verdict:
     @property
     def cells(self) -> list[CellRecord]:
         """Those whose figures were used."""
-        found = [cell for each in self.used if isinstance(each.figure, Figure) for cell in each.figure.cells]
+        found = [
+            cell for each in self.used if isinstance(each.figure, SeedFigure) for cell in each.figure.cells
+        ]
         return list({(cell.label, cell.id): cell for cell in found}.values())
 
     @property
@@ -117,7 +119,7 @@ class Verdict:
     @property
     def kinds(self) -> list[str]:
         """Kinds of the figures: measured, emulated, modelled, printed; `arithmetic` where there are none."""
-        found = [each.figure.kind if isinstance(each.figure, Figure) else "printed" for each in self.used]
+        found = [each.figure.kind if isinstance(each.figure, SeedFigure) else "printed" for each in self.used]
         judged = self.ruling in ("reproduced", "not reproduced")
         return list(dict.fromkeys(kind for kind in found if kind is not None)) or ["arithmetic"] * judged
 
@@ -180,7 +182,7 @@ def _judged(claim: Claim, holds: Predicate, evidence: Evidence) -> Verdict:
         raise
     if small:
         return Verdict(claim, UNTESTABLE, size, needs, tuple(evidence.used))
-    figures = [each.figure for each in evidence.used if isinstance(each.figure, Figure)]
+    figures = [each.figure for each in evidence.used if isinstance(each.figure, SeedFigure)]
     timed = {(cell.label, cell.id) for figure in figures if figure.timed for cell in figure.cells}
     busy = (
         busy_cells(record, [cell for cell in record.cells if (cell.label, cell.id) in timed])

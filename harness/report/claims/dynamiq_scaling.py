@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from gradwire.harness.report.claims.claim import Claims
 from gradwire.harness.report.claims.dynamiq import OTHERS, ends_like_bf16, less_time
 from gradwire.harness.report.claims.evidence import Evidence, below, every, exponent, falls, near, sooner
-from gradwire.harness.report.evaluation import Figure
+from gradwire.harness.report.evaluation import SeedFigure
 
 MX = ("mxfp8", "mxfp6", "mxfp4")
 WORKLOADS = (
@@ -31,12 +31,12 @@ TECHNIQUES = (
 dynamiq_scaling = Claims("DynamiQ")
 
 
-def nearest(figures: Callable[[str], Figure]) -> bool:
+def nearest(figures: Callable[[str], SeedFigure]) -> bool:
     """Returns whether no other codec's figure is nearer to BF16's than DynamiQ's."""
     return every(near(figures("dynamiq"), figures("bf16"), abs(figures(c) - figures("bf16"))) for c in OTHERS)
 
 
-def gain(e: Evidence, factor: float, jobs: int) -> Figure:
+def gain(e: Evidence, factor: float, jobs: int) -> SeedFigure:
     """The share of MXFP8's time to accuracy that DynamiQ saves beside background jobs."""
     return 1 - e.tta(factor, codec="dynamiq", background_jobs=jobs) / e.tta(
         factor, codec="mxfp8", background_jobs=jobs
@@ -48,7 +48,7 @@ def growth(e: Evidence, codec: str, workers: tuple[int, ...]) -> float:
     return exponent((n, e.vnmse(workers=n, codec=codec)) for n in workers)
 
 
-def ablated(e: Evidence, technique: int) -> Figure:
+def ablated(e: Evidence, technique: int) -> SeedFigure:
     """The error of a row of Table 6."""
     return e.vnmse(**TECHNIQUES[technique])
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from gradwire.harness.report.claims.claim import Claims
 from gradwire.harness.report.claims.evidence import Evidence, above, below, every, near, sooner, within
-from gradwire.harness.report.evaluation import Figure
+from gradwire.harness.report.evaluation import SeedFigure
 
 edgc = Claims("EDGC")
 
 
-def days(e: Evidence, rank: int, **links: float) -> Figure:
+def days(e: Evidence, rank: int, **links: float) -> SeedFigure:
     """The predicted days of training with EDGC at one rank; `links` are those of uncompressed training."""
     uncompressed = e.training_days(codec="fp32", **links)
     return 0.1 * uncompressed + 0.9 * e.training_days(codec="powersgd", rank=rank)

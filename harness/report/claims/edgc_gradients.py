@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from gradwire.harness.report.claims.claim import Claims
 from gradwire.harness.report.claims.evidence import Evidence, above, below, every, line_error, near, rises
-from gradwire.harness.report.evaluation import Figure
+from gradwire.harness.report.evaluation import SeedFigure
 
 edgc_gradients = Claims("EDGC")
 
 printed = edgc_gradients.on()
 
 
-def quarter_over_all(e: Evidence) -> Figure:
+def quarter_over_all(e: Evidence) -> SeedFigure:
     """The time that a quarter of the coordinates takes over that of all."""
     return e.ns_per_coordinate(case="edgc.bits.4 float32 16777216 cpu 1") / e.ns_per_coordinate(
         case="edgc.bits.1 float32 16777216 cpu 1"
     )
 
 
-def ranked(e: Evidence, rank: int) -> Figure:
+def ranked(e: Evidence, rank: int) -> SeedFigure:
     """The perplexity at the end with PowerSGD of a rank."""
     return e.last("perplexity", codec="powersgd", rank=rank)
 

@@ -17,11 +17,11 @@ from gradwire.codecs.arithmetic.line_fit import fit_line
 from gradwire.harness.report.claims import figures
 from gradwire.harness.report.claims.figures import CASE, TASK, Known
 from gradwire.harness.report.configs import SEED
-from gradwire.harness.report.evaluation import ClaimError, Figure, MissingError
+from gradwire.harness.report.evaluation import ClaimError, MissingError, SeedFigure
 from gradwire.harness.report.reference import Reference
 from gradwire.harness.report.sweep_record import SweepRecord
 
-Number = Figure | float
+Number = SeedFigure | float
 
 
 @dataclass(frozen=True)
@@ -56,29 +56,29 @@ class Evidence:
         for chosen in itertools.product(*choices.values()):
             yield self.where(**dict(zip(choices, chosen, strict=True)))
 
-    def __getattr__(self, metric: str) -> Callable[..., Figure]:
+    def __getattr__(self, metric: str) -> Callable[..., SeedFigure]:
         if metric.startswith("_"):
             raise AttributeError(metric)
         return lambda **cells: self._take(metric, [], cells, figures.one_figure, metric)
 
-    def figure(self, metric: str, **cells: Any) -> Figure:
+    def figure(self, metric: str, **cells: Any) -> SeedFigure:
         """A metric whose name has dots."""
         return self._take("figure", [metric], cells, figures.one_figure, metric)
 
-    def last(self, metric: str, **cells: Any) -> Figure:
+    def last(self, metric: str, **cells: Any) -> SeedFigure:
         """The metric at the last evaluation or measured step."""
         return self._take("last", [metric], cells, figures.last, metric)
 
-    def during(self, metric: str, begin: float, end: float, **cells: Any) -> Figure:
+    def during(self, metric: str, begin: float, end: float, **cells: Any) -> SeedFigure:
         """The mean of a metric over a part of the run, as shares of its steps: 0 to 0.25 is the first
         quarter."""
         return self._take("during", [metric, begin, end], cells, figures.during, metric, begin, end)
 
-    def tta(self, factor: float, **cells: Any) -> Figure:
+    def tta(self, factor: float, **cells: Any) -> SeedFigure:
         """Seconds to `factor` times the median final metric of BF16; infinite for a seed that misses it."""
         return self._take("tta", [factor], cells, figures.tta, factor)
 
-    def stays(self, factor: float, **cells: Any) -> Figure:
+    def stays(self, factor: float, **cells: Any) -> SeedFigure:
         """1 for a seed that reaches that target and stays there, else 0."""
         return self._take("stays", [factor], cells, figures.stays, factor)
 
@@ -99,8 +99,8 @@ class Evidence:
         return tuple(values) if len(found) > 1 else tuple(value for (value,) in values)
 
     def _take(
-        self, name: str, shown: list[Any], cells: dict[str, Any], read: Callable[..., Figure], *asked: Any
-    ) -> Figure:
+        self, name: str, shown: list[Any], cells: dict[str, Any], read: Callable[..., SeedFigure], *asked: Any
+    ) -> SeedFigure:
         named = {**self.fixed, **cells}
         words = [*map(_word, shown), *(f"{key}={_word(value)}" for key, value in named.items())]
         record, selection = self._select(cells)
@@ -155,13 +155,13 @@ def falls(*values: Number | Iterable[Number]) -> bool:
     return all(before > after for before, after in itertools.pairwise(_numbers(values, "falls")))
 
 
-def below(first: Figure, second: Figure) -> bool:
+def below(first: SeedFigure, second: SeedFigure) -> bool:
     """Returns whether the first figure is below the second in every seed that both have, two or more: the
     least that a paired test can be made of."""
     return _in_every_seed(operator.lt, first, second)
 
 
-def above(first: Figure, second: Figure) -> bool:
+def above(first: SeedFigure, second: SeedFigure) -> bool:
     """Returns whether the first figure is above the second in every seed that both have, two or more."""
     return _in_every_seed(operator.gt, first, second)
 
@@ -187,7 +187,7 @@ def line_error(points: Iterable[tuple[float, Number]]) -> float:
         raise MissingError(str(error)) from None
 
 
-def _in_every_seed(better: Callable[[float, float], bool], first: Figure, second: Figure) -> bool:
+def _in_every_seed(better: Callable[[float, float], bool], first: SeedFigure, second: SeedFigure) -> bool:
     pairs = first.paired(second).values()
     if len(pairs) < 2:
         raise MissingError(f"{'below' if better is operator.lt else 'above'} takes two or more seeds")

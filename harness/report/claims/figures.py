@@ -11,8 +11,8 @@ from gradwire.harness.report.configs import SEED, Settings
 from gradwire.harness.report.evaluation import (
     BASELINE,
     ClaimError,
-    Figure,
     MissingError,
+    SeedFigure,
     UnfinishedError,
     baseline_among,
     same_task,
@@ -89,7 +89,7 @@ def values_of_axes(record: SweepRecord, keys: Sequence[str], selection: Selectio
     return sorted(known) if numeric else known
 
 
-def one_figure(record: SweepRecord, metric: str, selection: Selection) -> Figure:
+def one_figure(record: SweepRecord, metric: str, selection: Selection) -> SeedFigure:
     """The metric of the one group that is selected: of whole runs, else the median over rounds.
 
     A failed seed has the worst final metric, and no other figure.
@@ -97,7 +97,7 @@ def one_figure(record: SweepRecord, metric: str, selection: Selection) -> Figure
     return _figure_of(record, metric, _group(record, metric, selection), str(selection.get(CASE, "")))
 
 
-def _figure_of(record: SweepRecord, metric: str, group: CellGroup, case: str = "") -> Figure:
+def _figure_of(record: SweepRecord, metric: str, group: CellGroup, case: str = "") -> SeedFigure:
     cells = group.cells
     found = [value for value in _values(record, group, metric) if value.case == case]
     whole = [value for value in found if value.step is None] or found
@@ -112,12 +112,12 @@ def _figure_of(record: SweepRecord, metric: str, group: CellGroup, case: str = "
     return _made(figures, whole, group)
 
 
-def last(record: SweepRecord, metric: str, selection: Selection) -> Figure:
+def last(record: SweepRecord, metric: str, selection: Selection) -> SeedFigure:
     """The metric at the last evaluation or measured step."""
     return _over_steps(record, metric, selection, lambda points: points[-1][1])
 
 
-def during(record: SweepRecord, metric: str, begin: float, end: float, selection: Selection) -> Figure:
+def during(record: SweepRecord, metric: str, begin: float, end: float, selection: Selection) -> SeedFigure:
     """The mean of a metric over a part of the run, as shares of its steps: 0 to 0.25 is the first quarter."""
 
     def mean(points: Sequence[tuple[int, float]]) -> float:
@@ -130,13 +130,13 @@ def during(record: SweepRecord, metric: str, begin: float, end: float, selection
     return _over_steps(record, metric, selection, mean)
 
 
-def tta(record: SweepRecord, factor: float, selection: Selection) -> Figure:
+def tta(record: SweepRecord, factor: float, selection: Selection) -> SeedFigure:
     """Seconds to `factor` times the median final metric of the BF16 cells that differ in the codec alone;
     infinite for a seed that misses it or failed."""
     return _at_target(record, factor, selection, lambda found: found.train_time_s)
 
 
-def stays(record: SweepRecord, factor: float, selection: Selection) -> Figure:
+def stays(record: SweepRecord, factor: float, selection: Selection) -> SeedFigure:
     """1 for a seed that no later evaluation takes back from that target, 0 for one that falls back, or never
     gets there."""
     return _at_target(record, factor, selection, lambda found: float(bool(found.stays)))
@@ -144,7 +144,7 @@ def stays(record: SweepRecord, factor: float, selection: Selection) -> Figure:
 
 def _at_target(
     record: SweepRecord, factor: float, selection: Selection, figure: Callable[[TimeToAccuracy], float]
-) -> Figure:
+) -> SeedFigure:
     group = _group(record, "final_metric", selection)
     baseline = _one_group(record, "final_metric", _baseline(record, group), "the baseline")
     target = factor * _figure_of(record, "final_metric", baseline).median
@@ -200,7 +200,7 @@ def _over_steps(
     metric: str,
     selection: Selection,
     figure: Callable[[Sequence[tuple[int, float]]], float],
-) -> Figure:
+) -> SeedFigure:
     group = _group(record, metric, selection)
     found = [value for value in _values(record, group, metric) if value.step is not None]
     points: dict[int | None, list[tuple[int, float]]] = {}
@@ -209,12 +209,12 @@ def _over_steps(
     return _made({seed: figure(sorted(own)) for seed, own in points.items()}, found, group)
 
 
-def _made(figures: Mapping[int | None, float], values: Sequence[Value], group: CellGroup) -> Figure:
+def _made(figures: Mapping[int | None, float], values: Sequence[Value], group: CellGroup) -> SeedFigure:
     if not figures:
         raise MissingError(f"{group.cells[0].label} has no such figure")
     kinds: list[Kind] = sorted({value.kind for value in values}, key=KINDS.index)
     timed = any(METRICS[value.metric].timed for value in values if value.metric in METRICS)
-    return Figure(figures, kinds[-1] if kinds else None, tuple(group.cells), timed)
+    return SeedFigure(figures, kinds[-1] if kinds else None, tuple(group.cells), timed)
 
 
 def _values(record: SweepRecord, group: CellGroup, metric: str) -> list[Value]:

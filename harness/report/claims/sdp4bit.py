@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from gradwire.harness.report.claims.claim import Claims
 from gradwire.harness.report.claims.evidence import Evidence, below, every, falls, near, rises
-from gradwire.harness.report.evaluation import Figure
+from gradwire.harness.report.evaluation import SeedFigure
 
 SIZES = ("gpt_125m", "gpt_350m", "gpt_1_3b")
 sdp4bit = Claims("SDP4Bit")
 
 
-def loss(e: Evidence, experiment: str, model: str = "gpt_125m") -> Figure:
+def loss(e: Evidence, experiment: str, model: str = "gpt_125m") -> SeedFigure:
     """The validation loss of a strategy at the end of its run."""
     return e.last("loss", model=model, experiment=experiment)
 
 
-def to_baseline(e: Evidence, experiment: str, model: str = "gpt_125m") -> Figure:
+def to_baseline(e: Evidence, experiment: str, model: str = "gpt_125m") -> SeedFigure:
     """That loss over the one of training without compression."""
     return loss(e, experiment, model) / loss(e, "sharded_baseline", model)
 
@@ -24,7 +24,7 @@ def not_lower(e: Evidence, group: str, small: int, large: int) -> bool:
     """Returns whether small groups do not lower the loss, by a 95 % interval over paired seeds of at most 1 %
     to each side."""
 
-    def changed() -> Figure:
+    def changed() -> SeedFigure:
         return e.last("loss", **{group: small}) / e.last("loss", **{group: large})
 
     return every(1 - changed().mean <= changed().margin, changed().margin <= 0.01)
@@ -196,7 +196,7 @@ def _(e: Evidence) -> bool:
     """Even in groups of 32, weights quantized as they are (qW) add to the validation loss, by more than
     the 95 % interval over paired seeds."""
 
-    def added() -> Figure:
+    def added() -> SeedFigure:
         return e.last("loss", experiment="qw", weight_group=32) / e.last(
             "loss", experiment="sharded_baseline"
         )
@@ -276,7 +276,7 @@ def _(e: Evidence) -> bool:
 table5 = sdp4bit.on("sdp4bit_table5")
 
 
-def fused_share(e: Evidence, operation: str, place: str) -> Figure:
+def fused_share(e: Evidence, operation: str, place: str) -> SeedFigure:
     """The share of int4's throughput that is left with the fused transform; `place`: values, device,
     threads."""
     return e.values_gb_per_s(case=f"linear.{operation}_hadamard.4 float32 {place}") / e.values_gb_per_s(

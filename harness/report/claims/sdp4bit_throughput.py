@@ -7,7 +7,7 @@ from operator import add
 
 from gradwire.harness.report.claims.claim import Claims
 from gradwire.harness.report.claims.evidence import Evidence, every, near, rises, within
-from gradwire.harness.report.evaluation import Figure
+from gradwire.harness.report.evaluation import SeedFigure
 
 A100, H800 = "4xA100, 16 nodes, Slingshot 10", "8xH800, 16 nodes, InfiniBand"
 """The clusters of Table 2, as it names them."""
@@ -48,7 +48,7 @@ def printed_ms(e: Evidence, method: str) -> float:
     return e.paper("sdp4bit/table4", method=method, metric="grad_comm_time")
 
 
-def mean_speedup(e: Evidence, model: str, *workers: int) -> Figure:
+def mean_speedup(e: Evidence, model: str, *workers: int) -> SeedFigure:
     """The mean of the predicted speed-ups over numbers of workers."""
     return reduce(add, [e.over_uncompressed(model=model, workers=n) for n in workers]) / len(workers)
 

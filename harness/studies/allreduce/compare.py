@@ -164,7 +164,7 @@ ABOUT = (
 
 
 @dataclass(frozen=True)
-class Run:
+class FinishedAllReduce:
     """A finished all-reduce with its spreads and numbers, None for those it does not have."""
 
     about: AllReduceSummary
@@ -211,7 +211,10 @@ class Run:
 
 def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
     """A table for each subject; lines over the rank where it differs."""
-    runs = [Run(entry.record, {key: getattr(entry.record, key) for key in FIGURES}) for entry in entries]
+    runs = [
+        FinishedAllReduce(entry.record, {key: getattr(entry.record, key) for key in FIGURES})
+        for entry in entries
+    ]
     for run in runs:
         run.figures.update(_beside(run, runs))
     tables = []
@@ -229,9 +232,9 @@ def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
     return Compared(tables, rows, (*notes, *rank_remarks(lines)), draw=partial(plot_ranks, lines))
 
 
-def over_sizes(runs: Sequence[Run]) -> list[Table]:
+def over_sizes(runs: Sequence[FinishedAllReduce]) -> list[Table]:
     """A table for each place in which a codec was timed at several sizes: its lines from small to large."""
-    series: dict[tuple[str, str], list[Run]] = {}
+    series: dict[tuple[str, str], list[FinishedAllReduce]] = {}
     for run in sorted(runs, key=lambda run: run.about.coordinates):
         series.setdefault((_place(run.about), run.line[0][0]), []).append(run)
     lines, columns = list[tuple[str, Line]](), dict[str, list[Column | str]]()
@@ -267,7 +270,7 @@ def _columns(one: AllReduceSummary) -> list[Column | str]:
     ]
 
 
-def _beside(run: Run, runs: Sequence[Run]) -> dict[str, Any]:
+def _beside(run: FinishedAllReduce, runs: Sequence[FinishedAllReduce]) -> dict[str, Any]:
     """Figures that follow from a run's summary, and from that of the baseline under the same settings if
     there is one: BF16, of sharded rounds uncompressed gradients and weights."""
     one = run.about

@@ -67,7 +67,7 @@ def layout(config: AllReduceConfig, device: str = "cpu") -> Layout:
     return Layout(names, shapes, (0, *ends[:-1]), ends[-1], device=torch.device(device))
 
 
-class Part(Protocol):
+class RoundPart(Protocol):
     """One rank's part of every round."""
 
     def program(self, number: int) -> RankProgram[object]:
@@ -75,7 +75,7 @@ class Part(Protocol):
         ...
 
 
-class Synchronization:
+class TimedSynchronization:
     """The mean of a bucket, by an all-reduce."""
 
     def __init__(self, config: AllReduceTask, codec: Codec, x: Tensor) -> None:
@@ -149,7 +149,7 @@ class Rounds:
     """One rank's codec, and the parts of a round by name, in their order."""
 
     codec: Codec
-    parts: Mapping[str, Part]
+    parts: Mapping[str, RoundPart]
 
 
 def make_rounds(config: AllReduceTask, world: World) -> dict[int, Rounds]:
@@ -159,7 +159,7 @@ def make_rounds(config: AllReduceTask, world: World) -> dict[int, Rounds]:
     settings = sharded(config)
     if settings is None:
         return {
-            rank: Rounds(codec, {GRADIENTS: Synchronization(config, codec, gradients[rank])})
+            rank: Rounds(codec, {GRADIENTS: TimedSynchronization(config, codec, gradients[rank])})
             for rank, codec in codecs.items()
         }
     bucket, found = _bucket(config, settings, world, next(iter(codecs.values()))), {}

@@ -81,7 +81,7 @@ class BusRow:
         return asdict(self)
 
 
-class Settings(NamedTuple):
+class BusSettings(NamedTuple):
     """The settings of a measurement; plain, because other processes get them."""
 
     subjects: tuple[Subject, ...]
@@ -93,7 +93,7 @@ class Settings(NamedTuple):
     seed: int
 
 
-def measure_bus(settings: Settings, directory: Path) -> list[BusRow]:
+def measure_bus(settings: BusSettings, directory: Path) -> list[BusRow]:
     """Starts the workers of `settings.cluster` and measures. Raises WorkerError."""
     with scratch_folder() as folder:
         arguments = (settings, folder, folder / "rendezvous")
@@ -103,7 +103,7 @@ def measure_bus(settings: Settings, directory: Path) -> list[BusRow]:
 
 
 def measure_rank(
-    settings: Settings, folder: Path, rendezvous: Path, entrances: Sequence[Entrance] | None, rank: int
+    settings: BusSettings, folder: Path, rendezvous: Path, entrances: Sequence[Entrance] | None, rank: int
 ) -> None:
     """Rank 0 writes what all ranks have taken: for each a list of seconds and CPU seconds by turns."""
     cluster = settings.cluster
@@ -125,7 +125,7 @@ def measure_rank(
             world.close()
 
 
-def _rounds(settings: Settings, world: ProcessWorld, device: torch.device) -> list[list[float]]:
+def _rounds(settings: BusSettings, world: ProcessWorld, device: torch.device) -> list[list[float]]:
     """Seconds and CPU seconds of each subject in each counted round: (rounds, 2 · subjects)."""
     codecs = [make_codec(name=subject.codec) for subject in settings.subjects]
     layouts = [
@@ -146,7 +146,7 @@ def _rounds(settings: Settings, world: ProcessWorld, device: torch.device) -> li
 
 
 def _round(
-    settings: Settings, world: ProcessWorld, codec: Codec, layout: Layout, x: torch.Tensor, step: int
+    settings: BusSettings, world: ProcessWorld, codec: Codec, layout: Layout, x: torch.Tensor, step: int
 ) -> tuple[float, float]:
     """Seconds and CPU seconds from all ranks being ready until this one is done."""
     beat("rounds")
@@ -162,7 +162,7 @@ def _round(
     return taken
 
 
-def bus_rows(settings: Settings, ranks: Sequence[Sequence[float]]) -> list[BusRow]:
+def bus_rows(settings: BusSettings, ranks: Sequence[Sequence[float]]) -> list[BusRow]:
     """The rows from what `measure_rank` writes."""
     width, workers = 2 * len(settings.subjects), settings.cluster.size
     medians: dict[Subject, tuple[float, float]] = {}
@@ -174,7 +174,7 @@ def bus_rows(settings: Settings, ranks: Sequence[Sequence[float]]) -> list[BusRo
 
 
 def _row(
-    settings: Settings, subject: Subject, workers: int, medians: Mapping[Subject, tuple[float, float]]
+    settings: BusSettings, subject: Subject, workers: int, medians: Mapping[Subject, tuple[float, float]]
 ) -> BusRow:
     seconds, cpu_s = medians[subject]
     sent = "bfloat16" if subject.codec == "bf16" else subject.dtype

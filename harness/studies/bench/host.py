@@ -120,7 +120,7 @@ class Watch:
             Call.run = run_call  # type: ignore[method-assign]
 
 
-class _Watched:
+class _WatchedOperation:
     """A rank's coroutine, watched while it runs."""
 
     def __init__(self, coroutine: Coroutine[Handle, None, Tensor], watch: Watch) -> None:
@@ -202,7 +202,7 @@ class Buckets:
             comm = ScheduledCollectives(channel, self._fabric, self._arenas[rank])
             return await codec.synchronize(self._x[rank], this_round, comm)
 
-        return await (run() if watch is None else _Watched(run(), watch))
+        return await (run() if watch is None else _WatchedOperation(run(), watch))
 
 
 def refusal(codec: str, workers: int, numel: int, device: torch.device) -> str | None:

@@ -106,7 +106,7 @@ def _launch(run: Callable[[], object], device: torch.device) -> tuple[Callable[[
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchRow:
     """`bytes_read` and `bytes_written` count what an implementation without intermediate results touches;
     `copy_bytes_per_s` is what a copy of the bucket reads and writes in the same run.
 
@@ -127,7 +127,7 @@ class Row:
     peers_s: Mapping[str, float] | None = None  # peers' names to their shortest times
 
     @classmethod
-    def of(cls, case: Case, times: Times, **about: Any) -> Row:
+    def of(cls, case: Case, times: Times, **about: Any) -> BenchRow:
         """Makes the row of a case from its times."""
         return cls(times=times, bytes_read=case.bytes_read, bytes_written=case.bytes_written, **about)
 
@@ -182,9 +182,9 @@ class Row:
         return asdict(self) | self.figures | {"speedup_to_peers": self.speedup_to_peers}
 
 
-def by_case(rows: Iterable[Row]) -> Iterable[dict[str, Row]]:
+def by_case(rows: Iterable[BenchRow]) -> Iterable[dict[str, BenchRow]]:
     """The rows on one thread: for each dtype, size and implementation, its rows by operation."""
-    found = dict[tuple[str, int, str], dict[str, Row]]()
+    found = dict[tuple[str, int, str], dict[str, BenchRow]]()
     for row in rows:
         if row.threads == 1:
             found.setdefault((row.dtype, row.numel, row.implementation), {})[row.operation] = row
@@ -197,7 +197,7 @@ DEFAULT = "default"
 
 
 @dataclass(frozen=True)
-class Settings:
+class BenchSettings:
     """The choice of measurements, and how long each takes at least; `kernels` names the compiled kernels, or
     is `default`."""
 
@@ -212,7 +212,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Piece:
+class BenchPiece:
     """An operation on one kind of bucket."""
 
     operation: Operation
@@ -225,10 +225,10 @@ class Piece:
         return self.operation.name, self.dtype, self.numel
 
 
-def pieces(operations: Sequence[Operation], settings: Settings) -> list[Piece]:
+def pieces(operations: Sequence[Operation], settings: BenchSettings) -> list[BenchPiece]:
     """All that is to be measured, in this order: those on the same bucket together."""
     return [
-        Piece(operation, numel, dtype)
+        BenchPiece(operation, numel, dtype)
         for numel in settings.sizes
         for dtype in settings.dtypes
         for operation in operations
@@ -239,11 +239,11 @@ def pieces(operations: Sequence[Operation], settings: Settings) -> list[Piece]:
 class Measuring:
     """Measures pieces, and once for those on the same bucket how fast a copy of it is."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: BenchSettings) -> None:
         self._settings = settings
         self._kind: tuple[int, str] | None = None
 
-    def rows(self, piece: Piece) -> list[Row]:
+    def rows(self, piece: BenchPiece) -> list[BenchRow]:
         """The rows of a piece, each implementation's."""
         settings = self._settings
         if self._kind != (piece.numel, piece.dtype):
@@ -253,18 +253,18 @@ class Measuring:
         return list(_rows(piece.operation, self._x, self._copy_rate, settings))
 
 
-def bucket(numel: int, dtype: str, settings: Settings) -> Tensor:
+def bucket(numel: int, dtype: str, settings: BenchSettings) -> Tensor:
     """Normally distributed coordinates drawn from the seed, (numel,), the same on every device."""
     generator = torch.Generator().manual_seed(settings.seed)
     return torch.randn(numel, generator=generator).to(DTYPES[dtype]).to(settings.device)
 
 
-def _threads(settings: Settings) -> tuple[int, ...]:
+def _threads(settings: BenchSettings) -> tuple[int, ...]:
     """The numbers of host threads to measure with; a GPU needs one."""
     return settings.threads if settings.device.type == "cpu" else (1,)
 
 
-def _copy_rate(x: Tensor, settings: Settings, threads: int) -> float | None:
+def _copy_rate(x: Tensor, settings: BenchSettings, threads: int) -> float | None:
     """Bytes per second that a copy of the bucket reads and writes; None if the clock sees no time pass."""
     target = torch.empty_like(x)
     case = Case(lambda: target.copy_(x), (x,), (target,))
@@ -272,13 +272,13 @@ def _copy_rate(x: Tensor, settings: Settings, threads: int) -> float | None:
 
 
 def _rows(
-    operation: Operation, x: Tensor, copy_rate: Mapping[int, float | None], settings: Settings
-) -> Iterator[Row]:
+    operation: Operation, x: Tensor, copy_rate: Mapping[int, float | None], settings: BenchSettings
+) -> Iterator[BenchRow]:
     peers = _time_peers(operation, x, settings)
     default_s: float | None = None
 
-    def row(case: Case, name: str, threads: int, times: Times, others: Mapping[str, Times]) -> Row:
-        return Row.of(
+    def row(case: Case, name: str, threads: int, times: Times, others: Mapping[str, Times]) -> BenchRow:
+        return BenchRow.of(
             case,
             times,
             operation=operation.name,
@@ -302,7 +302,7 @@ def _rows(
         yield row(case, name, 1, times, {})
 
 
-def _implementations(settings: Settings) -> list[tuple[str, int]]:
+def _implementations(settings: BenchSettings) -> list[tuple[str, int]]:
     """The implementations and their numbers of threads; the definition on one thread comes first."""
     compiled = [(settings.kernels, threads) for threads in _threads(settings)]
     if settings.kernels == DEFAULT:
@@ -310,13 +310,13 @@ def _implementations(settings: Settings) -> list[tuple[str, int]]:
     return [*([(DEFAULT, 1)] if settings.definition else []), *compiled]
 
 
-def _time_peers(operation: Operation, x: Tensor, settings: Settings) -> dict[str, Times]:
+def _time_peers(operation: Operation, x: Tensor, settings: BenchSettings) -> dict[str, Times]:
     """Times the peers that are available, on one thread."""
     calls = {peer.name: peer.make(x) for peer in operation.peers}
     return {name: _time(Case(run, (x,), ()), settings, 1) for name, run in calls.items() if run is not None}
 
 
-def _time(case: Case, settings: Settings, threads: int) -> Times:
+def _time(case: Case, settings: BenchSettings, threads: int) -> Times:
     if settings.device.type == "cpu":
         return time_on_cpu(case.run, settings.seconds, threads)
     return time_on_gpu(case.run, settings.seconds, case.bytes_read + case.bytes_written, settings.device)

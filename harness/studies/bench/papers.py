@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from gradwire.harness.runtime.conf import conf_directory
-from gradwire.harness.studies.bench.measure import Row, by_case
+from gradwire.harness.studies.bench.measure import BenchRow, by_case
 from gradwire.harness.timing.measure.metric import quotient
 
 
@@ -119,7 +119,7 @@ class RingCost:
         }
 
 
-def ring_costs(rows: Sequence[Row]) -> list[RingCost]:
+def ring_costs(rows: Sequence[BenchRow]) -> list[RingCost]:
     """The costs on one thread of every codec whose operations were all measured."""
     return [
         _cost(ring, found)
@@ -129,7 +129,7 @@ def ring_costs(rows: Sequence[Row]) -> list[RingCost]:
     ]
 
 
-def _cost(ring: Ring, found: Mapping[str, Row]) -> RingCost:
+def _cost(ring: Ring, found: Mapping[str, BenchRow]) -> RingCost:
     def total(names: Sequence[str], figure: str) -> float:
         return float(sum(getattr(found[name], figure) for name in names))
 
@@ -164,7 +164,7 @@ PAIRS = {
 
 
 @dataclass(frozen=True)
-class Smoothing:
+class SmoothingSpeed:
     """Throughput in 10⁹ bytes of float values per second: ours, and the paper's on an A100 at its largest
     size."""
 
@@ -189,7 +189,7 @@ class Smoothing:
         return (self.paper_with or 0) / (self.paper_without or 1) if known else None
 
 
-def smoothing(rows: Sequence[Row]) -> list[Smoothing]:
+def smoothing(rows: Sequence[BenchRow]) -> list[SmoothingSpeed]:
     """The pairs whose operations were both measured on one thread."""
     return [
         _pair(name, found[plain], found[smooth])
@@ -199,8 +199,8 @@ def smoothing(rows: Sequence[Row]) -> list[Smoothing]:
     ]
 
 
-def _pair(name: str, plain: Row, smooth: Row) -> Smoothing:
-    return Smoothing(
+def _pair(name: str, plain: BenchRow, smooth: BenchRow) -> SmoothingSpeed:
+    return SmoothingSpeed(
         name, plain.dtype, plain.numel, plain.implementation, plain.values_gb_per_s, smooth.values_gb_per_s,
         _largest(published("sdp4bit", "table5", f"{name} w/o Hadamard")),
         _largest(published("sdp4bit", "table5", f"{name} w/ Hadamard")),

@@ -23,10 +23,9 @@ from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.record.row_file import append_rows
 from gradwire.harness.runtime.progress import Progress
-from gradwire.harness.studies.bench.bus import BusRow, measure_bus, subjects
-from gradwire.harness.studies.bench.bus import Settings as BusSettings
+from gradwire.harness.studies.bench.bus import BusRow, BusSettings, measure_bus, subjects
 from gradwire.harness.studies.bench.host import HostRow, host_row, refusal
-from gradwire.harness.studies.bench.measure import Measuring, Row, Settings, pieces
+from gradwire.harness.studies.bench.measure import BenchRow, BenchSettings, Measuring, pieces
 from gradwire.harness.studies.bench.operation import chosen_operations
 from gradwire.harness.studies.bench.papers import ring_costs, smoothing
 from gradwire.harness.studies.bench.study import BenchTask
@@ -106,19 +105,19 @@ def measure(config: BenchTask, directory: Path) -> Measured:
 
 
 def _measured(
-    config: BenchTask, settings: Settings, directory: Path, kept: Kept
-) -> tuple[list[Row], list[HostRow], list[BusRow]]:
+    config: BenchTask, settings: BenchSettings, directory: Path, kept: Kept
+) -> tuple[list[BenchRow], list[HostRow], list[BusRow]]:
     """Operations, the host's work for buckets, and all-reduces by turns among each number of real workers;
     what has been measured is kept at once."""
     bench = config.bench
     of_operations = pieces(chosen_operations(bench.operations), settings)
     of_buckets = [(codec, workers) for workers in bench.workers for codec in bench.codecs]
-    rows, buckets, buses = list[Row](), list[HostRow](), list[BusRow]()
+    rows, buckets, buses = list[BenchRow](), list[HostRow](), list[BusRow]()
     measuring = Measuring(settings)
     total = len(of_operations) + len(of_buckets) + len(bench.ranks)
     with Progress("bench", total, "measurement") as progress:
         for piece in of_operations:
-            rows += kept.rows(Row, ("operation", *piece.key), partial(measuring.rows, piece))
+            rows += kept.rows(BenchRow, ("operation", *piece.key), partial(measuring.rows, piece))
             progress.advance(piece.operation.name)
         for codec, workers in of_buckets:
             measure = partial(_host_rows, config, codec, workers)
@@ -161,9 +160,9 @@ def _bus_rows(config: BenchTask, ranks: int, directory: Path) -> list[BusRow]:
     return measure_bus(asked, directory)
 
 
-def _settings(config: BenchTask) -> Settings:
+def _settings(config: BenchTask) -> BenchSettings:
     bench = config.bench
-    return Settings(
+    return BenchSettings(
         tuple(bench.sizes),
         tuple(bench.dtypes),
         tuple(bench.threads),
@@ -174,7 +173,7 @@ def _settings(config: BenchTask) -> Settings:
     )
 
 
-def _about(settings: Settings) -> dict[str, Any]:
+def _about(settings: BenchSettings) -> dict[str, Any]:
     """The provenance of the figures: code, machine, device and driver, level of instructions, date, seed."""
     on_gpu = settings.device.type == "cuda"
     return {
@@ -199,7 +198,7 @@ FILE = "measured.jsonl"
 
 REMEDY = "resume=never measures again"
 
-Kind = TypeVar("Kind", Row, HostRow, BusRow)
+Kind = TypeVar("Kind", BenchRow, HostRow, BusRow)
 
 Key = tuple[str | int, ...]
 """The kind of a piece of work, and its key among others of its kind."""

@@ -11,8 +11,8 @@ from gradwire.harness.report.style import Form, Hue
 from gradwire.harness.report.tables import Table, figures_table, number, render_text
 from gradwire.harness.studies.bench.bus import BusRow
 from gradwire.harness.studies.bench.host import HostRow
-from gradwire.harness.studies.bench.measure import DEFAULT, Row
-from gradwire.harness.studies.bench.papers import RingCost, Smoothing, ring_costs, smoothing
+from gradwire.harness.studies.bench.measure import DEFAULT, BenchRow
+from gradwire.harness.studies.bench.papers import RingCost, SmoothingSpeed, ring_costs, smoothing
 from gradwire.harness.studies.comparison import listed
 from gradwire.harness.timing.measure.metric import quotient
 from gradwire.harness.timing.measure.metrics import METRICS, OPERATION
@@ -27,7 +27,7 @@ WIDTH = 170
 
 
 def text(
-    rows: Sequence[Row], workers: int, buckets: Sequence[HostRow] = (), buses: Sequence[BusRow] = ()
+    rows: Sequence[BenchRow], workers: int, buckets: Sequence[HostRow] = (), buses: Sequence[BusRow] = ()
 ) -> str:
     """Returns all tables; those of a whole ring are for `workers`."""
     tables = [
@@ -40,7 +40,7 @@ def text(
     return "\n\n".join(render_text(table, WIDTH) for table in tables if table.rows)
 
 
-def speed_table(rows: Sequence[Row]) -> Table:
+def speed_table(rows: Sequence[BenchRow]) -> Table:
     """A table with a line for each row."""
     names = ("operation", "dtype", "coordinates", "kernels", "threads")
     lines = [([*row.names, str(row.threads)], row.figures) for row in rows]
@@ -73,9 +73,9 @@ def _formula(const: float | None, slope: float | None) -> str:
     return f"{const:.2f} {'−' if slope < 0 else '+'} {abs(slope):.2f} AR"
 
 
-def smoothing_table(pairs: Sequence[Smoothing]) -> Table:
+def smoothing_table(pairs: Sequence[SmoothingSpeed]) -> Table:
     """Throughput with the Hadamard transform beside throughput without."""
-    columns: dict[str, Callable[[Smoothing], str]] = {
+    columns: dict[str, Callable[[SmoothingSpeed], str]] = {
         "operation": lambda pair: pair.operation,
         "dtype": lambda pair: pair.dtype,
         "coordinates": lambda pair: f"{pair.numel:,}",
@@ -130,16 +130,16 @@ MARKS: dict[str, tuple[Hue, str, float]] = {
 """Hue, marker, and distance from the operation's line, so that equal figures of both can be seen."""
 
 
-def plots(rows: Sequence[Row], heading: str) -> list[Plot]:
+def plots(rows: Sequence[BenchRow], heading: str) -> list[Plot]:
     """Draws one plot for each family and size, from the rows on one thread."""
-    kinds: dict[tuple[str, int], list[Row]] = {}
+    kinds: dict[tuple[str, int], list[BenchRow]] = {}
     for row in rows:
         if row.threads == 1:
             kinds.setdefault((row.operation.partition(".")[0], row.numel), []).append(row)
     return [_plot(own, family, numel, heading) for (family, numel), own in kinds.items()]
 
 
-def _plot(rows: Sequence[Row], family: str, numel: int, heading: str) -> Plot:
+def _plot(rows: Sequence[BenchRow], family: str, numel: int, heading: str) -> Plot:
     names = list(dict.fromkeys(row.operation for row in rows))
     place = {name: len(names) - 1 - index for index, name in enumerate(names)}
 
@@ -162,7 +162,7 @@ def _plot(rows: Sequence[Row], family: str, numel: int, heading: str) -> Plot:
     return Plot(f"{family}-{numel}", title, draw, (MARGIN + LINE * max(len(names), 4),))
 
 
-def _points(axes: Axes, form: Form, dtype: str, rows: Sequence[Row], place: dict[str, int]) -> None:
+def _points(axes: Axes, form: Form, dtype: str, rows: Sequence[BenchRow], place: dict[str, int]) -> None:
     if not rows:
         return
     hue, marker, shift = MARKS[dtype]
@@ -180,7 +180,7 @@ def _points(axes: Axes, form: Form, dtype: str, rows: Sequence[Row], place: dict
     )
 
 
-def _copies(axes: Axes, form: Form, rows: Sequence[Row], place: dict[str, int]) -> None:
+def _copies(axes: Axes, form: Form, rows: Sequence[BenchRow], place: dict[str, int]) -> None:
     """Marks where each operation would be if it moved its bytes as fast as a copy does."""
     bound: dict[str, float] = {}
     for row in rows:

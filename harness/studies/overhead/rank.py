@@ -35,7 +35,7 @@ Contestant = Callable[[int], object]
 
 
 @dataclass(frozen=True)
-class Block:
+class TimedBlock:
     """One block of one contestant: seconds per step, on one rank or on all of them together."""
 
     cpu_s: float
@@ -44,35 +44,35 @@ class Block:
 
 def alternate(
     contestants: Mapping[str, Contestant], blocks: int, steps: int, meet: Callable[[], object]
-) -> dict[str, list[Block]]:
+) -> dict[str, list[TimedBlock]]:
     """Runs `blocks` blocks of `steps` steps of each contestant in turn; every other round in reverse order.
 
     The first round is not counted. All ranks `meet` before each block. CPU time is this process's, its
     communication threads included.
     """
-    found: dict[str, list[Block]] = {name: [] for name in contestants}
+    found: dict[str, list[TimedBlock]] = {name: [] for name in contestants}
     for number in tracked(range(blocks + 1), "overhead", "round"):
         for name in sorted(contestants, reverse=bool(number % 2)):
             meet()
             cpu, wall = time.process_time(), time.perf_counter()
             contestants[name](steps)
-            block = Block((time.process_time() - cpu) / steps, (time.perf_counter() - wall) / steps)
+            block = TimedBlock((time.process_time() - cpu) / steps, (time.perf_counter() - wall) / steps)
             if number:
                 found[name].append(block)
     return found
 
 
-def as_lists(blocks: Mapping[str, Sequence[Block]]) -> dict[str, list[list[float]]]:
+def as_lists(blocks: Mapping[str, Sequence[TimedBlock]]) -> dict[str, list[list[float]]]:
     """Contestant to [CPU, wall] of each block, for JSON."""
     return {name: [[block.cpu_s, block.wall_s] for block in found] for name, found in blocks.items()}
 
 
-def over_ranks(ranks: Sequence[Mapping[str, Sequence[Sequence[float]]]]) -> dict[str, list[Block]]:
+def over_ranks(ranks: Sequence[Mapping[str, Sequence[Sequence[float]]]]) -> dict[str, list[TimedBlock]]:
     """Combines all ranks' blocks (as `as_lists` gives them): CPU times are summed, the longest wall time
     counts."""
     return {
         name: [
-            Block(sum(cpu for cpu, _ in same), max(wall for _, wall in same))
+            TimedBlock(sum(cpu for cpu, _ in same), max(wall for _, wall in same))
             for same in zip(*(rank[name] for rank in ranks), strict=True)
         ]
         for name in ranks[0]
@@ -93,7 +93,7 @@ def ratio(candidate: Sequence[float], baseline: Sequence[float]) -> dict[str, fl
     }
 
 
-def summarize(blocks: Mapping[str, Sequence[Block]], baseline: str) -> dict[str, Any]:
+def summarize(blocks: Mapping[str, Sequence[TimedBlock]], baseline: str) -> dict[str, Any]:
     """Medians per contestant in seconds a step, ratios to `baseline`, and all blocks as [CPU, wall]."""
     base = blocks[baseline]
     return {

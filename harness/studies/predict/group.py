@@ -16,7 +16,7 @@ from gradwire.harness.studies.predict.study import PredictTask
 
 
 @dataclass(frozen=True)
-class Group:
+class WorkerGroup:
     """The `size` workers that hold the same part of the model, on `num_nodes` nodes, and their network."""
 
     size: int
@@ -24,7 +24,7 @@ class Group:
     network: SimulatedConfig
 
 
-def group_of(config: PredictTask, workers: int) -> Group:
+def group_of(config: PredictTask, workers: int) -> WorkerGroup:
     """The group of each of `workers`; of a pipeline all its stages, with a rank for workers that share
     matrices. Raises ValueError, one line, for numbers that do not divide."""
     tensor, stages = config.predict.tensor_parallel, config.predict.pipeline_parallel
@@ -52,7 +52,7 @@ def group_of(config: PredictTask, workers: int) -> Group:
             )
         num_nodes //= stages
     size = workers // (tensor * stages)
-    return Group(size, num_nodes, shared_network(network, tensor, num_nodes))
+    return WorkerGroup(size, num_nodes, shared_network(network, tensor, num_nodes))
 
 
 def shared_network(network: SimulatedConfig, tensor: int, num_nodes: int) -> SimulatedConfig:

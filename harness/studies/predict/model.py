@@ -29,7 +29,7 @@ META = torch.device("meta")
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelPart:
     """The part of a model that a worker holds: `shapes` by name, in the order in which gradients get ready.
 
     `parameters` are those of the whole model; `flops` are the floating-point operations of a worker's step.
@@ -58,7 +58,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class StagesPart(Part):
+class StagesPart(ModelPart):
     """The part of a worker of a pipeline, one of a node that share a stage's matrices; `shapes` are the first
     stage's. Each of a step's micro-batches has `rows` sequences of `length` tokens; `tensor_parallel` workers
     share every matrix."""
@@ -86,7 +86,7 @@ class StagesPart(Part):
         return {"input_ids": torch.empty(self.rows, self.length, dtype=torch.int64, device=META)}
 
 
-def part_of(model: ModelConfig, predict: PredictConfig) -> Part:
+def part_of(model: ModelConfig, predict: PredictConfig) -> ModelPart:
     """The largest of the parts: that of the first stage, which has the embeddings. An output matrix of its
     own is the last stage's.
 
@@ -104,7 +104,7 @@ def part_of(model: ModelConfig, predict: PredictConfig) -> Part:
         }
     order = ready_order(staged)
     whole = without_values(model)
-    return Part(
+    return ModelPart(
         {
             name: divided(shapes[name], predict.tensor_parallel, model.hidden_size)
             for name in order

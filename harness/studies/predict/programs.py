@@ -29,7 +29,7 @@ from gradwire.harness.parallel.settings import (
     ShardedConfig,
 )
 from gradwire.harness.parallel.sharded.parallelism import Sharded
-from gradwire.harness.studies.predict.model import Part, StagesPart
+from gradwire.harness.studies.predict.model import ModelPart, StagesPart
 
 TRACED: tuple[type[ParallelConfig], ...] = (DataParallelConfig, PipelineConfig, ShardedConfig)
 """The settings of the parallelisms whose steps can be traced; those from outside are none of them."""
@@ -122,7 +122,7 @@ class _WithoutValues:
             loss.backward()  # type: ignore[no-untyped-call]
 
 
-class _Bucket(NamedTuple):
+class _PredictedBucket(NamedTuple):
     """One bucket, as DistributedDataParallel hands it to its hook."""
 
     gradients: Tensor
@@ -156,10 +156,10 @@ class _BucketedPass(nn.Module):
     def register_comm_hook(self, state: object, hook: Callable[[object, Any], object]) -> None:
         self._hook = hook
 
-    def _made(self) -> Iterator[_Bucket]:
+    def _made(self) -> Iterator[_PredictedBucket]:
         for own in self._buckets:
             gradients = own[0].new_empty(sum(each.numel() for each in own), dtype=torch.float32)
-            yield _Bucket(gradients, own, own is self._buckets[-1])
+            yield _PredictedBucket(gradients, own, own is self._buckets[-1])
 
     def forward(self) -> SimpleNamespace:
         for bucket in self._made():
@@ -168,7 +168,7 @@ class _BucketedPass(nn.Module):
 
 
 def traced_programs(
-    setup: ParallelSetup, part: Part, world: World
+    setup: ParallelSetup, part: ModelPart, world: World
 ) -> tuple[dict[int, RankProgram[Any]], Callable[[], int]]:
     """Each rank's program of a step of `setup.parallel`, and the number of buckets once they have run."""
     module, config = part.module(), setup.parallel

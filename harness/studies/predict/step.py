@@ -17,8 +17,8 @@ from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.parallel.interface import ParallelSetup
 from gradwire.harness.parallel.settings import ParallelConfig, PipelineConfig
 from gradwire.harness.parallel.update import OptimizerSettings
-from gradwire.harness.studies.predict.group import Group
-from gradwire.harness.studies.predict.model import META, Part, StagesPart, shrunk
+from gradwire.harness.studies.predict.group import WorkerGroup
+from gradwire.harness.studies.predict.model import META, ModelPart, StagesPart, shrunk
 from gradwire.harness.studies.predict.programs import traced_programs
 from gradwire.harness.studies.predict.study import PredictTask
 from gradwire.harness.timing.simulate.build import make_clock
@@ -43,7 +43,7 @@ def in_stages(parallel: ParallelConfig) -> int:
 
 
 def parallel_setup(
-    config: PredictTask, group: Group, parallel: ParallelConfig, codec: Mapping[str, Any]
+    config: PredictTask, group: WorkerGroup, parallel: ParallelConfig, codec: Mapping[str, Any]
 ) -> ParallelSetup:
     """The setup that the programs of a group's step need."""
     return ParallelSetup(
@@ -86,7 +86,11 @@ class Traced:
 
 
 def traced(
-    config: PredictTask, group: Group, part: Part, parallel: ParallelConfig, codec: Mapping[str, Any]
+    config: PredictTask,
+    group: WorkerGroup,
+    part: ModelPart,
+    parallel: ParallelConfig,
+    codec: Mapping[str, Any],
 ) -> Traced:
     """Runs the programs of a step with this codec. ValueError for codec times that a file lacks."""
     fabric = Fabric(
@@ -136,10 +140,10 @@ def calibrated(baseline: Traced, seconds: float, key: str) -> float:
     return high
 
 
-def tried_part(model: ModelConfig, parallel: ParallelConfig) -> tuple[Part, int]:
+def tried_part(model: ModelConfig, parallel: ParallelConfig) -> tuple[ModelPart, int]:
     """A small part of a model, and how many ranks try a codec on it: two, of each stage."""
     if not isinstance(parallel, PipelineConfig):
-        return Part({"weight": (64, 64)}, 0, 0.0), 2
+        return ModelPart({"weight": (64, 64)}, 0, 0.0), 2
     small = replace(shrunk(model, width=64), num_layers=parallel.stages)
     return StagesPart({}, 0, 0.0, small, tensor_parallel=1, rows=1, length=1), 2 * parallel.stages
 
@@ -151,7 +155,7 @@ def looks_at_values(config: PredictTask, parallel: ParallelConfig, codec: Mappin
     Raises ValueError, in one line, for a codec that cannot run with these settings anywhere.
     """
     part, size = tried_part(config.model, parallel)
-    group = Group(size, 1, SimulatedConfig(compute_s=1.0, codec_times="none"))
+    group = WorkerGroup(size, 1, SimulatedConfig(compute_s=1.0, codec_times="none"))
     try:
         parts = replace(config, topology=replace(config.topology, name=TRIED))
         fabric = Fabric(partial(make_schedule, TRIED), stages=in_stages(parallel))

@@ -29,7 +29,7 @@ from gradwire.harness.parallel.settings import (
     ParallelConfig,
     PipelineConfig,
 )
-from gradwire.harness.studies.predict.group import Group, group_of
+from gradwire.harness.studies.predict.group import WorkerGroup, group_of
 from gradwire.harness.studies.predict.study import PredictTask
 from gradwire.harness.studies.study import Measured
 from gradwire.harness.timing.simulate.engine import require_engine
@@ -151,7 +151,7 @@ def _check_layers(model: ModelConfig, parallel: ParallelConfig, stages: int) -> 
         )
 
 
-def _check_programs(config: PredictTask, group: Group) -> None:
+def _check_programs(config: PredictTask, group: WorkerGroup) -> None:
     """Refuses parallelisms and codecs whose steps cannot run without values."""
     from gradwire.harness.studies.predict.programs import TRACED
     from gradwire.harness.studies.predict.step import looks_at_values, parallel_setup
@@ -184,7 +184,7 @@ def _runs_without_values(config: PredictTask, parallel: ParallelConfig, name: st
         return False
 
 
-def _check_messages(config: PredictTask, group: Group) -> None:
+def _check_messages(config: PredictTask, group: WorkerGroup) -> None:
     """Refuses what would take hours, by a rough count of parameters."""
     model, given = config.model, config.predict
     layer = 4 * model.hidden_size**2 + 2 * model.hidden_size * model.intermediate_size

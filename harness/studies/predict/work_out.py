@@ -12,7 +12,7 @@ from gradwire.harness.parallel.settings import ParallelConfig, PipelineConfig, S
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.predict.group import group_of
-from gradwire.harness.studies.predict.model import Part, StagesPart, part_of
+from gradwire.harness.studies.predict.model import ModelPart, StagesPart, part_of
 from gradwire.harness.studies.predict.step import Traced, calibrated, in_stages, traced
 from gradwire.harness.studies.predict.study import PredictSummary, PredictTask
 from gradwire.harness.timing.measure.intervals import measure, union
@@ -96,7 +96,7 @@ def predict(config: PredictTask, codec: str) -> PredictSummary:
     )
 
 
-def calibration(config: PredictTask, part: Part, baseline: Traced) -> float:
+def calibration(config: PredictTask, part: ModelPart, baseline: Traced) -> float:
     """The computation with which the uncompressed system takes as long as given, or does as many
     TFLOP/s; `baseline` is that system among `cluster.workers`."""
     given = config.predict
@@ -124,7 +124,7 @@ def stages_of(config: PredictTask) -> int:
     return in_stages(config.parallel) * config.predict.pipeline_parallel
 
 
-def worked_out_part(config: PredictTask) -> Part:
+def worked_out_part(config: PredictTask) -> ModelPart:
     """The part of the model whose step is traced; of a pipeline all stages."""
     model, given, parallel = config.model, config.predict, config.parallel
     if not isinstance(parallel, PipelineConfig):

@@ -10,7 +10,7 @@ from gradwire.harness.report.configs import ABSENT, Settings, changes_result, fl
 from gradwire.harness.report.tables import Table
 from gradwire.harness.studies.comparison import Compared, Entry
 from gradwire.harness.studies.score.choose import LABELS
-from gradwire.harness.studies.score.study import Scores, Value, score_rows
+from gradwire.harness.studies.score.study import ScoredValue, Scores, score_rows
 from gradwire.harness.timing.measure.metrics import METRICS
 
 NOTES = (
@@ -56,7 +56,7 @@ def _table(metric: str, names: Sequence[str], scores: Sequence[Scores]) -> Table
     return Table(title, ["checkpoint", *header], [[name, *row] for name, row in shown])
 
 
-def _cell(metric: str, value: Value | None) -> str:
+def _cell(metric: str, value: ScoredValue | None) -> str:
     """`41.75 ± 0.98`: two digits behind the point, as the papers have them; losses and correlations four."""
     if value is None:
         return "–"

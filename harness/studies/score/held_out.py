@@ -23,7 +23,7 @@ from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.objectives.registry import make_objective
 from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.score.checkpoint import Checkpoint
-from gradwire.harness.studies.score.study import Scored, Value
+from gradwire.harness.studies.score.study import Scored, ScoredValue
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -152,7 +152,7 @@ def score_held_out(
     wanted = GLUE[task.name].metric if task.kind == "classification" else None
     return Scored(
         metrics={
-            key: Value(value, _stderr(key, value, rows))
+            key: ScoredValue(value, _stderr(key, value, rows))
             for key, value in metrics.items()
             if wanted is None or key in ("loss", wanted)
         },

@@ -24,7 +24,7 @@ from lm_eval.tasks._yaml_loader import load_yaml
 from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.score.benchmarks import Benchmark
 from gradwire.harness.studies.score.records import Record
-from gradwire.harness.studies.score.study import Scored, Value
+from gradwire.harness.studies.score.study import Scored, ScoredValue
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -221,8 +221,8 @@ def _scored(
     )
 
 
-def _value(figures: Mapping[str, Any], name: str) -> Value:
+def _value(figures: Mapping[str, Any], name: str) -> ScoredValue:
     """A figure; of a single document lm-eval gives no standard error."""
     stderr = figures.get(f"{name}_stderr,{FILTER}")
     known = float(stderr) if isinstance(stderr, int | float) and math.isfinite(stderr) else None
-    return Value(float(figures[f"{name},{FILTER}"]), known)
+    return ScoredValue(float(figures[f"{name},{FILTER}"]), known)

@@ -43,7 +43,7 @@ SCORES = "scores.json"
 
 
 @dataclass(frozen=True)
-class Value:
+class ScoredValue:
     """One figure with its standard error over the documents; null where it has none."""
 
     value: float
@@ -54,7 +54,7 @@ class Value:
 class Scored:
     """One task's figures, and what they were taken over."""
 
-    metrics: dict[str, Value]  # by the keys of METRICS
+    metrics: dict[str, ScoredValue]  # by the keys of METRICS
     documents: int  # that were scored
     available: int  # that the data has
     left_out: int = 0  # of those asked for: an ending alone is longer than the model's context

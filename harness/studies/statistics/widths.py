@@ -63,7 +63,7 @@ class Widths:
 
 
 @dataclass(frozen=True)
-class _Bucket:
+class _WidthBucket:
     """One bucket's super-groups: F_j and, for each budget, their widths; `chunks` of a ring."""
 
     squares: Tensor
@@ -97,7 +97,7 @@ def check_budgets(field: str, budgets: Sequence[float]) -> None:
             )
 
 
-def _bucket(values: Tensor, world: VirtualWorld, budgets: Sequence[float]) -> _Bucket:
+def _bucket(values: Tensor, world: VirtualWorld, budgets: Sequence[float]) -> _WidthBucket:
     """The width allocation for one bucket, (workers, coordinates)."""
     workers, numel = values.shape
     mean, norm = world.run({rank: _reduce(row) for rank, row in enumerate(values)})[0]
@@ -105,7 +105,7 @@ def _bucket(values: Tensor, world: VirtualWorld, budgets: Sequence[float]) -> _B
     for bits in budgets:
         sizes = tuple(chunk_size(numel, chunks, chunk, bits, FORMAT) for chunk in range(chunks))
         found.append(arrange(mean, norm, workers, Chunks(sizes), increments, FORMAT).widths())
-    return _Bucket((norm.double() * 2.0**TRAVEL_EXPONENT).square(), found, chunks)
+    return _WidthBucket((norm.double() * 2.0**TRAVEL_EXPONENT).square(), found, chunks)
 
 
 def _reduce(x: Tensor) -> Collective[list[Tensor]]:
@@ -118,7 +118,7 @@ def _reduce(x: Tensor) -> Collective[list[Tensor]]:
     return run
 
 
-def _allocation(bits: float, buckets: Sequence[_Bucket], budget: int) -> Allocation:
+def _allocation(bits: float, buckets: Sequence[_WidthBucket], budget: int) -> Allocation:
     chosen = torch.cat([bucket.widths[budget] for bucket in buckets])
     thresholds = [
         _threshold(
@@ -135,7 +135,7 @@ def _allocation(bits: float, buckets: Sequence[_Bucket], budget: int) -> Allocat
     )
 
 
-def _least(bucket: _Bucket, budget: int, width: int, chunk: int) -> float | None:
+def _least(bucket: _WidthBucket, budget: int, width: int, chunk: int) -> float | None:
     """A chunk's least F_j with at least `width` bits; None unless some super-groups have fewer and some have
     not."""
     squares = bucket.squares[chunk :: bucket.chunks]

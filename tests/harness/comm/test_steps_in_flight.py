@@ -11,7 +11,7 @@ from given_times import given_world
 from pipeline_jobs import FABRIC
 from torch import Tensor
 
-from gradwire.harness.comm.world.interface import Place, RankStep, Started, Submission
+from gradwire.harness.comm.world.interface import CollectivePlace, RankStep, Started, Submission
 from gradwire.harness.network.links import star
 from gradwire.harness.timing.trace.step import Await
 
@@ -47,7 +47,7 @@ def test_a_result_may_be_awaited_steps_later_and_again() -> None:
 
     world, passing = given_world(2, FABRIC, star(2, RATE, LATENCY_S))
     first = world.run_step(4, dict.fromkeys(range(2), starts))
-    assert kept[0].place == Place(4, 1) and first.simulated_s is not None
+    assert kept[0].place == CollectivePlace(4, 1) and first.simulated_s is not None
     second = world.run_step(5, dict.fromkeys(range(2), awaits))
     assert second.results == {0: [2.0, 2.0], 1: [2.0, 2.0]}
     waits = [one for one in world.timed[0].computation if isinstance(one, Await)]

@@ -19,7 +19,7 @@ from gradwire.harness.report.compare import Comparison, compare
 from gradwire.harness.report.figures import render
 from gradwire.harness.report.groups import group_runs
 from gradwire.harness.report.paper_tables import fill
-from gradwire.harness.report.papers import Layout, Line
+from gradwire.harness.report.papers import Line, TableLayout
 from gradwire.harness.report.plots import group_plots
 from gradwire.harness.report.reference import Reference
 from gradwire.harness.report.run_plots import run_plots
@@ -183,9 +183,9 @@ def test_a_verdict_on_times_says_so_and_stays(metric: str, slower: float, busy: 
 def test_a_papers_table_of_times_says_so(tmp_path: Path) -> None:
     columns = {"step": Line({}, {}, "step_time_s"), "error": Line({}, {}, "vnmse")}
     rows = {codec: Line({"codec": codec}) for codec in ("bf16", "dynamiq")}
-    timed = fill(Layout(rows, columns), swept(2.0), Reference(tmp_path))
+    timed = fill(TableLayout(rows, columns), swept(2.0), Reference(tmp_path))
     assert timed.busy.startswith("Busy machine: ")
-    errors = fill(Layout(rows, {"error": columns["error"]}), swept(2.0), Reference(tmp_path))
+    errors = fill(TableLayout(rows, {"error": columns["error"]}), swept(2.0), Reference(tmp_path))
     assert errors.busy == ""
 
 

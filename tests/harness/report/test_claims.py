@@ -25,7 +25,7 @@ from gradwire.harness.report.claims.evidence import (
     rises,
 )
 from gradwire.harness.report.claims.figures import KnownSweep
-from gradwire.harness.report.evaluation import ClaimError, Figure, MissingError
+from gradwire.harness.report.evaluation import ClaimError, MissingError, SeedFigure
 from gradwire.harness.report.evaluations import CLAIMS
 from gradwire.harness.report.reference import COLUMNS, Reference
 from gradwire.harness.report.sweep_record import SweepRecord
@@ -87,7 +87,7 @@ def claim(predicate: Predicate | None, *, sweeps: tuple[str, ...] = ("budgets",)
     return Claim("P1", "P", "T", "s", sweeps=sweeps, holds=predicate, **about)
 
 
-def errors(e: Evidence, bits: Any = None) -> Figure:
+def errors(e: Evidence, bits: Any = None) -> SeedFigure:
     """DynamiQ's error at some bits, or MXFP8's."""
     return e.vnmse(codec="mxfp8") if bits is None else e.vnmse(codec="dynamiq", bits=bits)
 
@@ -192,7 +192,7 @@ def test_verdicts(printed: Reference) -> None:
     assert (found.ruling, found.size, found.seeds) == ("reproduced", "small", [0, 1, 2])
     assert (found.commits, found.kinds) == (["1234567"], ["measured"])
     (used,) = found.used
-    assert isinstance(used.figure, Figure)
+    assert isinstance(used.figure, SeedFigure)
     assert used.text == 'vnmse(codec="dynamiq", bits=3)' and used.figure.median == pytest.approx(0.0808)
     assert verdict(claim(lambda e: errors(e, 3) > 1), printed, bits()).ruling == "not reproduced"
     assert verdict(claim(true, size="gpu"), printed, bits()).ruling == "not testable at this size"
@@ -325,9 +325,9 @@ def test_the_papers_claims_are_told_apart_and_say_something() -> None:
 class Unlimited(Evidence):
     """Evidence that checks what it is asked for and has a figure for all of it."""
 
-    def _take(self, name: str, shown: list[Any], cells: dict[str, Any], *asked: Any) -> Figure:
+    def _take(self, name: str, shown: list[Any], cells: dict[str, Any], *asked: Any) -> SeedFigure:
         self._select(cells)
-        return Figure({0: 1.0, 1: 1.0})
+        return SeedFigure({0: 1.0, 1: 1.0})
 
     def axis(self, *keys: str, **cells: Any) -> tuple[Any, ...]:
         sweep = self.known[str(cells.get("sweep", next(iter(self.records))))]

@@ -12,7 +12,7 @@ import pytest
 
 from gradwire.harness.report import plots
 from gradwire.harness.report.compare import Comparison, compare
-from gradwire.harness.report.group_rows import Row
+from gradwire.harness.report.group_rows import GroupRow
 from gradwire.harness.timing.measure.metric import Spread
 from gradwire.harness.timing.measure.metrics import PARTS
 
@@ -26,7 +26,7 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plots, "plot_groups", lambda groups, folder: [])
 
 
-def row_of(comparison: Comparison, label: str) -> Row:
+def row_of(comparison: Comparison, label: str) -> GroupRow:
     return next(row for row in comparison.rows if row.label == label)
 
 

@@ -8,7 +8,7 @@ import pytest
 from sweep_records import record
 
 from gradwire.harness.report.paper_tables import NOTHING, fill
-from gradwire.harness.report.papers import Layout, Line
+from gradwire.harness.report.papers import Line, TableLayout
 from gradwire.harness.report.reference import COLUMNS, Reference
 from gradwire.harness.report.sweep_record import SweepRecord
 
@@ -26,11 +26,11 @@ def strategies(seeds: int = 3) -> SweepRecord:
     return record(("codec",), rows, curves=curves)
 
 
-def layout() -> Layout:
+def layout() -> TableLayout:
     lines = {codec: Line(ours={"codec": codec}, printed={"method": codec}) for codec in LOSSES}
     columns = {"loss": Line(last=True), "change": Line(last=True, change=True)}
     base = Line(ours={"codec": "fp32"}, printed={"method": "fp32"})
-    return Layout(lines, columns, metric="perplexity", reference="paper/table1", baseline=base)
+    return TableLayout(lines, columns, metric="perplexity", reference="paper/table1", baseline=base)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from gradwire.harness.files.typed import made
 from gradwire.harness.record.figures import study_module
 from gradwire.harness.report.frame import load_results
-from gradwire.harness.studies.bench.measure import Row
+from gradwire.harness.studies.bench.measure import BenchRow
 from gradwire.harness.studies.bench.views import text
 from gradwire.harness.studies.overhead.task import table
 
@@ -38,7 +38,7 @@ def views(task: str, output: Path) -> dict[str, str]:
         found |= {name: (output / name).read_text() for name in ("table.md", "table.csv", "table.json")}
     elif task == "bench":
         content = json.loads((folders[0] / "bench.json").read_text())
-        rows = [made(Row, row, "bench.json", remedy="") for row in content["rows"]]
+        rows = [made(BenchRow, row, "bench.json", remedy="") for row in content["rows"]]
         found["page.txt"] = text(rows, 8) + "\n"
     else:
         found["page.txt"] = table(json.loads((folders[0] / "overhead.json").read_text())) + "\n"

@@ -9,10 +9,10 @@ import torch
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.process import ProcessWorld
-from gradwire.harness.studies.bench.bus import Settings, _rounds
+from gradwire.harness.studies.bench.bus import BusSettings, _rounds
 
 
-def rounds(rank: int, size: int, settings: Settings) -> list[list[float]]:
+def rounds(rank: int, size: int, settings: BusSettings) -> list[list[float]]:
     """Every rank's row, as `measure_rank` writes it."""
     device = torch.device("cpu")
     world = ProcessWorld(Fabric(partial(make_schedule, "butterfly")), device)

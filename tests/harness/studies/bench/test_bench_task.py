@@ -20,7 +20,7 @@ from gradwire.harness.record.directory import PLOTS
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.bench import measure, operation
 from gradwire.harness.studies.bench.host import Buckets, HostRow, Watch, host_row
-from gradwire.harness.studies.bench.measure import Measuring, Piece, Row, Times, pieces, time_on_cpu
+from gradwire.harness.studies.bench.measure import BenchPiece, BenchRow, Measuring, Times, pieces, time_on_cpu
 from gradwire.harness.studies.bench.operation import Case, chosen_operations
 from gradwire.harness.studies.bench.papers import PAIRS, RINGS, ring_costs, smoothing
 from gradwire.harness.studies.bench.study import STUDY as BENCH
@@ -34,7 +34,7 @@ NUMEL = 1000
 
 def row(
     operation: str, bytes_read: int = 0, bytes_written: int = 0, seconds: float = 1e-6, **other: Any
-) -> Row:
+) -> BenchRow:
     times = Times(seconds, 2 * seconds, 3, "thread CPU")
     about = {
         "dtype": "float32",
@@ -43,7 +43,7 @@ def row(
         "threads": 1,
         "value_bytes": 4 * NUMEL,
     }
-    return Row(operation, times=times, bytes_read=bytes_read, bytes_written=bytes_written,
+    return BenchRow(operation, times=times, bytes_read=bytes_read, bytes_written=bytes_written,
                **{**about, "copy_bytes_per_s": 8e9, **other})  # fmt: skip
 
 
@@ -239,7 +239,7 @@ def test_an_interrupted_bench_goes_on_with_what_it_has(
     """Nothing is measured twice; a line that a killed writer has left is; other code measures all anew."""
     asked, measured, most = config("kernels=default", "plots=false"), list[str](), 2
 
-    def interrupted(self: Measuring, piece: Piece) -> list[Row]:
+    def interrupted(self: Measuring, piece: BenchPiece) -> list[BenchRow]:
         if len(measured) == most:
             raise KeyboardInterrupt
         measured.append(piece.operation.name)

@@ -7,14 +7,14 @@ from bus_jobs import rounds
 from pool import Workers
 
 from gradwire.harness.comm.settings import ClusterConfig
-from gradwire.harness.studies.bench.bus import BACKEND, Settings, Subject, bus_rows, subjects
+from gradwire.harness.studies.bench.bus import BACKEND, BusSettings, Subject, bus_rows, subjects
 from gradwire.harness.studies.bench.views import text
 
 SUBJECTS = subjects(["bf16", "dynamiq"])
 
 
-def settings(coordinates: int = 5000) -> Settings:
-    return Settings(SUBJECTS, ClusterConfig(name="local", workers=2), coordinates, 3, "auto", "auto", 0)
+def settings(coordinates: int = 5000) -> BusSettings:
+    return BusSettings(SUBJECTS, ClusterConfig(name="local", workers=2), coordinates, 3, "auto", "auto", 0)
 
 
 def test_the_backend_is_measured_with_what_bf16_sends() -> None:

@@ -12,7 +12,14 @@ from warm import run_command
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.studies.overhead.rank import Block, alternate, as_lists, over_ranks, ratio, summarize
+from gradwire.harness.studies.overhead.rank import (
+    TimedBlock,
+    alternate,
+    as_lists,
+    over_ranks,
+    ratio,
+    summarize,
+)
 from gradwire.harness.studies.overhead.study import STUDY
 from gradwire.harness.studies.overhead.task import table
 
@@ -41,10 +48,10 @@ def test_ratios_and_the_job_of_all_ranks() -> None:
         "median": 2.0,
         "highest": 4.0,
     }
-    one = as_lists({"bare": [Block(1.0, 5.0)], "harness": [Block(2.0, 6.0)]})
-    two = as_lists({"bare": [Block(3.0, 4.0)], "harness": [Block(2.0, 7.0)]})
+    one = as_lists({"bare": [TimedBlock(1.0, 5.0)], "harness": [TimedBlock(2.0, 6.0)]})
+    two = as_lists({"bare": [TimedBlock(3.0, 4.0)], "harness": [TimedBlock(2.0, 7.0)]})
     job = over_ranks([one, two])
-    assert job == {"bare": [Block(4.0, 5.0)], "harness": [Block(4.0, 7.0)]}
+    assert job == {"bare": [TimedBlock(4.0, 5.0)], "harness": [TimedBlock(4.0, 7.0)]}
     found = summarize(job, "bare")
     assert found["ratio"]["harness"]["cpu"]["of_medians"] == 1.0
     assert found["ratio"]["harness"]["wall"]["of_medians"] == 7 / 5
