@@ -75,7 +75,7 @@ class Figures:
 
 @dataclass
 class AQGB(AQGBOptions, Codec, Adapts):
-    """The first bits of every gradient, broadcast while the backward pass goes on, and more of them until the
+    """The first bits of every gradient, broadcast during the backward pass, and more of them until the
     next forward pass needs them.
 
     How many bits is decided by all ranks together from the times that they have seen: see `plan`. Until all

@@ -96,7 +96,7 @@ class Decisions(Wrapper):
         return {} if self.replayed is None else {"decisions": self.replayed.digest}
 
     def costs(self, workers: int) -> Costs | None:
-        return self.inner.costs(workers)  # a few numbers beside them cost nothing
+        return self.inner.costs(workers)  # a few numbers more cost nothing
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         return await self._carried(self.inner.synchronize, x, this_round, comm)

@@ -1,7 +1,7 @@
 """The settings of the tasks that look at finished runs or at this machine, and every task by name.
 
 A study is found by its `STUDY` (`studies/study.py`). Any other new task is one entry in `TASKS`, the class of
-its settings, one module beside `tasks/main.py`, one YAML.
+its settings, one module next to `tasks/main.py`, one YAML.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gradwire.harness.trainer.settings import LONGEST_RUN, RunConfig
 
 @dataclass(frozen=True)
 class RetimeConfig:
-    """Whose times are worked out again."""
+    """The runs whose times are worked out again."""
 
     digest: str | None = checked(None, kinds=(NOTHING,), optional=True)  # of the run's summary
 
@@ -69,7 +69,7 @@ STATES = ("done", "failed", "interrupted", "running", "damaged")
 
 @dataclass(frozen=True)
 class RunsConfig:
-    """Which runs are listed, and in which order."""
+    """The choice of runs that are listed, and their order."""
 
     folders: list[str] = list_of(["outputs"], fewest=1)  # runs and sweeps at any depth
     state: str = one_of("all", *STATES)
@@ -86,7 +86,7 @@ class RunsTask(Configuration):
 
 @dataclass(frozen=True)
 class CompareConfig:
-    """Where the comparison goes."""
+    """The folder that the comparison is written to."""
 
     output: str | None = None  # a folder; null: outputs/comparisons/<digest of the runs>
 
@@ -155,7 +155,7 @@ class Task:
 
     @property
     def is_study(self) -> bool:
-        """Whether a `Study` carries it out."""
+        """True if a `Study` carries it out."""
         return self.name in study_names()
 
     @property

@@ -155,7 +155,7 @@ def size_text(num_bytes: float) -> str:
 def free_bytes(folder: Path) -> float:
     """Free space of the disk that holds `folder`, or will hold it: that of the nearest folder above it.
 
-    Infinite where the system knows of none, as below /proc: who writes there is told otherwise.
+    Infinite where the system knows of none, as below /proc: writing there fails in other ways.
     """
     place = folder.expanduser().absolute()
     existing = next(parent for parent in (place, *place.parents) if parent.exists())

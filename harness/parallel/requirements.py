@@ -39,7 +39,7 @@ def blocks_refusal(setup: ParallelSetup) -> str | None:
     assert isinstance(setup.parallel, BlocksConfig)
     if setup.parallel.layers and setup.parallel.num_blocks != BlocksConfig.num_blocks:
         return (
-            f"parallel.num_blocks={setup.parallel.num_blocks} has no effect beside parallel.layers, which "
+            f"parallel.num_blocks={setup.parallel.num_blocks} has no effect with parallel.layers, which "
             "name the blocks; leave one of them out"
         )
     if setup.parallel.bucket_cap_mb != ParallelConfig.bucket_cap_mb:

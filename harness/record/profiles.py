@@ -1,7 +1,7 @@
 """Calibrated profiles on disk: what runs that do the same work count for it, in a sweep's folder and, as each
 run's own copy, in its directory.
 
-A sweep keeps a file for each computation, and one for the codec work of each codec on it. Whoever writes a
+A sweep keeps a file for each computation, and one for the codec work of each codec on it. A run that writes a
 file first has written it for all: two runs that calibrate at once both take what is there afterwards.
 """
 

@@ -75,7 +75,7 @@ def common_steps(runs: Sequence[Run]) -> CommonSteps:
     """Each finished run's step on the wall clock with the common computation of those that do the same: the
     median over these of its CPU time, times the workers that share a core.
 
-    On the simulated clock if that can tell it of all of them, else with what is measured beside.
+    On the simulated clock if that has it for all of them, else with what is measured along with it.
     """
     alike: dict[str, list[Run]] = {}
     for run in runs:

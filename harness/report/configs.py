@@ -133,7 +133,7 @@ def labels(configs: Sequence[Settings], axes: Sequence[str] = ()) -> list[str]:
     """A short name for each config that tells it from the others: its codec, then what differs, axes first.
 
     A group shows its `name`, and those of its other keys that differ among configs with the same name. What a
-    model brings along, such as its data, is not said beside the model. Where all configs are strategies that
+    model brings along, such as its data, is not named next to the model. Where all configs are strategies that
     SDP4Bit names, their names stand for codec and parallelism.
     """
     heads = {"codec"} | {key.split(".", 1)[0] for key in differing_keys(configs)}

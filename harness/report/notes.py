@@ -95,7 +95,7 @@ def _reading(rows: Sequence[GroupRow]) -> list[str]:
     if any(row.figures["overlap_s"] for row in rows):
         lines.append(
             "ROW: communication hidden behind computation (the rank that hides least) over the time "
-            "computation waits for gradients (the rank that waits longest; ∞: nobody waits). OSF: step time "
+            "computation waits for gradients (the rank that waits longest; ∞: none waits). OSF: step time "
             "without communication divided by the actual one."
         )
     if any(row.clock == "simulated" for row in rows):

@@ -1,4 +1,4 @@
-"""A paper's table filled from the record of a sweep: our figures beside the printed ones."""
+"""A paper's table filled from the record of a sweep: our figures next to the printed ones."""
 
 from __future__ import annotations
 

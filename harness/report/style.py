@@ -71,7 +71,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 class LineStyle:
     """One series' look; hue, dash and marker all differ between neighbours.
 
-    A hue that comes a second time has `hollow` markers, so that it is told from the first at every point.
+    A hue that comes a second time has `hollow` markers, so that it differs from the first at every point.
     `turn` is the series' place among the others: where lines lie on one another their markers alternate.
     """
 

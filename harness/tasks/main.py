@@ -33,7 +33,9 @@ def run_task(config: DictConfig, checked: Configuration | None = None) -> int:
     SIGUSR2 (140) end a sweep, too.
     """
     alone = HydraConfig.get().mode != RunMode.MULTIRUN
-    stays = "" if alone else "; the sweep's finished runs stay, and the same command goes on with the others"
+    stays = (
+        "" if alone else "; the sweep's finished runs stay, and the same command continues with the others"
+    )
     guard_output()  # here once more: some launchers start processes of their own
     try:
         code = _perform(validate_any(config) if checked is None else checked)

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for sweep in asked.sweeps:
         left = None if asked.minutes is None else asked.minutes - (time.monotonic() - began) / 60
         if left is not None and left <= 0:
-            print(f"results: no time is left for {sweep}; the same command goes on with it")
+            print(f"results: no time is left for {sweep}; the same command continues with it")
             codes.append(STOPPED)
             continue
         limit = [] if left is None else [f"sweep.minutes={left:.2f}"]

@@ -185,7 +185,7 @@ def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
         assert minutes is not None
         print(
             f"stopped after sweep.minutes={minutes:g}: {len(outcome.left)} runs are left; the same command "
-            f"goes on with them (exit code {STOPPED})"
+            f"continues with them (exit code {STOPPED})"
         )
     print(f"sweep: {plan.output}")
     return outcome.code

@@ -84,7 +84,7 @@ def first_lines(config: RunConfig, directory: Path) -> list[str]:
 
 
 def _computation(config: RunConfig, directory: Path) -> str:
-    """Whose computation a simulated clock counts, in words for a first line."""
+    """The computation that a simulated clock counts, in words for a first line."""
     if config.cluster.name != "virtual":
         return ""
     shared = (directory / PROFILE).is_file()

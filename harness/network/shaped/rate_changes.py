@@ -112,7 +112,7 @@ class RateChanges:
         return self._failure
 
     def diagnose(self) -> dict[int, str]:
-        """Whose links could not be changed, and why."""
+        """The reasons why links could not be changed, by rank."""
         return dict(self._failed)
 
     def stop(self) -> None:

@@ -261,7 +261,7 @@ def test_globs_name_every_layer_once(layers: list[list[str]], words: str) -> Non
             (*BLOCKS, "parallel.num_blocks=4", "parallel.layers=[[1],[*]]"),
             r"parallel.layers=.*: block 0 is \[1\]; give a list of globs",
         ),
-        ((*BLOCKS, "parallel.layers=[[*]]"), r"parallel.num_blocks=3 has no effect beside parallel.layers"),
+        ((*BLOCKS, "parallel.layers=[[*]]"), r"parallel.num_blocks=3 has no effect with parallel.layers"),
         ((*BLOCKS, "codec=aqgb", "codec.exclude=[*]"), r"codec.exclude=\['\*'\] takes all of block 0"),
         ((*BLOCKS, "parallel.find_unused_parameters=true"), r"unknown key parallel.find_unused_parameters"),
     ],
