@@ -61,7 +61,7 @@ class BackgroundProcesses:
         return [_output(process).fileno() for process in self._processes]
 
     def diagnose(self) -> dict[int, str]:
-        """The ranks whose background jobs have ended, if possible without those that only lost a neighbour."""
+        """The ranks whose background jobs have ended, if possible without any that only lost a neighbour."""
         ended = wait(self.sentinels, 0)
         codes = {}
         for rank, process in enumerate(self._processes):
