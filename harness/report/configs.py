@@ -132,8 +132,8 @@ def some_names(names: Sequence[str], limit: int = 3) -> str:
 def labels(configs: Sequence[Settings], axes: Sequence[str] = ()) -> list[str]:
     """A short name for each config that tells it from the others: its codec, then what differs, axes first.
 
-    A group shows its `name`, and those of its other keys that differ among configs with the same name. Settings
-    that follow from the model, such as its data, are not named. Where all configs are strategies that SDP4Bit
+    A group shows its `name`, and those of its other keys that differ among configs with the same name.
+    Settings that follow from the model, such as its data, are not named. Where all configs are strategies that SDP4Bit
     names, their names stand for codec and parallelism.
     """
     heads = {"codec"} | {key.split(".", 1)[0] for key in differing_keys(configs)}
