@@ -133,8 +133,8 @@ def labels(configs: Sequence[Settings], axes: Sequence[str] = ()) -> list[str]:
     """A short name for each config that tells it from the others: its codec, then what differs, axes first.
 
     A group shows its `name`, and those of its other keys that differ among configs with the same name.
-    Settings that follow from the model, such as its data, are not named. Where all configs are strategies that SDP4Bit
-    names, their names stand for codec and parallelism.
+    Settings that follow from the model, such as its data, are not named. Where all configs are strategies
+    that SDP4Bit names, their names stand for codec and parallelism.
     """
     heads = {"codec"} | {key.split(".", 1)[0] for key in differing_keys(configs)}
     heads -= {head for head in BROUGHT_ALONG if "model" in heads and _follows_from_model(configs, head)}
