@@ -25,12 +25,13 @@ PACKAGES := $(VENV)/.packages
 BUILT := $(VENV)/.built-$(GRADWIRE_CUDA)
 INSTALLED := $(VENV)/.installed-$(GRADWIRE_CUDA)
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
+MODULES := $(VENV)/.modules
 EDITABLE := build/editable-$(GRADWIRE_CUDA)
 EMULATED := $(VENV)/.emulated
 EMULATION := build/emulation
 SITE = $$($(VENV)/bin/python -P -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
-.PHONY: install emulation demo results test test-full costs golden gate mutants sanitize wheel fuzz faults power growth gpu lint types clean
+.PHONY: FORCE install emulation demo results test test-full costs golden gate mutants sanitize wheel fuzz faults power growth gpu lint types clean
 
 install: $(INSTALLED)
 
@@ -47,9 +48,16 @@ $(PACKAGES): $(TOOLS)
 	$(PIP) install --no-compile -r requirements.lock
 	touch $@
 
+# An editable installation knows modules by their files, so that it is made anew when some come or go.
+$(MODULES): $(TOOLS) FORCE
+	@find codecs harness gradwire -name '*.py' | LC_ALL=C sort > $@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+FORCE:
+
 # What `pip install --editable .` builds. Nothing is installed, so it can be done while packages are. Ninja would
 # look for make's job server, which a recipe that is no make does not get.
-$(BUILT): $(TOOLS) $(SOURCES)
+$(BUILT): $(TOOLS) $(SOURCES) $(MODULES)
 	rm -rf $(EDITABLE) && mkdir -p $(EDITABLE)
 	MAKEFLAGS= $(VENV)/bin/python -P -c 'from scikit_build_core.build import build_editable; build_editable("$(EDITABLE)")'
 	touch $@
@@ -59,7 +67,7 @@ $(BUILT): $(TOOLS) $(SOURCES)
 IMPORTED := accelerate, datasets, matplotlib.pyplot, pytest, sympy, torch._dynamo, torch.distributed.run, \
   transformers.models.gpt2.modeling_gpt2, transformers.models.llama.modeling_llama, \
   gradwire.harness.report.plots, gradwire.harness.tasks.train, gradwire.harness.tracking.view
-$(INSTALLED): requirements.lock $(SOURCES)
+$(INSTALLED): requirements.lock $(SOURCES) $(MODULES)
 	@$(MAKE) --no-print-directory --jobs=2 $(PACKAGES) $(BUILT)
 	$(PIP) install --no-deps --force-reinstall $(EDITABLE)/*.whl
 	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -P -c 'import $(IMPORTED); gradwire.codec_classes()'
