@@ -97,8 +97,8 @@ class Adapts(Protocol):
     """The decision in force until the first one is made."""
 
     hindsight: Mapping[str, int] = {}
-    """Names in decisions that record what was done, and how many steps before. A replay gets them in the step
-    itself, as `replayed/<name>` in its decision."""
+    """Names in decisions that record what was done, and how many steps before. A run that
+    follows them gets them in the step itself, as `followed/<name>` in its decision."""
 
     decides: Mapping[str, Numbers] = {}
     """The numbers that decisions may hold, by name: a file's are checked before a run begins. Names that are

@@ -1,4 +1,4 @@
-"""`decisions.jsonl`: the decisions of a run, step by step, for another run to replay.
+"""`decisions.jsonl`: the decisions of a run, step by step, for another run to follow.
 
 The first line identifies the run: `{"steps": 100, "settings": {"seed": 0, …}}`, the number of
 steps of the run (null if not known) and the settings that its decisions are about. Every other line is

@@ -169,5 +169,5 @@ def make_codec(
     codec: Codec = cast(Any, made)(name=name, **{field: plain(value) for field, value in fields.items()})
     if ef:
         codec = ErrorFeedback(codec)
-    replayed = None if decisions is None else read_decisions(decisions)
-    return with_decisions(Exclude(codec, globs) if globs else codec, replayed)
+    followed = None if decisions is None else read_decisions(decisions)
+    return with_decisions(Exclude(codec, globs) if globs else codec, followed)

@@ -30,7 +30,7 @@ class Traits:
     """It runs the backend's own collectives, which match by their order: it needs real processes, its buckets
     follow one another, and its messages can be neither paced nor cut nor counted."""
     clock_driven: bool = False
-    """Its decisions follow from observations of a clock: two runs are the same only where one replays the
+    """Its decisions follow from observations of a clock: two runs are the same only where one follows the
     other's decisions."""
     needs_matrices: bool = False
     """It compresses nothing of an anonymous vector: parameters must be matrices to it."""

@@ -50,13 +50,13 @@ HISTORY = "history"
 @dataclass
 class Open:
     """A block of a step, to be refined: its gradient here, what all ranks have sent, and how many bits are to
-    follow, within `deadline` seconds of its backward pass. `replayed`: what each rank sent in another run."""
+    follow, within `deadline` seconds of its backward pass. `followed`: what each rank sent in another run."""
 
     x: Tensor
     parts: list[Payload]
     more: int
     deadline: float
-    replayed: list[int] | None
+    followed: list[int] | None
 
 
 @dataclass
@@ -162,8 +162,8 @@ class AQGB(AQGBOptions, Codec, Adapts):
         more = _whole(decision, "more", bucket, 0)
         if more:
             deadline = _number(decision, "deadlines", bucket, float("inf"))
-            replayed = self._replayed(decision, bucket, this_round.size)
-            block = Open(x.to(torch.float32, copy=True), parts, more, deadline, replayed)
+            followed = self._sent_in_followed(decision, bucket, this_round.size)
+            block = Open(x.to(torch.float32, copy=True), parts, more, deadline, followed)
             self._open[this_round.step, bucket] = block
         self._count(x.numel(), bits)
         mean = mean_of(parts, x.device)
@@ -176,9 +176,9 @@ class AQGB(AQGBOptions, Codec, Adapts):
         size = partial(payload_bytes, bits=bits)
         self._figures.packing += packing(numel, self.partition, self.packet, size)
 
-    def _replayed(self, decision: Decision, bucket: int, ranks: int) -> list[int] | None:
-        """The bits that each rank sent in the run that is replayed, if its file has them."""
-        sent = decision.get(f"replayed/{SENT}", [])
+    def _sent_in_followed(self, decision: Decision, bucket: int, ranks: int) -> list[int] | None:
+        """The bits that each rank sent in the run that is followed, if its file has them."""
+        sent = decision.get(f"followed/{SENT}", [])
         assert isinstance(sent, Sequence)
         own = [int(bits) for bits in sent[bucket * ranks : (bucket + 1) * ranks]]
         return own if len(own) == ranks else None
@@ -192,8 +192,8 @@ class AQGB(AQGBOptions, Codec, Adapts):
         if block is None:
             return mean
         target = [part.bits + block.more for part in block.parts]
-        if block.replayed is not None:
-            target = [part.bits + sent for part, sent in zip(block.parts, block.replayed, strict=True)]
+        if block.followed is not None:
+            target = [part.bits + sent for part, sent in zip(block.parts, block.followed, strict=True)]
             elapsed = None
         first = [part.bits for part in block.parts]
         going = [True] * comm.size

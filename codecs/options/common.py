@@ -44,7 +44,7 @@ class CommonOptions:
 
     exclude: list[str] = list_of(hint="e.g. [*embed*]")  # globs of parameters that travel in bf16
     ef: bool = False  # error feedback: what a worker's encodings lose is added to its next gradient
-    decisions: str | None = None  # decisions.jsonl of a run that this one replays; null: it decides itself
+    decisions: str | None = None  # decisions.jsonl of a run that this one follows; null: it decides itself
 
 
 @codec_at("exact:Backend", "backend")

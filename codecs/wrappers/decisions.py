@@ -7,7 +7,7 @@ metadata, as one of excluded parameters, they travel by themselves.
 Where ranks hold the stages of a model, each stage's numbers reach the other stages before the step ends:
 `stage_report` gives the message to them, `receive_stage_reports` takes theirs.
 
-A replay follows the decisions of a run that has been, whatever its own would be. Its messages are the same.
+With a file of decisions it follows those of that run, whatever its own would be. Its messages are the same.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ _Collective = Callable[[Tensor, Round, Collectives], Awaitable[Tensor]]
 class Decisions(Wrapper):
     """`inner`, whose innermost codec `Adapts`. Use `with_decisions`, which knows which codecs do."""
 
-    def __init__(self, inner: Codec, replayed: DecisionFile | None = None) -> None:
-        """Raises ValueError if `replayed` holds decisions that the codec does not make."""
+    def __init__(self, inner: Codec, followed: DecisionFile | None = None) -> None:
+        """Raises ValueError if `followed` holds decisions that the codec does not make."""
         super().__init__(inner)
         adapting = innermost(inner)
         assert isinstance(adapting, Adapts)
@@ -78,10 +78,10 @@ class Decisions(Wrapper):
                 f"codec={self.name}: {shared[0]} names two things; feedback, decisions and the codec's own "
                 "state are kept together in checkpoints, and need different names"
             )
-        self.replayed = replayed
+        self.followed = followed
         """The decisions that it follows in place of its own, if any."""
-        if replayed is not None:
-            replayed.check_all(f"{type(adapting).__qualname__} {adapting!r}", self._refusal)
+        if followed is not None:
+            followed.check_all(f"{type(adapting).__qualname__} {adapting!r}", self._refusal)
         self._size = 0
         self._reduced: list[Tensor] | None = None
         self._stages: list[Mapping[str, Tensor]] = []
@@ -93,7 +93,7 @@ class Decisions(Wrapper):
         return self._decision
 
     def options(self) -> dict[str, object]:
-        return {} if self.replayed is None else {"decisions": self.replayed.digest}
+        return {} if self.followed is None else {"decisions": self.followed.digest}
 
     def costs(self, workers: int) -> Costs | None:
         return self.inner.costs(workers)  # a few numbers more cost nothing
@@ -106,10 +106,10 @@ class Decisions(Wrapper):
 
     async def _carried(self, run: _Collective, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         own_round = replace(this_round, decision=self._followed_in(this_round.step))
-        if self.replayed is not None and this_round.step > 0:
+        if self.followed is not None and this_round.step > 0:
             reason = self._adapting.refuses_in(own_round.decision, own_round)
             if reason is not None:
-                raise ValueError(self.replayed.refusal(this_round.step, reason))
+                raise ValueError(self.followed.refusal(this_round.step, reason))
         if this_round.bucket:
             return await run(x, own_round, comm)
         self._size = this_round.size
@@ -149,19 +149,19 @@ class Decisions(Wrapper):
         return self._adapting.refuses_decision(decision)
 
     def _followed_in(self, step: int) -> Decision:
-        """The decision for step `step`; in a replay with what the other run did in it, if recorded."""
-        if self.replayed is None or step < 0:
+        """The decision for step `step`; with what the followed run did in it, if recorded."""
+        if self.followed is None or step < 0:
             return self._decision
         recorded = {
-            f"replayed/{name}": self.replayed.decision(step + later)[name]
+            f"followed/{name}": self.followed.decision(step + later)[name]
             for name, later in self._adapting.hindsight.items()
-            if step + later <= self.replayed.num_steps
+            if step + later <= self.followed.num_steps
         }
         return {**self._decision, **recorded} if recorded else self._decision
 
     def _followed_after(self, step: int, decision: Decision) -> Decision:
-        """The decision for the step after `step`: `decision`, unless another run's are replayed."""
-        return decision if self.replayed is None or step < 0 else self.replayed.decision(step + 1)
+        """The decision for the step after `step`: `decision`, unless another run's are followed."""
+        return decision if self.followed is None or step < 0 else self.followed.decision(step + 1)
 
     def _decide(self, step: int) -> Decision:
         """The decision that follows from what was agreed on in the step."""
@@ -216,13 +216,13 @@ def _as_tensor(value: float | Sequence[float]) -> Tensor:
     return torch.tensor(value, dtype=torch.int64 if whole and numbers else torch.float64, device="cpu")
 
 
-def with_decisions(codec: Codec, replayed: DecisionFile | None = None) -> Codec:
-    """`codec`, which follows its decisions if it makes any, or those of `replayed`. Raises ValueError if it
-    makes none and is to replay some."""
+def with_decisions(codec: Codec, followed: DecisionFile | None = None) -> Codec:
+    """`codec`, which follows its decisions if it makes any, or those of `followed`. Raises ValueError if it
+    makes none and is to follow some."""
     if isinstance(innermost(codec), Adapts) and not isinstance(codec, Decisions):
-        return Decisions(codec, replayed)
-    if replayed is not None:
-        raise ValueError(f"{replayed.option}: codec={codec.name} makes no decisions; leave it out")
+        return Decisions(codec, followed)
+    if followed is not None:
+        raise ValueError(f"{followed.option}: codec={codec.name} makes no decisions; leave it out")
     return codec
 
 

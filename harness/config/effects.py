@@ -92,7 +92,7 @@ READ_WITH = (
         ("codec.decisions",),
         "task",
         lambda task: TASKS[task].trains,
-        "a training run replays decisions; leave it out",
+        "a training run follows decisions; leave it out",
     ),
     ReadWith(
         ("network.compute",),

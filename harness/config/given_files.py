@@ -53,14 +53,14 @@ def check_start(run: RunConfig) -> None:
 
 
 def check_decisions(run: RunConfig) -> None:
-    """Refuses what a training run cannot replay, and what it cannot decide by."""
+    """Refuses what a training run cannot follow, and what it cannot decide by."""
     given = run.codec.get("decisions")
     if given is None:
         check_clock(run, ", or add codec.decisions=<file of another run>")
         return
-    replayed = refused_as_config_error(read_decisions, given)
-    refused_as_config_error(check_sealed_decisions, replayed)
-    refused_as_config_error(replayed.check_settings, decided_about(run.mapping()))
+    followed = refused_as_config_error(read_decisions, given)
+    refused_as_config_error(check_sealed_decisions, followed)
+    refused_as_config_error(followed.check_settings, decided_about(run.mapping()))
     refused_as_config_error(make_codec, **run.codec)
 
 

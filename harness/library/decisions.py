@@ -33,9 +33,9 @@ def decided_about(description: Statement) -> dict[str, str]:
 def check_given_decisions(codec: Codec, description: Statement) -> None:
     """Raises ValueError if the codec follows decisions that were made with other settings, or those of a
     completed run that were changed since."""
-    if isinstance(codec, Decisions) and codec.replayed is not None:
-        check_sealed_decisions(codec.replayed)
-        codec.replayed.check_settings(decided_about(description))
+    if isinstance(codec, Decisions) and codec.followed is not None:
+        check_sealed_decisions(codec.followed)
+        codec.followed.check_settings(decided_about(description))
 
 
 class DecisionRecord:

@@ -107,8 +107,8 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 WHERE_AND_WHEN = ("cluster", "network", "overlap", "kernels", "measure", "eval")
 """Groups that say where a run happens and what is seen of it, not what is learned: they may differ between a
-run and the replay of its decisions. Of `cluster` the number of workers counts, and their nodes where the
-topology depends on them."""
+run and another that follows its decisions. Of `cluster` the number of workers counts, and their nodes where
+the topology depends on them."""
 
 
 def decided_about(found: Mapping[str, Any]) -> dict[str, Any]:

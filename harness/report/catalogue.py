@@ -14,6 +14,7 @@ from gradwire.codecs.registry import OWN, make_codec
 from gradwire.codecs.traits import GROUPS
 from gradwire.harness.comm.topology.registry import TOPOLOGIES
 from gradwire.harness.files.writing import write_atomically
+from gradwire.harness.record.figures import study_records
 from gradwire.harness.timing.measure.metric import Metric
 from gradwire.harness.timing.measure.metrics import METRICS
 
@@ -58,7 +59,8 @@ def with_codec_rows(readme: str) -> str:
 
 
 def metric_table() -> str:
-    """Markdown: a row for each metric of a training run."""
+    """Markdown: a row for each metric of training runs and studies."""
+    study_records()  # METRICS has those of studies then
     header = ("key", "unit", "in", "over ranks", "kind", "better", "meaning")
     rows = [header, ("---",) * len(header), *map(_metric, METRICS.values())]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -18,7 +18,7 @@ from gradwire.harness.record.seal import refuse_links_in
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.report.sweep_record import find_sweep_records
 from gradwire.harness.studies.once import has_tables, show_record
-from gradwire.harness.tracking.follow import replay
+from gradwire.harness.tracking.follow import upload_recorded
 from gradwire.harness.tracking.settings import WandbConfig, choose_mode
 
 MOST_NAMED = 5
@@ -46,7 +46,7 @@ def _show(config: SyncTask, directory: Path) -> bool:
             found = load_run(directory)
             rows = f"{len(found.steps)} steps, {len(found.evals)} evaluations"
             print(f"{directory}: {rows}, {found.status}", flush=True)
-            return replay(settings(config, found.config), directory)
+            return upload_recorded(settings(config, found.config), directory)
         finally:
             lock.release()
     except ValueError as error:

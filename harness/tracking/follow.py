@@ -46,7 +46,7 @@ def tracked(tracking: TrackingConfig, settings: Mapping[str, Any], directory: Pa
             follower.end(PATIENCE_S)
 
 
-def replay(tracking: Mapping[str, Any], directory: Path) -> bool:
+def upload_recorded(tracking: Mapping[str, Any], directory: Path) -> bool:
     """Shows the record in `directory` in wandb as far as it goes, replacing what is there.
 
     Returns whether that succeeded; if not, a line gives the reason. Raises ValueError if there is no record.

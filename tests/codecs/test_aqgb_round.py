@@ -25,7 +25,7 @@ LAYOUT = layout_of({"a": (300,), "b": (13, 7)})
 
 
 def decided(first: int, more: int, deadline: float = 1.0, sent: Sequence[int] = ()) -> Decision:
-    told = {"replayed/sent": list(sent)} if sent else {}
+    told = {"followed/sent": list(sent)} if sent else {}
     return {"first": [first], "more": [more], "deadlines": [deadline], "sent": [], **told}
 
 

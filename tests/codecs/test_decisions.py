@@ -334,7 +334,7 @@ def test_what_a_codec_cannot_have_decided_is_refused_with_its_line(
         assert len(str(refused.value)) < 400 + len(str(path)) and str(refused.value).isprintable()
 
 
-def test_a_replayed_decision_is_about_the_blocks_that_there_are() -> None:
+def test_a_followed_decision_is_about_the_blocks_that_there_are() -> None:
     codec = make_codec("aqgb")
     assert isinstance(codec, Decisions)
     aqgb = cast(AQGB, codec.inner)

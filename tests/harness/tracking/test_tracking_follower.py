@@ -242,15 +242,15 @@ def test_how_a_run_ended(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def replayed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str | None]]:
+def uploaded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str | None]]:
     """Directory, project and group of what `task=sync` shows."""
     calls: list[tuple[str, str, str | None]] = []
 
-    def replay(tracking: dict[str, Any], directory: Path) -> bool:
+    def upload(tracking: dict[str, Any], directory: Path) -> bool:
         calls.append((directory.name, tracking["project"], tracking["group"]))
         return directory.name != "unlucky"
 
-    monkeypatch.setattr(sync, "replay", replay)
+    monkeypatch.setattr(sync, "upload_recorded", upload)
     return calls
 
 
@@ -260,7 +260,7 @@ def asked(run: Any, **tracking: Any) -> Any:
 
 
 def test_sync_takes_folders_patterns_and_lists(
-    tmp_path: Path, replayed: list[Any], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, uploaded: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a-s0", "b-s0", "b-s1", "unlucky"):
         write(tmp_path / "outputs" / name)
@@ -274,9 +274,9 @@ def test_sync_takes_folders_patterns_and_lists(
         (f"{outputs}/*s0", ["a-s0", "b-s0"]),
         ([f"{outputs}/b-s1", f"{outputs}/b*"], ["b-s1", "b-s0"]),
     ):
-        replayed.clear()
+        uploaded.clear()
         assert sync.run(asked(run)) == 0
-        assert [name for name, *_ in replayed] == names
+        assert [name for name, *_ in uploaded] == names
     assert sync.run(asked(outputs)) == 1, "one of them could not be shown"
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 1 + (1 + 2) + (1 + 2) + (1 + 4), "several are listed before the first one is shown"
@@ -295,7 +295,7 @@ def test_nobody_searches_all_folders_of_the_machine(run: Any, monkeypatch: pytes
         sync.records(run)
 
 
-def test_sync_shows_a_run_where_it_was_meant_to_be(tmp_path: Path, replayed: list[Any]) -> None:
+def test_sync_shows_a_run_where_it_was_meant_to_be(tmp_path: Path, uploaded: list[Any]) -> None:
     """The command line's tracking wins, but for the sweep's name; a record without any gets the defaults."""
     swept = write(tmp_path / "swept", project="theirs")
     plain = write(tmp_path / "plain", name="none", group=None)
@@ -303,7 +303,7 @@ def test_sync_shows_a_run_where_it_was_meant_to_be(tmp_path: Path, replayed: lis
     assert sync.run(asked([str(swept), str(plain)])) == 0
     assert sync.run(asked(str(swept), **given)) == 0
     assert sync.run(asked(str(swept), **given | {"group": "ours"})) == 0
-    assert replayed == [
+    assert uploaded == [
         ("swept", "theirs", "demo-tiny"),
         ("plain", "gradwire", None),
         ("swept", "mine", "demo-tiny"),
@@ -312,14 +312,14 @@ def test_sync_shows_a_run_where_it_was_meant_to_be(tmp_path: Path, replayed: lis
 
 
 def test_sync_leaves_a_run_alone_that_goes_on(
-    tmp_path: Path, replayed: list[Any], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, uploaded: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     lock = DirectoryLock(write(tmp_path / "run"))
     try:
         assert sync.run(asked(str(tmp_path))) == 1
     finally:
         lock.release()
-    assert not replayed
+    assert not uploaded
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert "in use by another run" in line

@@ -84,7 +84,7 @@ def test_a_finished_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     directory = write(tmp_path / "the-run")
     plot = draw(directory / "plots" / "metric-print.png")
     draw(directory / "plots" / "metric-dark.png")
-    assert follow.replay(CONFIG["tracking"], directory)
+    assert follow.upload_recorded(CONFIG["tracking"], directory)
     view = shown(directory)
     assert_holds(view, directory)
     assert view.plots() == {"metric": plot}
@@ -174,7 +174,7 @@ def test_without_an_answer_from_the_server_the_view_is_offline(
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     monkeypatch.setitem(messages.QUIET, "init_timeout", 0.2)
     directory = write(tmp_path / "run", mode="auto")
-    assert follow.replay(CONFIG["tracking"] | {"mode": "auto"}, directory)
+    assert follow.upload_recorded(CONFIG["tracking"] | {"mode": "auto"}, directory)
     offline = next(path for path in wandb_folders(directory) if path.name.startswith("offline-run-"))
     assert_holds(read_wandb(offline), directory)
     assert capfd.readouterr().out.startswith("wandb: offline run in ")

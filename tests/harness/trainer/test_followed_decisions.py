@@ -173,7 +173,7 @@ def test_decisions_that_were_changed_since_their_run_was_done_are_refused(
     ("overrides", "said"),
     [
         (("codec=bf16",), "codec=bf16 makes no decisions; leave it out"),
-        (("task=allreduce", "codec=mxfp8"), "task=allreduce; a training run replays decisions; leave it out"),
+        (("task=allreduce", "codec=mxfp8"), "task=allreduce; a training run follows decisions; leave it out"),
     ],
 )
 def test_a_codec_that_decides_nothing_follows_nothing(
