@@ -176,7 +176,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 def refusals(rank: int, size: int) -> list[str]:
-    """What attach() says to each of WRONG, on a model that stays usable."""
+    """The errors of attach() for each of WRONG, on a model that stays usable."""
     model = wrapped()
     found = [said(gradwire.attach, model, **arguments) for arguments, _ in WRONG]
     gradwire.attach(model, codec="fp32").detach()
@@ -324,7 +324,7 @@ def refused_and_absent(rank: int, size: int) -> tuple[str, float]:
 
 
 def fail(rank: int, size: int, options: dict[str, Any], ddp: Mapping[str, Any]) -> tuple[str, str]:
-    """What backward() raises, and the original error with its traceback."""
+    """The error that backward() raises, and the original one with its traceback."""
     model = wrapped(**ddp)
     with gradwire.attach(model, codec="halves", timeout_s=3, check_hashes=True, **options) as synchronizer:
         surfaced = said(run_steps, model, range(2), rank)

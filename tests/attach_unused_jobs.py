@@ -13,7 +13,7 @@ import gradwire
 ROWS, COLUMNS = 6, 5
 
 KEPT = ("codec/residual/at_times.weight", "codec/error/at_times.weight")
-"""What codecs owe of the second layer."""
+"""The residuals and errors that codecs keep of the second layer."""
 
 
 class TwoLayers(nn.Module):

@@ -1,4 +1,4 @@
-"""Which package imports which, read from the sources: also what functions import when they are called."""
+"""The packages' imports of each other, read from the sources: also those inside functions."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Trained(NamedTuple):
 
 
 def both_train(rank: int, size: int, config: RunConfig, steps: int) -> list[Trained]:
-    """What each engine gets in so many steps of plain gradient descent on the same batch."""
+    """The results of each engine after so many steps of plain gradient descent on the same batch."""
     return [_trained(engine, steps) for engine in engines(rank, size, config)]
 
 

@@ -52,8 +52,8 @@ def micro_batch(number: int) -> Tensor:
 
 
 def program(order: str, stages: int, batches: int, takes: Takes) -> RankProgram[float]:
-    """What a stage does in a step; it returns the gradient of its weight if the loss is the sum of what the
-    last stage gives."""
+    """A step of a stage; it returns the gradient of its weight if the loss is the sum of what the last stage
+    gives."""
 
     async def run(step: RankStep) -> float:
         stage, gradient = step.rank, 0.0
@@ -93,7 +93,7 @@ def program(order: str, stages: int, batches: int, takes: Takes) -> RankProgram[
 
 
 def gradients(stages: int, batches: int) -> list[float]:
-    """What the stages must return."""
+    """The gradients that the stages must return."""
     weights = torch.tensor([weight(stage) for stage in range(stages)], requires_grad=True)
     loss = sum((micro_batch(batch).sum() for batch in range(batches)), torch.zeros(())) * weights.prod()
     (found,) = torch.autograd.grad(loss, [weights])

@@ -49,7 +49,7 @@ async def hand_on(comm: ScheduledCollectives, device: torch.device = CPU) -> lis
 
 
 class Outcome(NamedTuple):
-    """What one rank has in the end, what it sent, its trace, and when it began and ended, in seconds of the
+    """The final tensors of one rank, what it sent, its trace, and when it began and ended, in seconds of the
     simulated clock or of the machine's."""
 
     results: list[Tensor]

@@ -1,4 +1,4 @@
-"""What a synchronizer keeps and returns: its state, the plain model, its memory."""
+"""A synchronizer's state, the plain model after it, and its memory."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from torch.utils._device import _device_constructors
 
 ROOT = Path(__file__).resolve().parent.parent
 IN_SCRIPTS = ("codecs", "harness/comm", "harness/library", "harness/parallel")
-"""What runs in the processes of other people's scripts."""
+"""The packages that run in the processes of users' scripts."""
 MAKERS = {maker.__name__ for maker in _device_constructors()}
 
 

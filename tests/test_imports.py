@@ -1,4 +1,4 @@
-"""What importing the library costs, and how its files import each other."""
+"""The cost of importing the library, and the imports between its files."""
 
 from __future__ import annotations
 

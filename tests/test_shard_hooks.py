@@ -84,7 +84,7 @@ def test_detached_hooks_leave_plain_fsdp2(workers: Workers) -> None:
 
 
 WEIGHT_GROUP = r"weight_group=2049"
-"""What rank 1 alone gives."""
+"""The setting that only rank 1 has."""
 
 REFUSALS = (
     r"the model already has hooks; call detach\(\) on what shard_hooks\(\) returned",

@@ -53,7 +53,7 @@ TRAINED = (
 )
 REPLAYED = ("replay.rounds=1", "replay.repeats=1")
 MEASURED = ("allreduce.coordinates=5000", "allreduce.repeats=1")
-"""What makes the cells of each task quick; the rest is the sweep's own."""
+"""The settings that make the cells of each task quick; the rest is the sweep's own."""
 
 
 class InThisProcess:

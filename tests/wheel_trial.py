@@ -85,7 +85,7 @@ def environment(place: Path, wheel: Path, extra: str) -> Path:
 
 
 def run(folder: Path, *command: str | Path, code: int = 0, **variables: str) -> str:
-    """What a command prints in `folder`, with a home of its own. Fails on another code."""
+    """The output of a command in `folder`, with a home of its own. Fails on another code."""
     home = folder.parent / "home"
     variables |= {"HOME": str(home), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     path = os.pathsep.join([str(Path(command[0]).parent), os.environ.get("PATH", "")])

@@ -64,7 +64,7 @@ def gradients(numel: int, dtype: torch.dtype) -> Tensor:
 
 
 def run(case: Case) -> list[Tensor]:
-    """What the case writes, on the CPU; before, there is something else."""
+    """The tensors that the case writes, on the CPU; they are filled with something else before."""
     read = {tensor.data_ptr() for tensor in case.reads}
     for tensor in case.writes:
         if tensor.data_ptr() not in read:
@@ -161,7 +161,7 @@ def test_the_calls_of_large_items_compare_what_was_written() -> None:
 
 @on_a_gpu
 def test_many_large_items_on_a_gpu_have_the_bytes_of_the_cpu() -> None:
-    """What is counted is not coordinates: 16384 of these, 2048 statistics of a block, 256 super-groups."""
+    """The items counted are not coordinates: 16384 of these, 2048 statistics of a block, 256 super-groups."""
     check_norms(1, "cuda", "cuda")
     check_metadata(2 * (132 * 8) * 2048 + 11, "cuda", "cuda")
     check_one_width(2 * (132 * 8) * 256 + 5, "cuda", "cuda")

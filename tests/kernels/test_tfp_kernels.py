@@ -59,7 +59,7 @@ PAIRS = [
 ]
 
 FIRST = 1 << 20
-"""Where the slice of the bucket begins."""
+"""The first coordinate of the slice of the bucket."""
 
 every_implementation = pytest.mark.parametrize("name", IMPLEMENTATIONS)
 

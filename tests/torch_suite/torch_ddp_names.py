@@ -1,4 +1,5 @@
-"""Which of torch's tests run on CPUs, which of them cannot hold for an attached model, and why."""
+"""Names of torch's tests that run on CPUs, and of those that cannot hold for an attached model, with
+reasons."""
 
 from __future__ import annotations
 

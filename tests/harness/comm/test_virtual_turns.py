@@ -1,4 +1,4 @@
-"""What ranks that share a process do by turns is what each would do by itself."""
+"""Ranks that share a process take turns, and get the results that each would get by itself."""
 
 from __future__ import annotations
 

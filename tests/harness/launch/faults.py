@@ -118,7 +118,7 @@ ON_ALL: tuple[Fault, ...] = (kill_the_parent, ask_to_stop, ask_everybody_to_stop
 
 @dataclass
 class Signal:
-    """What hit a run, when, and which ranks of it."""
+    """A fault that hit a run: its name, the moment, and the ranks it hit."""
 
     fault: str
     moment: str

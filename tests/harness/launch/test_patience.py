@@ -36,7 +36,7 @@ class Watched:
         self.patience = Patience(lambda: self.beats, hang_s)
 
     def after(self, seconds: float, each_time: Callable[[], object] = lambda: None) -> bool:
-        """Whether they count as hung after so many seconds of looking, each look preceded by `each_time`."""
+        """True if they count as hung after so many seconds of looking, each look preceded by `each_time`."""
         end = self.now + seconds
         while self.now < end:
             self.now += POLL_S

@@ -36,7 +36,7 @@ def assert_gone(folder: Path, size: int) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether it runs: a zombie, which has ended and waits for its parent, does not."""
+    """True if the process runs; false for a zombie, which has ended and waits for its parent."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Which rank is at fault is judged from exit codes and reports alone."""
+"""The rank at fault is found from exit codes and reports alone."""
 
 from __future__ import annotations
 

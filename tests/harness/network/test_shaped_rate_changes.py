@@ -43,7 +43,7 @@ def network() -> Iterator[ShapedNetwork]:
 
 
 def rates(network: ShapedNetwork) -> set[str]:
-    """What `tc` says of all four ends."""
+    """The rates that `tc` shows at all four ends."""
     ends = [(network.entrance(rank).path, "uplink") for rank in range(2)]
     ends += [(path_of(network._switch), f"rank{rank}") for rank in range(2)]
     printed = [command_inside(path, f"tc class show dev {interface}") for path, interface in ends]
@@ -51,7 +51,7 @@ def rates(network: ShapedNetwork) -> set[str]:
 
 
 class Record:
-    """What has been recorded; the last of it is waited for."""
+    """The latest recorded changes; `wait_for` waits until there are enough of them."""
 
     def __init__(self) -> None:
         self.made: list[MadeChange] = []

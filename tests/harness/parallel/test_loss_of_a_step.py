@@ -34,8 +34,8 @@ CUTS = {
 """Ways to cut the same 8 sequences of a step; micro-batches are of 2 if nothing else is said."""
 
 SAME = {"sharded": 1, "local_sgd": 1}
-"""How many steps are the same where not all three are: the first of another optimizer, and the first of ranks
-that train on by themselves."""
+"""The number of steps that are the same where not all three are: the first of another optimizer, and the
+first of ranks that train separately."""
 
 SETTINGS = (
     *("model=llama1b", "model.num_layers=2", "model.dropout=0", "codec=fp32", "train.warmup_steps=0"),

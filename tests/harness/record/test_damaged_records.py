@@ -1,4 +1,4 @@
-"""What others read of a finished run, damaged in every way: refused in one line, and never used."""
+"""A finished run's files, damaged in every way, are refused in one line and never used."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     GRADIENTS: lambda run: read_gradients(run / GRADIENTS).values.tolist(),
     TRACE: timed,
 }
-"""Who reads which file."""
+"""The reader of each file."""
 
 
 def _huge(path: Path, copy: Path) -> None:

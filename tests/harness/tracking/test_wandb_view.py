@@ -1,4 +1,4 @@
-"""What wandb holds is what the record holds, however the run ended. Without a server: runs are offline."""
+"""The data in wandb equal the record, however the run ended. Without a server: runs are offline."""
 
 from __future__ import annotations
 

@@ -30,9 +30,9 @@ class WandbRun:
     summary: dict[str, Any] = field(default_factory=dict)
     kinds: set[str] = field(default_factory=set)
     axes: dict[str, str] = field(default_factory=dict)
-    """What the metrics that a pattern fits are drawn over."""
+    """The x axis of the metrics that a pattern fits."""
     charts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What a chart of a table says of itself, by its key in the history."""
+    """The description of a chart of a table, by its key in the history."""
 
     @property
     def config(self) -> dict[str, Any]:

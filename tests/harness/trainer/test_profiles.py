@@ -1,4 +1,4 @@
-"""What a virtual cluster's clock counts: profiles are calibrated once, kept, and taken again."""
+"""Profiles for the clock of a virtual cluster are calibrated once, kept, and used again."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Event:
 
 
 class Told:
-    """What a watch calls: how often, and whether it has."""
+    """A function for a watch to call: counts the calls, and has an event for the first."""
 
     def __init__(self) -> None:
         self.count, self.called = 0, threading.Event()

@@ -1,4 +1,4 @@
-"""What the benchmark measures: every compiled kernel, with the bytes that it moves."""
+"""The benchmark measures every compiled kernel, with the bytes that it moves."""
 
 from __future__ import annotations
 

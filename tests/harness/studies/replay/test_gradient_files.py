@@ -79,8 +79,8 @@ WRITERS: dict[Callable[[Path, torch.Tensor], None], str] = {
 
 
 def as_written(path: Path, whole: SavedGradients) -> bool | None:
-    """Whether the file holds `VALUES`, and what `whole` says of them; None if it is refused, in one line that
-    names it."""
+    """True if the file holds `VALUES` and has the description and buckets of `whole`; None if it is refused,
+    in one line that names it."""
     try:
         found = read_gradients(path)
     except ValueError as error:

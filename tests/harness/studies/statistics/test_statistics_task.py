@@ -46,7 +46,7 @@ def gradients(workers: int = 3, numel: int = NUMEL) -> Tensor:
 
 
 def settings(path: Path, **changed: Any) -> StatisticsTask:
-    """What the command line makes of these values of `statistics`."""
+    """The settings that the command line makes of these values of `statistics`."""
     values = [
         f"statistics.{name}={value}".replace(" ", "").replace("'", "") for name, value in changed.items()
     ]

@@ -1,4 +1,4 @@
-"""What is observed beside a step: this process's CPU time and switches, and the machine's counters."""
+"""Observations next to a step: this process's CPU time and switches, and the machine's counters."""
 
 from __future__ import annotations
 

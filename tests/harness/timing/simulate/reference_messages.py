@@ -41,7 +41,7 @@ class Messages:
         return found
 
     def wait(self, post: int, thread: int) -> bool:
-        """Whether the thread has to wait for a post."""
+        """Returns true if the thread has to wait for a post."""
         if self._open[post]:
             self._waiting[post] = thread
         return self._open[post] > 0

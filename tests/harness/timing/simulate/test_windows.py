@@ -1,4 +1,4 @@
-"""What a window of steps leaves out, and keeps over an interruption, changes no time to the last bit."""
+"""Windows of steps: leaving out steps and resuming after an interruption change no time, to the last bit."""
 
 from __future__ import annotations
 
