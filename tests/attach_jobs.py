@@ -241,7 +241,7 @@ def with_ignored_parameters(rank: int, size: int) -> tuple[str, bool]:
 
 
 def asked_about(rank: int, size: int, ddp: dict[str, Any]) -> tuple[Any, Any, str]:
-    """The buckets that attach() asks about, those that DDP makes, and attach()'s answer to a codec whose
+    """The buckets that attach() plans, those that DDP makes, and attach()'s error for a codec whose
     buckets have at most 2,600 coordinates."""
     limited = Halves()
     limited.supports = lambda topology, size, layout: (  # type: ignore[method-assign]
@@ -294,7 +294,7 @@ def absent(rank: int, size: int) -> tuple[str, float]:
     text = "" if rank == size - 1 else said(gradwire.attach, model, timeout_s=1)
     waited = time.monotonic() - begin
     torch.distributed.barrier()
-    if rank == size - 1:  # too late: told at once that the others have left
+    if rank == size - 1:  # too late: fails at once, since the others have left
         text = said(gradwire.attach, model, timeout_s=1)
         waited = time.monotonic() - begin
     torch.distributed.barrier()

@@ -17,7 +17,7 @@ KEPT = ("codec/residual/at_times.weight", "codec/error/at_times.weight")
 
 
 class TwoLayers(nn.Module):
-    """Two layers, the second of which a pass uses if it is told to."""
+    """Two layers, the second of which a pass uses if `used` is true."""
 
     def __init__(self) -> None:
         super().__init__()

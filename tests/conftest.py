@@ -105,7 +105,8 @@ def _no_lines_of_progress() -> Iterator[None]:
 
 @pytest.fixture
 def undrawn() -> Iterator[None]:
-    """Plots end as empty files, which takes no time: for commands that draw them beside what a test reads."""
+    """Plots end as empty files, which takes no time: for commands that draw them in addition to what a test
+    reads."""
     from golden.commanded import undrawn as block
 
     with block():

@@ -130,7 +130,7 @@ def cpu_seconds(rank: int, size: int, config: RunConfig, rounds: int) -> list[li
 
 
 def untied(schedule: str, *overrides: str) -> RunConfig:
-    """A run of two stages and one replica whose embeddings are not tied: torch's engine knows nothing of tied
+    """A run of two stages and one replica whose embeddings are not tied: torch's engine does not support tied
     ones."""
     return tiny_run(
         *("parallel=pipeline", "cluster.workers=2", f"parallel.schedule={schedule}", "codec=fp32"),

@@ -21,7 +21,7 @@ SHAPE = (2, 3, 4)
 Passes = Sequence[tuple[str, int]]
 """(`forward` or `backward`, micro-batch), in the order of a stage."""
 Takes = Callable[[str], None]
-"""Told of each pass while it is computed."""
+"""Called with each pass while it is computed."""
 
 
 def all_forwards_first(stage: int, stages: int, batches: int) -> Passes:

@@ -29,7 +29,7 @@ SDP4BIT = {"codec": "all_to_all", "weights": "qwd", "ranks_per_node": 2, "check_
 
 
 def sharded(**options: Any) -> Any:
-    """The model of `attach_jobs`, with one module sharded by itself; its widths divide by no number of
+    """The model of `attach_jobs`, with one module sharded separately; its widths divide by no number of
     ranks here."""
     torch.manual_seed(0)
     model = Net()

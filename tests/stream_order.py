@@ -1,4 +1,4 @@
-"""Streams that run nothing, on a CPU: they tell which accesses of memory no event puts in an order.
+"""Streams that run nothing, on a CPU: they find accesses of memory that no event puts in an order.
 
 Operations run at once, but each is taken down with its stream and what the stream has waited for so far. Two
 accesses of the same bytes, of which one writes, are a race unless the later one's stream has waited for the
@@ -114,7 +114,7 @@ def _extent(tensor: Tensor) -> tuple[int, int]:
 
 
 class _Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Tells an order what PyTorch's operations read and write."""
+    """Notes in an order what PyTorch's operations read and write."""
 
     def __init__(self, order: Order) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -90,7 +90,8 @@ def test_a_state_is_taken_up_where_training_has_gone_on(workers: Workers) -> Non
     ids=lambda options: str(options["codec"]),
 )
 def test_a_skipped_pass_leaves_no_trace(options: dict[str, Any], workers: Workers) -> None:
-    """Codecs that draw nothing at random: the number of the step, which goes on, is part of the key."""
+    """Codecs that draw nothing at random: the number of the step, which is counted all the same, is part of
+    the key."""
     for kept, alike, steps, nothing in workers(2)(jobs.skipped, options):
         assert kept
         assert alike

@@ -106,7 +106,7 @@ def test_options_of_codecs_import_no_more_than_fields() -> None:
 
 
 def test_nothing_is_imported_by_its_bare_name() -> None:
-    """`codecs` is a module of Python's own, and the repository root is on nobody's path."""
+    """`codecs` is a module of Python's own, and the repository root is not on the path."""
     bare = re.compile(r"^\s*(?:from|import)\s+(?:codecs|harness)\b", re.M)
     assert not [name for name, text in sources().items() if bare.search(text)]
 

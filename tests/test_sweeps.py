@@ -189,7 +189,8 @@ def folder_said(capsys: Any, sweep: str) -> Path:
 def test_a_sweep_that_is_run_again_takes_from_the_runs_of_this_time(
     command: Callable[..., int], tmp_path: Path, capsys: Any
 ) -> None:
-    """With resume=never no run counts as finished before it has run again; what needs it goes on then."""
+    """With resume=never no run counts as finished before it has run again; the cells that need it run after
+    that."""
     overrides = [f"sweeps={NEEDY}", "size=tiny", *quick(NEEDY, tmp_path), "resume=never"]
     assert command(*overrides) == 0
     output = folder_said(capsys, NEEDY)

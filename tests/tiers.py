@@ -174,7 +174,7 @@ def begin_with_long_files(items: list[pytest.Item], costs: Mapping[str, float]) 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what the fast tier leaves out. Tests given by name are taken as they are."""
+    """Mark the tests that the fast tier leaves out. Tests given by name are all run."""
     costs = read_costs(COSTS)
     begin_with_long_files(items, costs)
     if any("::" in argument for argument in config.args):

@@ -23,7 +23,7 @@ BEFORE_S, BETWEEN_S = 1.0, 0.25
 
 def program(later: Urgency, takes: Callable[[float], None]) -> RankProgram[None]:
     """Rank 0 starts to send much, `later`, and a second on what it needs first: it waits for that, computes,
-    and waits for the rest. `takes` is told how long it computes."""
+    and waits for the rest. `takes` gets the seconds of each computation."""
 
     async def run(step: RankStep) -> None:
         much = _start(step, MUCH, later)

@@ -175,7 +175,7 @@ def _serve(connection: socket.socket) -> list[str]:
 
 
 def _become(request: bytes, out: int, err: int) -> list[str]:
-    """Make this process the command that is asked for; its script and arguments."""
+    """Make this process the requested command; returns its script and arguments."""
     cwd, environment, arguments = json.loads(request)
     os.setsid()
     os.chdir(cwd)

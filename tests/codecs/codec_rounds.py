@@ -69,7 +69,7 @@ class Cluster:
         """Every bucket's mean; asserts that all ranks get the same bits and that inputs are left as they
         were.
 
-        With `skip` the codecs are told that the step is skipped; None: if the norm of all means is not
+        With `skip` the codecs skip the step; None: if the norm of all means is not
         finite, as in training. The means of the parameters named `unused` are not applied.
         """
         before = [[x.clone() for x in xs] for _, xs in buckets]

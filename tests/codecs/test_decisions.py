@@ -27,12 +27,12 @@ from gradwire.codecs.wrappers.exclude import Exclude
 from gradwire.codecs.wrappers.feedback import ErrorFeedback
 
 LARGE = 2**53
-"""From here on float64 cannot tell neighbouring integers apart."""
+"""From here on float64 does not distinguish neighbouring integers."""
 
 
 @dataclass
 class Counting(Codec, Adapts):
-    """Counts what it is told to, and decides by the sums; its result is the gradient itself."""
+    """Adds up `number` of each step and rank, and decides by the sums; its result is the gradient itself."""
 
     name: str = "counting"
     metadata: bool = True

@@ -51,7 +51,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "linear": [{"rounding": "stochastic", "scales": "bfloat16"}, {"bits": 8, "hadamard": "fused"}],
     "all_to_all": [{"rounding": "stochastic", "bits_local": 4, "group": 64}, {"hadamard": "apart"}],
 }
-"""Settings beside the default ones."""
+"""Settings besides the default ones."""
 
 CASES = [(name, options) for name in NAMES for options in [{}, *OPTIONS.get(name, [])]]
 
@@ -327,7 +327,7 @@ def test_a_skipped_step_leaves_what_is_kept(codec: str, options: dict[str, Any])
 
 @every_codec
 def test_what_is_not_applied_is_still_owed(codec: str, options: dict[str, Any]) -> None:
-    """A parameter that no rank has used keeps what it had; the others go on."""
+    """A parameter that no rank has used keeps its residual or error; the others change."""
     cluster = with_feedback(codec, options, 2) or Cluster(2, "ring", codec, **options)
     owed = tuple(f"{kind}/{name}" for kind in ("residual", "error") for name in MODEL.names)
     cluster.one(gradients(MODEL, 2), MODEL)

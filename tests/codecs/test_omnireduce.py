@@ -155,7 +155,7 @@ def test_what_is_not_finite_arrives_where_it_was(topology: str, bad: float) -> N
 
 
 def test_the_ends_of_float32() -> None:
-    """Bfloat16 has float32's range; blocks of 1e-30 are told from blocks of 1e-38."""
+    """Bfloat16 has float32's range; blocks of 1e-30 are distinguished from blocks of 1e-38."""
     x = torch.tensor([1e38, -1e-30, 1e-38, -0.0]).repeat_interleave(16)
     mean = Ranks(lambda: OmniReduce(bits=12.0, block=16), 2).one([x, x])
     torch.testing.assert_close(mean[:32], x[:32], rtol=2**-8, atol=0)

@@ -81,7 +81,7 @@ def test_means_that_are_sent_are_those_that_sums_become(
 def test_messages_lie_in_the_result_where_they_are_of_its_type(
     wire: torch.dtype, dtype: torch.dtype, losses: bool, in_place: bool
 ) -> None:
-    """Half precision is summed, and sent, in float32. What is lost is told of sums."""
+    """Half precision is summed, and sent, in float32. The losses reported are those of sums."""
     hops = CastHops(torch.ones(100, dtype=dtype), 3, 4, wire)
     if losses:
         hops.keep_losses()

@@ -83,7 +83,7 @@ def root_keys() -> set[str]:
 
 @cache
 def arguments() -> set[str]:
-    """Arguments in Python: of `attach`, of codecs, and of what scripts use beside them."""
+    """Arguments in Python: of `attach`, of codecs, and of what scripts use along with them."""
     functions = (
         *(gradwire.attach, gradwire.Synchronizer.load_state_dict, DistributedDataParallel),
         *(torch.load, torch.nn.Embedding),

@@ -1,6 +1,6 @@
 """The golden cases: small runs whose every figure is on record, bit for bit.
 
-Overrides are spelled as this working tree wants them. `RENAMED` has the older spelling of what has changed
+Overrides are spelled as in this working tree. `RENAMED` has the older spelling of what has changed
 its name since, for commits that do not know the new one.
 """
 

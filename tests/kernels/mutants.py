@@ -21,7 +21,7 @@ LIMIT_S = 600
 
 
 def prepare() -> None:
-    """A copy of the sources with a build folder, and the other libraries beside the one to be broken."""
+    """A copy of the sources with a build folder, and the other libraries next to the one to be broken."""
     shutil.rmtree(COPY, ignore_errors=True)
     shutil.copytree(ROOT / "csrc", COPY / "csrc")
     shutil.copy(ROOT / "CMakeLists.txt", COPY)

@@ -39,7 +39,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Fault:
-    """A piece of a source file, in bytes from `start` to `end`, and what takes its place."""
+    """A stretch of a source file, in bytes from `start` to `end`, and what takes its place."""
 
     path: str  # relative to the root of the repository
     function: str

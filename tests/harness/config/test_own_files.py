@@ -293,7 +293,7 @@ CALL = "{_target_: pathlib.Path.mkdir, _args_: [{_target_: pathlib.Path, _args_:
 def test_hydra_calls_nothing_that_a_file_names(
     run_py: Callable[..., int], task: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """Hydra calls each `_target_` in its callbacks, and in its sweeper unless told otherwise."""
+    """Hydra calls each `_target_` in its callbacks, and in its sweeper unless configured otherwise."""
     write(
         {
             "sweeps/calls.yaml": "# @package _global_\n" + SWEEP.format(CALL),

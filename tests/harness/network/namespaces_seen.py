@@ -1,4 +1,4 @@
-"""Asks the kernel about namespaces, and runs functions inside one."""
+"""Reads the kernel's view of namespaces, and runs functions inside one."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def test_checkpoints_pass_between_numbers_of_ranks_without_a_loss() -> None:
             again = by_parameter(parts)
             assert again.keys() == first.keys()
             assert all(torch.equal(again[key], value) for key, value in first.items())
-            if size == 3:  # and training goes on from there
+            if size == 3:  # and training continues from there
                 assert made.advance(2, 3)
     for name, tensors in begun.items():
         assert tensors.keys() == parts[name].keys()

@@ -33,7 +33,7 @@ def said(directory: Path) -> Any:
 
 
 def in_sweep(config: RunConfig, directory: Path, stop_after: int | None = None) -> None:
-    """Trains as a cell of the sweep whose folder is beside `directory`."""
+    """Trains as a cell of the sweep whose folder is next to `directory`."""
     request_profile(directory, directory.parent / PROFILES)
     train_all_virtually(config, str(directory), stop_after)
 

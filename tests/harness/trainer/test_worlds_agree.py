@@ -92,7 +92,7 @@ def test_real_equals_virtual(
 
 
 def assert_levels(run: Path, several_nodes: bool) -> None:
-    """Bits inside and between nodes add up, and are told only where there are several nodes. Every rank of a
+    """Bits inside and between nodes add up, and are given only where there are several nodes. Every rank of a
     butterfly has one partner in its node and one in the other, to which it sends twice as much, or half."""
     record = load_run(run)
     told = [[row[level] for level in LEVELS if level in row] for row in record.steps]

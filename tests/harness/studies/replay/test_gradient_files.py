@@ -94,7 +94,7 @@ def as_written(path: Path, whole: SavedGradients) -> bool | None:
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
 def test_a_damaged_file_is_refused(write: Callable[[Path, torch.Tensor], None], tmp_path: Path) -> None:
     """A flipped bit among the numbers of a `.safetensors` that no run wrote cannot be noticed: the file has
-    no checksum. Another file's contents count as what the user wants."""
+    no checksum. Another file's contents are taken as they are."""
     path, other = tmp_path / WRITERS[write], tmp_path / "other" / WRITERS[write]
     other.parent.mkdir()
     write(path, VALUES)

@@ -18,7 +18,7 @@ TICKS = 100
 
 
 class Proc:
-    """A made-up /proc, and a clock beside it."""
+    """A made-up /proc, and a clock that goes with it."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.now = root, 100.0

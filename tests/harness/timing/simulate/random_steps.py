@@ -91,7 +91,7 @@ def make_case(seed: int) -> Case:
 
 
 def make_steps(seed: int, count: int) -> tuple[SimulatedClock, list[StepTrace]]:
-    """A clock, and steps that follow one another, whose tasks may go on after them; each begins with enough
+    """A clock, and steps that follow one another, whose tasks may last beyond them; each begins with enough
     computation for most of these to end."""
     drawn = random.Random(seed)
     size, numbers = drawn.randint(2, 4), Numbers(drawn, ties=seed % 2 == 0)

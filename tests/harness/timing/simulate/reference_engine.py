@@ -65,7 +65,7 @@ class _Engine:
         self._first_background = len(self._sizes)
         self._heap: list[tuple[Any, int, int, int, int]] = []
         self._count = 0
-        self._turns: deque[int] = deque()  # threads that go on in this moment
+        self._turns: deque[int] = deque()  # threads that continue at this moment
         self._next_task = plan.first_tasks[:-1].tolist()
         self._last_task = plan.first_tasks[1:].tolist()
         self._at = [-1] * len(self._ranks)  # the operation a thread is at; -1 before its first task

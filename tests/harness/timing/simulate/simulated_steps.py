@@ -109,8 +109,8 @@ def ends(
     background: BackgroundJobs | None = None,
     engine: Callable[..., Any] = run,
 ) -> dict[tuple[int, int], Any]:
-    """When each (rank, bucket) is synchronized; every piece of work takes `work_s`, and a task may begin at
-    `ready`, its own time or one for all."""
+    """The time at which each (rank, bucket) is synchronized; each unit of work takes `work_s`, a task may
+    begin at `ready`, its own time or one for all."""
     keys = [(rank, own.bucket) for rank in sorted(tasks) for own in tasks[rank]]
     begins = [ready[key] if isinstance(ready, Mapping) else ready for key in keys]
     work = [work_s if isinstance(found, Work) else 0 for found in operations_of(tasks)]

@@ -1,4 +1,4 @@
-"""Broadcast rounds of several blocks, beside what can be worked out by hand."""
+"""Broadcast rounds of several blocks agree with results worked out by hand."""
 
 from __future__ import annotations
 
