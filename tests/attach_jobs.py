@@ -192,7 +192,7 @@ def _without_codecs_of_tests(text: str) -> str:
 
 
 def _mixed() -> Net:
-    """Some parameters in another dtype."""
+    """A model with some parameters in another dtype."""
     model = Net()
     model.middle.double()
     return model

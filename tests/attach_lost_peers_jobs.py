@@ -1,4 +1,4 @@
-"""Kills a rank while the others count on it, in processes of its own, because the pool's must live."""
+"""Kills a rank while the others depend on it, in new processes, because the pool's must live."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import gradwire
 STEPS = 3
 
 CLOCK = "codec/clock"
-"""Times, which differ from run to run."""
+"""The key of the codec's times, which differ from run to run."""
 
 
 class Outcome(NamedTuple):

@@ -63,7 +63,7 @@ def program(order: str, stages: int, batches: int, takes: Takes) -> RankProgram[
         sent: list[Started[None]] = []
 
         def receive_before(end: int) -> None:
-            """So that messages come while the stage computes what is before them."""
+            """Starts to receive early, so that messages come while the stage computes earlier passes."""
             for kind, _ in passes[len(coming) : end]:
                 source = stage - 1 if kind == "forward" else stage + 1
                 there = 0 <= source < stages

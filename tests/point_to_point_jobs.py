@@ -33,7 +33,8 @@ CPU, RING = torch.device("cpu"), Fabric(partial(make_schedule, "ring"))
 
 
 async def hand_on(comm: ScheduledCollectives, device: torch.device = CPU) -> list[Tensor]:
-    """From the first rank to the last, each of which changes it; then both ways with the neighbour."""
+    """Passes a tensor from the first rank to the last, each of which changes it; then swaps with the
+    neighbour."""
     x = torch.arange(NUMEL, dtype=torch.float32, device=device)
     last = comm.size - 1
     if comm.rank:

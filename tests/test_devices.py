@@ -1,4 +1,5 @@
-"""A script's `torch.set_default_device` moves nothing of ours: what makes a tensor says where."""
+"""A script's `torch.set_default_device` does not move the library's tensors: each is made on an explicit
+device."""
 
 from __future__ import annotations
 

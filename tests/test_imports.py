@@ -55,7 +55,7 @@ SLOW = (*HEAVY, "torch", "numpy", "scipy", "tokenizers", "huggingface_hub", "pya
 
 
 def test_help_and_refusals_import_nothing_heavy(tmp_path: Path) -> None:
-    """All in one process, as imports stay: the first answer that needs one shows it."""
+    """All run in one process, in which imports stay: the first answer that needs one shows it."""
     code = (
         "import contextlib, io, sys\n"
         "from gradwire.harness.tasks.front import start\n"

@@ -257,7 +257,7 @@ def test_minutes_stop_between_cells_and_the_command_goes_on(
 def test_a_stopped_sweep_gives_the_same_tables(
     number: signal.Signals, undisturbed: Path, command: Command, tmp_path: Path
 ) -> None:
-    """Stopped in its second cell, which has a checkpoint, and started again."""
+    """The sweep is stopped in its second cell, which has a checkpoint, and started again."""
     process = warm_or_cold(
         [sys.executable, str(RUN), *STOPPED],
         env=os.environ,

@@ -29,7 +29,7 @@ TURN_S = 0.5
 """An item that costs twice, three times, ... as much runs at one of two, three, ... commits, on average."""
 
 MOST_TURNS = 16
-"""But at one of so many commits at least."""
+"""The largest number of commits among which an item takes turns."""
 
 LONG_FILE_S = 100.0
 

@@ -17,7 +17,7 @@ from gradwire.harness.timing.trace.step import ORDINARY, Urgency
 
 FABRIC = Fabric(partial(make_schedule, "ring"))
 MUCH, LITTLE = 400, 100
-"""Bytes."""
+"""The bytes of the two messages."""
 BEFORE_S, BETWEEN_S = 1.0, 0.25
 
 

@@ -26,7 +26,7 @@ SHAPES = {"body.weight": (24, 32), "body.bias": (24,), "head.weight": (40, 50), 
 
 
 def layout_of(shapes: dict[str, tuple[int, ...]], dtype: torch.dtype = torch.float32) -> Layout:
-    """One bucket of named parameters."""
+    """The layout of one bucket of named parameters."""
     ends = list(accumulate(math.prod(shape) for shape in shapes.values()))
     return Layout(tuple(shapes), tuple(shapes.values()), (0, *ends[:-1]), ends[-1], dtype)
 

@@ -164,7 +164,7 @@ def plain(decision: Decision) -> dict[str, Any]:
 
 
 def test_ten_thousand_steps_agree_on_all_ranks_one_step_late() -> None:
-    """Also after a resumption every 2,500 steps, and whichever bucket comes first."""
+    """They agree after a resumption every 2,500 steps, too, and whichever bucket comes first."""
     ranks = Ranks(3)
     for step in range(10_000):
         if step % 2500 == 1234:
@@ -247,7 +247,7 @@ def test_only_codecs_that_adapt_are_wrapped() -> None:
 
 @dataclass
 class Growing(Counting):
-    """Its numbers are as many as it finds out, none in a new codec."""
+    """A codec with as many numbers as it has counts for, none when new."""
 
     name: str = "growing"
     first_decision = {"limits": ()}

@@ -167,7 +167,7 @@ def test_tiny_buckets(codec: str, options: dict[str, Any], numel: int) -> None:
     "dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.float8_e5m2, torch.int32]
 )
 def test_the_result_has_the_gradients_dtype(codec: str, options: dict[str, Any], dtype: torch.dtype) -> None:
-    """And it is as near to the mean as declared and this dtype can be, or the dtype is refused."""
+    """It is also as near to the mean as declared and as the dtype allows, or the dtype is refused."""
     layout = layout_of({"a": (30, 40), "b": (100,)}, dtype)
     cluster = Cluster(2, "ring", codec, **options)
     reasons = [cluster.codecs[0].supports(topology, 2, layout) for topology in TOPOLOGY_NAMES]
@@ -368,7 +368,7 @@ def test_every_codec_is_described(codec: str, options: dict[str, Any]) -> None:
 
 
 def test_a_codec_without_hops_is_refused_when_it_is_made() -> None:
-    """Not in its first round."""
+    """The error comes before its first round."""
 
     class Nothing(HopCodec):
         name = "nothing"

@@ -123,7 +123,7 @@ def test_energies_know_no_position_and_no_unit() -> None:
 
 
 def test_many_blocks_are_measured_like_few() -> None:
-    """More coordinates than are squared at a time."""
+    """There are more coordinates than are squared at a time."""
     x = heavy((1 << 19) + 100, 1)[0]
     np.testing.assert_allclose(block_energies(x, 256)[-3:], energies(x[-612:], 256), rtol=6e-7)
 

@@ -37,7 +37,7 @@ ROUNDING = 1e-5 * SIZE_OF_ONE
 def messages(
     step: int = 0, shapes: Sequence[tuple[int, int, int]] = (SHAPE,) * MICRO_BATCHES, epilogue: int = 1
 ) -> list[BackwardMessage]:
-    """Those of a step from stage 1 of 2, the last ones in the epilogue."""
+    """The messages of a step from stage 1 of 2, the last ones in the epilogue."""
     count = len(shapes)
     return [
         BackwardMessage(step, index, 1, 2, shape, index >= count - epilogue, seed=3)

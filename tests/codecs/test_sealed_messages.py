@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 def means(codec: str, dtype: torch.dtype, fabric: Fabric, size: int, numel: int) -> list[Tensor]:
-    """Every rank's, of heavy-tailed gradients with a NaN and an infinity."""
+    """Every rank's mean of heavy-tailed gradients with a NaN and an infinity."""
     world = VirtualWorld(size, fabric, CPU, debug=True)
     layout, collectives = replace(Layout.flat(numel), dtype=dtype), {}
     for rank in range(size):
@@ -55,7 +55,7 @@ def test_means_that_are_sent_are_those_that_sums_become(
     segments: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also where a division is inexact, and in buckets of which some chunks have no coordinates."""
+    """This holds where a division is inexact, too, and in buckets with chunks without coordinates."""
     fabric = Fabric(partial(make_schedule, topology), nodes, segments)
     for numel in (1, 9, 1000):
         found = means(codec, dtype, fabric, size, numel)

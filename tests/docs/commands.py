@@ -99,7 +99,7 @@ def commands_of(text: str, line: int = 1) -> Iterator[Command]:
 
 
 def _bare(words: Sequence[str]) -> list[str]:
-    """Without variables and `sudo` before the command."""
+    """The words without variables and `sudo` before the command."""
     first = next(
         (i for i, word in enumerate(words) if not re.fullmatch(r"sudo|[A-Z_]+=\S*", word)), len(words)
     )
@@ -107,7 +107,7 @@ def _bare(words: Sequence[str]) -> list[str]:
 
 
 def fault(command: Command, files: Files) -> str | None:
-    """Why a reader could not run it; None if they could."""
+    """The reason why a reader could not run the command; None if they could."""
     try:
         _check(list(command.words), files)
     except (ConfigError, AssertionError, SystemExit) as error:

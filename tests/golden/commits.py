@@ -31,7 +31,7 @@ of one commit."""
 
 
 class NoHistoryError(Exception):
-    """The commit cannot be had here; the text says why."""
+    """The commit is not available here; the text says why."""
 
 
 def git(*arguments: str) -> bytes:

@@ -42,7 +42,7 @@ OTHERS = (
     ("task=plan",),
     ("task=doctor",),
 )
-"""Those whose folder is no run are refused, as most that people mistype are."""
+"""Tasks to try. Those whose folder is no run are refused, as most mistyped ones are."""
 
 SWEEPS = (
     ("--multirun", "codec=tfp,qsgd", "cluster=virtual"),
@@ -88,7 +88,7 @@ SUFFIXED = (
     "made_up.safetensors",
     "huge.safetensors",
 )
-"""Some of them with the suffixes of files of gradients."""
+"""Some of these places with the suffixes of files of gradients."""
 
 
 def make_places(folder: Path) -> None:

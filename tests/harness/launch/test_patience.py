@@ -1,4 +1,4 @@
-"""When ranks count as hung: by their heartbeats, their disk use, and the time the launcher could look."""
+"""Ranks count as hung by their heartbeats, their disk use, and the time the launcher could look."""
 
 from __future__ import annotations
 

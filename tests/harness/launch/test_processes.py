@@ -100,7 +100,7 @@ def test_a_rank_that_does_not_answer_the_others_is_named(
 def test_a_rank_stopped_in_the_start_up_is_named_within_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of them, which the other one waits for; and both, whom the launcher waits for."""
+    """One rank is stopped, which the other one waits for; then both are, and the launcher waits for them."""
     monkeypatch.setattr(processes, "GRACE_S", 600.0)
     monkeypatch.setattr(worker, "START_S", 1.0)
     monkeypatch.setattr(patience, "START_S", 1.0)

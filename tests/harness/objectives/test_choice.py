@@ -45,7 +45,7 @@ def test_the_loss_is_on_the_letter_alone(choice_data: TokenData) -> None:
 
 
 def log_likelihoods(model: torch.nn.Module, data: TokenData, index: int) -> Tensor:
-    """Those of each choice after its question, every one with a pass of its own and without padding."""
+    """The log-likelihoods of each choice after its question, each by a pass of its own without padding."""
     length = int(data.column("held_out", "length")[index])
     row = data.held_out[index, :length].long()
     found = []

@@ -52,7 +52,7 @@ def test_metrics_are_those_of_the_table(name: str, data_for: Callable[[str], Tok
 
 
 class Ranks:
-    """As much of a world as an evaluation needs."""
+    """A stand-in for a world with all that an evaluation needs."""
 
     def __init__(self, size: int) -> None:
         self.size, self.ranks, self.device = size, range(size), CPU

@@ -31,7 +31,7 @@ CUTS = {
     ),
     "local_sgd": ("parallel=local_sgd:every_2", "train.accumulation=2", "cluster.workers=2"),
 }
-"""Ways to cut the same 8 sequences of a step; micro-batches are of 2 if nothing else is said."""
+"""Ways to cut the same 8 sequences of a step; micro-batches have 2 unless another number is given."""
 
 SAME = {"sharded": 1, "local_sgd": 1}
 """The number of steps that are the same where not all three are: the first of another optimizer, and the

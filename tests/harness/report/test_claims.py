@@ -336,7 +336,7 @@ class Unlimited(Evidence):
 
 
 def test_claims_ask_for_axes_and_printed_figures_that_exist() -> None:
-    """Also those of sweeps, or sizes, of which there is no record."""
+    """This holds for claims on sweeps, or sizes, without a record, too."""
     known, reference = (
         known_sweeps(),
         Reference(Path(__file__).resolve().parents[3] / "results" / "reference"),

@@ -58,7 +58,7 @@ def whole(settings: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(autouse=True)
 def within_bounds() -> Iterator[None]:
-    """Processor time, whatever else runs here. Of memory see `test_bombs.py`."""
+    """Bounds the processor time of each test; `test_bombs.py` bounds the memory."""
     begun = time.process_time()
     yield
     assert time.process_time() - begun < 10 * MOST_S, "of a dozen cases and more"

@@ -26,7 +26,7 @@ class BackgroundRun:
         return self._background.chunk if self._steps[flow] else self._background.first[flow // self._size]
 
     def arrived(self, flow: int) -> list[int]:
-        """A chunk has come through: the flows that begin with that."""
+        """Notes that a chunk has arrived; returns the flows that begin with that."""
         job, rank = divmod(flow, self._size)
         started: list[int] = []
         for end in (rank, (rank + 1) % self._size):

@@ -86,7 +86,7 @@ class Flows:
         queue.sort(key=lambda one: one.key)
 
     def _give_way(self, carried: Queued, queued: Queued, now: float) -> None:
-        """A flow under way stops at its next boundary if what has come is more urgent."""
+        """A flow under way stops at its next boundary if the new one is more urgent."""
         flow, boundary = carried.flow, carried.urgency.boundary
         if boundary == 0 or flow in self._rest or carried.key < queued.key:
             return

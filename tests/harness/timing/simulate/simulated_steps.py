@@ -94,7 +94,7 @@ def ring_plan(size: int, num_bytes: int) -> StepPlan:
 
 
 def operations_of(tasks: Tasks) -> list[Operation]:
-    """In the order of the plan."""
+    """All operations, in the order of the plan."""
     return [operation for rank in sorted(tasks) for own in tasks[rank] for operation in own.operations]
 
 

@@ -190,7 +190,7 @@ PARTS: list[tuple[str, dict[str, Any], int, str, set[str]]] = [
 
 
 def _told(value: object) -> str:
-    """Its result is equal in every process, although the order of a set is not."""
+    """A test id that is equal in every process, although the order of a set is not."""
     return "+".join(sorted(value)) if isinstance(value, set) else str(value)
 
 
