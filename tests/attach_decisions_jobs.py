@@ -59,7 +59,7 @@ def recorded_again(rank: int, size: int, whole: str, resumed: str, rolled_back: 
 
 
 def refusals(rank: int, size: int, folder: str, foreign: str) -> list[str]:
-    """What is said to decisions that this run cannot have, and to files that cannot record them."""
+    """The errors for decisions that this run cannot follow, and for files that cannot record any."""
     path, own, missing = f"{folder}/decisions.jsonl", {"codec": "mxfp8", "timeout_s": 20}, f"{folder}/none"
     model = jobs.wrapped()
     with gradwire.attach(model, **own) as synchronizer:

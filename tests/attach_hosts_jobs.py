@@ -94,7 +94,8 @@ def train_with_trainer(
 
 
 class Trainer:
-    """What the callback uses of a trainer: its loop, which calls the callback as training begins."""
+    """The parts of a trainer that the callback uses: its loop, which calls the callback as training
+    begins."""
 
     def __init__(self, folder: str) -> None:
         self.model_wrapped = jobs.wrapped()
@@ -138,8 +139,9 @@ def call_back(rank: int, size: int, folder: str) -> tuple[bool, bool]:
 def resumed(
     rank: int, size: int, folder: str, checkpoint: str | None, step: int, options: dict[str, Any]
 ) -> tuple[str, int, bool]:
-    """What a trainer says that resumes a checkpoint of this step, the step that the synchronizer has then,
-    and whether the model stays attached. `args` names the checkpoint of step 2, which no trainer heeds."""
+    """The error of a trainer that resumes a checkpoint of this step, the step that the synchronizer has then,
+    and whether the model stays attached. `args` names the checkpoint of step 2, which every trainer
+    ignores."""
     trainer = Trainer(folder).give(**options)
     trainer.state.global_step = step
     trainer.args.resume_from_checkpoint = f"{folder}/checkpoint-2"

@@ -176,7 +176,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 def refusals(rank: int, size: int) -> list[str]:
-    """What attach() says to each of WRONG, on a model that stays usable."""
+    """The errors of attach() for each of WRONG, on a model that stays usable."""
     model = wrapped()
     found = [said(gradwire.attach, model, **arguments) for arguments, _ in WRONG]
     gradwire.attach(model, codec="fp32").detach()
@@ -192,7 +192,7 @@ def _without_codecs_of_tests(text: str) -> str:
 
 
 def _mixed() -> Net:
-    """Some parameters in another dtype."""
+    """A model with some parameters in another dtype."""
     model = Net()
     model.middle.double()
     return model
@@ -241,7 +241,7 @@ def with_ignored_parameters(rank: int, size: int) -> tuple[str, bool]:
 
 
 def asked_about(rank: int, size: int, ddp: dict[str, Any]) -> tuple[Any, Any, str]:
-    """The buckets that attach() asks about, those that DDP makes, and attach()'s answer to a codec whose
+    """The buckets that attach() plans, those that DDP makes, and attach()'s error for a codec whose
     buckets have at most 2,600 coordinates."""
     limited = Halves()
     limited.supports = lambda topology, size, layout: (  # type: ignore[method-assign]
@@ -294,7 +294,7 @@ def absent(rank: int, size: int) -> tuple[str, float]:
     text = "" if rank == size - 1 else said(gradwire.attach, model, timeout_s=1)
     waited = time.monotonic() - begin
     torch.distributed.barrier()
-    if rank == size - 1:  # too late: told at once that the others have left
+    if rank == size - 1:  # too late: fails at once, since the others have left
         text = said(gradwire.attach, model, timeout_s=1)
         waited = time.monotonic() - begin
     torch.distributed.barrier()
@@ -324,7 +324,7 @@ def refused_and_absent(rank: int, size: int) -> tuple[str, float]:
 
 
 def fail(rank: int, size: int, options: dict[str, Any], ddp: Mapping[str, Any]) -> tuple[str, str]:
-    """What backward() raises, and the original error with its traceback."""
+    """The error that backward() raises, and the original one with its traceback."""
     model = wrapped(**ddp)
     with gradwire.attach(model, codec="halves", timeout_s=3, check_hashes=True, **options) as synchronizer:
         surfaced = said(run_steps, model, range(2), rank)

@@ -1,4 +1,4 @@
-"""attach() where something is in its way: modes, threads, patience, destroyed groups."""
+"""attach() under difficult conditions: modes, threads, timeouts, destroyed groups."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def _in_mode(mode: Callable[[], Any], rank: int, options: dict[str, Any]) -> lis
 
 
 def together(rank: int, size: int, models: list[nn.Module]) -> tuple[list[str], list[bool], bool]:
-    """What two threads are told that attach at once, each a model, in another order on each rank; which
-    models are plain; and whether they can be attached one after another."""
+    """The errors of two threads that each attach a model at once, in another order on each rank; which models
+    are plain; and whether they can be attached one after another."""
     wrapped, texts = [jobs.wrapped(each) for each in models], dict[int, str]()
     both = threading.Barrier(2)
     make = attaching.make_checked_codec
@@ -127,7 +127,7 @@ def together(rank: int, size: int, models: list[nn.Module]) -> tuple[list[str], 
 
 
 def in_turn(rank: int, size: int) -> list[str]:
-    """What two threads are told that attach one after another."""
+    """The errors of two threads that attach one after another."""
     found = list[str]()
     for _ in range(2):
         thread = threading.Thread(target=lambda: found.append(jobs.said(gradwire.attach, jobs.wrapped())))
@@ -151,7 +151,7 @@ def tensor_parallel(rank: int, size: int) -> list[str]:
 
 
 def cannot_be_copied(rank: int, size: int) -> list[str]:
-    """What is said to whoever copies a synchronizer, or attaches to a group that is gone or made anew."""
+    """The errors for copying a synchronizer, and for attaching to a group that is gone or made anew."""
     model, sharded = jobs.wrapped(), fully_shard(jobs.Net(), reshard_after_forward=False)
     late, late_sharded = jobs.wrapped(), fully_shard(jobs.Net(), reshard_after_forward=False)
     with gradwire.attach(model) as first, gradwire.shard_hooks(sharded) as second:
@@ -210,7 +210,7 @@ class Mixed(jobs.Net):
 
 
 def in_float64(rank: int, size: int) -> list[float]:
-    """How far the float64 gradients are from plain DDP's, as a share of the largest, where a codec takes
+    """The distance of the float64 gradients from plain DDP's, as a share of the largest, where a codec takes
     them, and where it leaves them out."""
     found = []
     for options in ({"codec": "backend"}, {"codec": "dynamiq", "exclude": ["middle.*"]}):

@@ -1,4 +1,4 @@
-"""Kills a rank while the others count on it, in processes of its own, because the pool's must live."""
+"""Kills a rank while the others depend on it, in new processes, because the pool's must live."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def stopped_in_the_agreement(rank: int, victim: int) -> str:
 
 
 def said_in_time(model: Any) -> str:
-    """What attach() raises; fails if that takes longer than it may."""
+    """The error that attach() raises; fails if that takes longer than it may."""
     begin = time.monotonic()
     said = jobs.said(gradwire.attach, model, timeout_s=TIMEOUT_S)
     waited = time.monotonic() - begin

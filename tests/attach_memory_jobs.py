@@ -14,7 +14,7 @@ import gradwire
 STEPS = 3
 
 CLOCK = "codec/clock"
-"""Times, which differ from run to run."""
+"""The key of the codec's times, which differ from run to run."""
 
 
 class Outcome(NamedTuple):
@@ -83,8 +83,8 @@ def _run(
 def in_both_orders(
     rank: int, size: int, cases: list[dict[str, Any]], ddp: dict[str, Any]
 ) -> list[tuple[Outcome, Outcome]]:
-    """What each codec does with contiguous parameters, and with permuted ones, whose last step begins with
-    the state of the contiguous ones."""
+    """The outcome of each codec with contiguous parameters, and with permuted ones, whose last step begins
+    with the state of the contiguous ones."""
     found = []
     for options in cases:
         plain, state = _run(_wrapped(False, **ddp), rank, options)
@@ -96,7 +96,7 @@ def in_both_orders(
 def in_orders_of_their_own(
     rank: int, size: int, cases: list[dict[str, Any]]
 ) -> list[tuple[Outcome, Outcome]]:
-    """What each codec does with contiguous parameters, and with those of the last rank permuted."""
+    """The outcome of each codec with contiguous parameters, and with those of the last rank permuted."""
     return [
         (
             _run(_wrapped(False), rank, options)[0],

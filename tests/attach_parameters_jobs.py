@@ -75,8 +75,8 @@ CHANGES: dict[str, Callable[[Any], None]] = {
 
 
 def changed(rank: int, size: int, names: list[str], ddp: dict[str, Any], on_rank: int | None) -> list[str]:
-    """What the pass after each change, on one rank or all, says: an error, or whether the ranks have the same
-    gradients."""
+    """The outcome of the pass after each change, on one rank or all: an error, or whether the ranks have the
+    same gradients."""
     found = []
     for name in names:
         model = DistributedDataParallel(_net(), **ddp)
@@ -100,8 +100,8 @@ def _one_pass(model: Any, rank: int) -> str:
 
 
 def unchanged(rank: int, size: int) -> tuple[str, str, str, str]:
-    """What works as before: passes without synchronization over frozen parameters, parameters that a pass
-    swaps, evaluation, and the model after `detach`; and what copying a model says."""
+    """The errors, if any, of uses that work as before: evaluation, passes without synchronization over frozen
+    parameters, parameters that a pass swaps; and the error for copying a model."""
     model = DistributedDataParallel(_net())
     synchronizer = gradwire.attach(model, codec="fp32")
     _pass(model, rank)
@@ -126,7 +126,7 @@ def unchanged(rank: int, size: int) -> tuple[str, str, str, str]:
 
 
 def before_attach(rank: int, size: int) -> list[str]:
-    """What `attach` says of a model whose parameters were changed since it was wrapped."""
+    """The errors of `attach` for a model whose parameters were changed since it was wrapped."""
     found = []
     for change in (_freeze, _add, _remove, _halve):
         model = DistributedDataParallel(_net())
@@ -136,7 +136,7 @@ def before_attach(rank: int, size: int) -> list[str]:
 
 
 def forked(rank: int, size: int) -> list[str]:
-    """What a child of a rank says, and then the rank itself."""
+    """The errors in children of a rank, and then the outcome on the rank itself."""
     model = DistributedDataParallel(_net())
     with gradwire.attach(model, codec="fp32") as synchronizer:
         for _ in range(2):
@@ -154,7 +154,7 @@ def forked(rank: int, size: int) -> list[str]:
 
 
 def in_child(call: Callable[[], Any], timeout_s: float = 20.0) -> str:
-    """What `call` says in a forked child."""
+    """The error that `call` raises in a forked child."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

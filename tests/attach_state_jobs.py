@@ -44,7 +44,7 @@ class Usage(NamedTuple):
 def undisturbed(
     rank: int, size: int, cases: list[dict[str, Any]], ddp: dict[str, Any], before: int
 ) -> list[tuple[Saved, bytes]]:
-    """What each codec saved after `before` steps, and the weights AFTER steps later."""
+    """The state that each codec saved after `before` steps, and the weights AFTER steps later."""
     found = []
     for options in cases:
         model = jobs.wrapped(**ddp)
@@ -136,8 +136,9 @@ def wrong_states(rank: int, size: int) -> list[str]:
 
 
 def skipped(rank: int, size: int, options: dict[str, Any]) -> tuple[bool, bool, list[int], list[str]]:
-    """Whether a skipped pass leaves the codec's state as it was and later gradients as those of a model
-    without that pass; the steps counted; and the errors for passes that do not exist."""
+    """Tests that a skipped pass leaves the codec's state as it was and later gradients as those of a model
+    without that pass. Returns both answers, the steps counted, and the errors for passes that do not
+    exist."""
     model, plain = jobs.wrapped(), jobs.wrapped()
     with (
         gradwire.attach(model, **options) as synchronizer,
@@ -161,7 +162,7 @@ def skipped(rank: int, size: int, options: dict[str, Any]) -> tuple[bool, bool, 
 
 
 def _of_codec(synchronizer: gradwire.Synchronizer, *, ended: bool = True) -> dict[str, bytes]:
-    """What the codec remembers; between two steps the synchronizer's own word for it."""
+    """The codec's tensors in the state: the synchronizer's, or between two steps the codec's own."""
     state = synchronizer.state_dict() if ended else synchronizer.codec.state_dict()
     own = {key.removeprefix("codec/"): value for key, value in state.items()}
     return {key: value.numpy().tobytes() for key, value in own.items() if "/" in key}
@@ -188,8 +189,9 @@ def _wrong(state: dict[str, Tensor], box: list[Any], rank: int) -> list[dict[str
 
 
 def detached(rank: int, size: int, ddp: dict[str, Any]) -> tuple[bool, bool, bool, str]:
-    """Whether a detached model has the gradients of plain DDP, step by step; whether it can have a codec
-    again, and uses it; and the error of a synchronizer whose connections alone were closed."""
+    """Tests that a detached model has the gradients of plain DDP, step by step, and that it can have a codec
+    again, and uses it. Returns the answers, and the error of a synchronizer whose connections alone were
+    closed."""
     model = jobs.wrapped(**ddp)
     synchronizer = gradwire.attach(model, "bf16")
     jobs.run_steps(model, range(3), rank)
@@ -215,7 +217,7 @@ def detached(rank: int, size: int, ddp: dict[str, Any]) -> tuple[bool, bool, boo
 
 
 def detached_after_an_error(rank: int, size: int) -> bool:
-    """Whether a model whose synchronization failed trains on as plain DDP does."""
+    """Tests that a model whose synchronization failed trains on as plain DDP does."""
     model, plain = jobs.wrapped(), jobs.wrapped()
     synchronizer = gradwire.attach(model, "halves", shortens=True, timeout_s=3)
     assert "codec returned" in jobs.said(jobs.run_steps, model, range(1), rank)
@@ -243,7 +245,8 @@ def measured(rank: int, size: int) -> list[float | None]:
 
 
 def tidy(rank: int, size: int, steps: int, parts: int) -> list[Usage]:
-    """What the process holds after each of `parts` equal parts of its steps."""
+    """The objects, memory, descriptors and keys of the process after each of `parts` equal parts of its
+    steps."""
     model, found = jobs.wrapped(), []
     with gradwire.attach(model, "mxfp8", ef=True) as synchronizer:
         for part in range(parts):
@@ -262,8 +265,8 @@ def tidy(rank: int, size: int, steps: int, parts: int) -> list[Usage]:
 
 
 def freed(rank: int, size: int) -> tuple[bool, int, int]:
-    """Whether a model that was never detached is freed with its synchronizer; and the descriptors and threads
-    that ten detached models leave behind."""
+    """Tests that a model that was never detached is freed with its synchronizer. Returns the answer, and the
+    descriptors and threads that ten detached models leave behind."""
     import threading
 
     gone = True
@@ -301,7 +304,8 @@ def _fails_and_trains_on(rank: int, broken: str) -> tuple[Any, gradwire.Synchron
 
 
 def failed_and_kept(rank: int, size: int, broken: str) -> tuple[bool, list[str]]:
-    """Whether a failed model is freed while its synchronizer is kept, and the synchronizer's error."""
+    """Tests that a failed model is freed while its synchronizer is kept; returns the synchronizer's errors,
+    too."""
     model, synchronizer, found = _fails_and_trains_on(rank, broken)
     gc.collect()
     assert not synchronizer.attached

@@ -13,11 +13,11 @@ import gradwire
 ROWS, COLUMNS = 6, 5
 
 KEPT = ("codec/residual/at_times.weight", "codec/error/at_times.weight")
-"""What codecs owe of the second layer."""
+"""The residuals and errors that codecs keep of the second layer."""
 
 
 class TwoLayers(nn.Module):
-    """Two layers, the second of which a pass uses if it is told to."""
+    """Two layers, the second of which a pass uses if `used` is true."""
 
     def __init__(self) -> None:
         super().__init__()

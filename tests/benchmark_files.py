@@ -21,7 +21,7 @@ WORDS = (
 )
 
 DOCUMENTS = 12
-"""How many each benchmark has."""
+"""The number of documents of each benchmark."""
 
 HUB = {
     "arc_easy": ("arc/arc_easy.yaml", "test"),

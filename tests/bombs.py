@@ -149,7 +149,7 @@ def _damage(path: Path, damage: str) -> None:
 
 
 def _forge(checkpoint: Path, name: str, content: bytes) -> None:
-    """Puts a file into a checkpoint, with digests that fit: nobody does so by accident."""
+    """Puts a file into a checkpoint, with digests that fit, which cannot happen by accident."""
     (checkpoint / name).write_bytes(content)
     state = json.loads((checkpoint / "state.json").read_text())
     state["files"][name] = hashlib.sha256(content).hexdigest()

@@ -57,7 +57,7 @@ def steps_of_rank(
     moves: bool = False,
     kernels: str = "emulated",
 ) -> Trained:
-    """Buckets lie where they lay in the step before, unless they move."""
+    """Trains one rank; buckets keep their place in memory from step to step unless `moves` is true."""
     said = list[str]()
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]

@@ -72,7 +72,7 @@ class Rounds:
         results, tasks = dict[int, Tensor](), list[CollectiveTask]()
 
         def fail(error: BaseException) -> None:
-            """`run_local` raises it."""
+            """Does nothing: `run_local` raises the error."""
 
         for rank, (codec, x) in enumerate(zip(codecs or self.codecs, self.xs, strict=True)):
             channel = LocalChannel(rank, self.size, 0, Traffic(), mailboxes)

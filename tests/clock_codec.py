@@ -56,5 +56,5 @@ class ClockDriven(Codec, Adapts):
 
 
 def train_rank_by_the_clock(rank: int, size: int, config: RunConfig, directory: str) -> bool:
-    """`train_rank`, where the codec is known."""
+    """`train_rank` in a process that has imported the codec."""
     return train_rank(rank, size, config, str(Path(directory)))

@@ -77,7 +77,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is not in the share. A test's name says which share it is in, so shares stay alike."""
+    """Leave out tests of other shares. A test's name decides its share, so shares stay the same."""
     which, of = (int(number) for number in config.getoption("share").split("/"))
     chosen = [item for item in items if zlib.crc32(item.nodeid.encode()) % of == which]
     left_out = set(items) - set(chosen)
@@ -87,7 +87,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """From now on the collector looks only through what tests make, and not at every 700 objects."""
+    """Let the collector look only at objects made from now on, and less often than every 700 objects."""
     gc.freeze()
     gc.set_threshold(50_000)
     gc.enable()
@@ -95,7 +95,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_lines_of_progress() -> Iterator[None]:
-    """On a busy machine what is quick elsewhere would print some; the tests of progress have their own."""
+    """Prevents lines of progress, which a busy machine would print; tests of progress undo this."""
     from gradwire.harness.runtime import progress
 
     with pytest.MonkeyPatch.context() as patch:
@@ -105,7 +105,8 @@ def _no_lines_of_progress() -> Iterator[None]:
 
 @pytest.fixture
 def undrawn() -> Iterator[None]:
-    """Plots end as empty files, which takes no time: for commands that draw them beside what a test reads."""
+    """Plots end as empty files, which takes no time: for commands that draw them in addition to what a test
+    reads."""
     from golden.commanded import undrawn as block
 
     with block():

@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 
 async def work() -> None:
-    """Is in C++, where Python cannot end a thread, for half a second."""
+    """Stays in C++, where Python cannot end a thread, for half a second."""
     until = time.monotonic() + 0.5
     x = torch.ones(400, 400)
     while time.monotonic() < until:

@@ -14,7 +14,7 @@ from gradwire.harness.timing.simulate.codec_times import NoTimes
 
 
 class Passing:
-    """A wall clock that moves only where it is told to."""
+    """A wall clock that moves only when a test moves it."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -11,7 +11,7 @@ import pytest
 from tiers import USUAL_COST_S, function_of, is_sampled
 
 LEAST_S = 0.001
-"""What pytest itself takes for an item, about; the system's clocks may show less."""
+"""The approximate cost of pytest itself for an item; the system's clocks may show less."""
 
 
 def cpu_s() -> float:

@@ -1,4 +1,4 @@
-"""Which package imports which, read from the sources: also what functions import when they are called."""
+"""The packages' imports of each other, read from the sources: also those inside functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def layers(tree: str) -> list[str]:
         if not line.startswith(" "):
             break
         names = re.match(r"( +)((?:\w+/(?:, )?)+)", line)
-        if names is None:  # a description that goes on
+        if names is None:  # a description that continues
             continue
         above = parent if len(names[1]) > 2 else "harness"
         packages = [f"{above}/{name}" for name in re.findall(r"(\w+)/", names[2])]

@@ -76,7 +76,7 @@ def attached(codec: str) -> None:
 
 
 def refused_in_one_line() -> str:
-    """What an import of the harness says."""
+    """The error of an import of the harness."""
     try:
         import gradwire.harness.trainer.parts  # noqa: F401
     except ModuleNotFoundError as error:

@@ -39,7 +39,7 @@ MADE = {"neox": _neox, "roberta": _roberta, "distilbert": _distilbert}
 
 
 def save_folder(folder: Path, name: str) -> Path:
-    """A model of `MADE` with random weights, as `save_pretrained` writes it, beside its tokenizer."""
+    """A model of `MADE` with random weights, as `save_pretrained` writes it, next to its tokenizer."""
     import torch
     from transformers import PreTrainedTokenizerFast
 

@@ -155,7 +155,7 @@ _spread = [0]
 
 
 def values(numel: int, dtype: torch.dtype, seed: int) -> Tensor:
-    """Heavy-tailed, with some zeros; special numbers among them if `calls_of_all` is asked for these."""
+    """Heavy-tailed, with some zeros; special numbers among them if `calls_of_all` requests these."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(numel, generator=generator) * torch.randn(numel, generator=generator).exp()
     x[:: 1 + numel // 5] = 0

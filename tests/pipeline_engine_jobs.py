@@ -103,7 +103,7 @@ class Trained(NamedTuple):
 
 
 def both_train(rank: int, size: int, config: RunConfig, steps: int) -> list[Trained]:
-    """What each engine gets in so many steps of plain gradient descent on the same batch."""
+    """The results of each engine after so many steps of plain gradient descent on the same batch."""
     return [_trained(engine, steps) for engine in engines(rank, size, config)]
 
 
@@ -130,7 +130,7 @@ def cpu_seconds(rank: int, size: int, config: RunConfig, rounds: int) -> list[li
 
 
 def untied(schedule: str, *overrides: str) -> RunConfig:
-    """A run of two stages and one replica whose embeddings are not tied: torch's engine knows nothing of tied
+    """A run of two stages and one replica whose embeddings are not tied: torch's engine does not support tied
     ones."""
     return tiny_run(
         *("parallel=pipeline", "cluster.workers=2", f"parallel.schedule={schedule}", "codec=fp32"),

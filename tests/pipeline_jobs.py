@@ -21,7 +21,7 @@ SHAPE = (2, 3, 4)
 Passes = Sequence[tuple[str, int]]
 """(`forward` or `backward`, micro-batch), in the order of a stage."""
 Takes = Callable[[str], None]
-"""Told of each pass while it is computed."""
+"""Called with each pass while it is computed."""
 
 
 def all_forwards_first(stage: int, stages: int, batches: int) -> Passes:
@@ -52,8 +52,8 @@ def micro_batch(number: int) -> Tensor:
 
 
 def program(order: str, stages: int, batches: int, takes: Takes) -> RankProgram[float]:
-    """What a stage does in a step; it returns the gradient of its weight if the loss is the sum of what the
-    last stage gives."""
+    """A step of a stage; it returns the gradient of its weight if the loss is the sum of what the last stage
+    gives."""
 
     async def run(step: RankStep) -> float:
         stage, gradient = step.rank, 0.0
@@ -63,7 +63,7 @@ def program(order: str, stages: int, batches: int, takes: Takes) -> RankProgram[
         sent: list[Started[None]] = []
 
         def receive_before(end: int) -> None:
-            """So that messages come while the stage computes what is before them."""
+            """Starts to receive early, so that messages come while the stage computes earlier passes."""
             for kind, _ in passes[len(coming) : end]:
                 source = stage - 1 if kind == "forward" else stage + 1
                 there = 0 <= source < stages
@@ -93,7 +93,7 @@ def program(order: str, stages: int, batches: int, takes: Takes) -> RankProgram[
 
 
 def gradients(stages: int, batches: int) -> list[float]:
-    """What the stages must return."""
+    """The gradients that the stages must return."""
     weights = torch.tensor([weight(stage) for stage in range(stages)], requires_grad=True)
     loss = sum((micro_batch(batch).sum() for batch in range(batches)), torch.zeros(())) * weights.prod()
     (found,) = torch.autograd.grad(loss, [weights])

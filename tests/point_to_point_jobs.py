@@ -33,7 +33,8 @@ CPU, RING = torch.device("cpu"), Fabric(partial(make_schedule, "ring"))
 
 
 async def hand_on(comm: ScheduledCollectives, device: torch.device = CPU) -> list[Tensor]:
-    """From the first rank to the last, each of which changes it; then both ways with the neighbour."""
+    """Passes a tensor from the first rank to the last, each of which changes it; then swaps with the
+    neighbour."""
     x = torch.arange(NUMEL, dtype=torch.float32, device=device)
     last = comm.size - 1
     if comm.rank:
@@ -49,7 +50,7 @@ async def hand_on(comm: ScheduledCollectives, device: torch.device = CPU) -> lis
 
 
 class Outcome(NamedTuple):
-    """What one rank has in the end, what it sent, its trace, and when it began and ended, in seconds of the
+    """The final tensors of one rank, what it sent, its trace, and when it began and ended, in seconds of the
     simulated clock or of the machine's."""
 
     results: list[Tensor]

@@ -33,7 +33,8 @@ IN_FLIGHT = 2
 
 
 class RankOnDevice:
-    """What `ProcessWorld` is to its rank: threads that take turns, an arena for each bucket, counted bytes.
+    """A stand-in for `ProcessWorld` on one rank: threads that take turns, an arena for each bucket, counted
+    bytes.
 
     On a GPU `stream` is where its inputs are made and its results are used.
     """

@@ -1,4 +1,4 @@
-"""What two runs of the same settings have in common even if one was disturbed."""
+"""The records that two runs of the same settings have in common even if one was disturbed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLOCKS = frozenset(
         *OBSERVED,
     }
 )
-"""What they may differ in."""
+"""The keys that may differ."""
 
 COUNTS = ("final_metric", "vnmse_mean", "bytes_sent_per_rank", "bytes_by_phase", "steps", "layout_hash")
 

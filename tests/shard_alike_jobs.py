@@ -24,10 +24,11 @@ BF16 = torch.bfloat16
 
 @dataclass(frozen=True)
 class Script:
-    """What one script does: how it shards, and what else the model itself; of which type that is; what is set
-    on it, method to value; whether gradients of two micro-batches are added up, `apart` within replicas;
-    whether activations are checkpointed, a branch is skipped in each second pass, a matrix used twice, the
-    model has a whole number; and where there are `replicas`: of shards on two ranks each, or everywhere."""
+    """The choices of one script: how it shards, and what else the model itself; of which type that is; what
+    is set on it, method to value; whether gradients of two micro-batches are added up, `apart` within
+    replicas; whether activations are checkpointed, a branch is skipped in each second pass, a matrix used
+    twice, the model has a whole number; and where there are `replicas`: of shards on two ranks each, or
+    everywhere."""
 
     shard: Mapping[str, Any] = field(default_factory=dict)
     root: Mapping[str, Any] = field(default_factory=dict)
@@ -178,8 +179,8 @@ def of_shards(rank: int, size: int, options: Mapping[str, Any]) -> tuple[Any, ..
 
 
 def replica_refusals(rank: int, size: int) -> list[str]:
-    """What is said of replicas: of quantized weights that nobody gathers, of seeds that differ between
-    replicas, between shards, and of a codec that one rank refuses."""
+    """The errors for replicas: for quantized weights that are never gathered, for seeds that differ between
+    replicas, between shards, for a codec that one rank refuses, and for attach()."""
     everywhere, hooks = made(Script(replicas="everywhere")), gradwire.shard_hooks
     model = made(Script(replicas="of shards"))
     return [
@@ -192,7 +193,7 @@ def replica_refusals(rank: int, size: int) -> list[str]:
 
 
 def fails_in_one(rank: int, size: int) -> str:
-    """What a pass raises of replicas of shards, where the codec of the last rank fails."""
+    """The error of a pass with replicas of shards, where the codec of the last rank fails."""
     script = Script(replicas="of shards")
     model = made(script)
     with gradwire.shard_hooks(model, codec="fp32", timeout_s=2.0) as hooks:
@@ -210,7 +211,7 @@ def replicated(rank: int, size: int, options: Mapping[str, Any]) -> tuple[str, i
 
 
 def without_gradient(rank: int, size: int) -> str:
-    """What a pass raises in which a parameter gets no gradient."""
+    """The error of a pass in which a parameter gets no gradient."""
     model = made(Script())
     model.taken = False
     with gradwire.shard_hooks(model, codec="fp32"):

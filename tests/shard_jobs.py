@@ -29,7 +29,7 @@ SDP4BIT = {"codec": "all_to_all", "weights": "qwd", "ranks_per_node": 2, "check_
 
 
 def sharded(**options: Any) -> Any:
-    """The model of `attach_jobs`, with one module sharded by itself; its widths divide by no number of
+    """The model of `attach_jobs`, with one module sharded separately; its widths divide by no number of
     ranks here."""
     torch.manual_seed(0)
     model = Net()
@@ -80,7 +80,7 @@ def bf16(rank: int, size: int, options: dict[str, Any]) -> Any:
 
 
 def scattered_alike(rank: int, size: int, codec: dict[str, Any]) -> bool:
-    """Whether the shard of gradients that FSDP2 gets is the one that the codec leaves in a virtual world."""
+    """True if the shard of gradients that FSDP2 gets is the one that the codec leaves in a virtual world."""
     torch.manual_seed(0)
     model = fully_shard(nn.Linear(64, 64 * size, bias=False), reshard_after_forward=False)
     with gradwire.shard_hooks(model, **codec, ranks_per_node=2):
@@ -142,8 +142,8 @@ def resume(rank: int, size: int, options: dict[str, Any], evaluate: bool) -> tup
 
 
 def skip(rank: int, size: int) -> tuple[bool, bool, str]:
-    """Whether feedback remembers something, and the same after a step that was skipped; what is said of
-    skipping it again."""
+    """Tests that feedback remembers something, and the same after a step that was skipped. Returns both
+    answers, and the error for skipping it again."""
     model = sharded()
     with gradwire.shard_hooks(model, codec="linear", bits=4, ef=True) as synchronizer:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -187,7 +187,7 @@ def interrupted(rank: int, size: int) -> tuple[str, bool, list[int]]:
 
 
 def scattered_twice(rank: int, size: int) -> str:
-    """What a pass raises in which FSDP2 scatters a module's gradients twice."""
+    """The error of a pass in which FSDP2 scatters a module's gradients twice."""
     model = sharded()
     with gradwire.shard_hooks(model, codec="fp32") as synchronizer:
         scatter = synchronizer._step.scatter
@@ -206,8 +206,8 @@ def alone(rank: int, size: int) -> str:
 
 
 def refused_by_one(rank: int, size: int) -> str:
-    """What is said on two of four ranks each, of options that only rank 0 refuses, and of a model that only
-    rank 3 does."""
+    """The error on this rank of one of two groups: in the first, rank 0 alone gives options that are refused,
+    in the second, the last of four ranks a model."""
     mesh = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("apart", "shard"))
     policy = MixedPrecisionPolicy(param_dtype=torch.float16 if rank == 3 else torch.float32)
     model = sharded(mesh=mesh["shard"], mp_policy=policy)
@@ -216,8 +216,8 @@ def refused_by_one(rank: int, size: int) -> str:
 
 
 def detached_is_plain(rank: int, size: int) -> bool:
-    """Whether a model trains as without hooks after they were detached, also
-    where closing the connections failed."""
+    """True if a model trains as without hooks after they were detached, also where closing the connections
+    failed."""
     found = []
     for hooked in (True, False):
         model = sharded()
@@ -234,7 +234,7 @@ def detached_is_plain(rank: int, size: int) -> bool:
 
 
 def refusals(rank: int, size: int) -> list[str]:
-    """What is said of models and arguments that cannot work."""
+    """The errors for models and arguments that cannot work."""
     model = sharded()
     hooks = gradwire.shard_hooks
     half = sharded(mp_policy=MixedPrecisionPolicy(param_dtype=torch.float16))
@@ -261,8 +261,8 @@ def refusals(rank: int, size: int) -> list[str]:
 
 
 def divided(rank: int, size: int, codec: str) -> list[bool]:
-    """Whether gradients that are divided by 3 instead of the number of ranks are those of the mean, times
-    ranks and by 3; FSDP2 by itself can do that on GPUs alone. With sums, too, and for one module."""
+    """Tests that gradients divided by 3 instead of the number of ranks are those of the mean, times ranks and
+    by 3; FSDP2 on its own can do that on GPUs alone. With sums, too, and for one module."""
     found = []
     for factor, forced in ((None, False), (3.0, False), (3.0, True), (float(size), False)):
         model = sharded()
@@ -276,7 +276,7 @@ def divided(rank: int, size: int, codec: str) -> list[bool]:
 
 
 def fail(rank: int, size: int) -> tuple[str, str, str]:
-    """What a pass raises whose codec fails on one rank, what it comes from, and what the next one raises."""
+    """The error of a pass in which the codec fails on one rank, its cause, and the error of the next call."""
     model = sharded()
     synchronizer = gradwire.shard_hooks(model, codec="fp32", timeout_s=5.0)
     if rank == 1:
@@ -290,7 +290,7 @@ def fail(rank: int, size: int) -> tuple[str, str, str]:
 
 
 def forked(rank: int, size: int) -> list[str]:
-    """What a child of a rank says, and then the rank itself."""
+    """The errors in children of a rank, and then the outcome on the rank itself."""
     model = sharded()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     with gradwire.shard_hooks(model, codec="fp32") as synchronizer:
@@ -304,7 +304,7 @@ def forked(rank: int, size: int) -> list[str]:
 
 
 def damaged(rank: int, size: int) -> list[str]:
-    """What loading says of states in which something is not finite."""
+    """The key of a tensor made infinite, and the errors of loading that state and the good one."""
     model = sharded()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     with gradwire.shard_hooks(model, codec="fp32", weights="qwd") as synchronizer:
@@ -316,7 +316,7 @@ def damaged(rank: int, size: int) -> list[str]:
 
 
 def reshard_later(rank: int, size: int) -> bool:
-    """Whether training is the same if weights are given away after forward from the second step on."""
+    """True if training is the same when weights are given away after forward from the second step on."""
     found = []
     for later in (False, True):
         model = sharded()
@@ -356,7 +356,7 @@ def gathered_again(rank: int, size: int) -> tuple[list[int], bool, bool]:
 
 
 def run_example(rank: int, size: int, path: str) -> str:
-    """What an example prints, in the process group of the pool."""
+    """The output of an example, in the process group of the pool."""
     printed = io.StringIO()
     with (
         mock.patch.object(dist, "init_process_group"),

@@ -1,6 +1,6 @@
 """A channel between ranks on one device of one process that behaves as NCCL does.
 
-A message takes part when its poster's stream comes to it, a copy has a stream of its own, and whoever waits
+A message takes part when its poster's stream comes to it, a copy has a stream of its own, and what waits
 for it is the current stream. Unlike with NCCL the host waits, too, until the peer has posted. On a CPU, which
 has no streams, that is all.
 """

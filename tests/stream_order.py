@@ -1,6 +1,6 @@
-"""Streams that run nothing, on a CPU: they tell which accesses of memory no event puts in an order.
+"""Streams that run nothing, on a CPU: they find accesses of memory that no event puts in an order.
 
-Operations run at once, but each is taken down with its stream and what the stream has waited for so far. Two
+Operations run at once, but each is noted with its stream and what the stream has waited for so far. Two
 accesses of the same bytes, of which one writes, are a race unless the later one's stream has waited for the
 earlier one, through whatever chain of events.
 """
@@ -83,7 +83,7 @@ class Order:
             self._current.stream = before
 
     def accessed(self, operation: str, tensors: Sequence[tuple[Tensor, bool]]) -> None:
-        """Takes down an operation of the current stream, which accesses these tensors or writes to them."""
+        """Notes an operation of the current stream, which accesses these tensors or writes to them."""
         with self._lock:
             stream = self.current
             stream.over[stream] += 1
@@ -114,7 +114,7 @@ def _extent(tensor: Tensor) -> tuple[int, int]:
 
 
 class _Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Tells an order what PyTorch's operations read and write."""
+    """Notes in an order what PyTorch's operations read and write."""
 
     def __init__(self, order: Order) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -188,7 +188,8 @@ def test_a_refusal_is_told_at_once_though_a_rank_is_absent(workers: Workers) -> 
 
 @pytest.mark.parametrize("ddp", [{}, {"static_graph": True}])
 def test_an_error_in_a_codec_surfaces_in_backward(ddp: dict[str, Any], workers: Workers) -> None:
-    """Its rank raises the original error; the other rank waits no longer than it must, and learns why."""
+    """Its rank raises the original error; the other rank waits no longer than it must, and gets the
+    reason."""
     (surfaced, original), (other, _) = workers(2)(jobs.fail, {"fails_on_rank": 0}, ddp)
     assert surfaced == "SynchronizationError: rank 0, step 0: ValueError: the codec's own words"
     assert "ValueError: the codec's own words" in original

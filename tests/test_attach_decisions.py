@@ -1,4 +1,4 @@
-"""Codecs that decide, attached to a script's model: told its times, recorded, followed."""
+"""Codecs that decide, attached to a script's model: by its times, recorded, followed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""attach() where something is in its way: modes, threads, patience, destroyed groups."""
+"""attach() under difficult conditions: modes, threads, timeouts, destroyed groups."""
 
 from __future__ import annotations
 

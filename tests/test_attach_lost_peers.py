@@ -1,4 +1,4 @@
-"""A rank is killed: every other rank says so, and none hangs or is left behind."""
+"""If a rank is killed, every other rank says so, and none hangs or is left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a synchronizer keeps and returns: its state, the plain model, its memory."""
+"""A synchronizer's state, the plain model after it, and its memory."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def test_a_state_is_taken_up_where_training_has_gone_on(workers: Workers) -> Non
     ids=lambda options: str(options["codec"]),
 )
 def test_a_skipped_pass_leaves_no_trace(options: dict[str, Any], workers: Workers) -> None:
-    """Codecs that draw nothing at random: the number of the step, which goes on, is part of the key."""
+    """Codecs that draw nothing at random: the number of the step, which is counted all the same, is part of
+    the key."""
     for kept, alike, steps, nothing in workers(2)(jobs.skipped, options):
         assert kept
         assert alike

@@ -1,4 +1,5 @@
-"""A script's `torch.set_default_device` moves nothing of ours: what makes a tensor says where."""
+"""A script's `torch.set_default_device` does not move the library's tensors: each is made on an explicit
+device."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from torch.utils._device import _device_constructors
 
 ROOT = Path(__file__).resolve().parent.parent
 IN_SCRIPTS = ("codecs", "harness/comm", "harness/library", "harness/parallel")
-"""What runs in the processes of other people's scripts."""
+"""The packages that run in the processes of users' scripts."""
 MAKERS = {maker.__name__ for maker in _device_constructors()}
 
 

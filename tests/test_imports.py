@@ -1,4 +1,4 @@
-"""What importing the library costs, and how its files import each other."""
+"""The cost of importing the library, and the imports between its files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SLOW = (*HEAVY, "torch", "numpy", "scipy", "tokenizers", "huggingface_hub", "pya
 
 
 def test_help_and_refusals_import_nothing_heavy(tmp_path: Path) -> None:
-    """All in one process, as imports stay: the first answer that needs one shows it."""
+    """All run in one process, in which imports stay: the first answer that needs one shows it."""
     code = (
         "import contextlib, io, sys\n"
         "from gradwire.harness.tasks.front import start\n"
@@ -106,7 +106,7 @@ def test_options_of_codecs_import_no_more_than_fields() -> None:
 
 
 def test_nothing_is_imported_by_its_bare_name() -> None:
-    """`codecs` is a module of Python's own, and the repository root is on nobody's path."""
+    """`codecs` is a module of Python's own, and the repository root is not on the path."""
     bare = re.compile(r"^\s*(?:from|import)\s+(?:codecs|harness)\b", re.M)
     assert not [name for name, text in sources().items() if bare.search(text)]
 

@@ -1,4 +1,4 @@
-"""What the build makes of `GRADWIRE_CUDA`: asked of scikit-build-core and of CMake, without compiling."""
+"""The effect of `GRADWIRE_CUDA` on the build: read from scikit-build-core and CMake, without compiling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scikit_build_core.settings.skbuild_read_settings import SettingsReader
 ROOT = Path(__file__).parents[1]
 
 PATH = "/usr/bin:/bin"
-"""Where g++ is, and nvcc usually not."""
+"""The folders with g++, and usually without nvcc."""
 
 
 @pytest.mark.parametrize("state", ["wheel", "editable"])

@@ -58,7 +58,7 @@ def test_a_planted_import_is_found(tmp_path: Path, line: str) -> None:
 
 
 def test_a_class_has_its_name_to_itself() -> None:
-    """So that a search for the name finds one class."""
+    """A search for the name finds one class."""
     found = Counter(
         node.name
         for folder in ("codecs", "harness")

@@ -35,7 +35,7 @@ def found(tmp_path: Path) -> list[Fault]:
 
 
 def test_each_kind_of_mistake(found: list[Fault]) -> None:
-    """None in defaults and module constants, which run at import, nor in texts."""
+    """Faults are neither in defaults and module constants, which run at import, nor in texts."""
     described = {fault.describe(SOURCE.encode()).split(", ", 1)[1] for fault in found}
     assert described == {
         "comparison: value < low  ->  (value <= low)",

@@ -16,7 +16,7 @@ EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "fsdp2.py"
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_float32_is_what_fsdp2_does_by_itself(size: int, workers: Workers) -> None:
-    """Over uneven shards; but for the order of float32 sums."""
+    """Results over uneven shards differ only by the order of float32 sums."""
     plain = workers(size)(jobs.train, 4, None)
     hooked = workers(size)(jobs.train, 4, {"codec": "fp32", "check_hashes": True})
     assert hooked[0][0] == pytest.approx(plain[0][0], rel=1e-6)
@@ -84,7 +84,7 @@ def test_detached_hooks_leave_plain_fsdp2(workers: Workers) -> None:
 
 
 WEIGHT_GROUP = r"weight_group=2049"
-"""What rank 1 alone gives."""
+"""The setting that only rank 1 has."""
 
 REFUSALS = (
     r"the model already has hooks; call detach\(\) on what shard_hooks\(\) returned",
@@ -178,7 +178,8 @@ def test_replicas_of_shards_hold_the_same_and_resume(options: dict[str, Any], wo
 
 
 def test_an_error_in_one_replica_is_told_along_both_dimensions(workers: Workers) -> None:
-    """The rank that shares no dimension with the failed one may lose its peers before they know why."""
+    """The rank that shares no dimension with the failed one may lose its peers before they have the
+    reason."""
     told = workers(4)(scripts.fails_in_one)
     assert all(text.startswith("SynchronizationError: rank ") and "\n" not in text for text in told)
     assert all("codec=topk has no scatter" in text for text in told[1:])

@@ -53,7 +53,7 @@ TRAINED = (
 )
 REPLAYED = ("replay.rounds=1", "replay.repeats=1")
 MEASURED = ("allreduce.coordinates=5000", "allreduce.repeats=1")
-"""What makes the cells of each task quick; the rest is the sweep's own."""
+"""The settings that make the cells of each task quick; the rest is the sweep's own."""
 
 
 class InThisProcess:
@@ -189,7 +189,8 @@ def folder_said(capsys: Any, sweep: str) -> Path:
 def test_a_sweep_that_is_run_again_takes_from_the_runs_of_this_time(
     command: Callable[..., int], tmp_path: Path, capsys: Any
 ) -> None:
-    """With resume=never no run counts as finished before it has run again; what needs it goes on then."""
+    """With resume=never no run counts as finished before it has run again; the cells that need it run after
+    that."""
     overrides = [f"sweeps={NEEDY}", "size=tiny", *quick(NEEDY, tmp_path), "resume=never"]
     assert command(*overrides) == 0
     output = folder_said(capsys, NEEDY)
@@ -256,7 +257,7 @@ def test_minutes_stop_between_cells_and_the_command_goes_on(
 def test_a_stopped_sweep_gives_the_same_tables(
     number: signal.Signals, undisturbed: Path, command: Command, tmp_path: Path
 ) -> None:
-    """Stopped in its second cell, which has a checkpoint, and started again."""
+    """The sweep is stopped in its second cell, which has a checkpoint, and started again."""
     process = warm_or_cold(
         [sys.executable, str(RUN), *STOPPED],
         env=os.environ,

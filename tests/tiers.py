@@ -23,13 +23,13 @@ BUDGET_S = 0.2
 """CPU time of one test function in the fast tier, in seconds, unless its corners alone need more."""
 
 USUAL_COST_S = 0.004
-"""What an item costs whose function is not on record: most of them cost less."""
+"""The cost of an item of a function that is not on record: most of them cost less."""
 
 TURN_S = 0.5
-"""What costs twice, three times, ... as much runs at one of two, three, ... commits, on average."""
+"""An item that costs twice, three times, ... as much runs at one of two, three, ... commits, on average."""
 
 MOST_TURNS = 16
-"""But at one of so many commits at least."""
+"""The largest number of commits among which an item takes turns."""
 
 LONG_FILE_S = 100.0
 
@@ -42,7 +42,7 @@ MANY = 4
 """Up to so many values of a count are no reason to add any to the first and the last."""
 
 FAST = "not full"
-"""What pytest is told to select unless another expression is given, in pyproject.toml."""
+"""The expression by which pytest selects unless another is given, in pyproject.toml."""
 
 Pair = tuple[str, Hashable]
 
@@ -133,7 +133,7 @@ def draw(items: Sequence[pytest.Item], quota: int, seed: str) -> set[pytest.Item
 
 
 def quota(cost_s: float) -> int:
-    """How many items of a function are drawn, if its corners are not more."""
+    """The number of items of a function that are drawn, if its corners are not more."""
     return max(1, int(BUDGET_S / cost_s))
 
 
@@ -143,7 +143,7 @@ def turns(cost_s: float) -> int:
 
 
 def is_sampled(cost_s: float, number: int) -> bool:
-    """Whether any of so many items of a function may be left out."""
+    """True if any of so many items of a function may be left out."""
     return number > quota(cost_s) or turns(cost_s) > 1
 
 
@@ -174,7 +174,7 @@ def begin_with_long_files(items: list[pytest.Item], costs: Mapping[str, float]) 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what the fast tier leaves out. Tests given by name are taken as they are."""
+    """Mark the tests that the fast tier leaves out. Tests given by name are all run."""
     costs = read_costs(COSTS)
     begin_with_long_files(items, costs)
     if any("::" in argument for argument in config.args):

@@ -65,7 +65,7 @@ def train_rank(
     checkpoint: Path | None = None,
     stop_after: int | None = None,
 ) -> bool:
-    """One rank of a real run, in the pool's process group; only the last rank is asked to stop.
+    """One rank of a real run, in the pool's process group; only the last rank gets the request to stop.
 
     Without a checkpoint rank 0 begins a new record.
     """

@@ -17,13 +17,13 @@ from gradwire.harness.timing.trace.step import ORDINARY, Urgency
 
 FABRIC = Fabric(partial(make_schedule, "ring"))
 MUCH, LITTLE = 400, 100
-"""Bytes."""
+"""The bytes of the two messages."""
 BEFORE_S, BETWEEN_S = 1.0, 0.25
 
 
 def program(later: Urgency, takes: Callable[[float], None]) -> RankProgram[None]:
     """Rank 0 starts to send much, `later`, and a second on what it needs first: it waits for that, computes,
-    and waits for the rest. `takes` is told how long it computes."""
+    and waits for the rest. `takes` gets the seconds of each computation."""
 
     async def run(step: RankStep) -> None:
         much = _start(step, MUCH, later)

@@ -132,7 +132,7 @@ def _server() -> _Server:
 
 
 def _adopt_orphans(yes: bool) -> None:
-    """Whether the orphans of this process's children become its own children."""
+    """Sets whether the orphans of this process's children become its own children."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(yes))
 
 
@@ -175,7 +175,7 @@ def _serve(connection: socket.socket) -> list[str]:
 
 
 def _become(request: bytes, out: int, err: int) -> list[str]:
-    """Make this process the command that is asked for; its script and arguments."""
+    """Make this process the requested command; returns its script and arguments."""
     cwd, environment, arguments = json.loads(request)
     os.setsid()
     os.chdir(cwd)
@@ -199,12 +199,12 @@ def _become(request: bytes, out: int, err: int) -> list[str]:
 
 
 def process_name(mark: str) -> str:
-    """What a forked process is called in /proc/<pid>/stat."""
+    """The name of a forked process in /proc/<pid>/stat."""
     return mark[:15]
 
 
 def _run(arguments: list[str]) -> None:
-    """What Python does with these arguments."""
+    """Runs a module or a script, as Python does with these arguments."""
     if arguments[0] == "-m":
         _fork_ranks()
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)

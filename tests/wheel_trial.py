@@ -1,7 +1,7 @@
 """Tries a wheel as its users would: `python tests/wheel_trial.py <folder with the wheel>`.
 
-The wheel is installed by pip into two environments that are new and empty. Beside it each finds the packages
-that the wheel's metadata asks for, with their dependencies, and nothing else: `gradwire` has torch, numpy and
+The wheel is installed by pip into two environments that are new and empty. Next to it each finds the packages
+that the wheel's metadata requires, with their dependencies, and nothing else: `gradwire` has torch, numpy and
 theirs, `gradwire[harness]` the harness's, too. The packages are those of the environment that runs this,
 linked and not downloaded again, so pip's own choice of versions is not tried.
 """
@@ -29,7 +29,7 @@ TINY = ("size=tiny", "train.steps=2", "eval.max_sequences=4", "measure.warmup_st
 
 
 def needed(requirement: Requirement, found: set[tuple[str, frozenset[str]]]) -> None:
-    """Add to `found` the distributions that `requirement` asks for, with their extras, here and now."""
+    """Add to `found` the distributions that `requirement` names, with their extras, here and now."""
     if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
         return
     key = (canonicalize_name(requirement.name), frozenset(requirement.extras))
@@ -59,7 +59,7 @@ def link(names: set[str], folder: Path) -> None:
 
 
 def environment(place: Path, wheel: Path, extra: str) -> Path:
-    """A new environment with the wheel and what it and its `extra` ask for; its folder of programs."""
+    """A new environment with the wheel and what it and its `extra` require; its folder of programs."""
     venv.create(place, with_pip=False)
     python = place / "bin" / "python"
     subprocess.run(
@@ -85,7 +85,7 @@ def environment(place: Path, wheel: Path, extra: str) -> Path:
 
 
 def run(folder: Path, *command: str | Path, code: int = 0, **variables: str) -> str:
-    """What a command prints in `folder`, with a home of its own. Fails on another code."""
+    """The output of a command in `folder`, with a home of its own. Fails on another code."""
     home = folder.parent / "home"
     variables |= {"HOME": str(home), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     path = os.pathsep.join([str(Path(command[0]).parent), os.environ.get("PATH", "")])

@@ -26,7 +26,7 @@ SHAPES = {"body.weight": (24, 32), "body.bias": (24,), "head.weight": (40, 50), 
 
 
 def layout_of(shapes: dict[str, tuple[int, ...]], dtype: torch.dtype = torch.float32) -> Layout:
-    """One bucket of named parameters."""
+    """The layout of one bucket of named parameters."""
     ends = list(accumulate(math.prod(shape) for shape in shapes.values()))
     return Layout(tuple(shapes), tuple(shapes.values()), (0, *ends[:-1]), ends[-1], dtype)
 
@@ -69,7 +69,7 @@ class Cluster:
         """Every bucket's mean; asserts that all ranks get the same bits and that inputs are left as they
         were.
 
-        With `skip` the codecs are told that the step is skipped; None: if the norm of all means is not
+        With `skip` the codecs skip the step; None: if the norm of all means is not
         finite, as in training. The means of the parameters named `unused` are not applied.
         """
         before = [[x.clone() for x in xs] for _, xs in buckets]

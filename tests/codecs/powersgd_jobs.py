@@ -1,4 +1,4 @@
-"""PowerSGD on every rank of an in-process world, and on pool workers beside torch's own hook."""
+"""PowerSGD on every rank of an in-process world, and on pool workers next to torch's own hook."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from powersgd_reference import Matrix, as_matrix
 from torch import Tensor, nn
-from torch._C._distributed_c10d import GradBucket  # as register_comm_hook wants it annotated
+from torch._C._distributed_c10d import GradBucket  # the annotation that register_comm_hook requires
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 from world_steps import run_collectives

@@ -172,7 +172,7 @@ def heavy_tailed(numel: int, workers: int, seed: int = 0) -> list[Tensor]:
 
 
 def exact_mean(xs: Sequence[Tensor]) -> Tensor:
-    """float64."""
+    """The mean in float64."""
     return torch.stack([x.double() for x in xs]).mean(dim=0)
 
 

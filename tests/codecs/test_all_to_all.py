@@ -46,7 +46,7 @@ def real() -> list[Tensor]:
 
 
 def mean(strategy: dict[str, Any], xs: Sequence[Tensor], nodes: int) -> Tensor:
-    """All ranks' shards."""
+    """The mean, put together from all ranks' shards."""
     layout = Layout.flat(xs[0].numel())
     return scattered("all_to_all", strategy, "ring", len(xs), nodes, layout, xs)[0]
 

@@ -90,7 +90,8 @@ def test_base_and_planes_are_the_longer_truncation(first: int, more: int) -> Non
 
 
 def test_whoever_is_late_sends_less_and_all_have_the_same() -> None:
-    """Pieces of 5 bits: rank 0 has time for all 12, rank 1 for one piece, rank 2 for none."""
+    """Bits are sent five at a time: rank 0 has time for all 12, rank 1 for the first five, rank 2 for
+    none."""
     ranks, xs = Ranks(step_bits=5), gradients(LAYOUT, SIZE)
     mean = ranks.synchronize(xs, decided(4, 12))
     refined = ranks.refine(mean, [times(0.0), times(0.9, 1.1), times(2.0)])

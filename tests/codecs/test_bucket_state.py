@@ -82,7 +82,7 @@ def test_a_skipped_step_leaves_a_buckets_state() -> None:
 
 
 def test_another_bucket_begins_anew() -> None:
-    """Its names are the key: not its place among a step's buckets, nor its dtype."""
+    """The names of its parameters are the key: not its place among a step's buckets, nor its dtype."""
     cluster = cluster_of(2)
     cluster.train(1)
     other = Layout(("other",), ((5,),), (0,), 5)

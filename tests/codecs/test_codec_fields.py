@@ -30,7 +30,7 @@ class Inner:
 
 @dataclass
 class Settings:
-    """Every kind of field."""
+    """Settings with every kind of field."""
 
     name: str = plain_name("run")
     label: str | None = None

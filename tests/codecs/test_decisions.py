@@ -27,12 +27,12 @@ from gradwire.codecs.wrappers.exclude import Exclude
 from gradwire.codecs.wrappers.feedback import ErrorFeedback
 
 LARGE = 2**53
-"""From here on float64 cannot tell neighbouring integers apart."""
+"""From here on float64 does not distinguish neighbouring integers."""
 
 
 @dataclass
 class Counting(Codec, Adapts):
-    """Counts what it is told to, and decides by the sums; its result is the gradient itself."""
+    """Adds up `number` of each step and rank, and decides by the sums; its result is the gradient itself."""
 
     name: str = "counting"
     metadata: bool = True
@@ -164,7 +164,7 @@ def plain(decision: Decision) -> dict[str, Any]:
 
 
 def test_ten_thousand_steps_agree_on_all_ranks_one_step_late() -> None:
-    """Also after a resumption every 2,500 steps, and whichever bucket comes first."""
+    """They agree after a resumption every 2,500 steps, too, and whichever bucket comes first."""
     ranks = Ranks(3)
     for step in range(10_000):
         if step % 2500 == 1234:
@@ -247,7 +247,7 @@ def test_only_codecs_that_adapt_are_wrapped() -> None:
 
 @dataclass
 class Growing(Counting):
-    """Its numbers are as many as it finds out, none in a new codec."""
+    """A codec with as many numbers as it has counts for, none when new."""
 
     name: str = "growing"
     first_decision = {"limits": ()}

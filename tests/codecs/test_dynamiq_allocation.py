@@ -124,7 +124,7 @@ def test_no_choice_of_the_same_size_has_less_modelled_error_than_exact(widths: t
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("widths", WIDTH_SETS)
 def test_a_larger_norm_has_no_smaller_width(widths: tuple[int, ...], rule: Allocation) -> None:
-    """`fast` tells norms apart that differ by two bf16 steps or more: thresholds at fixed ratios are
+    """`fast` distinguishes norms that differ by two bf16 steps or more: thresholds at fixed ratios are
     rounded."""
     for kind, spare in itertools.product(("skewed", "random", "constant"), (500, 9_000, 30_000)):
         patterns = patterns_of(norms(kind, 400))
@@ -202,7 +202,7 @@ def test_thresholds_follow_the_first_one_at_fixed_ratios() -> None:
 
 
 def test_worths_are_compared_exactly() -> None:
-    """Norms and increments may be worth so nearly the same that float32 would not tell them apart."""
+    """The worths of norms and increments may be too close for float32 to distinguish."""
     widths = (1, 2, 4, 8, 16)
     keys = worth_keys(paper_increments(widths), CPU)
     benefits = paper_increments(widths).benefits

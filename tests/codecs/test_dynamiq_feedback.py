@@ -144,7 +144,7 @@ def test_what_is_kept_stays_bounded_where_feedback_is_accepted(
 def test_what_is_kept_outgrows_the_gradients_where_feedback_is_refused(
     codec: type[DynamiQ], options: dict[str, Any], size: int, growth: float
 ) -> None:
-    """Along a ring of workers whose gradients never change."""
+    """The round runs along a ring of workers whose gradients never change."""
     reason = codec(**options).refuses_feedback(size, LARGE)
     assert reason is not None and "\n" not in reason and f"sums of {size} gradients" in reason
     assert kept_energy(codec(**options), size, 12)[-1] > growth

@@ -91,7 +91,7 @@ class _Operations(TorchDispatchMode):
 
 
 def test_operations_of_a_bucket() -> None:
-    """One of 8 workers makes statistics, the plan, and as many hops as a ring has."""
+    """One of 8 workers computes statistics, the plan, and as many hops as a ring has."""
     if library_for(torch.device("cpu")) is None:
         pytest.skip("the kernels for CPUs are not built")
     codec, x = DynamiQ(), heavy_tailed(256 * 80, 1)

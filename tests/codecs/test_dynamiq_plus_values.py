@@ -67,7 +67,7 @@ def test_uniform_values_are_equidistant(width: int) -> None:
 
 
 def hard_cases(values: Distinct) -> tuple[Tensor, Tensor, Tensor]:
-    """y, w and a signed x, (rows, 256) each: random, on every threshold and beside it, and at both ends."""
+    """y, w and a signed x, (rows, 256) each: random, on every threshold and next to it, and at both ends."""
     generator = torch.Generator().manual_seed(values.width)
     edge = torch.tensor([1.0, 1 + values.step])
     w = torch.cat((edge, 1 + torch.rand(14, generator=generator) * values.step))

@@ -243,7 +243,7 @@ def test_independent_rounding_is_unbiased(options: dict[str, Any]) -> None:
 
 
 def test_bf16_scales_are_right_on_average_or_above() -> None:
-    """Exactly right, over all 2¹⁶ noises; the smallest bf16 not below, if rounded up."""
+    """Over all 2¹⁶ noises the average is exact; rounded up, a scale is the smallest bf16 not below."""
     noise = torch.arange(1 << 16, dtype=torch.int32)
     for value in (1.0, 1.003, 3.999, 1e-30, 2.5e38):
         maxima = torch.full((1 << 16,), value)
@@ -283,7 +283,8 @@ def table_6(total_bits: float) -> dict[str, DynamiQ]:
 
 @pytest.mark.parametrize("workers", [2, 4])
 def test_each_technique_of_table_6_reduces_the_error(workers: int) -> None:
-    """On gradients whose super-groups differ, at 4.5 bits, as in the paper: the second step the most."""
+    """Gradients have super-groups that differ, at 4.5 bits, as in the paper: the second step gains the
+    most."""
     xs = heavy_tailed(256 * 256, workers, spread=1.0)
     errors = {name: vnmse(simulate_ring(codec, xs)[0], xs) for name, codec in table_6(4.5).items()}
     values = list(errors.values())

@@ -87,7 +87,7 @@ def test_zeros_are_left_out_and_told() -> None:
     padded = sampled_histogram(torch.cat([x, torch.zeros(NUMEL), -torch.zeros(2 * NUMEL)]), 1, 0)
     assert differential_entropy(padded) == differential_entropy(alone)
     assert zero_share(alone) == 0 and zero_share(padded) == 0.75
-    # Zeros belong to the distribution whose σ is asked for: a quarter of the variance, half of σ.
+    # Zeros belong to the distribution whose σ is estimated: a quarter of the variance, half of σ.
     assert gaussian_entropy_with_zeros(padded) == pytest.approx(
         gaussian_entropy_with_zeros(alone) - math.log(2), abs=1e-3
     )

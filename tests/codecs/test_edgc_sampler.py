@@ -1,4 +1,4 @@
-"""EDGC's estimators of entropy: how near they come to closed forms, and what they make of odd matrices."""
+"""EDGC's estimators of entropy: their distance to closed forms, and their results for odd matrices."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "linear": [{"rounding": "stochastic", "scales": "bfloat16"}, {"bits": 8, "hadamard": "fused"}],
     "all_to_all": [{"rounding": "stochastic", "bits_local": 4, "group": 64}, {"hadamard": "apart"}],
 }
-"""Settings beside the default ones."""
+"""Settings besides the default ones."""
 
 CASES = [(name, options) for name in NAMES for options in [{}, *OPTIONS.get(name, [])]]
 
@@ -167,7 +167,7 @@ def test_tiny_buckets(codec: str, options: dict[str, Any], numel: int) -> None:
     "dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.float8_e5m2, torch.int32]
 )
 def test_the_result_has_the_gradients_dtype(codec: str, options: dict[str, Any], dtype: torch.dtype) -> None:
-    """And it is as near to the mean as declared and this dtype can be, or the dtype is refused."""
+    """It is also as near to the mean as declared and as the dtype allows, or the dtype is refused."""
     layout = layout_of({"a": (30, 40), "b": (100,)}, dtype)
     cluster = Cluster(2, "ring", codec, **options)
     reasons = [cluster.codecs[0].supports(topology, 2, layout) for topology in TOPOLOGY_NAMES]
@@ -327,7 +327,7 @@ def test_a_skipped_step_leaves_what_is_kept(codec: str, options: dict[str, Any])
 
 @every_codec
 def test_what_is_not_applied_is_still_owed(codec: str, options: dict[str, Any]) -> None:
-    """A parameter that no rank has used keeps what it had; the others go on."""
+    """A parameter that no rank has used keeps its residual or error; the others change."""
     cluster = with_feedback(codec, options, 2) or Cluster(2, "ring", codec, **options)
     owed = tuple(f"{kind}/{name}" for kind in ("residual", "error") for name in MODEL.names)
     cluster.one(gradients(MODEL, 2), MODEL)
@@ -368,7 +368,7 @@ def test_every_codec_is_described(codec: str, options: dict[str, Any]) -> None:
 
 
 def test_a_codec_without_hops_is_refused_when_it_is_made() -> None:
-    """Not in its first round."""
+    """The error comes before its first round."""
 
     class Nothing(HopCodec):
         name = "nothing"

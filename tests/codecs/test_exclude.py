@@ -1,4 +1,4 @@
-"""Parameters that travel in bf16: what is split, what the codec sees, what comes back."""
+"""Parameters that travel in bf16: how buckets are split, and what the codec gets and returns."""
 
 from __future__ import annotations
 

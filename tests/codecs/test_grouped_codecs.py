@@ -127,7 +127,7 @@ def test_a_power_of_two_scales_the_result(make: Make) -> None:
 
 @every_codec
 def test_magnitudes_that_differ_by_all_orders(make: Make) -> None:
-    """1e-30 beside 1e37, whose squares and sums overflow: finite, and right for the largest."""
+    """From 1e-30 to 1e37, where squares and sums overflow, means are finite, and right for the largest."""
     generator = torch.Generator().manual_seed(0)
     x = 10.0 ** (67 * torch.rand(512, generator=generator) - 30)
     x[100] = 1e37

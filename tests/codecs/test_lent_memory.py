@@ -1,4 +1,4 @@
-"""Memory that is handed out again: only when nobody holds it, and never two tensors' at a time."""
+"""Memory is handed out again only when no tensor holds it, and never to two tensors at a time."""
 
 from __future__ import annotations
 

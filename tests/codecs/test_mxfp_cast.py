@@ -19,7 +19,7 @@ def every_upper_half() -> Tensor:
 
 
 def around_ties(name: str) -> Tensor:
-    """Every value of the format, every midpoint of two neighbours, and the float32 numbers beside these."""
+    """Every value of the format, every midpoint of two neighbours, and the float32 numbers next to these."""
     values = torch.tensor(sorted({v for v in FORMATS[name].values if v == v}), dtype=torch.float64)
     step_beyond = values[-1] - values[-2]
     ends = torch.stack((values[0] - step_beyond, values[-1] + step_beyond))

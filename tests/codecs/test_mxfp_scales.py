@@ -53,7 +53,7 @@ def test_the_last_block_counts_what_it_has(numel: int) -> None:
 
 
 def element_scales(maxima: list[float], mu: float, rule: str, name: str) -> list[float]:
-    """X of blocks with these maxima, from what goes in and what comes out alike."""
+    """X of blocks with these maxima, found from inputs and outputs alike."""
     scales = block_scales(torch.tensor(maxima).bfloat16(), mu, rule, FORMATS[name], workers=4)  # type: ignore[arg-type]
     way_in = scales.normalizer.double() * scales.factor.double()
     way_out = scales.step.double() * scales.restorer.double() * 4

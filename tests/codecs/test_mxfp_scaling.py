@@ -1,4 +1,4 @@
-"""μ: its rule, what it knows and when, and that its state is all there is to a codec's memory."""
+"""μ: its rule, the counts it follows and when, and that its state is the codec's whole memory."""
 
 from __future__ import annotations
 

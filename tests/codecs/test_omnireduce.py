@@ -123,7 +123,7 @@ def test_energies_know_no_position_and_no_unit() -> None:
 
 
 def test_many_blocks_are_measured_like_few() -> None:
-    """More coordinates than are squared at a time."""
+    """There are more coordinates than are squared at a time."""
     x = heavy((1 << 19) + 100, 1)[0]
     np.testing.assert_allclose(block_energies(x, 256)[-3:], energies(x[-612:], 256), rtol=6e-7)
 
@@ -155,7 +155,7 @@ def test_what_is_not_finite_arrives_where_it_was(topology: str, bad: float) -> N
 
 
 def test_the_ends_of_float32() -> None:
-    """Bfloat16 has float32's range; blocks of 1e-30 are told from blocks of 1e-38."""
+    """Bfloat16 has float32's range; blocks of 1e-30 are distinguished from blocks of 1e-38."""
     x = torch.tensor([1e38, -1e-30, 1e-38, -0.0]).repeat_interleave(16)
     mean = Ranks(lambda: OmniReduce(bits=12.0, block=16), 2).one([x, x])
     torch.testing.assert_close(mean[:32], x[:32], rtol=2**-8, atol=0)

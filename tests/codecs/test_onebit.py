@@ -28,7 +28,7 @@ F32 = np.float32
 
 
 def reference(values: Vector, block: int) -> Vector:
-    """One encoding and decoding."""
+    """The values after one encoding and decoding."""
     decoded = np.empty_like(values)
     for start in range(0, len(values), block):
         own = values[start : start + block]
@@ -44,7 +44,7 @@ def reference(values: Vector, block: int) -> Vector:
 @pytest.mark.parametrize("numel", [1, 63, 64, 700])
 @pytest.mark.parametrize(("block", "unit"), [(16, 128), (64, 128)])
 def test_a_ring_is_the_references_bit_for_bit(numel: int, block: int, unit: int) -> None:
-    """Padding counts in no mean."""
+    """The means leave padding out."""
     xs = heavy_tailed(numel, 3)
     for x in xs:
         x[20:30], x[40:60] = 0.0, -0.0

@@ -37,7 +37,7 @@ ROUNDING = 1e-5 * SIZE_OF_ONE
 def messages(
     step: int = 0, shapes: Sequence[tuple[int, int, int]] = (SHAPE,) * MICRO_BATCHES, epilogue: int = 1
 ) -> list[BackwardMessage]:
-    """Those of a step from stage 1 of 2, the last ones in the epilogue."""
+    """The messages of a step from stage 1 of 2, the last ones in the epilogue."""
     count = len(shapes)
     return [
         BackwardMessage(step, index, 1, 2, shape, index >= count - epilogue, seed=3)
@@ -130,7 +130,7 @@ def test_bytes_follow_from_shape_and_settings() -> None:
 
 
 def test_a_constant_gradient_of_low_rank_is_found() -> None:
-    """The iteration goes on from message to message: Q stays warm."""
+    """The iteration continues from message to message: Q stays warm."""
     generator = torch.Generator().manual_seed(0)
     low = torch.randn(24, 2, generator=generator) @ torch.randn(2, 16, generator=generator)
     noisy = low + 0.3 * torch.randn(24, 16, generator=generator)

@@ -209,7 +209,7 @@ def test_bytes_on_the_wire(topology: str) -> None:
 
 
 def test_what_is_uncompressed_is_the_float32_mean() -> None:
-    """Two workers, because their sum has only one order."""
+    """There are two workers, because their sum has only one order."""
     cluster = Cluster(2, rank=2, start_step=2)
     for step in range(3):
         first, second = gradients_of(2, step)

@@ -100,7 +100,7 @@ def test_powers_of_two_change_nothing_else(rank: int, exponent: int, method: str
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("size", [2, 3])
 def test_huge_values_are_right_or_nan_on_all_ranks(size: int, rank: int) -> None:
-    """Up to 1e36 they are right; sums that overflow make the parameter NaN, and the memory stays."""
+    """Values up to 1e36 are right; sums that overflow make the parameter NaN, and the state stays."""
     cluster = Cluster(size, rank=rank)
     for step in range(2):
         gradients = [{name: own * 1e38 for name, own in each.items()} for each in gradients_of(size, step)]
@@ -171,7 +171,7 @@ def test_not_finite_where_a_direction_is_zero() -> None:
 
 
 def test_overflow_of_the_callers_dtype_is_seen_and_not_kept() -> None:
-    """Finite in float32, infinite in float16."""
+    """The value is finite in float32 and infinite in float16."""
     cluster = Cluster(2, rank=1)
     gradient = torch.full((8, 9), 60000.0, dtype=torch.float16)
     for codec in cluster.codecs:

@@ -105,7 +105,7 @@ def test_a_changed_rank_keeps_the_directions_and_the_error(first: int, second: i
                 [torch.from_numpy(reference.q), torch.from_numpy(start_of(MATRIX, second, step))[:, first:]],
                 1,
             )
-            # Random columns are large beside gradients: the reference's QR is in float64 and takes no notice.
+            # Random columns are large next to gradients: the reference's QR, in float64, is not affected.
             reference.q = extended[:, :second].numpy()
             for codec in cluster.codecs:
                 if by_name:

@@ -180,7 +180,7 @@ class Moved(TorchDispatchMode):
 
 @pytest.mark.parametrize("norm", ["l2", "max"])
 def test_costs_are_the_bytes_that_operations_move(norm: Norm, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packing apart, which the costs count by the operations of the benchmark."""
+    """Packing is left out: the costs count it by the operations of the benchmark."""
     numel = 1 << 16
     (x,), made = heavy_tailed(numel, 1), coder(norm=norm)
     message, codes = torch.zeros(made.num_bytes(numel), dtype=torch.uint8), torch.zeros(numel // 2).int()

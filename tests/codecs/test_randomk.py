@@ -43,7 +43,7 @@ def test_the_draw_is_the_scalar_ones(numel: int, count: int) -> None:
 
 
 def test_a_long_draw_has_no_coordinate_twice() -> None:
-    """More coordinates than are hashed at a time; every part of the bucket gets its share."""
+    """There are more coordinates than are hashed at a time; every part of the bucket gets its share."""
     drawn = drawn_coordinates(200_000, 20_000, (1, 2), CPU)
     assert drawn.numel() == 20_000
     assert (drawn.diff() > 0).all()

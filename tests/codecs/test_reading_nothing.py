@@ -19,7 +19,7 @@ READING = ("item", "tolist", "numpy", "cpu", "__bool__", "__float__", "__int__")
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("workers", [2, 3])
 def test_a_round_reads_nothing(codec: str, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the sources for CUDA. The first round may read what it then keeps."""
+    """The sources for CUDA run here. The first round may read what it then keeps."""
     emulation()
     buckets = Buckets(codec, workers, 3000, 0, torch.device("cpu"))
 

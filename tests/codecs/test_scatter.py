@@ -52,7 +52,7 @@ def fabric(topology: str, nodes: int, segments: int = 1) -> Fabric:
 
 class Sealing:
     """Collectives whose reduce-scatter is followed by the last encoding and by gathering that: the mean as
-    `synchronize` would give it, beside the shard that each rank gets."""
+    `synchronize` would give it, next to the shard that each rank gets."""
 
     def __init__(self, comm: ScheduledCollectives) -> None:
         self._comm, self.sealed = comm, torch.empty(0)

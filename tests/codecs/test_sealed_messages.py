@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 
 def means(codec: str, dtype: torch.dtype, fabric: Fabric, size: int, numel: int) -> list[Tensor]:
-    """Every rank's, of heavy-tailed gradients with a NaN and an infinity."""
+    """Every rank's mean of heavy-tailed gradients with a NaN and an infinity."""
     world = VirtualWorld(size, fabric, CPU, debug=True)
     layout, collectives = replace(Layout.flat(numel), dtype=dtype), {}
     for rank in range(size):
@@ -55,7 +55,7 @@ def test_means_that_are_sent_are_those_that_sums_become(
     segments: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also where a division is inexact, and in buckets of which some chunks have no coordinates."""
+    """This holds where a division is inexact, too, and in buckets with chunks without coordinates."""
     fabric = Fabric(partial(make_schedule, topology), nodes, segments)
     for numel in (1, 9, 1000):
         found = means(codec, dtype, fabric, size, numel)
@@ -81,7 +81,7 @@ def test_means_that_are_sent_are_those_that_sums_become(
 def test_messages_lie_in_the_result_where_they_are_of_its_type(
     wire: torch.dtype, dtype: torch.dtype, losses: bool, in_place: bool
 ) -> None:
-    """Half precision is summed, and sent, in float32. What is lost is told of sums."""
+    """Half precision is summed, and sent, in float32. The losses reported are those of sums."""
     hops = CastHops(torch.ones(100, dtype=dtype), 3, 4, wire)
     if losses:
         hops.keep_losses()

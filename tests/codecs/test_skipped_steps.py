@@ -1,4 +1,4 @@
-"""A skipped step teaches a codec nothing: its state is what it was before, in all buckets."""
+"""A skipped step changes no codec: its state is what it was before, in all buckets."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from gradwire.codecs.step_memory import LATEST, MARGIN, LatestNorms, Memories, b
 SIZE = 4
 SMALL = layout_of({"matrix": (40, 50), "norm": (100,)})
 LARGE = layout_of({"matrix": (128, 130), "norm": (300,)})
-"""It has enough super-groups for DynamiQ to accept error feedback."""
+"""A bucket with enough super-groups for DynamiQ to accept error feedback."""
 
 
 def taking_feedback() -> set[str]:

@@ -69,7 +69,7 @@ def test_a_payload_and_its_plane_are_the_longer_payload(bits: int, more: int, ba
 
 @pytest.mark.parametrize("base", ["plain", "embedded"])
 def test_planes_follow_one_another(base: str) -> None:
-    """10 bits, then 13, 20 and 32."""
+    """A payload of 10 bits grows to 13, 20 and 32."""
     x, steps = gradients(), (10, 13, 20, 32)
     message = payload(x, 10, base)
     for bits, more in zip(steps, steps[1:], strict=False):
@@ -79,7 +79,7 @@ def test_planes_follow_one_another(base: str) -> None:
 
 @pytest.mark.parametrize(("bits", "more", "base"), [(4, 9, "embedded"), (10, 32, "plain"), (7, 9, "plain")])
 def test_values_are_decoded_from_both(bits: int, more: int, base: str) -> None:
-    """Without the longer payload being written."""
+    """The longer payload is not written for that."""
     x = gradients()
     message, further = payload(x, bits, base), plane(x, bits, more, base)
     values, sums = torch.full_like(x, 7.0), torch.ones_like(x)

@@ -112,7 +112,7 @@ def test_blocks_of_zeros_are_exact() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_what_is_not_finite_takes_its_block_with_it(value: float) -> None:
-    """On every rank, and no other block; with one range for all it takes the bucket."""
+    """It spoils that block on every rank, and no other; with one range for all it spoils the bucket."""
     xs = gradients(1000, 3)
     clean, _ = synchronize(xs, block=128)
     xs[1][300] = value

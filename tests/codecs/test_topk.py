@@ -34,7 +34,7 @@ def reference(xs: list[Tensor], count: int, values: str) -> np.ndarray:
 @pytest.mark.parametrize("values", ["fp32", "bf16"])
 @pytest.mark.parametrize("workers", [2, 3, 4, 5])
 def test_means_are_the_references_bit_for_bit(workers: int, values: str, topology: str) -> None:
-    """On every topology, on all ranks alike (hashes are compared), at any size and for each dtype."""
+    """This holds on every topology, on all ranks (hashes are compared), at any size and for each dtype."""
     for numel, fraction in ((1, 0.01), (7, 0.5), (255, 0.01), (1000, 0.1), (1000, 1.0)):
         for dtype in (torch.float32, torch.bfloat16, torch.float16):
             xs = [x.to(dtype) for x in heavy(numel, workers, seed=numel)]

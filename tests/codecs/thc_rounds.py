@@ -22,7 +22,7 @@ SEED = 11
 
 
 def rounds(xs: Sequence[Tensor], step: int = 0) -> list[Round]:
-    """Every rank's."""
+    """Every rank's round."""
     layout = Layout.flat(xs[0].numel())
     return [Round(step, layout, rank, len(xs), SEED) for rank in range(len(xs))]
 

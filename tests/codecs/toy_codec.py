@@ -29,7 +29,7 @@ class EveryFourth(SliceCoder):
         out.view(torch.float32).copy_(values[self.turn :: 4])
 
     def decode(self, message: Tensor, first: int, numel: int) -> Tensor:
-        # A NaN that is not sent in its turn would be lost: whoever needs to see it at once cannot use a toy.
+        # A NaN is lost unless sent in its turn: a toy is of no use where it must be seen at once.
         decoded = torch.zeros(numel, dtype=torch.float32, device=message.device)
         decoded[self.turn :: 4] = message.view(torch.float32)
         return decoded

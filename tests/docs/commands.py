@@ -45,7 +45,7 @@ TAKEN_FOR_GRANTED = (
     (shaped, "why_not", lambda: None),  # root on Linux
     (front, "check_launcher", lambda name, srun: None),  # SLURM
 )
-"""What commands need and a test machine may lack: module, question, answer."""
+"""The things that commands need and a test machine may lack: module, name of the check, stand-in."""
 
 REPLACED = {
     "outputs/<run>": "run",
@@ -59,7 +59,7 @@ REPLACED = {
 """Placeholders for the reader's files, and the files of ours that replace them."""
 
 IN_PROSE = re.compile(r"(sudo )?(\.venv/bin/)?python run\.py \S|(gradwire|make|torchrun) \S")
-"""How a command in inline code begins."""
+"""The beginnings of commands in inline code."""
 
 Files = Mapping[str, Path]
 
@@ -99,7 +99,7 @@ def commands_of(text: str, line: int = 1) -> Iterator[Command]:
 
 
 def _bare(words: Sequence[str]) -> list[str]:
-    """Without variables and `sudo` before the command."""
+    """The words without variables and `sudo` before the command."""
     first = next(
         (i for i, word in enumerate(words) if not re.fullmatch(r"sudo|[A-Z_]+=\S*", word)), len(words)
     )
@@ -107,7 +107,7 @@ def _bare(words: Sequence[str]) -> list[str]:
 
 
 def fault(command: Command, files: Files) -> str | None:
-    """Why a reader could not run it; None if they could."""
+    """The reason why a reader could not run the command; None if they could."""
     try:
         _check(list(command.words), files)
     except (ConfigError, AssertionError, SystemExit) as error:
@@ -153,7 +153,7 @@ def _check_accelerate(words: list[str], files: Files, ranks: int | None) -> None
 
 
 def _check_srun(words: list[str], files: Files, ranks: int | None) -> None:
-    """What it starts; srun is not here to be asked about its own flags."""
+    """Checks the command that srun starts; srun is not installed here, so its own flags are not checked."""
     tasks = [int(found[1]) for word in words if (found := re.fullmatch(r"--ntasks=(\d+)", word))]
     started = next((index for index, word in enumerate(words) if word in KINDS), None)
     assert started is not None, "srun starts nothing that can be checked"
@@ -241,4 +241,4 @@ KINDS: dict[str, Check] = {
     "make": _check_make,
     "pytest": _check_pytest,
 }
-"""How commands are checked, by their first word."""
+"""The checks of commands, by their first word."""

@@ -83,7 +83,7 @@ def root_keys() -> set[str]:
 
 @cache
 def arguments() -> set[str]:
-    """Arguments in Python: of `attach`, of codecs, and of what scripts use beside them."""
+    """Arguments in Python: of `attach`, of codecs, and of what scripts use along with them."""
     functions = (
         *(gradwire.attach, gradwire.Synchronizer.load_state_dict, DistributedDataParallel),
         *(torch.load, torch.nn.Embedding),
@@ -160,7 +160,7 @@ def _wrong_choice(group: str, value: str) -> str | None:
 
 
 def _wrong_value(group: str, path: str, value: str) -> str | None:
-    """Whether every schema with the field refuses the value."""
+    """The first refusal if every schema with the field refuses the value, else None."""
     refusals = []
     for schema in fields()[group][path]:
         others = {field.name: _default(field) for field in dataclasses.fields(schema)}
@@ -179,7 +179,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _is_value(text: str) -> bool:
-    """Whether it is a value; not a blank, a letter, a formula or another placeholder."""
+    """True for a value; false for a blank, a letter, a formula or another placeholder."""
     letter = len(text) == 1 and text.isalpha()
     return bool(text) and text.isascii() and not letter and not any(sign in text for sign in "<*")
 

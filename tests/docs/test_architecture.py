@@ -14,7 +14,7 @@ from gradwire.codecs.registry import OWN
 
 
 def folders(parent: Path) -> list[str]:
-    """Folders that hold sources: a folder whose files have moved may still hold their bytecode."""
+    """Folders with sources: a folder whose files have moved may still have their bytecode."""
     return sorted(path.name for path in parent.iterdir() if any(path.rglob("*.py")))
 
 

@@ -10,7 +10,7 @@ from pages import ROOT
 
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
 REQUIRED = {"cff-version", "message", "title", "authors"}
-"""What version 1.2.0 of the format asks of every file."""
+"""The fields that version 1.2.0 of the format requires of every file."""
 
 
 def test_it_names_this_version_of_the_package() -> None:

@@ -78,7 +78,8 @@ def test_examples_say_how_to_run_them(example: Path, files: Files) -> None:
     ],
 )
 def test_some_are_run(command: str, files: Files, tmp_path: Path) -> None:
-    """Beside the run that the others are about: `python run.py size=tiny cluster=virtual`, made small."""
+    """Runs other tasks, on the run of the other tests: `python run.py size=tiny cluster=virtual`, made
+    small."""
     (asked,) = commands_of(command)
     assert asked.words in {found.words for page in PAGES for found in commands(page)}
     config = validate_any(compose(replaced(asked.words[2:], files)))

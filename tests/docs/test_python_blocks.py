@@ -16,7 +16,7 @@ from gradwire.codecs.registry import codec_classes
 BLOCKS = [block for page in PAGES for block in blocks(page) if block.language in PYTHON]
 
 COMMON = ("exclude", "ef", "decisions")
-"""What every codec takes beside its own fields."""
+"""The arguments that every codec takes besides its own fields."""
 
 
 def faults(source: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The front page's table of what works with what, beside the registries and the command line's checks."""
+"""The front page's table of what works with what agrees with the registries and the command line's checks."""
 
 from __future__ import annotations
 

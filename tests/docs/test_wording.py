@@ -6,7 +6,10 @@ import re
 
 from tests.docs.pages import FENCE, LINK, PAGES, ROOT, SPAN
 
-INVERTED = re.compile(r'^ *[rR]?"""\s*((?:Of|The same)\b.*)$', re.MULTILINE)
+BEGINNINGS = "Of|The same|What|Whether|Which|How|Where|Whose|Who"
+"""Words that begin a clause, where a docstring should begin with a noun phrase or a verb."""
+
+INVERTED = re.compile(rf'^ *[rR]?"""\s*((?:{BEGINNINGS})\b.*)$', re.MULTILINE)
 """The first line of a docstring with one of these beginnings."""
 
 INSTEAD = {
@@ -35,7 +38,7 @@ def test_docstrings_begin_as_sentences_do() -> None:
     inverted = [
         f"{path.relative_to(ROOT)}: {text}" for path in files for text in INVERTED.findall(path.read_text())
     ]
-    assert inverted == [], "say what it is or returns: 'The mean of …', 'Returns …'"
+    assert inverted == [], "say what it is or returns: 'The mean of …', 'True if …', 'Returns …'"
 
 
 def test_comments_in_csrc_begin_as_sentences_do() -> None:

@@ -1,6 +1,6 @@
 """The golden cases: small runs whose every figure is on record, bit for bit.
 
-Overrides are spelled as this working tree wants them. `RENAMED` has the older spelling of what has changed
+Overrides are spelled as in this working tree. `RENAMED` has the older spelling of what has changed
 its name since, for commits that do not know the new one.
 """
 
@@ -164,8 +164,8 @@ CASES: dict[str, Case] = {
         then=("task=retime", "run={run}", "network.rate_mbit=1", "network.latency_s=0.01", *GIVEN_TIMES),
     ),
 }
-"""Every topology and family of models, and what makes a step more than one pass and one message."""
+"""Cases of every topology and family of models, and of steps with more than one pass or message."""
 
 _NAMED = {override for case in CASES.values() for override in case.overrides}
 CASES |= {f"{name} ring": virtual(f"codec={name}") for name in OWN if f"codec={name}" not in _NAMED}
-"""And every codec of the package: at its defaults, where no case above names it."""
+"""All cases: every codec of the package is added at its defaults where no case above names it."""

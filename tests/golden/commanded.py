@@ -50,7 +50,7 @@ def ended(overrides: list[str]) -> tuple[int, str]:
 
 
 def error_of(overrides: list[str], renamed: dict[str, str]) -> str:
-    """Run a command, if need be with the older spelling of what it is refused for; why it failed, or ""."""
+    """Run a command, if need be with the older spelling of what is refused; why it failed, or ""."""
     code, error = ended(overrides)
     for new, old in renamed.items():
         if code == REFUSED and new.rstrip("=") in error:

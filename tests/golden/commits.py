@@ -26,15 +26,16 @@ import os, sys
 sys.meta_path[:] = [f for f in sys.meta_path if "scikit" not in type(f).__name__.lower()]
 sys.path.insert(0, os.environ["GRADWIRE_SOURCES"])
 """
-"""What every Python of a run does first: forget an editable install, import the sources of one commit."""
+"""The first lines that every Python of a run executes: they drop an editable install, and import the sources
+of one commit."""
 
 
 class NoHistoryError(Exception):
-    """The commit cannot be had here; the text says why."""
+    """The commit is not available here; the text says why."""
 
 
 def git(*arguments: str) -> bytes:
-    """What git prints about this working tree. Raises NoHistoryError with its last line where it fails."""
+    """The output of git for this working tree. Raises NoHistoryError with its last line where it fails."""
     try:
         done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=False)
     except FileNotFoundError:
@@ -53,7 +54,7 @@ def check_out(commit: str, folder: Path) -> Path:
 
 
 def differs(commit: str, *paths: str) -> bool:
-    """Whether one of these files, including new ones, differs from `commit`."""
+    """True if one of these files, including new ones, differs from `commit`."""
     changed = git("diff", "--name-only", commit, "--", *paths)
     return bool(changed or git("ls-files", "--others", "--exclude-standard", "--", *paths))
 

@@ -1,4 +1,4 @@
-"""What determines the bits of a run besides the project's own code: PyTorch, transformers, the processor."""
+"""The machine's part in the bits of a run: PyTorch, transformers, the processor."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def known_before() -> Mapping[str, Figures]:
-    """What the cases gave on this machine: as recorded, or as the commit of the other records gives."""
+    """The cases' figures on this machine: as recorded, or from a run of the other records' commit."""
     own, others = record_of(this_machine()), records()
     if own is not None or not others:
         return {} if own is None else own.cases
@@ -69,7 +69,7 @@ def known_before() -> Mapping[str, Figures]:
 
 
 def run_here() -> dict[str, Figures]:
-    """What the cases give with the sources of this process."""
+    """The figures of the cases with the sources of this process."""
     pool, found = WorkerPool(), {}
     try:
         with tempfile.TemporaryDirectory(prefix="gradwire-golden-") as folder, undrawn():
@@ -81,7 +81,7 @@ def run_here() -> dict[str, Figures]:
 
 
 def run_there(commit: str, cases: Mapping[str, Case]) -> dict[str, Figures]:
-    """What cases give at a commit. Raises FailedError for one that it cannot run."""
+    """The figures of cases at a commit. Raises FailedError for one that it cannot run."""
     found = {}
     with tempfile.TemporaryDirectory(prefix="gradwire-golden-") as folder:
         for name, figures in run_at(commit, cases, Path(folder), as_virtual=True):

@@ -19,7 +19,7 @@ AGAIN = 'make golden REASON="why they may change"'
 
 @dataclass(frozen=True)
 class Record:
-    """What all cases gave on a machine with the sources of `commit`."""
+    """The figures of all cases on a machine with the sources of `commit`."""
 
     machine: Machine
     commit: str

@@ -76,7 +76,7 @@ def run_figures(run: Path, *, timed: bool) -> Figures:
 
 
 def replay_figures(replay: Path) -> Figures:
-    """What a replay of saved gradients left."""
+    """The figures that a replay of saved gradients left."""
     assert (replay / "DONE").exists(), f"{replay} has not finished"
     return _chosen(replay, REPLAY)
 

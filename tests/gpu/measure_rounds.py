@@ -67,7 +67,7 @@ def measure(
 
 
 def main(arguments: list[str]) -> None:
-    """Measure what `arguments` ask for. A codec that fails is reported, and the others go on."""
+    """Measure what `arguments` ask for. A codec that fails is reported, and the others continue."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--round", action="append", metavar="RANKS:TOPOLOGY:COORDINATES")

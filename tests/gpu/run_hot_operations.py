@@ -28,7 +28,7 @@ OPERATIONS = (
 
 
 def main(arguments: list[str]) -> int:
-    """Run them and return how many calls there were."""
+    """Run the operations and return the number of calls."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--coordinates", type=int, default=1 << 27)

@@ -53,7 +53,7 @@ def test_a_capture_that_reads_back_is_refused_and_leaves_the_device_usable() -> 
 
 
 def test_a_capture_does_not_wait_for_what_else_runs() -> None:
-    """It could be a launch that waits for a rank which waits for this one's."""
+    """Work under way could be a launch that waits for a rank which waits for this one's launch."""
     x, busy = torch.ones(1000, device="cuda"), torch.cuda.Stream()
     with torch.cuda.stream(busy):
         torch.cuda._sleep(4_000_000_000)

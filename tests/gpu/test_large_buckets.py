@@ -31,7 +31,7 @@ NUMEL = 2 * (132 * 8) * 256 * 64 + 1237
 """Two turns of a device with 132 multiprocessors, on each of which 8 blocks of 256 threads are at a time, of
 kernels whose threads take 64 coordinates (SDP4Bit's groups of 2048). `grid_of` in `csrc/cuda/launch.h` fills
 the device once up to eight turns, and then goes towards four waves: those that take 16 coordinates, as most
-do, have eight turns here, and more where fewer blocks are resident. The end is no multiple of anything."""
+do, have eight turns here, and more where fewer blocks are resident. The length is no multiple of anything."""
 
 OF_A_KERNEL = (
     *(f"dynamiq.{name}.mix" for name in ("compress", "recompress", "accumulate", "decompress")),
@@ -64,7 +64,7 @@ def gradients(numel: int, dtype: torch.dtype) -> Tensor:
 
 
 def run(case: Case) -> list[Tensor]:
-    """What the case writes, on the CPU; before, there is something else."""
+    """The tensors that the case writes, on the CPU; they are filled with something else before."""
     read = {tensor.data_ptr() for tensor in case.reads}
     for tensor in case.writes:
         if tensor.data_ptr() not in read:
@@ -100,7 +100,7 @@ def test_every_kernel_has_a_call() -> None:
 @emulated
 @pytest.mark.parametrize(("name", "dtype"), CALLS)
 def test_the_calls_compare_what_was_written(name: str, dtype: str) -> None:
-    """On short buckets, with the sources for CUDA on the CPU."""
+    """Buckets are short, and the sources for CUDA run on the CPU."""
     check(name, gradients(20_011, DTYPES[dtype]), "emulated", "cpu")
 
 
@@ -161,7 +161,7 @@ def test_the_calls_of_large_items_compare_what_was_written() -> None:
 
 @on_a_gpu
 def test_many_large_items_on_a_gpu_have_the_bytes_of_the_cpu() -> None:
-    """What is counted is not coordinates: 16384 of these, 2048 statistics of a block, 256 super-groups."""
+    """The items counted are not coordinates: 16384 of these, 2048 statistics of a block, 256 super-groups."""
     check_norms(1, "cuda", "cuda")
     check_metadata(2 * (132 * 8) * 2048 + 11, "cuda", "cuda")
     check_one_width(2 * (132 * 8) * 256 + 5, "cuda", "cuda")

@@ -25,10 +25,10 @@ every_operation = pytest.mark.parametrize("name", sorted(OPERATIONS))
 DTYPES = (torch.float32, torch.bfloat16)
 
 OUTPUTS = {"dynamiq_hop": (3, 4, 5), "super_group_statistics": (1, 2)}
-"""Arguments that come with the result of an earlier call: one that wrote nothing would pass."""
+"""Arguments that hold an earlier call's result, with which a call that writes nothing would pass."""
 
 ALIGNED = {"thc_dequantize"}
-"""Those that refuse results at other addresses than multiples of 16 bytes; codecs make theirs there."""
+"""Operations that refuse results at other addresses than multiples of 16 bytes, which codecs use."""
 
 
 def calls_of(name: str, numel: int, dtype: torch.dtype, special: bool = False) -> list[tuple[Any, ...]]:
@@ -136,7 +136,7 @@ def test_another_stream_and_a_graph(name: str) -> None:
 
 @every_operation
 def test_the_current_device_stays_what_it_is(name: str) -> None:
-    """With one GPU only that it is still the first; with several, tensors lie on the last."""
+    """The current device is the first; with several GPUs, tensors lie on the last."""
     last = f"cuda:{torch.cuda.device_count() - 1}"
     torch.cuda.set_device(0)
     for arguments in calls_of(name, 3001, torch.float32)[:1]:

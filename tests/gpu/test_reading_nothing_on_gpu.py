@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 CODECS = ("fp32", "bf16", "uniform", "qsgd", "terngrad", "onebit", "tfp", "thc", "dynamiq", "dynamiq_plus")
-"""Those of tests/codecs/test_reading_nothing.py, where all of a round but the device is the same."""
+"""The codecs of tests/codecs/test_reading_nothing.py, with the same rounds on another device."""
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""Traces of steps on a GPU, whose marks are events on streams: a step's parts, retimed runs, timelines."""
+"""Traces of steps on a GPU, whose timestamps are events on streams: a step's parts, retimed runs,
+timelines."""
 
 from __future__ import annotations
 

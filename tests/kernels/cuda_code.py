@@ -32,17 +32,17 @@ FIGURES = ROOT / "csrc" / "figures.json"
 FOLDER = ROOT / "build" / "cuda_code"
 
 SOURCES = ("CMakeLists.txt", "csrc/CMakeLists.txt", "csrc/include/**/*", "csrc/cuda/*")
-"""What the code depends on, beside nvcc."""
+"""The sources that the code depends on, besides nvcc."""
 
 RECORD = "python tests/kernels/cuda_code.py --record"
 
 ARCHITECTURES = ("sm_80", "sm_90")
 
 MARGIN = 1.05
-"""How much a kernel's instructions may grow before the gate fails."""
+"""The factor by which a kernel's instructions may grow before the gate fails."""
 
 PATH_MARGIN = 1.02
-"""How much the instructions a coordinate of a hot path may grow."""
+"""The factor by which the instructions per coordinate of a hot path may grow."""
 
 LIMITS = {
     "compress": 52.2,
@@ -50,10 +50,10 @@ LIMITS = {
     "captured compress": 52.2,
     "captured recompress": 59.2,
 }
-"""What a hot path may take on sm_90, whatever is on record."""
+"""The most instructions per coordinate that a hot path may take on sm_90, whatever is on record."""
 
 THREE_TO_FOUR_BITS = 1.15
-"""How much more 3 bits may take than 4, when something is compressed."""
+"""The factor by which 3 bits may take more than 4, when something is compressed."""
 
 _REGISTERS = 65536
 _BLOCK = 256
@@ -78,7 +78,8 @@ class Code:
 
     @property
     def blocks(self) -> int:
-        """How many blocks of 256 threads a multiprocessor has registers for: they are given out by eights."""
+        """The blocks of 256 threads that fit into a multiprocessor's registers, which are given out in
+        eights."""
         return _REGISTERS // (_BLOCK * -(-self.registers // _REGISTER_STEP) * _REGISTER_STEP)
 
 
@@ -213,8 +214,8 @@ def hot(found: Mapping[str, Code], patterns: list[str]) -> dict[str, Code]:
 
 
 def complaints(found: Found, architecture: str, figures: Mapping[str, Any], version: str | None) -> list[str]:
-    """What is worse than the recorded figures, a line each. Another compiler's code is only checked for local
-    memory."""
+    """Complaints about figures worse than the recorded ones, a line each. Another compiler's code is only
+    checked for local memory."""
     lines = [f"{name}: {code.local} accesses to local memory, none are allowed"
              for name, code in found.kernels.items() if code.local]  # fmt: skip
     lines += [f"{name}: a stack of {code.stack} bytes, none is allowed"

@@ -34,7 +34,7 @@ _LIMIT = 2000
 def defined(function: Callable[..., Result], *arguments: Any) -> Result:
     """`function(*arguments)` by the definition, which must not be written to.
 
-    The latest results are kept: the next test wants the same one for another implementation, and the
+    The latest results are kept: the next test needs the same one for another implementation, and the
     definition takes longer than all of these together.
     """
     key = (function, *map(_contents, arguments))

@@ -20,7 +20,7 @@ KINDS = (
 
 
 WRONG_KEY = (0x0F1E_2D3C, 0x4B5A_6978)
-"""By value beside the right key in memory, which is read instead."""
+"""A key given by value along with the right key in memory, which is read instead."""
 
 
 def key_in_memory(key: tuple[int, int]) -> Tensor:

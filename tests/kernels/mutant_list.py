@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 WITHIN = 3000
-"""How far behind its anchor a fault's text may lie, in characters."""
+"""The greatest distance of a fault's text behind its anchor, in characters."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Mutant:
         return f"{self.source}, {self.anchor!r}: {self.old!r} becomes {self.new!r}"
 
     def place(self, text: str) -> int:
-        """Where the fault goes in the source. Raises ValueError unless that is one place."""
+        """The fault's place in the source. Raises ValueError unless there is exactly one."""
         if text.count(self.anchor) != 1:
             raise ValueError(f"{self.name}: the anchor is there {text.count(self.anchor)} times, not once")
         begin = text.index(self.anchor)

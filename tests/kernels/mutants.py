@@ -21,7 +21,7 @@ LIMIT_S = 600
 
 
 def prepare() -> None:
-    """A copy of the sources with a build folder, and the other libraries beside the one to be broken."""
+    """A copy of the sources with a build folder, and the other libraries next to the one to be broken."""
     shutil.rmtree(COPY, ignore_errors=True)
     shutil.copytree(ROOT / "csrc", COPY / "csrc")
     shutil.copy(ROOT / "CMakeLists.txt", COPY)
@@ -51,7 +51,7 @@ def build() -> None:
 
 
 def tested(tests: str) -> int:
-    """What pytest returns for these tests: 1 if some fail. A time limit is a failure."""
+    """The code that pytest returns for these tests: 1 if some fail. A time limit is a failure."""
     files = (f"tests/kernels/test_{tests}_kernels.py", "tests/kernels/test_operations.py")
     options = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-m", "")
     words = ("-k", "emulated or reversed or small or grid")
@@ -63,7 +63,8 @@ def tested(tests: str) -> int:
 
 
 def survives(mutant: Mutant) -> bool:
-    """Whether no test notices it. Raises RuntimeError if it does not compile, or if tests do not run."""
+    """True if no test notices the mutant. Raises RuntimeError if it does not compile, or if tests do not
+    run."""
     path = COPY / "csrc" / mutant.source
     whole = path.read_text()
     path.write_text(mutant.put_into(whole))

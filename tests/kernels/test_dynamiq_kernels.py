@@ -18,7 +18,7 @@ every_implementation = pytest.mark.parametrize("name", IMPLEMENTATIONS)
 
 
 def all_hops(first: Chunk, second: Chunk, x: Tensor, y: Tensor, seed: int) -> list[Tensor]:
-    """What every hop writes: `first` encodes `x`, `second`, another worker, goes on with `y`."""
+    """The outputs of every hop: `first` encodes `x`; `second`, another worker, continues with `y`."""
     leaf, passed, again = first.message(seed), second.message(seed), second.message(seed)
     sums, more, decoded = second.rows(seed), second.rows(seed), second.rows(seed)
     sealed, results = second.message(seed), [second.result(seed) for _ in range(4)]

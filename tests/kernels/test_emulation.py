@@ -34,7 +34,7 @@ TRIALS = {
     "a collective that one lane misses": "deadlock",
     "a barrier that one thread misses": "deadlock",
 }
-"""What kernels do, in the order of csrc/emulation/trials.cu, and what the watching emulation says."""
+"""The trials of csrc/emulation/trials.cu, in their order, and the reports of the watching emulation."""
 
 RNG = random.Random(0)
 SPECIAL = (
@@ -62,7 +62,7 @@ def emulated() -> Iterator[Library]:
 
 
 def test_make_has_built_it() -> None:
-    """What `make` says it has done: tests that are skipped for want of the library do not go unnoticed."""
+    """A library that `make` has built is found: tests skipped for want of it do not go unnoticed."""
     if not (Path(__file__).parents[2] / ".venv" / ".emulated").exists():
         pytest.skip(NOT_BUILT)
     assert (library("emulated") is None) == (library("cpu") is None)

@@ -18,7 +18,7 @@ from gradwire.codecs.qsgd import LevelCoder
 RANDOM = CoordinateBits((123456789, 4012345678), 3)
 
 FIRST = 1 << 20
-"""Where the slice of the bucket begins."""
+"""The first coordinate of the slice of the bucket."""
 
 every_implementation = pytest.mark.parametrize("name", IMPLEMENTATIONS)
 

@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "kernels.md"
 
 
 def calls() -> dict[str, tuple[Any, ...]]:
-    """By name, arguments of a call; what is to be dequantized was quantized by the operator beside it."""
+    """By name, arguments of a call; what is to be dequantized was quantized by the matching operator."""
     x, codes = torch.randn(NUMEL), torch.arange(16, dtype=torch.int32)
     linear, mxfp, thc = (4, 128, "float32", True), (6, "bf16_mu", 1.5), (512, list(range(16)), 2.154, 7)
     seed, rank = 2**40 + 7, 1
@@ -63,7 +63,7 @@ def test_pytorch_accepts_the_operator(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in sorted(calls()) if name.endswith("_dequantize")])
 def test_what_was_quantized_comes_back(name: str) -> None:
-    """One argument decides: the message of the operator beside it."""
+    """One argument decides: the message of the matching operator."""
     torch.manual_seed(0)
     x = torch.randn(NUMEL)
     torch.manual_seed(0)

@@ -59,7 +59,7 @@ PAIRS = [
 ]
 
 FIRST = 1 << 20
-"""Where the slice of the bucket begins."""
+"""The first coordinate of the slice of the bucket."""
 
 every_implementation = pytest.mark.parametrize("name", IMPLEMENTATIONS)
 
@@ -134,7 +134,7 @@ def test_a_key_in_memory(name: str) -> None:
 
 @every_implementation
 def test_every_value_of_the_narrow_formats(name: str) -> None:
-    """All codes, and what they decode to, also beside a scale."""
+    """All codes, and what they decode to, also with a scale."""
     for bits in range(2, 10):
         for base in ("plain", "scaled", "embedded"):
             codes = torch.arange(512, dtype=torch.int32) % (1 << bits)

@@ -44,7 +44,7 @@ def check(wheel: Path) -> None:
 
 
 def _with_cuda() -> bool:
-    """What `csrc/CMakeLists.txt` decides."""
+    """The decision of `csrc/CMakeLists.txt`: true if it builds the CUDA kernels."""
     asked = os.environ.get("GRADWIRE_CUDA", "AUTO").upper()
     gpus = [*Path("/dev").glob("nvidia[0-9]*"), *Path("/proc/driver/nvidia/gpus").glob("*")]
     wanted = asked == "ON" or (asked == "AUTO" and (gpus or Path("/dev/dxg").exists()))

@@ -35,7 +35,7 @@ builtins.__gradwire_attach__ = _attach
 if os.environ.get("{VARIABLE}"):
     _attach(os.environ["{VARIABLE}"])
 """
-"""What every Python process does first when hits are recorded, in sitecustomize.py."""
+"""The code in sitecustomize.py that every Python process executes first when hits are recorded."""
 
 
 class Hits:

@@ -146,7 +146,7 @@ def nearest_first(tests: Iterable[str], fault: Fault, costs: Mapping[str, float]
 
 
 def try_fault(copy: Copy, fault: Fault, tests: Sequence[str], fast: frozenset[str]) -> dict[str, str | None]:
-    """Which tier notices the fault ("fast", "full" or None), and by which test."""
+    """The tier that notices the fault ("fast", "full" or None), and the test that does."""
     path = copy.checkout / fault.path
     whole = path.read_bytes()
     path.write_bytes(fault.put_into(whole))

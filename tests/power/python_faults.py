@@ -39,7 +39,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Fault:
-    """A piece of a source file, in bytes from `start` to `end`, and what takes its place."""
+    """A stretch of a source file, in bytes from `start` to `end`, and what takes its place."""
 
     path: str  # relative to the root of the repository
     function: str
@@ -55,7 +55,7 @@ class Fault:
         return source[: self.start] + self.text.encode() + source[self.end :]
 
     def describe(self, source: bytes) -> str:
-        """Where it is, what stood there and what stands there now, on one line."""
+        """The fault's place, the original text and the new one, on one line."""
         before = " ".join(source[self.start : self.end].decode().split())
         now = " ".join(self.text.split())
         return f"{self.path}:{self.line} {self.function}, {self.kind}: {before[:80]}  ->  {now[:80]}"

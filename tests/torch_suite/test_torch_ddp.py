@@ -27,7 +27,7 @@ def pool() -> Iterator[WorkerPool]:
 
 
 def outcome_on_two(pool: WorkerPool, name: str, attach: dict[str, Any] | None) -> str:
-    """What two ranks make of a test of torch's: one word, or the first failure."""
+    """The outcome of a test of torch's on two ranks: one word, or the first failure."""
     try:
         with TemporaryDirectory() as folder:
             results = pool.run(2, outcome, name, attach, folder)

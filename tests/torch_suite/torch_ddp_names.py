@@ -1,4 +1,5 @@
-"""Which of torch's tests run on CPUs, which of them cannot hold for an attached model, and why."""
+"""Names of torch's tests that run on CPUs, and of those that cannot hold for an attached model, with
+reasons."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ SAMPLE = (
     "test_ddp_static_graph_nested_types",
     "test_ddp_unused_params_rebuild_buckets_exception",
 )
-"""Those of each kind that are run at every change."""
+"""Tests of each kind that run at every change."""
 
 LEAVE_BROKEN_REDUCERS = (
     "test_ddp_control_flow_different_across_ranks",
@@ -122,5 +123,5 @@ LEAVE_BROKEN_REDUCERS = (
     "test_ddp_multiple_nested_unused_params_error",
     "test_ddp_unused_params_rebuild_buckets_exception",
 )
-"""They end backward passes with errors of DDP's, after which a process has a segmentation fault some time,
+"""Tests that end backward passes with errors of DDP's, after which a process may have a segmentation fault,
 also without a codec."""

@@ -73,7 +73,7 @@ def _made(make: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def on_cpus() -> Iterator[None]:
-    """What is said of GPUs has no effect."""
+    """Makes moves to GPUs and calls of torch.cuda do nothing."""
 
     # torch.compile keeps a rule for each function, so no two names may share one.
     def nothing() -> Callable[..., None]:

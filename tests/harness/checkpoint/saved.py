@@ -15,7 +15,7 @@ PARTS = {"model": {"weight": torch.arange(6.0).view(2, 3)}, "codec-rank0": {"mu"
 
 
 RUN = "0123456789ab"
-"""The run that the checkpoints belong to, unless told."""
+"""The run that the checkpoints belong to unless another is given."""
 
 
 def state_after(step: int, run_id: str = RUN, rows: Mapping[str, Extent] | None = None) -> CheckpointState:

@@ -1,4 +1,4 @@
-"""What a run directory holds decides how the next attempt begins."""
+"""The contents of a run directory decide how the next attempt begins."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_cleared_stores_hold_the_next_step_alone(make: Callable[[], GradientStor
 
 
 def test_the_file_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes with the process, however that ends."""
+    """The file disappears with the process, however that ends."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     store = DiskStore()

@@ -98,7 +98,8 @@ def test_real_stages_do_the_same(order: str, workers: Workers) -> None:
 
 
 def test_messages_may_cross_collectives_of_all_ranks() -> None:
-    """What a rank receives is what was sent it next, whatever it starts before, in between and after."""
+    """A rank receives messages in the order they were sent, whatever it starts before, in between and
+    after."""
 
     async def run(step: RankStep) -> list[float]:
         received, other = [], 1 - step.rank

@@ -21,7 +21,7 @@ from gradwire.harness.timing.trace.writer import TraceWriter
 
 RATE, LATENCY_S = 100.0, 0.125
 ALL_S = (MUCH + LITTLE) / RATE + LATENCY_S
-"""Until both are through: the link is never idle."""
+"""The time until both collectives have ended: the link is never idle."""
 
 
 def run(later: Urgency, **clock: Any) -> tuple[VirtualWorld, float]:
@@ -79,7 +79,7 @@ def test_real_ranks_record_it(workers: Workers) -> None:
 
 
 def test_levels_beside_background_jobs_are_refused() -> None:
-    """Also where a trace is retimed, which is then not to blame."""
+    """The error is the same where a trace is retimed, and does not blame the trace."""
     problem = r"^network.background_jobs=2 and messages of level 1 cannot be simulated together[^\n]*$"
     with pytest.raises(UnfitNetworkError, match=problem), fitting(Path("trace"), 0):
         run(Urgency(1), background=BackgroundLoad(2, 1000.0))

@@ -1,4 +1,4 @@
-"""What ranks that share a process do by turns is what each would do by itself."""
+"""Ranks that share a process take turns, and get the results that each would get by itself."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_each_group_does_its_own_work_once(world: VirtualWorld) -> None:
 
 
 def test_traces_have_each_ranks_own_size(world: VirtualWorld) -> None:
-    """By which a codec's modelled time goes."""
+    """A codec's modelled time depends on that size."""
     world.run_step(0, dict.fromkeys(world.ranks, partial(by_stages, [])))
     assert [task.coordinates for rank in world.ranks for task in world.timed[rank].tasks] == [1, 1, 10, 10]
 

@@ -162,7 +162,7 @@ class Attempt:
     chosen: tuple[str, ...]
     tried: tuple[str, ...]
     moderate: bool = False
-    """Whether all overrides are near the defaults, so that a step takes no longer than theirs."""
+    """True if all overrides are near the defaults, so that a step takes no longer than theirs."""
 
     @property
     def arguments(self) -> list[str]:
@@ -198,7 +198,7 @@ def all_keys() -> list[Key]:
 
 
 def _ours(codec: str) -> bool:
-    """Whether a codec is the project's: other tests may have registered theirs in this process."""
+    """True for a codec of the project: other tests may have registered theirs in this process."""
     return codec_classes()[codec].__module__.startswith("gradwire.")
 
 

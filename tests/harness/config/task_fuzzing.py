@@ -42,7 +42,7 @@ OTHERS = (
     ("task=plan",),
     ("task=doctor",),
 )
-"""Those whose folder is no run are refused, as most that people mistype are."""
+"""Tasks to try. Those whose folder is no run are refused, as most mistyped ones are."""
 
 SWEEPS = (
     ("--multirun", "codec=tfp,qsgd", "cluster=virtual"),
@@ -63,7 +63,7 @@ PLACES = (
     "//",
     "~nobody",
 )
-"""What a path may lead to, by its name in a folder that `make_places` has filled."""
+"""The targets that a path may have, by their names in a folder that `make_places` has filled."""
 
 SWEPT = (
     *("1,2", "range(0,3)", "range(0,10,0)", "range(0,10,-1)", "range(3,0,-1)", "range(0,1e300,1e-300)"),
@@ -88,7 +88,7 @@ SUFFIXED = (
     "made_up.safetensors",
     "huge.safetensors",
 )
-"""Some of them with the suffixes of files of gradients."""
+"""Some of these places with the suffixes of files of gradients."""
 
 
 def make_places(folder: Path) -> None:
@@ -104,7 +104,7 @@ def make_places(folder: Path) -> None:
 
 
 def takes_text(key: Key) -> bool:
-    """Whether a key may be a path: any text that is no choice and no plain name."""
+    """True if a key may be a path: any text that is no choice and no plain name."""
     return TEXT in key.rule.kinds and not key.rule.choices and not key.rule.plain
 
 

@@ -50,7 +50,7 @@ def test_every_choice_of_every_group_is_runnable(
 ) -> None:
     """Each turn takes another choice of each group; together they take all, whatever memory is here.
 
-    Networks that want workers of a kind have more tests in test_network_configs.py.
+    Networks that require workers of a kind have more tests in test_network_configs.py.
     """
     monkeypatch.setattr(validation, "check_memory", lambda run: None)
     chosen = {group: choices[turn % len(choices)] for group, choices in GROUPS.items()}
@@ -99,7 +99,7 @@ def test_every_choice_of_every_group_is_runnable(
     if chosen["topology"] == "two_level" and chosen["network"] in ("none", "paced", "simulated"):
         extra.append("cluster.ranks_per_node=1")
     composed = compose([f"{group}={choice}" for group, choice in chosen.items()] + extra)
-    composed.model.weights, composed.model.tokenizer = "random", None  # size=paper wants the real ones
+    composed.model.weights, composed.model.tokenizer = "random", None  # size=paper requires the real ones
     config = validate(composed).mapping()
     names = {group: choice for group, choice in chosen.items() if "name" in config.get(group, {})}
     names["model"] = names["model"].replace("folder", "neox")  # as its folder is called
@@ -174,8 +174,8 @@ def test_paper_recipes_are_the_papers() -> None:
 
 
 def test_yaml_files_do_not_repeat_a_help_text() -> None:
-    """Help stands beside the dataclass field; the files have comments at their head only: the first line, and
-    below it what is to be said of the whole file, such as where a testbed's figures come from."""
+    """Help texts are next to the dataclass field; the files have comments at their head only: the first line,
+    and below it what is to be said of the whole file, such as where a testbed's figures come from."""
     for group, choice in CHOICES:
         lines = (CONF / group / f"{choice}.yaml").read_text().splitlines()
         head = [line for line in lines if not line.startswith("# @package")]

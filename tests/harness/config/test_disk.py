@@ -1,4 +1,4 @@
-"""What does not fit on the disk is refused before it is written."""
+"""Files that do not fit on the disk are refused before they are written."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def said_of(attempt: Attempt) -> list[str]:
 
 
 def faults(attempt: Attempt, refusal: str) -> list[str]:
-    """What a refusal fails to say; if several settings conflict, it has to name their fields and values."""
+    """The faults of a refusal; if several settings conflict, it has to name their fields and values."""
     keys = [re.split(r"[=@]", text.lstrip("+~"), maxsplit=1)[0] for text in attempt.arguments]
     typed = any(shortened(key) in refusal or ascii(key)[1:20] in refusal for key in keys if key)
     another = any(f"{key}=" in refusal for key in NAMES)

@@ -128,7 +128,7 @@ def test_graphs_have_no_effect_on_tasks_that_replay_no_round(tmp_path: Path) -> 
 
 
 class SeenError(Exception):
-    """Ends what is started as soon as it uses kernels."""
+    """Ends a run as soon as it uses kernels."""
 
 
 @pytest.fixture

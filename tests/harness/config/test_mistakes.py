@@ -175,6 +175,6 @@ def test_every_example_is_a_choice() -> None:
 
 
 def test_no_example_is_a_value_that_the_rule_refuses() -> None:
-    """Whatever its words say: 32 bits are no choice of these."""
+    """The value's word would suggest 32 bits, which this rule refuses."""
     with pytest.raises(ValueError, match=r"^x=32bit: choose a whole number from 1 to 8$"):
         check_value("x", "32bit", Rule(kinds=("whole number",), low=1, high=8))

@@ -38,7 +38,7 @@ TESTBEDS = {
 
 
 def settled(*overrides: str) -> DictConfig:
-    """What `python run.py size=tiny <overrides>` runs with."""
+    """The settings that `python run.py size=tiny <overrides>` runs with."""
     return validate(compose(["size=tiny", *overrides]))
 
 

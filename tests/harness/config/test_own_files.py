@@ -271,7 +271,7 @@ def test_a_task_of_ones_own_is_built_on_one() -> None:
 
 
 def test_a_broken_file_is_refused_where_it_is_chosen() -> None:
-    """All of them in one folder: the others are not read."""
+    """All broken files are in one folder: those that are not chosen are not read."""
     places = [name.replace("x.yaml", f"x{number}.yaml") for number, (name, *_) in enumerate(BROKEN)]
     for number, (place, (_, content, _)) in enumerate(zip(places, BROKEN, strict=True)):
         write({place: content.replace("$]", f"x{number}]") if isinstance(content, str) else content})
@@ -293,7 +293,7 @@ CALL = "{_target_: pathlib.Path.mkdir, _args_: [{_target_: pathlib.Path, _args_:
 def test_hydra_calls_nothing_that_a_file_names(
     run_py: Callable[..., int], task: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    """Hydra calls each `_target_` in its callbacks, and in its sweeper unless told otherwise."""
+    """Hydra calls each `_target_` in its callbacks, and in its sweeper unless configured otherwise."""
     write(
         {
             "sweeps/calls.yaml": "# @package _global_\n" + SWEEP.format(CALL),

@@ -1,4 +1,4 @@
-"""What a cell will take is known from cells like it, whatever their data is called."""
+"""The time that a cell will take is known from cells like it, whatever their data is called."""
 
 from __future__ import annotations
 

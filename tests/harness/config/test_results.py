@@ -12,7 +12,7 @@ from gradwire.harness.tasks import results
 
 
 class Commands:
-    """Notes the commands, and answers with the exit codes that are left."""
+    """Notes the commands, and returns the next of the exit codes."""
 
     def __init__(self, *codes: int, writes: Callable[[str], object] = lambda sweep: None) -> None:
         self.codes, self.seen, self.writes = list(codes), list[tuple[str, ...]](), writes

@@ -161,7 +161,7 @@ def test_virtual_runs_of_a_sweep_share_a_profile(
     run_py: Callable[..., int], task: Any, finished: Finished, tmp_path: Path
 ) -> None:
     arguments = ("--multirun", "size=tiny", "cluster=virtual", "codec=bf16")
-    assert run_py(*arguments, "seed=0") == 0  # by itself a run measures
+    assert run_py(*arguments, "seed=0") == 0  # outside of a sweep a run measures
     assert run_py(*arguments, "seed=1,2") == 0
     assert run_py(*arguments, "seed=3,4", "network.compute=measured") == 0
     assert run_py("--multirun", "size=tiny", "codec=bf16", "seed=5,6") == 0  # real workers

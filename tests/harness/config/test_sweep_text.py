@@ -1,5 +1,5 @@
-"""What the cells of a sweep train on: real text by `sweep.data`, else the embedded one; the command line
-wins."""
+"""The text that the cells of a sweep train on: real text by `sweep.data`, else the embedded one; the command
+line wins."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_every_published_data_set_has_a_place() -> None:
 
 
 def test_folders_of_images_are_told_apart_by_all_their_files(tmp_path: Path) -> None:
-    """Where there is text, it alone counts."""
+    """In a folder that also has text, only the text counts."""
     (tmp_path / "train.zip").write_bytes(b"one")
     one = sweep_text._digest(tmp_path)
     (tmp_path / "train.zip").write_bytes(b"two")

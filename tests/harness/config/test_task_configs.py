@@ -27,7 +27,7 @@ REQUIRED = {
     "statistics": ["gradients=somewhere.npz"],
     "score": ["checkpoint=somewhere"],
 }
-"""What a task cannot do without."""
+"""The settings that a task requires."""
 
 
 class ShownTask(types.ModuleType):

@@ -26,7 +26,7 @@ OVERRIDES = int(os.environ.get("GRADWIRE_FUZZ", "2400"))
 SEED = int(os.environ.get("GRADWIRE_FUZZ_SEED", "0"))
 
 SECONDS = 20
-"""No check takes longer, on a busy machine either."""
+"""The longest time that a check may take, on a busy machine, too."""
 
 MOST_MEMORY = 500 * 2**20
 

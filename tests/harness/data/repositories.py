@@ -163,4 +163,4 @@ REPOSITORIES = {
 }
 
 EXAMPLES = {"mmlu": ("cais/mmlu", _mmlu), "glue": ("nyu-mll/glue", _glue)}
-"""Those of questions and labelled sentences."""
+"""Repositories of questions and labelled sentences."""

@@ -115,7 +115,7 @@ def test_folders_zips_and_the_hub_give_the_same_images(home: Path) -> None:
         found[0].held_out[0].view(3, 8, 8).permute(1, 2, 0).tolist()
         == np.asarray(Image.open(io.BytesIO(png(100)))).tolist()
     )
-    (home / "folders" / "train" / "cat" / "0.png").unlink()  # in the cache nobody misses it
+    (home / "folders" / "train" / "cat" / "0.png").unlink()  # the cache does not need it
     assert read_images(prepared_folder(settings(path=str(home / "zips")), MODEL, home / "b"), augment=False)
 
 

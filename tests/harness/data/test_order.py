@@ -9,7 +9,7 @@ from gradwire.harness.data.token_data import SampleOrder
 
 
 def _walk(num_samples, seed, steps, world_size, micro_batch, accumulation):
-    """All indices of `steps` steps: steps, then micro-steps, then ranks."""
+    """All indices of `steps` steps in the order of steps, micro-steps and ranks."""
     places = product(range(steps), range(accumulation), range(world_size))
     order = SampleOrder(num_samples, seed, world_size, micro_batch, accumulation)
     return torch.cat([order.indices(*place) for place in places])

@@ -1,4 +1,4 @@
-"""Rows written in parts are those of the whole."""
+"""Rows written in parts equal those written at once."""
 
 import numpy as np
 import pytest

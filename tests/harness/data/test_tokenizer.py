@@ -1,4 +1,4 @@
-"""The trained tokenizer: lossless, reproducible, of the size asked for."""
+"""The trained tokenizer: lossless, reproducible, of the requested size."""
 
 import hashlib
 import os

@@ -73,7 +73,7 @@ def test_a_probe_that_fails_spoils_no_other(
 def test_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All probes, really; the tests themselves need what the basic run needs. Nothing is left behind."""
+    """All probes run for real; the tests themselves need what the basic run needs. Nothing is left behind."""
     monkeypatch.chdir(tmp_path)
     for name, value in {
         "GRADWIRE_CACHE": "c",

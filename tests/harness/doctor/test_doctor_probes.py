@@ -159,7 +159,7 @@ def interfaces() -> list[str]:
 
 
 def test_a_namespace_is_tried_and_nothing_is_left() -> None:
-    """Whether it is possible here or not."""
+    """The probe cleans up, whether a namespace is possible here or not."""
     before, own = interfaces(), os.readlink("/proc/self/ns/net")
     reason = try_namespace()
     assert reason is None or reason.strip()

@@ -1,4 +1,4 @@
-"""Arrays and compressed streams: what they say of themselves must be what they are, within bounds."""
+"""Arrays and compressed streams: their headers must be true, and within bounds."""
 
 from __future__ import annotations
 

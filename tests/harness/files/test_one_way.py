@@ -45,7 +45,7 @@ READERS = {
 }
 
 FROM_ELSEWHERE = ("report", "studies/statistics", "record")
-"""Packages that read folders which others made: records, plots and what is beside them."""
+"""Packages that read folders which others made: records, plots and files next to them."""
 
 GIVEN = {
     "record/gradients.py": "gradients, by a file's name that the user gives or a run's folder has",

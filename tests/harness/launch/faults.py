@@ -48,7 +48,8 @@ COMMAND = (
 TIMEOUT_S, HANG_S, RESTARTS = 15, 30, 3
 BOUNDS = (f"cluster.timeout_s={TIMEOUT_S}", f"cluster.hang_s={HANG_S}")
 WORK_S = 240.0
-"""Seconds that one attempt's start-up, steps and plots may take on a busy machine, beside the bounds."""
+"""Seconds that one attempt's start-up, steps and plots may take on a busy machine, in addition to the
+bounds."""
 
 RANDOM = "any moment"
 MOMENTS = (RANDOM, RANDOM, RANDOM, START_UP, "warm-up", "evaluation", "checkpoint", "ending", COMPLETE)
@@ -118,7 +119,7 @@ ON_ALL: tuple[Fault, ...] = (kill_the_parent, ask_to_stop, ask_everybody_to_stop
 
 @dataclass
 class Signal:
-    """What hit a run, when, and which ranks of it."""
+    """A fault that hit a run: its name, the moment, and the ranks it hit."""
 
     fault: str
     moment: str
@@ -218,7 +219,7 @@ def attempt(
 
 
 def _await_next_attempt(run: subprocess.Popen[str], command: Command, ranks: Sequence[int]) -> None:
-    """Waits until the ranks that were hit are gone and the run has continued by itself, or has ended."""
+    """Waits until the ranks that were hit are gone and the run has continued on its own, or has ended."""
     before = set(workers_of(run))
     deadline = time.monotonic() + HANG_S + TIMEOUT_S + GRACE_S + LEAVE_S + WORK_S
     while ranks and run.poll() is None and (before & set(workers_of(run)) or not workers_of(run)):
@@ -263,7 +264,7 @@ def started_again(command: Command, rng: random.Random) -> list[Attempt]:
 
 
 def restarted(command: Command, rng: random.Random) -> list[Attempt]:
-    """One command whose ranks are hit up to `RESTARTS` times; it finishes by itself."""
+    """One command whose ranks are hit up to `RESTARTS` times; it finishes on its own."""
     ended = attempt(command, ON_RANKS, rng, 2.5, RESTARTS, f"cluster.restarts={RESTARTS}")
     assert ended.code == 0, (ended.hits, ended.errors)
     lines = [line for line in ended.printed.splitlines() if line.startswith("restart ")]

@@ -58,7 +58,7 @@ def kill_rank_1(folder: Path, size: int, rank: int) -> None:
 
 
 def stop_rank_1(folder: Path, size: int, rank: int) -> None:
-    """Rank 1 hangs, the other one waited for it in vain."""
+    """Rank 1 hangs, and the other rank reports it as lost."""
     arrive(folder, size, rank)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -112,7 +112,7 @@ class Connecting:
 
 
 def stop_rank_1_as_ranks_connect(folder: Path, size: int, rank: int) -> None:
-    """It is up, but the other rank waits in vain for its address."""
+    """Rank 1 is up, but the other rank never gets its address."""
     from gradwire.harness.launch import worker
 
     arrive(folder, size, rank)
@@ -124,7 +124,7 @@ def stop_rank_1_as_ranks_connect(folder: Path, size: int, rank: int) -> None:
 
 
 def take_a_signal_of_its_own(folder: Path, size: int, rank: int) -> None:
-    """Somebody else than the launcher asks rank 1 to stop; all ranks end well."""
+    """Rank 1 gets a signal that the launcher did not send; all ranks end well."""
     from gradwire.harness.launch.stop import stop_requests_of_rank
 
     stop_requests_of_rank()

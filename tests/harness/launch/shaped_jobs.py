@@ -33,7 +33,7 @@ def sum_for_ever(folder: Path, entrances: Sequence[Entrance], rank: int) -> None
 
 
 def die_on_rank_2(folder: Path, entrances: Sequence[Entrance], rank: int) -> None:
-    """Its processes are all that is in a namespace."""
+    """Kills rank 2, the only process in its namespace."""
     if rank == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     sum_for_ever(folder, entrances, rank)

@@ -24,7 +24,7 @@ KILLED, FAILED, RAISED, LARGE, THREADED, WAITING, STOPPED = range(7)
 
 
 def behave(config: RecordedConfig, directory: Path) -> CellOutcome:
-    """What the cell of each seed does to its process."""
+    """Runs the cell of each seed: it fails, raises, is killed, or changes its process."""
     directory.mkdir(exist_ok=True)
     (directory / "pid").write_text(str(os.getpid()))
     (directory / "threads").write_text(str(torch.get_num_threads()))

@@ -1,4 +1,4 @@
-"""Runs that end at once: the rank at fault is named, FAILED says why, nobody is left."""
+"""Runs that end at once: the rank at fault is named, FAILED says why, no process is left."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> RunConfig:
 
 
 def attempt(settings: RunConfig, directory: Path) -> list[dict[str, Any]]:
-    """What the file says while the ranks are at work."""
+    """The rows of the file while the ranks are at work."""
     with shaped.shaped_network(settings.network, settings.cluster.size, directory):
         return read_networks(directory)
 

@@ -57,7 +57,7 @@ def sweep(here: Path) -> tuple[CompletedProcess[str], Path, Path]:
 
 
 def rows(directory: Path) -> list[dict[str, Any]]:
-    """All that the steps recorded but their times."""
+    """The rows of all steps without their times."""
     found = [loads(line) for line in (directory / "steps.jsonl").read_text().splitlines()]
     return [{key: repr(value) for key, value in row.items() if key not in CLOCKS} for row in found]
 

@@ -1,4 +1,4 @@
-"""When ranks count as hung: by their heartbeats, their disk use, and the time the launcher could look."""
+"""Ranks count as hung by their heartbeats, their disk use, and the time the launcher could look."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Watched:
         self.patience = Patience(lambda: self.beats, hang_s)
 
     def after(self, seconds: float, each_time: Callable[[], object] = lambda: None) -> bool:
-        """Whether they count as hung after so many seconds of looking, each look preceded by `each_time`."""
+        """True if they count as hung after so many seconds of looking, each look preceded by `each_time`."""
         end = self.now + seconds
         while self.now < end:
             self.now += POLL_S

@@ -36,7 +36,7 @@ def assert_gone(folder: Path, size: int) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether it runs: a zombie, which has ended and waits for its parent, does not."""
+    """True if the process runs; false for a zombie, which has ended and waits for its parent."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:
@@ -87,7 +87,7 @@ def test_a_killed_rank_is_named_with_its_signal(tmp_path: Path) -> None:
 def test_a_rank_that_does_not_answer_the_others_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stopped process is ended all the same, and nobody waits for its report."""
+    """The stopped process is ended all the same, and its report is not waited for."""
     monkeypatch.setattr(processes, "GRACE_S", 600.0)
     assert str(failure(jobs.stop_rank_1, tmp_path)) == (
         "rank 1 hung: no answer within cluster.timeout_s, rank 1 is stopped (state T) "
@@ -100,7 +100,7 @@ def test_a_rank_that_does_not_answer_the_others_is_named(
 def test_a_rank_stopped_in_the_start_up_is_named_within_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of them, which the other one waits for; and both, whom the launcher waits for."""
+    """One rank is stopped, which the other one waits for; then both are, and the launcher waits for them."""
     monkeypatch.setattr(processes, "GRACE_S", 600.0)
     monkeypatch.setattr(worker, "START_S", 1.0)
     monkeypatch.setattr(patience, "START_S", 1.0)
@@ -219,7 +219,7 @@ def test_no_child_outlives_its_parent(number: signal.Signals, tmp_path: Path) ->
         os.killpg(parent.pid, number)  # a terminal's Ctrl-C reaches the children too
     else:
         parent.send_signal(number)
-        if number == signal.SIGTERM:  # a request, which these children do not hear; the second one insists
+        if number == signal.SIGTERM:  # a request, which these children ignore; the second one insists
             time.sleep(ECHO_S + 0.5)
             assert parent.poll() is None
             parent.send_signal(number)

@@ -1,4 +1,4 @@
-"""Which failures another attempt may survive, and what the attempts of a run have in common."""
+"""Failures that another attempt may survive, and what the attempts of a run have in common."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def left_alone(directory: Path, *overrides: str) -> dict[str, Any]:
-    """The record of a virtual run that nobody disturbs."""
+    """The record of an undisturbed virtual run."""
     config = validate(compose([*overrides, "cluster=virtual"]))
     open_run(config, directory)
     train_virtual(config, directory)
@@ -125,7 +125,7 @@ def test_killed_then_asked_to_stop_then_left_alone(here: Path, undisturbed: dict
 
 
 def test_a_killed_rank_of_a_sharded_run_is_named_and_resumed(here: Path, tmp_path: Path) -> None:
-    """Each rank has its own shard, and what a codec with feedback remembers; differences of weights go on."""
+    """Each rank keeps its shard and its codec's residual; differences of weights continue, too."""
     sharded = (*COMMAND, "train.steps=30", "parallel=sharded", "parallel.weights=qwd")
     sharded += ("codec=linear", "codec.ef=true")
     run = started(here, RUN, *sharded, "cluster.restarts=1", "hydra.run.dir=sharded")
@@ -188,10 +188,10 @@ def test_the_launcher_itself_killed(here: Path, undisturbed: dict[str, Any]) -> 
 
 
 def test_a_preempted_torchrun_goes_on(here: Path, undisturbed: dict[str, Any]) -> None:
-    """torchrun passes SIGTERM on to the ranks and waits for them; a scheduler has told them before.
+    """torchrun passes SIGTERM on to the ranks and waits for them; a scheduler has signalled them before.
 
     Then a rank is killed, and torchrun starts both anew. The last time rank 0 sees that its directory is
-    done, which rank 1 cannot know. Rank 0 alone prints.
+    done, which rank 1 cannot see. Rank 0 alone prints.
     """
     arguments, directory = (RUN, *COMMAND, "hydra.run.dir=torchrun"), here / "torchrun"
     command = (*TORCHRUN, "--max-restarts", "1", *arguments)

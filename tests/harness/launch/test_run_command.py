@@ -61,7 +61,7 @@ def test_a_run_leaves_what_is_documented(local: tuple[CompletedProcess[str], Pat
 
 
 def test_nobody_has_to_read_its_lines(tmp_path: Path) -> None:
-    """The reader goes away, as `head` does: a run goes on, ranks that print included; a page is over."""
+    """If the reader ends, as `head` does, a run continues, ranks that print included; a page ends."""
     run = started(tmp_path, RUN, *TINY, "cluster.workers=2", "plots=false", "hydra.run.dir=unread")
     page = started(tmp_path, RUN, "--help")
     for process in (run, page):

@@ -54,7 +54,7 @@ def here(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the run records in a virtual cluster: links make no difference to it."""
+    """The record of the run in a virtual cluster: links make no difference to it."""
     directory = tmp_path_factory.mktemp("undisturbed")
     config = validate(compose([*RESUMED, "cluster=virtual"]))
     open_run(config, directory)

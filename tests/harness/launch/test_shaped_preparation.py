@@ -1,4 +1,4 @@
-"""What a run needs from the hub is fetched before its ranks enter namespaces without a way out."""
+"""Files that a run needs from the hub are fetched before its ranks enter namespaces without a way out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks of srun: who they are by SLURM's variables, and a run between two of them."""
+"""Tasks of srun: their ranks by SLURM's variables, and a run between two of them."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ def test_tasks_per_node() -> None:
 
 
 def test_a_run_between_two_tasks(tmp_path: Path) -> None:
-    """The tasks are started as srun does it: the same command twice, told apart by the environment alone."""
+    """The tasks are started as srun does it: the same command twice, distinguished by the environment
+    alone."""
     of_step = {**STEP, "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_NODEID": "0"}
     tasks = [
         started(tmp_path, RUN, *TINY, **{**of_step, "SLURM_PROCID": str(task), "SLURM_LOCALID": str(task)})

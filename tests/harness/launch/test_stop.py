@@ -1,4 +1,4 @@
-"""Requests to stop, as the process sees them that owns the run; and Ctrl-C while a command starts."""
+"""Requests to stop, in the process that owns the run; and Ctrl-C while a command starts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_ctrl_c_after_another_request_ends_at_once() -> None:
 
 
 def test_an_ignored_interrupt_stays_ignored() -> None:
-    """As of `nohup`, and of a job that a shell has started in the background."""
+    """`nohup` ignores it, and so does a job that a shell has started in the background."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with stop_requests() as stop:
@@ -74,7 +74,7 @@ def test_an_ignored_interrupt_stays_ignored() -> None:
 
 @pytest.mark.parametrize("command", [[str(RUN)], ["-m", "gradwire"]], ids=["run.py", "gradwire"])
 def test_ctrl_c_while_importing_is_one_line(command: list[str], tmp_path: Path) -> None:
-    """Also where a module turns it into an error of its own, as compiled ones do."""
+    """A module may turn it into an error of its own, as compiled ones do."""
     (tmp_path / "hydra").mkdir()
     (tmp_path / "hydra" / "__init__.py").write_text(LOSES_IT)
     ended = subprocess.run(

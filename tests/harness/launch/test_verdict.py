@@ -1,4 +1,4 @@
-"""Which rank is at fault is judged from exit codes and reports alone."""
+"""The rank at fault is found from exit codes and reports alone."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ STOPPED, READS = STATES["T"], STATES["D"]
 def test_a_stopped_rank_is_at_fault_whatever_the_others_report(
     errors: Mapping[int, Exception], states: Mapping[int, str], expected: str, cause: str, tmp_path: Path
 ) -> None:
-    """A survivor's timeout names nobody; only what a user has to fix comes first. Any process may be reading
+    """A survivor's timeout names no rank; only what a user has to fix comes first. Any process may be reading
     from a disk."""
     for rank, error in errors.items():
         write_report(tmp_path, rank, error)

@@ -1,4 +1,4 @@
-"""Models with random weights: trainable, tied as asked, and functions of their seed."""
+"""Models with random weights: trainable, tied as configured, and functions of their seed."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What a folder's config.json says of its model, and what is refused by it alone, in one line."""
+"""A folder's config.json describes its model; what it alone rules out is refused in one line."""
 
 from __future__ import annotations
 

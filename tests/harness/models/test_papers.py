@@ -44,7 +44,7 @@ PRINTED = {
     "resnext101": "44.2M",
 }
 LABELS = {"resnet50": 1000, "resnet_small": 10, "resnext101": 1000}
-"""Those with which models for images have the size that is printed: ImageNet's, as in AQGB Table 1."""
+"""Numbers of labels with which models for images have the printed size: ImageNet's, as in AQGB Table 1."""
 
 """Model sizes as the papers print them (TinyBERT's from its own paper)."""
 

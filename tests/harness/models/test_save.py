@@ -107,7 +107,7 @@ def test_a_failed_save_leaves_the_old_folder(make_model_config, tokenizer, tmp_p
 
 
 class Runs:
-    """Stands for what a pickle could do if it were loaded."""
+    """A pickle that would make a folder if it were loaded."""
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return os.mkdir, ("harm",)

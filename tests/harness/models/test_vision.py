@@ -1,4 +1,4 @@
-"""Models for images: what their settings mean, which are refused, and what they are without a package."""
+"""Models for images: the meaning of their settings, refusals, and models without a package."""
 
 from __future__ import annotations
 

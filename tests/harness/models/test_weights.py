@@ -1,4 +1,4 @@
-"""Whether weights are available (in a folder, the cache or on the hub) is known before anything starts."""
+"""Missing weights (in a folder, the cache or on the hub) are noticed before anything starts."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Asks the kernel about namespaces, and runs functions inside one."""
+"""Reads the kernel's view of namespaces, and runs functions inside one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def inside(path: str, function: Callable[[], Result]) -> Result:
 
 
 def command_inside(path: str, command: str) -> str:
-    """What a command prints that must succeed in the network namespace at `path`."""
+    """The output of a command that must succeed in the network namespace at `path`."""
 
     def run() -> str:
         ran = subprocess.run(command.split(), capture_output=True, text=True, timeout=20, check=False)
@@ -67,7 +67,7 @@ def assert_gone(namespaces: Iterable[str]) -> None:
 
 @contextmanager
 def nothing_left() -> Iterator[None]:
-    """What runs inside leaves the root network alone and, within seconds, nothing open."""
+    """Asserts that the code inside leaves the root network alone and, within seconds, nothing open."""
     network, held = root_network(), _descriptors()
     yield
     assert root_network() == network
@@ -86,7 +86,7 @@ def root_network() -> list[object]:
 
 
 def _descriptors() -> Counter[str]:
-    """What this process has open, but for its own network's connections.
+    """The descriptors that this process has open, except its own network's connections.
 
     Those are other tests' workers and stores, which connect and leave at any time. A connection inside
     a shaped network is in another namespace and counts.

@@ -1,4 +1,4 @@
-"""Whether links can be shaped here is said in one line, for root and other users."""
+"""One line says why links cannot be shaped here, for root and other users."""
 
 from __future__ import annotations
 

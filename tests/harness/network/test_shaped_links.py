@@ -1,4 +1,4 @@
-"""Networks of shaped links: configured as asked, isolated, watched for changes, and gone afterwards."""
+"""Networks of shaped links: configured as requested, isolated, watched for changes, and gone afterwards."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_two_networks_at_once_do_not_meet(network: ShapedNetwork) -> None:
 
 
 def until_quiet(network: ShapedNetwork) -> None:
-    """The kernel tells of links a moment after they came up; none of it is trouble."""
+    """Waits for the kernel's late messages about new links, none of which is a fault."""
     for _ in range(100):
         assert network.diagnose() == {}
         if not wait(network.sentinels, 0.3):

@@ -1,4 +1,4 @@
-"""Shaped links whose rate changes: by the training clock that rank 0 tells, recorded, and no trouble; what is
+"""Shaped links whose rate changes: by the training clock that rank 0 sends, recorded, and no fault; what is
 wrong with a link stays one."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def network() -> Iterator[ShapedNetwork]:
 
 
 def rates(network: ShapedNetwork) -> set[str]:
-    """What `tc` says of all four ends."""
+    """The rates that `tc` shows at all four ends."""
     ends = [(network.entrance(rank).path, "uplink") for rank in range(2)]
     ends += [(path_of(network._switch), f"rank{rank}") for rank in range(2)]
     printed = [command_inside(path, f"tc class show dev {interface}") for path, interface in ends]
@@ -51,7 +51,7 @@ def rates(network: ShapedNetwork) -> set[str]:
 
 
 class Record:
-    """What has been recorded; the last of it is waited for."""
+    """The latest recorded changes; `wait_for` waits until there are enough of them."""
 
     def __init__(self) -> None:
         self.made: list[MadeChange] = []
@@ -68,14 +68,14 @@ class Record:
 
 
 def tell_of(network: ShapedNetwork) -> Callable[[float, bool], None]:
-    """Tells of a clock; the descriptor is closed with the process, as that of a rank."""
+    """Returns a sender of a clock; the descriptor is closed with the process, as that of a rank."""
     assert network.entrance(1).clock is None, "rank 0 keeps the record"
     return clock_sender(network.entrance(0))
 
 
 @pytest.fixture
 def told(network: ShapedNetwork, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Any]]:
-    """Starts the changes: what tells of the clock, and the record. Descriptors are closed afterwards."""
+    """Starts the changes; gives the sender of the clock, and the record. Closes descriptors afterwards."""
     opened = list[int]()
     monkeypatch.setattr(os, "open", lambda *given, real=os.open: opened.append(real(*given)) or opened[-1])
 

@@ -35,7 +35,7 @@ def choice_data(tmp_path_factory: pytest.TempPathFactory) -> TokenData:
 
 @pytest.fixture(scope="session")
 def image_data(tmp_path_factory: pytest.TempPathFactory) -> ImageData:
-    """Half as large as they are made, so that they have been scaled, too."""
+    """Images half as large as the originals, so that scaling is tested, too."""
     folder, images = tmp_path_factory.mktemp("images"), EmbeddedImages().load()
     few = replace(images, train=list(images.train)[:40], held_out=list(images.held_out)[:17])
     write_images(folder, few, 8, None)

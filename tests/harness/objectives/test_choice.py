@@ -45,7 +45,7 @@ def test_the_loss_is_on_the_letter_alone(choice_data: TokenData) -> None:
 
 
 def log_likelihoods(model: torch.nn.Module, data: TokenData, index: int) -> Tensor:
-    """Those of each choice after its question, every one with a pass of its own and without padding."""
+    """The log-likelihoods of each choice after its question, each by a pass of its own without padding."""
     length = int(data.column("held_out", "length")[index])
     row = data.held_out[index, :length].long()
     found = []
@@ -117,7 +117,7 @@ def test_limits_take_held_out_questions_from_everywhere_and_the_first_ones_to_tr
 
 @pytest.mark.parametrize(("text", "between"), [("nothing", ""), ("to A or to A", " "), ("A B C D " * 9, "")])
 def test_letters_are_one_token_each_in_any_vocabulary(text: str, between: str, tmp_path: Path) -> None:
-    """Where " A" is one token and " D" two, the space and the letter are always two."""
+    """In a vocabulary where " A" is one token and " D" two, the space and the letter are always two."""
     tokenizer = trained_tokenizer([text] * 3, 300, tmp_path)
     found = answer_tokens(tokenizer, 4)
     assert found.between == between and len({*found.letters}) == 4

@@ -1,4 +1,4 @@
-"""What holds for every objective: its head, its metrics, padding, and evaluations of any number of ranks."""
+"""Properties of every objective: its head, its metrics, padding, and evaluations of any number of ranks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_metrics_are_those_of_the_table(name: str, data_for: Callable[[str], Tok
 
 
 class Ranks:
-    """As much of a world as an evaluation needs."""
+    """A stand-in for a world with all that an evaluation needs."""
 
     def __init__(self, size: int) -> None:
         self.size, self.ranks, self.device = size, range(size), CPU
@@ -70,7 +70,7 @@ def test_any_number_of_ranks_gives_the_same_bits(name: str, data_for: Callable[[
 
 
 def _labels(name: str, objective: Objective, indices: Tensor, step: int) -> list[int]:
-    """How many labels of each row the model's loss is on; a causal one shifts them."""
+    """The number of labels of each row that the model's loss is on; a causal model shifts them."""
     labels = objective.batch(indices, key=(0, step))["labels"]
     if labels.dim() == 1:
         return [1] * len(labels)

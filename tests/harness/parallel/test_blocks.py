@@ -140,7 +140,7 @@ def test_under_an_extreme_limit_the_floor_holds(tmp_path: Path) -> None:
 
 
 def test_the_ratio_falls_and_rises_with_the_rate_and_ranks_stay_equal(tmp_path: Path) -> None:
-    """Beside stragglers, and in packets of one partition; hashes of what is applied are compared."""
+    """The run has stragglers, and packets of one partition; hashes of what is applied are compared."""
     changing = ("network.rate_mbit=60", "network.rate_changes=[[0.4,0.2],[1.6,1]]", "train.steps=36")
     others = ("network.straggler_share=0.3", "network.jitter=0.1", "codec.partition=256", "codec.packet=1024")
     train_all_virtually(tiny_run(*AQGB, *NETWORK, *changing, *others, "eval.every=36"), str(tmp_path / "run"))
@@ -297,7 +297,8 @@ def test_a_parameter_without_gradient_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_given_blocks_take_their_time_and_what_a_forward_pass_waits_is_waiting(tmp_path: Path) -> None:
-    """Codecs take no time, so that a step is computation and waits; refinements go on in the forward pass."""
+    """Codecs take no time, so that a step is computation and waits; refinements continue in the forward
+    pass."""
     given = (
         *("network.compute_s=0.06", "network.forward_share=0.4"),
         "network.blocks=[[1,0.5,0.2],[1,0.25,0.2],[1,0.25,0.6]]",

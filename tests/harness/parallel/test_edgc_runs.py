@@ -34,7 +34,7 @@ def pipelined(*given: str) -> RunConfig:
 
 
 def plans(directory: Path) -> list[dict[str, Any]]:
-    """What each step followed, from step 1 on."""
+    """The plan that each step followed, from step 1 on."""
     return [json.loads(line) for line in (directory / FILE).read_text().splitlines()[1:]]
 
 

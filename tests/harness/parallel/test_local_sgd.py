@@ -23,7 +23,7 @@ SAME = ("step", "loss", "grad_norm", "skipped", "vnmse", "bytes_sent", "codec/mu
 
 
 def outcome(directory: Path) -> tuple[object, ...]:
-    """What no world and no interruption may change."""
+    """The results that no world and no interruption may change."""
     run = load_run(directory)
     steps = [[row.get(key) for key in SAME] for row in run.steps]
     weights = load_file(directory / "checkpoint" / "model.safetensors")

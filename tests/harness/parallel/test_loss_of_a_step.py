@@ -31,11 +31,11 @@ CUTS = {
     ),
     "local_sgd": ("parallel=local_sgd:every_2", "train.accumulation=2", "cluster.workers=2"),
 }
-"""Ways to cut the same 8 sequences of a step; micro-batches are of 2 if nothing else is said."""
+"""Ways to cut the same 8 sequences of a step; micro-batches have 2 unless another number is given."""
 
 SAME = {"sharded": 1, "local_sgd": 1}
-"""How many steps are the same where not all three are: the first of another optimizer, and the first of ranks
-that train on by themselves."""
+"""The number of steps that are the same where not all three are: the first of another optimizer, and the
+first of ranks that train separately."""
 
 SETTINGS = (
     *("model=llama1b", "model.num_layers=2", "model.dropout=0", "codec=fp32", "train.warmup_steps=0"),

@@ -68,7 +68,7 @@ def test_steps_are_torchs_and_resume_bit_for_bit(chosen: str) -> None:
 @pytest.mark.parametrize("value", [torch.inf, torch.nan])
 @pytest.mark.parametrize("chosen", SETTINGS)
 def test_a_step_that_is_not_finite_is_as_if_it_had_not_been(chosen: str, value: float, first: bool) -> None:
-    """Also the first one, whose momenta are not there yet."""
+    """This holds for the first step, too, which has no momenta yet."""
     torch.manual_seed(0)
     model = nn.Linear(5, 3)
     undisturbed = copy.deepcopy(model)

@@ -20,7 +20,7 @@ RATES = {"sgd": 0.3, "adamw": 0.003}
 
 
 def losses(directory: Path, optimizer: str, *overrides: str) -> list[float]:
-    """Those of the steps, and that of the held-out split in the end."""
+    """The losses of the steps, and that of the held-out split in the end."""
     chosen = (f"train.optimizer={optimizer}", f"train.lr={RATES[optimizer]}")
     if optimizer == "sgd":
         chosen += ("train.momentum=0", "train.weight_decay=0")

@@ -169,7 +169,7 @@ def test_a_rank_keeps_its_share(main: str) -> None:
 
 
 def state_bytes(optimizer: Any) -> int:
-    """What an optimizer's storages take: main weights and moments."""
+    """The bytes of an optimizer's storages: main weights and moments."""
     states = optimizer._optimizer.state.values()
     tensors = [optimizer._main, *(state[field] for state in states for field in ("exp_avg", "exp_avg_sq"))]
     return sum(each.untyped_storage().nbytes() for each in tensors)
@@ -180,7 +180,7 @@ def read_from(parts: dict[str, dict[str, Tensor]]) -> Any:
 
 
 def copied(parts: dict[str, dict[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
-    """What a checkpoint keeps when training goes on."""
+    """A copy of the state, as a checkpoint keeps it while training continues."""
     return {name: {key: value.detach().clone() for key, value in own.items()} for name, own in parts.items()}
 
 
@@ -212,7 +212,7 @@ def test_checkpoints_pass_between_numbers_of_ranks_without_a_loss() -> None:
             again = by_parameter(parts)
             assert again.keys() == first.keys()
             assert all(torch.equal(again[key], value) for key, value in first.items())
-            if size == 3:  # and training goes on from there
+            if size == 3:  # and training continues from there
                 assert made.advance(2, 3)
     for name, tensors in begun.items():
         assert tensors.keys() == parts[name].keys()

@@ -19,7 +19,7 @@ from gradwire.harness.parallel.sharded.weights import gathered_by_level
 from gradwire.harness.record.runs import load_run
 
 Bytes = Callable[[int], int]
-"""Bytes of a message of so many coordinates."""
+"""The bytes of a message by its number of coordinates."""
 
 GROUP, DIFFERENCES = 128, 2048
 

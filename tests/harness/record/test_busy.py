@@ -1,4 +1,4 @@
-"""When a comparison says that the machine was busy."""
+"""The line of a comparison that says that the machine was busy."""
 
 from __future__ import annotations
 

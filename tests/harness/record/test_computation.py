@@ -1,4 +1,4 @@
-"""Which runs do the same computation: `computation_id`."""
+"""Runs that do the same computation have the same `computation_id`."""
 
 from __future__ import annotations
 

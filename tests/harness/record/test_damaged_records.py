@@ -1,4 +1,4 @@
-"""What others read of a finished run, damaged in every way: refused in one line, and never used."""
+"""A finished run's files, damaged in every way, are refused in one line and never used."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     GRADIENTS: lambda run: read_gradients(run / GRADIENTS).values.tolist(),
     TRACE: timed,
 }
-"""Who reads which file."""
+"""The reader of each file."""
 
 
 def _huge(path: Path, copy: Path) -> None:
@@ -166,7 +166,7 @@ def test_no_damage_is_taken_for_the_record(name: str, whole: Path, tmp_path: Pat
 def test_decisions_outside_of_a_run_are_refused_in_a_line_or_are_decisions(
     damage: str, whole: Path, tmp_path: Path
 ) -> None:
-    """Nobody can notice a digit that has changed there, and everybody that there is no number."""
+    """A changed digit there cannot be noticed; anything but a number is."""
     PLACES[damage](tmp_path / "given.jsonl", whole / "decisions.jsonl")
     option = f"codec.decisions={tmp_path / 'given.jsonl'}"
     begun = time.process_time()

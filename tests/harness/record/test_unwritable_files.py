@@ -1,4 +1,4 @@
-"""Errors of files that the disk does not take."""
+"""Errors of files that cannot be written to the disk."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What tests of plots read off a figure."""
+"""Reads off a figure what tests of plots compare, and checks its form and layout."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def series(figure: Figure) -> list[Any]:
 
 
 def places(figure: Figure) -> list[tuple[float, ...]]:
-    """Where the panels are in the figure."""
+    """The positions of the panels in the figure."""
     return [axes.get_position().bounds for axes in figure.axes]
 
 
@@ -95,7 +95,7 @@ def check_layout(figure: Figure, name: str) -> None:
 
 
 def _corners(patch: Any) -> list[Any]:
-    """Where a bar or an area of a stack is, in units of the data."""
+    """The bounds of a bar, or the corners of an area of a stack, in units of the data."""
     from matplotlib.patches import Rectangle
 
     return (
@@ -108,14 +108,14 @@ def _tick_labels(axes: Axes) -> list[Text]:
 
 
 def _in_view(label: Text, axes: Axes) -> bool:
-    """Whether the tick of a label is between the ends of its axis."""
+    """True if the tick of a label is between the ends of its axis."""
     across = label in axes.get_xticklabels()
     low, high = sorted(axes.get_xlim() if across else axes.get_ylim())
     return bool(low <= label.get_position()[0 if across else 1] <= high)
 
 
 def _overlap(one: Bbox, other: Bbox) -> bool:
-    """Whether two boxes share more than a pixel."""
+    """True if two boxes share more than a pixel."""
     width = min(one.x1, other.x1) - max(one.x0, other.x0)
     height = min(one.y1, other.y1) - max(one.y0, other.y0)
     return width > 1 and height > 1

@@ -1,4 +1,4 @@
-"""Records of sweeps that were never run, for what reads them."""
+"""Records of sweeps that were never run, for tests of their readers."""
 
 from __future__ import annotations
 

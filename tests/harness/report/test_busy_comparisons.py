@@ -1,4 +1,4 @@
-"""What comparisons, plots, verdicts and records say of runs on a busy machine."""
+"""Comparisons, plots, verdicts and records mention that a machine was busy."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def test_the_page_has_the_table_of_today(name: str) -> None:
 
 
 def test_every_codec_of_the_package_has_a_full_row() -> None:
-    """In the table of its group."""
+    """The row is in the table of its group."""
     lines = codec_table().splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| `")]
     own = [name for name, made in codec_classes().items() if made.__module__.startswith("gradwire.")]

@@ -36,7 +36,7 @@ SPEEDS = {3: 9.0, 4: 8.0, 5: 7.0, 6: 6.0}
 
 
 def bits(model: str = "llama1b", seeds: Sequence[int] = (0, 1, 2), size: str = "small") -> SweepRecord:
-    """Bit budgets beside BF16 and MXFP8; every seed makes errors a little larger."""
+    """Bit budgets next to BF16 and MXFP8; every seed makes errors a little larger."""
     rows = []
     curves = {}
     for seed in seeds:
@@ -323,7 +323,7 @@ def test_the_papers_claims_are_told_apart_and_say_something() -> None:
 
 
 class Unlimited(Evidence):
-    """Evidence that checks what it is asked for and has a figure for all of it."""
+    """Evidence that checks each request and has a figure for all of them."""
 
     def _take(self, name: str, shown: list[Any], cells: dict[str, Any], *asked: Any) -> SeedFigure:
         self._select(cells)
@@ -336,7 +336,7 @@ class Unlimited(Evidence):
 
 
 def test_claims_ask_for_axes_and_printed_figures_that_exist() -> None:
-    """Also those of sweeps, or sizes, of which there is no record."""
+    """This holds for claims on sweeps, or sizes, without a record, too."""
     known, reference = (
         known_sweeps(),
         Reference(Path(__file__).resolve().parents[3] / "results" / "reference"),

@@ -1,4 +1,4 @@
-"""What tables say of the computation that simulated times count."""
+"""Notes of tables on the computation that simulated times count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plots of a comparison: what they show, in both forms, of groups that are few, many, odd or unlucky."""
+"""Plots of a comparison: their content, in both forms, for groups that are few, many, odd or failed."""
 
 from __future__ import annotations
 

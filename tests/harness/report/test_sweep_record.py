@@ -175,7 +175,7 @@ def test_a_damaged_record_is_named(cells: list[SweptCell], tmp_path: Path) -> No
         "has wall_time_s=nan": lambda cell: cell.update(wall_time_s="nan"),
         "has a machine of another form": lambda cell: cell.update(machine={"gpus": 5}),
     }
-    for problem, damage in resealed.items():  # with a digest that fits, as nobody but a forger makes it
+    for problem, damage in resealed.items():  # with a digest that fits, as only a forger would make it
         own = json.loads(sound[FILE])
         damage(own["cells"][0])
         (output / FILE).write_text(json.dumps(own | {OWN_DIGEST: _digest(own)}))

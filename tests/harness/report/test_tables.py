@@ -1,4 +1,4 @@
-"""How figures and tables are written."""
+"""The format of figures and tables."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_what_is_said_of_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Who pipes a page into `head` has seen enough; who loses a run's lines is told."""
+    """A page piped into `head` may be cut short silently; lost lines of a run are reported."""
     monkeypatch.setattr(output, "_is_run", goes_on)
     output._on_error(error)
     printed = capsys.readouterr().err

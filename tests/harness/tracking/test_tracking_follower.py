@@ -1,4 +1,4 @@
-"""A run continues whatever happens to the process that shows it; and what that process is told."""
+"""A run continues whatever happens to the process that shows it; and the messages for that process."""
 
 from __future__ import annotations
 

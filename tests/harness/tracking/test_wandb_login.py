@@ -1,4 +1,4 @@
-"""Where a run is shown follows from this machine's login and settings."""
+"""The mode in which a run is shown follows from this machine's login and settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What wandb holds of studies and sweeps is what their records hold."""
+"""The tables of studies and sweeps in wandb equal their records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What wandb holds is what the record holds, however the run ended. Without a server: runs are offline."""
+"""The data in wandb equal the record, however the run ended. Without a server: runs are offline."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_run_that_raises_ends_as_failed(tmp_path: Path, capfd: pytest.CaptureF
 
 
 def test_a_run_whose_process_is_killed_ends_as_failed(tmp_path: Path) -> None:
-    """Then nobody says how it ended: the input of the process that shows it is closed, that is all."""
+    """No message says how it ended: the input of the process that shows it is closed, that is all."""
     directory = begin(tmp_path / "run")
     message = messages.opening(CONFIG, CONFIG["tracking"], directory, "id-1", 0.0)
     follower = follow.Follower(message, directory)

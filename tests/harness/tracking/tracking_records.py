@@ -92,7 +92,7 @@ def append(directory: Path, name: str, rows: list[dict[str, Any]]) -> None:
 
 
 def draw(path: Path, width: int = 2, height: int = 3) -> bytes:
-    """Writes a picture in one colour, in whose header this size may be a lie; returns its bytes."""
+    """Writes a picture in one colour, with this size, true or not, in its header; returns its bytes."""
     parts = [
         (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)),
         (b"IDAT", zlib.compress(b"\0\7\7" * 3)),

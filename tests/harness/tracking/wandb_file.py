@@ -1,6 +1,6 @@
 """Reads what wandb wrote for one run, independently of how it was written.
 
-A `.wandb` file is a seven-byte header and a LevelDB log: blocks of 32 KiB with records cut into pieces, each
+A `.wandb` file is a seven-byte header and a LevelDB log: blocks of 32 KiB with records cut into parts, each
 with its checksum, length and kind; a record is a protobuf.
 """
 
@@ -21,7 +21,7 @@ WHOLE, LAST = 1, 4
 
 @dataclass
 class WandbRun:
-    """One run as its file tells it."""
+    """One run as its file describes it."""
 
     folder: Path
     run: Any = None
@@ -30,9 +30,9 @@ class WandbRun:
     summary: dict[str, Any] = field(default_factory=dict)
     kinds: set[str] = field(default_factory=set)
     axes: dict[str, str] = field(default_factory=dict)
-    """What the metrics that a pattern fits are drawn over."""
+    """The x axis of the metrics that a pattern fits."""
     charts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What a chart of a table says of itself, by its key in the history."""
+    """The description of a chart of a table, by its key in the history."""
 
     @property
     def config(self) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def whole(settings: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(autouse=True)
 def within_bounds() -> Iterator[None]:
-    """Processor time, whatever else runs here. Of memory see `test_bombs.py`."""
+    """Bounds the processor time of each test; `test_bombs.py` bounds the memory."""
     begun = time.process_time()
     yield
     assert time.process_time() - begun < 10 * MOST_S, "of a dozen cases and more"
@@ -198,7 +198,7 @@ def test_parts_of_other_ranks_and_runs_are_not_taken(
 def test_the_end_is_the_same_though_the_last_rows_are_lost(
     settings: RunConfig, whole: Path, tmp_path: Path
 ) -> None:
-    """Bit for bit: the run goes on from the checkpoint whose rows are there."""
+    """The run resumes, bit for bit, from the checkpoint whose rows are there."""
     directory = tmp_path / "run"
     shutil.copytree(whole / "own", directory)
     rows = (directory / "steps.jsonl").read_bytes().splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""Steps that are skipped, and runs that end because training cannot go on."""
+"""Steps that are skipped, and runs that end because training cannot continue."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def comparable(directory: Path) -> tuple[list[dict[str, Any]], bytes]:
 def test_a_skipped_step_is_counted_and_the_codec_told(
     tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both worlds agree; with error feedback, later steps show what the codec was told."""
+    """Both worlds agree; with error feedback, later steps show that the codec skipped the step."""
     overrides = ("codec=mxfp4", "codec.ef=true", "cluster.workers=2", "train.log_every=1")
     with spoiled(1):
         train_all_virtually(tiny_run(*overrides, "cluster=virtual"), str(tmp_path / "virtual"))
@@ -123,7 +123,7 @@ def test_an_evaluation_that_overflows_ends_a_run_and_its_cell_is_a_miss(tmp_path
 
 
 def test_a_stop_amid_skipped_steps_forgets_nothing(tmp_path: Path) -> None:
-    """The checkpoint that it saves takes no good one's place, and the count goes on."""
+    """The checkpoint that it saves takes no good one's place, and the count continues."""
     settings = ("cluster=virtual", "cluster.workers=2", "train.steps=9", "train.log_every=1")
     config = tiny_run(
         *settings, *BEYOND, "train.max_skipped=3", "train.checkpoint_every=1", "train.keep_checkpoints=1"

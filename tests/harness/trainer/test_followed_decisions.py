@@ -40,7 +40,7 @@ def by_the_clock(*overrides: str, **options: Any) -> RunConfig:
 def test_runs_that_follow_the_clock_are_alike_where_decisions_are_followed(
     tmp_path: Path, workers: Workers
 ) -> None:
-    """Another network, and real workers: neither would decide alike by itself."""
+    """Another network and real workers follow the decisions; neither would decide alike on its own."""
     train_all_virtually(by_the_clock("cluster=virtual"), str(tmp_path / "first"))
     header, *first = decisions(tmp_path / "first")
     assert header["steps"] == len(first) == 6

@@ -1,4 +1,4 @@
-"""What a virtual cluster's clock counts: profiles are calibrated once, kept, and taken again."""
+"""Profiles for the clock of a virtual cluster are calibrated once, kept, and used again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def said(directory: Path) -> Any:
 
 
 def in_sweep(config: RunConfig, directory: Path, stop_after: int | None = None) -> None:
-    """Trains as a cell of the sweep whose folder is beside `directory`."""
+    """Trains as a cell of the sweep whose folder is next to `directory`."""
     request_profile(directory, directory.parent / PROFILES)
     train_all_virtually(config, str(directory), stop_after)
 

@@ -48,7 +48,7 @@ def assert_runs_agree(first: Path, second: Path) -> None:
 
 
 FIRST_BUCKET_EXCLUDED = ("codec.exclude=[transformer.ln_f*,*.h.0.*]",)
-"""All of it, and a part of the second one."""
+"""The setting that excludes all of the first bucket, and a part of the second one."""
 
 NODES = "cluster.ranks_per_node=2"
 
@@ -69,7 +69,7 @@ CASES = [
 
 
 def test_the_runs_have_several_buckets(tmp_path: Path) -> None:
-    """Otherwise no test here would have several buckets in flight."""
+    """Several buckets are needed for the tests here to have more than one in flight."""
     config = tiny_run("cluster=virtual", "cluster.workers=2")
     dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
@@ -92,7 +92,7 @@ def test_real_equals_virtual(
 
 
 def assert_levels(run: Path, several_nodes: bool) -> None:
-    """Bits inside and between nodes add up, and are told only where there are several nodes. Every rank of a
+    """Bits inside and between nodes add up, and are given only where there are several nodes. Every rank of a
     butterfly has one partner in its node and one in the other, to which it sends twice as much, or half."""
     record = load_run(run)
     told = [[row[level] for level in LEVELS if level in row] for row in record.steps]

@@ -46,7 +46,7 @@ def virtually(
 
 
 def really(rank: int, size: int, topology: str, make: Make, num_nodes: int = 1) -> tuple[Any, dict[str, int]]:
-    """Does it for one rank, over gloo."""
+    """The result of one rank over gloo, and its bytes by phase."""
     world = ProcessWorld(fabric(topology, num_nodes), CPU, timeout_s=30)
     try:
         return world.run({rank: make(rank)})[rank], dict(world.traffic[rank].by_phase)

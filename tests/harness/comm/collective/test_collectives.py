@@ -244,7 +244,7 @@ def test_reduce_scatter_leaves_each_sink_its_chunks(size: int, topology: str) ->
 
 
 class Contributions(Hops):
-    """A chunk's message is the number of contributions it holds, as the hops are told at both ends."""
+    """A chunk's message is the number of contributions it holds, as the hops at both ends know it."""
 
     def __init__(self, size: int, num_chunks: int) -> None:
         self._size, self._sums = size, [1] * num_chunks

@@ -28,7 +28,7 @@ def virtual() -> list[Outcome]:
 
 
 def messages(trace: RankTrace) -> list[tuple[object, ...]]:
-    """What a rank posted, in order."""
+    """The messages that a rank posted, in order."""
     (task,) = trace.tasks
     return [(post.phase, post.sends, post.receives) for post in task.operations if isinstance(post, Post)]
 

@@ -65,7 +65,7 @@ def most_in_flight(events: list[Event]) -> int:
 
 
 def order(events: list[Event]) -> list[str]:
-    """What a rank did: `encode 0` by its first chunk, `post 0` and `wait 0` by number."""
+    """The actions of a rank: `encode 0` by its first chunk, `post 0` and `wait 0` by number."""
     hops = [event for event in events if event[0] != "lap"]
     return [f"{kind} {what.start if isinstance(what, range) else what}" for kind, what, *_ in hops]
 

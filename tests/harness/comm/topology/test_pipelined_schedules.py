@@ -50,7 +50,7 @@ def test_one_segment_is_the_schedule_itself(name: str) -> None:
 def test_between_two_ranks_messages_are_received_in_the_order_they_are_sent(
     name: str, size: int, segments: int
 ) -> None:
-    """What NCCL matches by, whatever else is in flight."""
+    """NCCL matches messages by this order, whatever else is in flight."""
     sent, received = defaultdict(list), defaultdict(list)
     for rank, steps in enumerate(pipelined(make_schedule(name, size), segments).ranks):
         for step in steps:
@@ -103,7 +103,7 @@ def test_two_messages_to_one_rank_are_two_steps() -> None:
 
 
 def test_ranks_that_all_send_first_are_found() -> None:
-    """Where messages are kept on the way it would do; NCCL's wait for their receivers."""
+    """With a transport that buffers messages this would work; NCCL's wait for their receivers."""
     schedule = make_schedule("broadcast", 2)
     apart = [
         (dataclasses.replace(step, receives=()), dataclasses.replace(step, sends=()))

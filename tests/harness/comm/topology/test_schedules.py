@@ -103,7 +103,7 @@ def test_a_broadcast_that_leaves_one_out_is_found() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 8])
 def test_every_chunk_is_sealed_once(name: str, size: int) -> None:
-    """Where messages hold sums."""
+    """Each chunk has one sealing rank if messages hold sums, and none otherwise."""
     schedule = make_schedule(name, size)
     sealed = [chunk for rank in range(size) for chunk in schedule.sealed_by(rank)]
     assert sorted(sealed) == list(range(schedule.num_chunks if schedule.sums_on_the_way else 0))

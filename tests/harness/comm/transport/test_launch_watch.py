@@ -10,7 +10,7 @@ LONG_S = 60.0
 
 
 class Event:
-    """Ends when it is told to; `asked` is set whenever it is asked."""
+    """An event that ends when the test says so; `asked` is set at each query."""
 
     def __init__(self, ended: bool = False) -> None:
         self.ended, self.asked = ended, threading.Event()
@@ -21,7 +21,7 @@ class Event:
 
 
 class Told:
-    """What a watch calls: how often, and whether it has."""
+    """A function for a watch to call: counts the calls, and has an event for the first."""
 
     def __init__(self) -> None:
         self.count, self.called = 0, threading.Event()

@@ -1,4 +1,4 @@
-"""User-space pacing: no message is earlier than its link allows, and nobody waits for a closed link."""
+"""User-space pacing: no message is earlier than its link allows, and no sender waits for a closed link."""
 
 from __future__ import annotations
 

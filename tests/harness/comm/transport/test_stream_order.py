@@ -1,4 +1,4 @@
-"""What the streams of ranks on GPUs wait for, on a CPU: events put accesses of the same bytes in an order."""
+"""The streams of ranks on GPUs, followed on a CPU: events put all accesses of the same bytes in an order."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from gradwire.harness.comm.world.process import communicators
 
 
 class Stream:
-    """A stream that says what it is told, to a list that all of them share."""
+    """A stream that appends each call to a list that all of them share."""
 
     def __init__(self, name: str, said: list[str]) -> None:
         self.name, self._said = name, said

@@ -18,7 +18,7 @@ from gradwire.harness.studies.allreduce.study import AllReduceTask
 
 
 def decided(rank: int, size: int, config: AllReduceTask) -> list[Any]:
-    """What follows from each of some rounds between real workers."""
+    """The codec's decision after each of some rounds between real workers."""
     assert config.codec == {"name": ClockDriven.name}
     device = torch.device("cpu")
     world = ProcessWorld(Fabric(partial(make_schedule, "ring")), device, trace=True)

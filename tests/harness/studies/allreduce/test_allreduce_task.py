@@ -199,7 +199,7 @@ FREE = ("network=simulated", "network.rate_mbit=8", "network.codec_times=none")
 
 
 def test_a_bucket_is_scattered_and_its_weights_are_gathered(tmp_path: Path) -> None:
-    """Each part by itself: on the clock without codec times it takes what its bytes take."""
+    """Each part alone, on the clock without codec times, takes the time of its bytes."""
     found = run(tmp_path / "exact", *SHARDED, *FREE, "codec=fp32", "parallel.model_dtype=bfloat16")
     assert found.parts is not None and (found.weights, found.model_dtype) == ("exact", "bfloat16")
     scatter, gather = found.parts["gradients"], found.parts["weights"]

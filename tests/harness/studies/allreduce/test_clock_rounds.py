@@ -1,4 +1,4 @@
-"""A codec that decides by the clock, timed by `task=allreduce`: told the real clock and the simulated one."""
+"""A codec that decides by the clock, timed by `task=allreduce` on the real clock and the simulated one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks of the benchmark's all-reduces do, in processes that are already there."""
+"""The benchmark's all-reduces, as the ranks run them in processes that are already there."""
 
 from __future__ import annotations
 

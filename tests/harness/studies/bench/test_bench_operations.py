@@ -1,4 +1,4 @@
-"""What the benchmark measures: every compiled kernel, with the bytes that it moves."""
+"""The benchmark measures every compiled kernel, with the bytes that it moves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradwire.harness.studies.bench.operation import Operation, all_operations, 
 from gradwire.harness.studies.bench.papers import PAIRS, RINGS
 
 MADE_ONCE = {"dynamiq_tables"}
-"""Operations of the host: what they make serves all later calls."""
+"""Operations of the host whose result serves all later calls."""
 
 NAMES = [operation.name for operation in all_operations()]
 

@@ -49,7 +49,7 @@ def test_groups_without_energy_take_no_bits() -> None:
 
 
 def test_a_partial_group_counts_by_its_coordinates() -> None:
-    """One coordinate of variance 4 beside four of variance 1: 1/5 bit a coordinate brings it down to 1."""
+    """One coordinate of variance 4 with four of variance 1: 1/5 bit per coordinate brings it down to 1."""
     curve = RateDistortionCurve.of(with_variances(1.0, 4.0, counts=(4, 1)), group=4)
     assert curve.bound(0.2) == pytest.approx(5 / 8, rel=1e-12)
     assert curve.bound(0.1) == pytest.approx((4 + 4 * 2.0 ** (-2 * 0.5)) / 8, rel=1e-12)

@@ -79,8 +79,8 @@ WRITERS: dict[Callable[[Path, torch.Tensor], None], str] = {
 
 
 def as_written(path: Path, whole: SavedGradients) -> bool | None:
-    """Whether the file holds `VALUES`, and what `whole` says of them; None if it is refused, in one line that
-    names it."""
+    """True if the file holds `VALUES` and has the description and buckets of `whole`; None if it is refused,
+    in one line that names it."""
     try:
         found = read_gradients(path)
     except ValueError as error:
@@ -94,7 +94,7 @@ def as_written(path: Path, whole: SavedGradients) -> bool | None:
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
 def test_a_damaged_file_is_refused(write: Callable[[Path, torch.Tensor], None], tmp_path: Path) -> None:
     """A flipped bit among the numbers of a `.safetensors` that no run wrote cannot be noticed: the file has
-    no checksum. Another file's contents count as what the user wants."""
+    no checksum. Another file's contents are taken as they are."""
     path, other = tmp_path / WRITERS[write], tmp_path / "other" / WRITERS[write]
     other.parent.mkdir()
     write(path, VALUES)

@@ -17,7 +17,7 @@ from gradwire.harness.studies.score.benchmarks import BENCHMARKS
 
 Score = Callable[..., dict[str, Any]]
 Choices = tuple[list[str], list[str], int]
-"""What each ending follows, the endings, and the number of the right one."""
+"""The text before each ending, the endings, and the number of the right one."""
 
 MANY, FEW = 40, int(os.environ.get("GRADWIRE_SCORE_LIMIT", "20"))
 """Documents of our own and real ones; 200 real ones take a minute."""

@@ -199,7 +199,8 @@ def test_scores_are_shown_recorded_and_not_repeated(
 def test_documents_of_the_hub_are_scored_alike(
     scored: Score, records: dict[str, Records], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hub is asked for what the stock tasks name, and only the split that is scored is needed."""
+    """The data sets that the stock tasks name are fetched from the hub, and only the split that is scored is
+    needed."""
     import datasets
     from datasets.table import InMemoryTable
 

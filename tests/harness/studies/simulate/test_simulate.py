@@ -127,8 +127,8 @@ def rows_of(*rows: tuple[Any, ...]) -> RoundRows:
 
 
 def test_figures_of_a_round_worked_out_by_hand() -> None:
-    """Two blocks. The last block's gradient travels beside the first one's backward pass, the first one's
-    while the worker waits, and the rest beside the next forward pass:
+    """Two blocks. The last block's gradient travels during the first one's backward pass, the first one's
+    while the worker waits, and the rest during the next forward pass:
 
         0   1   2   3   4   5   6   7   8   9  10  11
         F0  F1  B1  B1  B0  B0  –   F0  F1  B1  B0

@@ -1,4 +1,4 @@
-"""How gradients change over training: what each analysis says of gradients made for it."""
+"""Changes of gradients over training: each analysis, on gradients made for it."""
 
 from __future__ import annotations
 

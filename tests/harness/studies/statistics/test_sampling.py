@@ -1,4 +1,4 @@
-"""What sampling and windows keep of entropies: closed cases, and the task on a run with such a record."""
+"""Sampling and windows of entropies: closed cases, and the task on a run with such a record."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def gradients(workers: int = 3, numel: int = NUMEL) -> Tensor:
 
 
 def settings(path: Path, **changed: Any) -> StatisticsTask:
-    """What the command line makes of these values of `statistics`."""
+    """The settings that the command line makes of these values of `statistics`."""
     values = [
         f"statistics.{name}={value}".replace(" ", "").replace("'", "") for name, value in changed.items()
     ]
@@ -93,7 +93,7 @@ def numbers(value: Any) -> Iterator[float]:
 
 
 def test_from_a_file_to_a_directory(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Tables of at most 140 columns, JSON whose numbers are all finite, plots in every form; asked again, it
+    """Tables of at most 140 columns, JSON whose numbers are all finite, plots in every form; run again, it
     shows the tables and does nothing."""
     config, directory = settings(file), tmp_path / "run"
     assert STATISTICS.name(config) == "statistics-step-3"

@@ -99,7 +99,7 @@ def test_a_disabled_recorder_records_nothing() -> None:
 
 
 class SteppingStopwatch:
-    """Timestamps that have no time until they are asked for, as CUDA events have none."""
+    """Timestamps that have no time until they are read, as CUDA events have none."""
 
     def timestamp(self) -> object:
         return ["timestamp"]

@@ -1,4 +1,4 @@
-"""What is observed beside a step: this process's CPU time and switches, and the machine's counters."""
+"""Observations next to a step: this process's CPU time and switches, and the machine's counters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TICKS = 100
 
 
 class Proc:
-    """A made-up /proc, and a clock beside it."""
+    """A made-up /proc, and a clock that goes with it."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.now = root, 100.0

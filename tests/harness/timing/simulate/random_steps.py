@@ -91,7 +91,7 @@ def make_case(seed: int) -> Case:
 
 
 def make_steps(seed: int, count: int) -> tuple[SimulatedClock, list[StepTrace]]:
-    """A clock, and steps that follow one another, whose tasks may go on after them; each begins with enough
+    """A clock, and steps that follow one another, whose tasks may last beyond them; each begins with enough
     computation for most of these to end."""
     drawn = random.Random(seed)
     size, numbers = drawn.randint(2, 4), Numbers(drawn, ties=seed % 2 == 0)
@@ -120,7 +120,7 @@ def make_steps(seed: int, count: int) -> tuple[SimulatedClock, list[StepTrace]]:
 
 
 def _tasks(drawn: random.Random, numbers: Numbers, size: int) -> dict[int, tuple[TaskTrace, ...]]:
-    """What all ranks do for the same buckets."""
+    """The tasks of all ranks for the same buckets."""
     buckets = [_exchanges(drawn, numbers, size) for _ in range(drawn.randint(1, 4))]
     in_turn = [drawn.random() < 0.2 for _ in buckets]
     return {
@@ -181,7 +181,8 @@ def _copies(drawn: random.Random, numbers: Numbers, size: int) -> Exchange:
 
 
 def _operations(drawn: random.Random, numbers: Numbers, rank: int, bucket: list[Exchange]) -> list[Operation]:
-    """What `rank` has of the exchanges, posted in order and waited for at once, or some exchanges later."""
+    """The operations of `rank` in the exchanges, posted in order and waited for at once, or some exchanges
+    later."""
     found: list[Operation] = []
     posted = waited = 0
     for exchange in bucket:

@@ -22,11 +22,11 @@ class BackgroundRun:
         return self._background.routes[flow % self._size]
 
     def bytes(self, flow: int) -> Any:
-        """What the flow has to carry from now on."""
+        """The bytes of the flow's next chunk; those of the first one may be fewer."""
         return self._background.chunk if self._steps[flow] else self._background.first[flow // self._size]
 
     def arrived(self, flow: int) -> list[int]:
-        """A chunk has come through: the flows that begin with that."""
+        """Notes that a chunk has arrived; returns the flows that begin with that."""
         job, rank = divmod(flow, self._size)
         started: list[int] = []
         for end in (rank, (rank + 1) % self._size):

@@ -65,7 +65,7 @@ class _Engine:
         self._first_background = len(self._sizes)
         self._heap: list[tuple[Any, int, int, int, int]] = []
         self._count = 0
-        self._turns: deque[int] = deque()  # threads that go on in this moment
+        self._turns: deque[int] = deque()  # threads that continue at this moment
         self._next_task = plan.first_tasks[:-1].tolist()
         self._last_task = plan.first_tasks[1:].tolist()
         self._at = [-1] * len(self._ranks)  # the operation a thread is at; -1 before its first task
@@ -259,7 +259,7 @@ class _Engine:
             self._through(thread, now)
 
     def _through(self, thread: int, now: Any) -> None:
-        """What a thread waited for is there."""
+        """Ends the wait of a thread: all messages of its post have arrived."""
         self._end[self._at[thread]] = now
         self._at[thread] += 1
         self._take_turn(thread)
@@ -297,7 +297,7 @@ class _Engine:
         self._flows.start(self._first_background + flow, lane, links, num_bytes, now)
 
     def _lane(self, connection: int, links: tuple[int, ...]) -> int:
-        """What carries one message at a time: a connection; where links are serial, the link."""
+        """The lane that carries one message at a time: a connection or, where links are serial, the link."""
         return links[0] if self._serial else connection
 
     def _background_flown(self, index: int, version: int, now: Any) -> None:

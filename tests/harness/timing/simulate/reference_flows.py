@@ -33,7 +33,7 @@ class Queued(NamedTuple):
 
     @property
     def key(self) -> tuple[int, int]:
-        """What goes first has the smaller one."""
+        """The sort key: the flow with the smaller one goes first."""
         return self.urgency.level, -self.order if self.urgency.newest_first else self.order
 
 
@@ -86,7 +86,7 @@ class Flows:
         queue.sort(key=lambda one: one.key)
 
     def _give_way(self, carried: Queued, queued: Queued, now: float) -> None:
-        """A flow under way stops at its next boundary if what has come is more urgent."""
+        """A flow under way stops at its next boundary if the new one is more urgent."""
         flow, boundary = carried.flow, carried.urgency.boundary
         if boundary == 0 or flow in self._rest or carried.key < queued.key:
             return
@@ -112,8 +112,8 @@ class Flows:
                 self._changed[link] = None
 
     def finish(self, flow: int, version: int, now: float) -> bool:
-        """Whether a predicted end still holds and the flow has ended; one that has come to where it gives way
-        waits for its lane again."""
+        """Returns true if the predicted end still holds and the flow has ended; a flow that gives way at this
+        point waits for its lane again."""
         state = self._state.get(flow)
         if state is None or state[3] != version:
             return False
@@ -132,7 +132,7 @@ class Flows:
         return rest is None
 
     def is_active(self, flow: int) -> bool:
-        """Whether a flow is under way."""
+        """True while a flow is under way."""
         return flow in self._state
 
     def left(self, flow: int, now: float) -> Any:

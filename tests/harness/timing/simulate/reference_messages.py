@@ -1,4 +1,5 @@
-"""A plan's messages in plain Python: which may begin as their ends are posted, and who waits for them."""
+"""A plan's messages in plain Python: which may begin as their ends are posted, and which threads wait for
+them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from gradwire.harness.timing.trace.step import ORDINARY, Urgency
 
 class Messages:
     """A message between two ranks may begin when both have posted their ends, a multicast when it is sent.
-    Whoever waits for a post goes on when all messages of that have arrived."""
+    A thread that waits for a post continues when all its messages have arrived."""
 
     def __init__(self, plan: StepPlan) -> None:
         self.urgency = _urgency(plan)
@@ -41,7 +42,7 @@ class Messages:
         return found
 
     def wait(self, post: int, thread: int) -> bool:
-        """Whether the thread has to wait for a post."""
+        """Returns true if the thread has to wait for a post."""
         if self._open[post]:
             self._waiting[post] = thread
         return self._open[post] > 0

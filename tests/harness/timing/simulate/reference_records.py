@@ -1,4 +1,4 @@
-"""What the plain engine of broadcast rounds keeps: rows, a worker's blocks, what it sends, and averages."""
+"""Records of the plain engine of broadcast rounds: rows, a worker's blocks, what it sends, and averages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class OwnBlock:
 
 @dataclass
 class Sending:
-    """What a worker sends at the moment; `bytes` of one copy, `open` copies under way."""
+    """A worker's transmission under way; `bytes` of one copy, `open` copies."""
 
     row: Row
     block: int

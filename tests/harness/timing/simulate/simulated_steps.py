@@ -51,8 +51,8 @@ def receiving(source: int, num_bytes: int, bucket: int = 0) -> TaskTrace:
 
 
 def all_reduce(topology: str, size: int, chunk: int, buckets: int = 1, work: bool = False) -> Tasks:
-    """What every rank does for `buckets` all-reduces of chunks of `chunk` bytes; with `work`, some before the
-    first message and after each."""
+    """The tasks of every rank for `buckets` all-reduces of chunks of `chunk` bytes; with `work`, there is
+    some before the first message and after each."""
     steps = make_schedule(topology, size).ranks
     return {
         rank: tuple(task(*_hops(steps[rank], chunk, work), bucket=bucket) for bucket in range(buckets))
@@ -72,8 +72,8 @@ def _hops(steps: Sequence[Step], chunk: int, work: bool) -> list[Operation]:
 
 
 def ring_plan(size: int, num_bytes: int) -> StepPlan:
-    """What `topology=ring` does with one bucket of `num_bytes` over `size` ranks, without codec work:
-    2(size − 1) hops of a chunk each, the chunks being of equal size, rounded up to whole bytes."""
+    """The plan of `topology=ring` for one bucket of `num_bytes` over `size` ranks, without codec work: 2(size
+    − 1) hops of a chunk each, the chunks being of equal size, rounded up to whole bytes."""
     hops = 2 * (size - 1)
     posts = np.arange(size * hops)
     return StepPlan(
@@ -94,7 +94,7 @@ def ring_plan(size: int, num_bytes: int) -> StepPlan:
 
 
 def operations_of(tasks: Tasks) -> list[Operation]:
-    """In the order of the plan."""
+    """All operations, in the order of the plan."""
     return [operation for rank in sorted(tasks) for own in tasks[rank] for operation in own.operations]
 
 
@@ -109,8 +109,8 @@ def ends(
     background: BackgroundJobs | None = None,
     engine: Callable[..., Any] = run,
 ) -> dict[tuple[int, int], Any]:
-    """When each (rank, bucket) is synchronized; every piece of work takes `work_s`, and a task may begin at
-    `ready`, its own time or one for all."""
+    """The time at which each (rank, bucket) is synchronized; each unit of work takes `work_s`, a task may
+    begin at `ready`, its own time or one for all."""
     keys = [(rank, own.bucket) for rank in sorted(tasks) for own in tasks[rank]]
     begins = [ready[key] if isinstance(ready, Mapping) else ready for key in keys]
     work = [work_s if isinstance(found, Work) else 0 for found in operations_of(tasks)]

@@ -43,7 +43,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "linear": [{"bits": 8, "hadamard": "fused"}, {"group": 2048}, {"rounding": "stochastic"}],
     "all_to_all": [{"hadamard": "apart", "group": 512}, {"hadamard": "none", "rounding": "stochastic"}],
 }
-"""Settings beside the default ones."""
+"""Settings besides the default ones."""
 
 OWN = [name for name, made in codec_classes().items() if made.__module__.startswith("gradwire.")]
 
@@ -57,7 +57,7 @@ every_codec = pytest.mark.parametrize(("name", "options"), CASES, ids=lambda val
 
 
 def row(operation: str, ns: float, numel: int = SMALL, **other: Any) -> dict[str, Any]:
-    """A row of `ns` nanoseconds per coordinate, beside copies of 10⁹ bytes per second."""
+    """A row of `ns` nanoseconds per coordinate, with copies at 10⁹ bytes per second."""
     return {
         "operation": operation,
         "dtype": "float32",
@@ -190,7 +190,7 @@ PARTS: list[tuple[str, dict[str, Any], int, str, set[str]]] = [
 
 
 def _told(value: object) -> str:
-    """Its result is equal in every process, although the order of a set is not."""
+    """A test id that is equal in every process, although the order of a set is not."""
     return "+".join(sorted(value)) if isinstance(value, set) else str(value)
 
 
@@ -213,7 +213,7 @@ def test_operations_are_in_the_benchmark(name: str, options: dict[str, Any]) -> 
 def test_all_that_a_codec_does_has_a_time(
     name: str, options: dict[str, Any], topology: str, tmp_path: Path
 ) -> None:
-    """Every part of a step on every rank is asked for by the clock; without links nothing else takes time."""
+    """The clock covers every part of a step on every rank; without links nothing else takes time."""
     size, layout = 4, Layout.flat(4096)
     rows = [row(operation.name, 1.0) for operation in all_operations()]
     times = read_bench_times(written(tmp_path, *rows), make_codec(name, **options), size)

@@ -54,7 +54,8 @@ def test_when_all_broadcast_at_once_receivers_are_as_busy_either_way(size: int) 
 
 
 def test_receivers_that_are_late_find_it_there() -> None:
-    """A message sent at 0 reaches both receivers after 10 / RATE + LATENCY; one of them asks for it at 20."""
+    """A message sent at 0 reaches both receivers after 10 / RATE + LATENCY; one of them waits for it from 20
+    on."""
     late = Fraction(20)
     ready = {(0, 0): Fraction(0), (1, 0): Fraction(0), (2, 0): late}
     found = exact_ends(broadcasts(3, 10, 1), star(3, RATE, LATENCY), ready=ready, multicast=True)

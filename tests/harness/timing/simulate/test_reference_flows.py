@@ -79,7 +79,7 @@ def test_flows_end_when_all_their_bytes_are_carried_at_fair_rates(seed: int) -> 
 
 @pytest.mark.parametrize("seed", range(50))
 def test_a_lane_carries_one_after_another(seed: int) -> None:
-    """Here each link is one."""
+    """Each link is a lane here."""
     rates, arrivals = random_arrivals(seed, max_links=1)
     lanes = [link for _, (link,), _ in arrivals]
     ends, free = ends_of(links_of(rates), arrivals, lanes), defaultdict[int, Fraction](Fraction)

@@ -1,4 +1,4 @@
-"""Broadcast rounds of several blocks, beside what can be worked out by hand."""
+"""Broadcast rounds of several blocks agree with results worked out by hand."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def alike(rounds: int, workers: int, forward: Floats, backward: Floats) -> Float
 
 
 def ends(rows: RoundRows, worker: int = 0) -> Floats:
-    """When a worker's rounds end."""
+    """The ends of a worker's rounds."""
     return rows.end[(rows.kinds == BACKWARD) & (rows.block == 0) & (rows.worker == worker)]
 
 
 def arrival(block: int, appears: list[float], sending: list[float]) -> float:
-    """When a block is there: newer ones, of smaller numbers, that appear before then have gone first."""
+    """The arrival of a block: newer ones, of smaller numbers, that appear before then go first."""
     at = appears[block] + sending[block]
     while True:
         newer = sum(sending[other] for other in range(block) if appears[other] < at)
@@ -47,7 +47,7 @@ def arrival(block: int, appears: list[float], sending: list[float]) -> float:
 
 
 def length_of_round(forward: Floats, backward: Floats, sending: list[float]) -> float:
-    """From one backward pass to the next, where all workers are alike."""
+    """The time from one backward pass to the next, where all workers are alike."""
     blocks = len(forward)
     appears = [float(backward[block:].sum()) for block in range(blocks)]
     at = appears[0]

@@ -90,7 +90,8 @@ def test_fractions_and_floats_begin_at_the_same_point() -> None:
 
 
 def steps_of_a_job(size: int, links: Links, arrivals: int) -> list[int]:
-    """How often each rank's process has sent, chunk by chunk, whichever has come through first."""
+    """The number of chunks that each rank's process has sent; the oldest flow under way always arrives
+    first."""
     going = BackgroundRun(BackgroundJobs(1, size, Fraction(size), links, 0))
     under_way, sent = list(going.flows), [0] * size
     for _ in range(arrivals):

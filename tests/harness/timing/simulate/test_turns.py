@@ -153,7 +153,8 @@ def test_a_deadlock_says_who_waits_for_whom(engine: Any) -> None:
 
 @pytest.mark.parametrize("engine", [run, run_reference])
 def test_a_deadlock_names_only_those_who_are_missing(engine: Any) -> None:
-    """Rank 0's message from rank 1 comes through, that from rank 2 is stuck behind what nobody sends yet."""
+    """Rank 0's message from rank 1 comes through, that from rank 2 is stuck behind one that is not sent
+    yet."""
     tasks = {
         0: (task(post(receives=[(1, 10), (2, 10)]), wait(0), post(sends=[(2, 10)]), wait(1)),),
         1: (sending(0, 10),),

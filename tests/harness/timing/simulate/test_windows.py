@@ -1,4 +1,4 @@
-"""What a window of steps leaves out, and keeps over an interruption, changes no time to the last bit."""
+"""Windows of steps: leaving out steps and resuming after an interruption change no time, to the last bit."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_window_that_is_never_quiet_stays_small() -> None:
 
 
 def test_beside_background_jobs_nothing_is_left_out() -> None:
-    """They go on from where they were, which only the whole window knows."""
+    """Background jobs continue from their last state, which only the whole window knows."""
     clock = SimulatedClock(star(4, 1e3, 0.01), background=BackgroundLoad(1, 4000.0))
     window, step = StepWindow(clock), overlapping(4, 1.0)
     lengths = [step_end(window.step(number, step)) for number in range(4)]

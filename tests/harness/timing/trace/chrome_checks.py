@@ -1,4 +1,4 @@
-"""What chrome://tracing and Perfetto require of a file."""
+"""The requirements of chrome://tracing and Perfetto on a file."""
 
 from __future__ import annotations
 

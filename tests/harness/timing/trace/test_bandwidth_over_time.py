@@ -1,4 +1,4 @@
-"""What ranks send over time, and its plot."""
+"""The bandwidth that ranks use over time, and its plot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What real runs record of their machine, and their steps with another computation."""
+"""Real runs record observations of their machine, and the times of their steps with another computation."""
 
 from __future__ import annotations
 

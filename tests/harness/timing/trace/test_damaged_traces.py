@@ -118,7 +118,7 @@ def test_a_file_that_ends_early_is_named(traced: Path) -> None:
 def test_what_is_left_of_a_damaged_file_is_what_was_written(
     rank: int, damage: str, traced: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Whatever reads it says in one line what is wrong; a run that goes on cuts it, and says so."""
+    """Every reader says in one line what is wrong; a resumed run cuts the file, and says so."""
     whole, path = dict(read_traces(traced, 2)), trace_file(traced, rank)
     other = tmp_path_factory.mktemp("other")
     TraceWriter(other, run="other").add(rank, {step: trace(0.2, 7) for step in range(4)})
@@ -147,7 +147,7 @@ def test_what_is_left_of_a_damaged_file_is_what_was_written(
 
 
 def test_bombs_are_refused_after_a_block(traced: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks that are too large, give a wrong size, or hold a record batch compressed by itself."""
+    """Blocks that are too large, give a wrong size, or hold a record batch that is itself compressed."""
     sink = pyarrow.BufferOutputStream()
     options = pyarrow.ipc.IpcWriteOptions(compression="zstd")
     writer = pyarrow.ipc.new_stream(sink, blocks.schema(), options=options)

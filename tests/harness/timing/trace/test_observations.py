@@ -1,4 +1,4 @@
-"""What a codec that follows the clock is told of a step."""
+"""Observations of a step for a codec that follows the clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def task(bucket: int, at: float) -> TaskTrace:
 
 
 def test_each_bucket_has_its_computation_and_its_phases() -> None:
-    """What is sent and never waited for ends when it is sent; what measures counts for nothing."""
+    """A message that is never waited for ends when it is sent; measurements do not count."""
     trace = RankTrace.synchronous((2.0, 5.0), (task(0, 2.0), task(1, 7.0)), 0.25, 14.0)
     assert observations(trace) == (
         Observation(0, "compute", 0, 0.0, 2.0),

@@ -30,7 +30,7 @@ def trace(start: float, num_bytes: int = 100, in_turn: bool = False, peer: int =
 
 
 def close(found: object, expected: object) -> bool:
-    """Whether both are equal but for a rounding to hundredths of a microsecond."""
+    """True if both are equal, except for rounding to hundredths of a microsecond."""
     if isinstance(expected, float):
         return isinstance(found, float) and abs(found - expected) <= 1e-8
     if isinstance(expected, tuple):

@@ -39,7 +39,7 @@ def real_run(directory: Path, size: int, workers: Workers, *overrides: str) -> P
 
 
 def virtual_run(directory: Path, size: int, *overrides: str) -> Path:
-    """A run of `size` virtual workers, on a simulated network unless told otherwise."""
+    """A run of `size` virtual workers, on a simulated network unless overridden."""
     config = traced_config("cluster=virtual", f"cluster.workers={size}", *overrides)
     _open(config, directory)
     train_virtual(config, directory, None, lambda: False)
