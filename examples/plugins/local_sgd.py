@@ -41,7 +41,7 @@ from gradwire.harness.parallel.update import Updater
 
 
 class RankOutcome(NamedTuple):
-    """What a rank says of its step; `change`: of its weights since the last mean, if it was measured."""
+    """A rank's report on its step; `change`: of its weights since the last mean, if it was measured."""
 
     loss: Tensor
     grad_norm: float
@@ -50,7 +50,7 @@ class RankOutcome(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What a rank has changed since the last mean; the mean of all ranks' changes, which is on its way."""
+    """The change of a rank since the last mean; the mean of all ranks' changes, which is on its way."""
 
     change: Tensor
     mean: Started[Tensor]
@@ -111,7 +111,7 @@ class LocalSGD:
         await self._take_mean(rank_step, False)
 
     def _local_state(self) -> dict[str, Tensor]:
-        """What a rank has of its own: weights, moments and counts of steps."""
+        """The state of a rank alone: weights, moments and counts of steps."""
         moments = {f"optimizer/{key}": value for key, value in self._updater.state_dict().items()}
         return {**self._weights, **moments}
 
@@ -208,7 +208,7 @@ class LocalSGD:
         return gradient_error(self._world, self._copies) if self._takes_mean else GradientError(0.0, 0.0)
 
     def raw_gradients(self) -> Tensor:
-        """What has changed since the last mean."""
+        """The changes since the last mean, of all ranks."""
         return gather_raw(self._world, self._copies)
 
     def replica(self, rank: int) -> int:
