@@ -105,7 +105,8 @@ def _item(name: str, entry: Any, path: Path) -> Item:
             sorted(part.keys() - {each.name for each in fields(schema)}) if isinstance(part, Mapping) else []
         )
         if strange:
-            raise ValueError(f"{where} has {strange[0]}, which no {schema.__name__.lower()} has; {REMEDY}")
+            what = "layout" if schema is TableLayout else schema.__name__.lower()
+            raise ValueError(f"{where} has {strange[0]}, which no {what} has; {REMEDY}")
     item = made(Item, {"name": name, **entry}, where, remedy=REMEDY)
     if not (item.table or item.plots or item.where or item.why):
         raise ValueError(f"{where} needs a table, plots, where it is shown, or why it is not; {REMEDY}")

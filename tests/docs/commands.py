@@ -49,6 +49,7 @@ TAKEN_FOR_GRANTED = (
 
 REPLACED = {
     "outputs/<run>": "run",
+    "[outputs/<run>,outputs/<another>]": "run",
     "my.npz": "gradients",
     "my_text/": "text",
     "my-llm/": "model",
