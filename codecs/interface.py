@@ -44,8 +44,8 @@ class Hops(Protocol):
 
     `chunks` is a range of base chunks (`Collectives.num_chunks` of them); a message of several
     chunks is their messages one after another in ascending order. Messages are uint8 views of the
-    harness's arena; no reference to them may be kept after the call. `workers` is the number of
-    contributions that a message holds, of one that is sent where another one, with `received`, came in.
+    harness's arena; no reference to them may be kept after the call. `received` is the number of
+    contributions in the message that came in, `workers` that in the one that goes out.
     """
 
     def message_bytes(self, chunks: range, workers: int) -> int:

@@ -25,7 +25,7 @@ MOST_NAME = 200
 def run_name(config: RecordedConfig) -> str:
     """A directory name that distinguishes runs: `<model>-<codec>[-<bits>]-<topology>-s<seed>-<id>`, or what
     the task calls it, and the id."""
-    if isinstance(config, RunConfig):
+    if isinstance(config, RunConfig) and not TASKS[config.task.name].is_study:
         chosen = f"{config.model.name}-{codec_name(config.codec)}-{config.topology.name}-s{config.seed}"
     else:
         chosen = TASKS[config.task.name].load().name(config)

@@ -112,6 +112,11 @@ class StudyRecord(Stored):
             yield from figure.values(content.get(name) if is_optional else content[name], content)
 
     @classmethod
+    def declare_metrics(cls) -> None:
+        """Puts the metrics that its fields bring into METRICS: annotations are evaluated only when asked."""
+        _declared(cls)  # type: ignore[arg-type]  # takes its instances' __hash__
+
+    @classmethod
     def columns(cls) -> dict[str, str]:
         """The fields in a comparison's table, in its order, with the keys of their metrics."""
         placed = [

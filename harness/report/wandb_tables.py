@@ -21,7 +21,7 @@ from gradwire.harness.report.frame import Value, values_in
 from gradwire.harness.report.sweep_record import COLUMNS, FILE, OWN_DIGEST, SweepRecord, line_of
 from gradwire.harness.timing.measure.metrics import in_words
 from gradwire.harness.tracking.messages import tags
-from gradwire.harness.tracking.tables import MOST_ROWS, Table, curve
+from gradwire.harness.tracking.tables import MOST_ROWS, WandbTable, curve
 
 COMPARISON = "table.csv"
 
@@ -53,7 +53,7 @@ def is_sweep(folder: Path) -> bool:
     return (folder / FILE).is_file()
 
 
-def study_tables(directory: Path, task: str) -> dict[str, Table]:
+def study_tables(directory: Path, task: str) -> dict[str, WandbTable]:
     """The figures of a finished study, a row each; also a row for each operation of a benchmark, and for each
     task and metric of a checkpoint's scores.
 
@@ -66,7 +66,7 @@ def study_tables(directory: Path, task: str) -> dict[str, Table]:
     return found | {name: curve(rows) for name, rows in record.tables(content).items()}
 
 
-def sweep_tables(record: SweepRecord, folder: Path) -> dict[str, Table]:
+def sweep_tables(record: SweepRecord, folder: Path) -> dict[str, WandbTable]:
     """A sweep's cells and their figures, and its comparison as in `table.csv`; raises ValueError if that is
     damaged."""
     found = {"cells": in_reading_order(curve(_cells(record))), "figures": _lines(record.values)}
@@ -77,7 +77,7 @@ def sweep_tables(record: SweepRecord, folder: Path) -> dict[str, Table]:
     return found
 
 
-def in_reading_order(table: Table) -> Table:
+def in_reading_order(table: WandbTable) -> WandbTable:
     """The table with the columns of `READ_FIRST` in front; all others follow as they were."""
     names = [str(name) for name in table["columns"]]
     ranks = [
@@ -168,14 +168,14 @@ def _thinned(chart: dict[str, Any]) -> dict[str, Any]:
     return chart | {axis: [numbers[::every] for numbers in chart[axis]] for axis in ("xs", "ys")}
 
 
-def _lines(values: Iterable[Value]) -> Table:
+def _lines(values: Iterable[Value]) -> WandbTable:
     """The lines of the results' frame, as `values.csv` has them; of a single record without its name."""
     found = list(values)
     first = 0 if len({value.run for value in found}) > 1 else 1
     return {"columns": list(COLUMNS[first:]), "rows": [line_of(value)[first:] for value in found]}
 
 
-def _comparison(path: Path, folder: Path) -> Table:
+def _comparison(path: Path, folder: Path) -> WandbTable:
     try:
         header, *lines = csv.reader(io.StringIO(read_text(path, remedy=REMEDY, inside=folder)))
     except (csv.Error, ValueError) as error:  # ValueError: without a line

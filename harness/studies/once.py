@@ -93,7 +93,7 @@ def show_record(tracking: Mapping[str, Any], directory: Path) -> bool:
     if not any(table["rows"] for name, table in tables.items() if name != "cells"):
         raise ValueError(f"{directory} has no figures: it is not finished")
     content = {"tables": tables, "curves": curves, "plots": drawn, "summary": about}
-    return follow.show_record(tracking, config, directory, content, attempt)
+    return follow.show_content(tracking, config, directory, content, attempt)
 
 
 def show_finished(config: Configuration, directory: Path) -> None:

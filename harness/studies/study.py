@@ -57,6 +57,9 @@ class Study:
     times: bool = False
     """True if the figures are times: `kernels=auto` then never means the slow definition."""
 
+    def __post_init__(self) -> None:
+        self.record.declare_metrics()
+
     def resolve(self, config: RecordedConfig) -> RecordedConfig:
         """The configuration as it runs; ValueError in one line if it cannot run."""
         found: RecordedConfig = importlib.import_module(self.measuring).resolve(config)

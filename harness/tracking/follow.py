@@ -55,7 +55,7 @@ def upload_recorded(tracking: Mapping[str, Any], directory: Path) -> bool:
     return Follower(message, directory).end(None)
 
 
-def show_record(
+def show_content(
     tracking: Mapping[str, Any],
     config: Mapping[str, Any],
     directory: Path,

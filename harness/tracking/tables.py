@@ -10,14 +10,14 @@ from gradwire.harness.record.runs import Run
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.timing.measure.metrics import METRICS, PARTS
 
-Table = dict[str, list[Any]]
+WandbTable = dict[str, list[Any]]
 """`columns` and `rows`."""
 
 MOST_ROWS = 10_000
 """Most rows of a table that wandb shows; of longer curves every second, third, ... row is taken."""
 
 
-def tables(run: Run) -> dict[str, Table]:
+def tables(run: Run) -> dict[str, WandbTable]:
     """Name to table: the curves and, once the run is done, the contents of its summary; empty ones are left
     out."""
     measured = [row for row in run.steps if row.get("vnmse") is not None]
@@ -31,14 +31,14 @@ def tables(run: Run) -> dict[str, Table]:
     return {name: table for name, table in found.items() if table["rows"]}
 
 
-def curve(rows: Sequence[Mapping[str, Any]]) -> Table:
+def curve(rows: Sequence[Mapping[str, Any]]) -> WandbTable:
     """Rows of the record with a column for each key; None if a row lacks it."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     shown = rows[:: math.ceil(len(rows) / MOST_ROWS) or 1]
     return {"columns": columns, "rows": [[row.get(key) for key in columns] for row in shown]}
 
 
-def _of_summary(summary: Summary, network: str) -> dict[str, Table]:
+def _of_summary(summary: Summary, network: str) -> dict[str, WandbTable]:
     phases, ranks = summary.bytes_by_phase.items(), enumerate(summary.bytes_sent_per_rank)
     return {
         "time_to_accuracy": _time_to_accuracy(summary, network),
@@ -49,7 +49,7 @@ def _of_summary(summary: Summary, network: str) -> dict[str, Table]:
     }
 
 
-def _time_to_accuracy(summary: Summary, network: str) -> Table:
+def _time_to_accuracy(summary: Summary, network: str) -> WandbTable:
     """A row for each target; a missed target has an infinite time and no step."""
     rows = [
         [float(target), found["train_time_s"], found["step"], found["stays"], summary.clock, network]
@@ -58,14 +58,14 @@ def _time_to_accuracy(summary: Summary, network: str) -> Table:
     return {"columns": ["target", "train_time_s", "step", "stays", "clock", "network"], "rows": rows}
 
 
-def _breakdown(summary: Summary, network: str) -> Table:
+def _breakdown(summary: Summary, network: str) -> WandbTable:
     """Seconds per step; no rows if spans were not recorded."""
     known = summary.values()
     rows = [[METRICS[part].words, known[part], summary.clock, network] for part in PARTS if part in known]
     return {"columns": ["part", "seconds_per_step", "clock", "network"], "rows": rows}
 
 
-def _overlap(summary: Summary, network: str) -> Table:
+def _overlap(summary: Summary, network: str) -> WandbTable:
     """AQGB's figures, times in seconds per step; no rows if they are not known."""
     known = summary.values().items()
     rows = [[key, value, summary.clock, network] for key, value in known if METRICS[key].section == "overlap"]

@@ -363,7 +363,8 @@ def test_what_is_kept_stays_bounded(codec: str, options: dict[str, Any]) -> None
 def test_every_codec_is_described(codec: str, options: dict[str, Any]) -> None:
     made = make_codec(codec, **options)
     assert made.name == codec
-    assert codec == "only_hops" or made.about.source and made.about.wire_bits
+    described = made.about.source and made.about.wire_bits
+    assert codec == "only_hops" or described, "give the class `about`: its source and its bits on the wire"
     assert (made.about.state == "none") == (not made.traits.stateful)
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from gradwire.harness.config.run_name import codec_name
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.launch.processes import Supervision, run_processes
 from gradwire.harness.launch.ranks import scratch_folder
@@ -46,6 +47,11 @@ def resolve(config: OverheadTask) -> OverheadTask:
     if config.network.name == "shaped":
         raise ConfigError("task=overhead measures what no link slows down; use network=none")
     return config
+
+
+def name(config: OverheadTask) -> str:
+    """`overhead-<model>-<codec>`."""
+    return f"overhead-{config.model.name}-{codec_name(config.codec)}"
 
 
 def measure(config: OverheadTask, directory: Path) -> Measured:

@@ -8,8 +8,7 @@ from statistics import median
 from typing import Literal
 
 Place = Literal["step", "evaluation", "summary"]
-"""`steps.jsonl`, `evals.jsonl`, and a record's `summary.json`, `allreduce.json`, `bench.json` or
-`scores.json`."""
+"""`steps.jsonl`, `evals.jsonl`, and a run's `summary.json` or the file of a study's record."""
 
 Ranks = Literal["mean", "max", "min", "sum", "slowest"]
 """The way the figures of all ranks become the step's; `slowest`: that of the rank whose step is longest."""

@@ -46,6 +46,9 @@ class LatencyRecord(StudyRecord):
 
 STUDY = Study(LatencyTask, LatencyRecord, measuring=__name__)
 
+DECLARED = METRICS.pop(SHORTEST.key, None)
+"""Other tests list METRICS; the fixture puts this one back."""
+
 
 def measure(config: LatencyTask, directory: Path) -> Measured:
     found = LatencyRecord(1 / config.latency.repeats + config.seed, {"8": 0.5}, config.seed)
@@ -64,6 +67,11 @@ def ran(folder: Path, repeats: int, seed: int) -> Path:
     config = LatencyTask(task=TaskConfig("latency"), seed=seed, resume="auto", latency=LatencyConfig(repeats))
     assert STUDY.run(config, folder) == 0
     return folder
+
+
+def test_a_study_makes_its_metrics_known() -> None:
+    """Before anything is measured."""
+    assert DECLARED is SHORTEST
 
 
 def test_it_runs_once_and_shows_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -206,7 +206,7 @@ def test_a_chart_is_logged_as_lines(tmp_path: Path) -> None:
     tracking = asdict(WandbConfig(name="wandb", mode="offline"))
     directory = tmp_path / "sweep"
     directory.mkdir()
-    assert follow.show_record(tracking, {"task": {"name": "comparison"}}, directory, content, "0123-1")
+    assert follow.show_content(tracking, {"task": {"name": "comparison"}}, directory, content, "0123-1")
     found = view(directory)
     assert found.curves() == {"loss_by_clock": [[0.5, "a", 3.0], [1.0, "a", 2.0], [0.25, "b", 4.0]]}
     assert found.charts["curves/loss_by_clock"]["panel_config"]["stringSettings"] == {
