@@ -207,7 +207,7 @@ def test_a_sweeps_record_keeps_what_it_takes_to_say_so(disturbed: list[Path], tm
 
 def test_a_sweep_in_wandb_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = list[Any]()
-    show = "show_record"
+    show = "show_content"
     monkeypatch.setattr(once.follow, show, lambda *given: told.append(given[3]["summary"]) or True)
     for slower in (1.0, 2.0):
         save_sweep_record(tmp_path / f"{slower:g}", swept(slower))
