@@ -52,7 +52,10 @@ class Copy:
         """Clone into the new `folder`, with the installed compiled kernels and packages."""
         shutil.rmtree(folder, ignore_errors=True)
         checkout = folder / "checkout"
-        subprocess.run(["git", "clone", "--quiet", "--shared", ROOT, checkout], check=True)
+        subprocess.run(
+            ["git", "-c", "advice.detachedHead=false", "clone", "--quiet", "--shared", ROOT, checkout],
+            check=True,
+        )
         installed = Path(sysconfig.get_path("purelib"))
         shutil.copytree(installed / "gradwire" / "lib", checkout / "gradwire" / "lib")
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
