@@ -107,7 +107,7 @@ class QSGDOptions:
     name: str = "qsgd"
 
     bits: Any = number_or_pair(2, 16, 8, hint="AQGB compares with 4 and 8, and with [2,8]")
-    """The bits of a coordinate's code: a sign and 2^(bits − 1) − 1 levels above zero. Of two widths, each
+    """Bits of code per coordinate: a sign and 2^(bits − 1) − 1 levels above zero. Of two widths, each
     coordinate has either by chance."""
 
     group: int = one_of(*GROUP_SIZES, default=512)
@@ -125,7 +125,7 @@ class TFPOptions:
     name: str = "tfp"
 
     bits: int = between(2, 32, 4, hint="AQGB sends 4 or more")
-    """Bits of a coordinate, 2 to 32; without loss at 32. The default is the least that AQGB sends."""
+    """Bits per coordinate, 2 to 32; without loss at 32. The default is the least that AQGB sends."""
 
     rounding: str = one_of(*get_args(TruncationRounding), default="stochastic")
     """`stochastic`: up with the probability that makes it unbiased, helpful at few bits by the paper;

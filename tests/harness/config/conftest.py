@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra.core.plugins import Plugins
@@ -121,3 +122,19 @@ def run_py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable
         return 0
 
     return call
+
+
+SHAPED_CHECK = "gradwire.harness.network.shaped.check"
+
+
+@pytest.fixture
+def links_can_be_shaped(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
+    """Sets this machine's answer to `network=shaped`, at first that it works."""
+
+    def answer(reason: str | None) -> None:
+        module: Any = types.ModuleType(SHAPED_CHECK)
+        module.why_not = lambda: reason
+        monkeypatch.setitem(sys.modules, SHAPED_CHECK, module)
+
+    answer(None)
+    return answer

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
-import types
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +14,10 @@ from omegaconf import DictConfig
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.compute_checks import with_papers_computation
 from gradwire.harness.config.validate import validate, validate_any
-from gradwire.harness.network.configured import common_text, network_text, recorded_text
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.record.identity import computation_id, computation_of, run_id
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.timing.measure.metrics import kind_of
 
 ROOT = Path(__file__).parents[3]
 CHECK = "gradwire.harness.network.shaped.check"
@@ -40,19 +36,6 @@ TESTBEDS = {
 def settled(*overrides: str) -> DictConfig:
     """The settings that `python run.py size=tiny <overrides>` runs with."""
     return validate(compose(["size=tiny", *overrides]))
-
-
-@pytest.fixture
-def links_can_be_shaped(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
-    """Sets this machine's answer to `network=shaped`, at first that it works."""
-
-    def answer(reason: str | None) -> None:
-        module: Any = types.ModuleType(CHECK)
-        module.why_not = lambda: reason
-        monkeypatch.setitem(sys.modules, CHECK, module)
-
-    answer(None)
-    return answer
 
 
 def test_every_network_is_a_testbed_of_the_papers_or_known() -> None:
@@ -332,63 +315,6 @@ def test_shaped_is_runnable_where_links_can_be_shaped() -> None:
     if reason is not None:
         pytest.skip(reason)
     assert settled("network=shaped", "network.queue_kb=null").network.queue_kb is None
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ("network=none", "measured (network as it is)"),
-        ("cluster=virtual network=none", "modelled, unlimited links"),
-        ("network=paced network.rate_mbit=12.5", "emulated, 12.5 Mbit/s, paced"),
-        ("network=paced network.latency_s=0.001", "emulated, 200 Mbit/s, 1 ms, paced"),
-        ("cluster=virtual network=paced", "modelled, 200 Mbit/s, paced"),
-        (
-            "network=shaped network.background_jobs=3",
-            "emulated, 200 Mbit/s, shaped by the kernel, 3 background jobs",
-        ),
-        (
-            "network=shaped network.rate_changes=[[1,2]]",
-            "emulated, 200 Mbit/s, shaped by the kernel, changing rates",
-        ),
-        ("network=simulated network.background_jobs=1", "modelled, 200 Mbit/s, 1 background job"),
-        (
-            "network=simulated network.rate_mbit=1000 network.latency_s=0.001",
-            "modelled, 1 Gbit/s, 1 ms",
-        ),
-        ("network=aqgb", "modelled, aqgb, 2.5 Gbit/s, 50 µs, multicast"),
-        ("network=simulated network.rate_changes=[[1,2]]", "modelled, 200 Mbit/s, changing rates"),
-        (
-            "network=sdp4bit_h800 network.background_jobs=2",
-            "modelled, sdp4bit_h800, 16 nodes of 8, 8 x 400 Gbit/s, 5 µs, 1600 Gbit/s inside, "
-            "2 background jobs",
-        ),
-        (
-            "network=dynamiq_testbed",
-            "modelled, dynamiq_testbed, 4 nodes of 2, 100 Gbit/s, 5 µs, 450 Gbit/s inside",
-        ),
-    ],
-)
-@pytest.mark.usefixtures("links_can_be_shaped")
-def test_a_network_in_words(given: str, said: str) -> None:
-    config = settled(*given.split(" "))
-    kind = kind_of(config.cluster.name, config.network.name)
-    assert network_text(config.network, kind) == said
-    assert recorded_text(asdict(config.network), kind) == said
-
-
-def test_a_record_without_details_is_described_as_far_as_it_goes() -> None:
-    assert recorded_text("none", "measured") == "measured (network as it is)"
-    assert recorded_text({"name": "shaped"}, "emulated") == "emulated, shaped by the kernel"
-    assert recorded_text({"name": "simulated"}, "modelled") == recorded_text(None, "modelled") == "modelled"
-    with pytest.raises(ValueError, match="unknown"):
-        recorded_text({"name": "carrier_pigeons", "rate_mbit": 1.0}, "measured")
-
-
-def test_what_several_networks_have_in_common() -> None:
-    shaped = ["emulated, 100 Mbit/s, shaped by the kernel", "emulated, 20 Mbit/s, shaped by the kernel"]
-    assert common_text(shaped) == "emulated, shaped by the kernel"
-    mixed = common_text([*shaped, "modelled, 100 Mbit/s", "measured (network as it is)"])
-    assert mixed == "emulated, shaped by the kernel and modelled, 100 Mbit/s and measured (network as it is)"
 
 
 def test_real_workers_have_their_own_time() -> None:
