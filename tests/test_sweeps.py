@@ -240,7 +240,7 @@ def test_minutes_stop_between_cells_and_the_command_goes_on(
     """The first cell always starts; each call gets one further."""
     assert command(*STOPPED, "sweep.minutes=0.00001") == 75
     said = capsys.readouterr().out
-    assert "stopped after sweep.minutes=1e-05: 1 runs are left; the same command goes on" in said
+    assert "stopped after sweep.minutes=1e-05: 1 runs are left; the same command continues with them" in said
     assert tables(tmp_path)["table.md"] != tables(undisturbed)["table.md"]
     assert command(*STOPPED, "sweep.minutes=0.00001") == 0
     assert "2 runs, 1 of them finished before" in capsys.readouterr().out
