@@ -1,9 +1,9 @@
-"""Codecs whose settings follow what all ranks have counted, and the numbers that their decisions may hold.
+"""Codecs that adapt their settings to counts from all ranks, and the numbers that their decisions may hold.
 
-What a rank has counted in step t is known when the step ends. It is reduced over the ranks in one message
-with the first metadata of step t+1, so it costs no message of its own. When step t+1 ends, every rank decides
-from the same numbers, and step t+2 follows the decision. So decisions come one step late, and in all buckets
-of a step alike, however many of them are under way at once.
+A rank's counts of step t are complete when the step ends. They are reduced over the ranks together with the
+first metadata of step t+1, so they cost no message of their own. When step t+1 ends, every rank decides from
+the same numbers, and step t+2 follows the decision. So decisions come one step late, and all buckets of a
+step follow the same one, however many of them are in flight.
 
 `wrappers/decisions` carries this out around any codec that `Adapts`.
 """
@@ -36,7 +36,9 @@ class Numbers:
     """−inf may stand for a number that is not known."""
 
     def refusal(self, value: float | Sequence[float]) -> str | None:
-        """The fault of a value, to follow its name in a message; None if there is none."""
+        """The reason why `value` is not allowed, worded to follow the field's name in a message; None if it
+        is allowed.
+        """
         if isinstance(value, int | float) is self.listed:
             return f"is {'one number' if self.listed else 'a list'}, not {self.allowed()}"
         numbers = value if isinstance(value, Sequence) else [value]
@@ -48,7 +50,7 @@ class Numbers:
         return f"has {shortened(str(wrong), 20)}, not {self.allowed()}"
 
     def _all_allowed(self, numbers: Sequence[float]) -> bool:
-        """The functions of the language are quick: decisions of 100,000 steps are many numbers."""
+        """Checks lists with C-speed builtins: the decisions of 100,000 steps hold many numbers."""
         known = [number for number in numbers if number != -math.inf] if self.unknown else numbers
         if not known:
             return True
@@ -72,10 +74,11 @@ Feedback = Mapping[str, tuple[Tensor, Op]]
 class Agreed:
     """Numbers that all ranks share as a step ends.
 
-    `size` is the number of ranks and `decision` what the step followed. `feedback` is that of the last step
-    before it that counted, combined over the ranks, on the CPU. Where the ranks hold one of several stages of
-    a model, they are those of that stage, and `stages` has the feedback of each stage in their order; a
-    decision for all stages is made of these alone. With one stage it has one entry, `feedback`.
+    `size` is the number of ranks, and `decision` is the decision that the step followed. `feedback` is the
+    feedback of the last preceding step that was not skipped, combined over the ranks, on the CPU. In a
+    pipeline both describe this rank's own stage, and `stages` holds the feedback of every stage in order; a
+    decision for all stages must be computed from `stages` alone. Without a pipeline `stages` has the single
+    entry `feedback`.
     """
 
     step: int
@@ -87,10 +90,11 @@ class Agreed:
 
 @runtime_checkable
 class Adapts(Protocol):
-    """A codec that adapts to what all ranks have seen and follows `Round.decision`.
+    """A codec that adapts to counts from all ranks and follows `Round.decision`.
 
-    The names in `feedback()` and in decisions are those of a new codec in every step, and so are the lengths,
-    unless they are zero there. Both are kept in checkpoints with the codec's own state, whose keys differ.
+    Feedback and decisions have the same names and lengths in every step as in a new codec, except that a
+    length may be zero in a new codec. Both are saved in checkpoints next to the codec's own state, so that
+    state must use other keys.
     """
 
     first_decision: Decision = {}
@@ -105,21 +109,23 @@ class Adapts(Protocol):
     not here may have any number where `first_decision` has one, and any list where that has a list."""
 
     def refuses_decision(self, decision: Decision) -> str | None:
-        """The reason why a file's decision, whose numbers `decides` allows, does not fit this codec; None
-        if it does."""
+        """The reason why a decision from a file does not fit this codec; None if it fits. Its numbers have
+        already been checked against `decides`.
+        """
         return None
 
     def refuses_in(self, decision: Decision, this_round: Round) -> str | None:
-        """The reason why a file's decision cannot be followed in a round, e.g. it lacks this bucket.
-        None if it can."""
+        """The reason why a decision from a file cannot be followed in this round, e.g. because it lacks this
+        bucket; None if it can.
+        """
         return None
 
     @abstractmethod
     def feedback(self) -> Feedback:
         """This rank's numbers of the step that is about to end, zeros in a new codec.
 
-        Called before `end_step`, which forgets them. Not called for a skipped step: what it has counted says
-        nothing, and `skip_step` forgets it.
+        Called before `end_step`, which resets them. Not called for a skipped step, whose counts mean nothing;
+        `skip_step` discards these.
         """
         ...
 

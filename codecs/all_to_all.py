@@ -2,9 +2,9 @@
 (SDP4Bit §3.2 and Algorithm 3).
 
 A bucket, padded with zeros to whole groups, has one slice for each of the P ranks on M nodes; slice r is rank
-r's shard. However many ranks there are, a gradient is quantized twice:
+r's shard. A gradient is quantized twice, whatever the number of ranks:
 
-    local     a rank sends to each rank of its node the M slices of all ranks with the receiver's local index;
+local     a rank sends to each rank of its node the M slices of all ranks with the receiver's local index;
               the receiver sums what its node has sent
     node      a rank sends to each of its counterparts on the M nodes its node's sum of that one's slice; the
               receiver sums its shard
@@ -13,10 +13,11 @@ Sums are float32, in the order of the ranks. A rank's own slices are quantized a
 others: keeping them exact would be another method, with a fraction of the error.
 
 The smoother transforms every 32 coordinates once, before the first quantization, and once more after the last
-sum. Everything between works on transformed values; the transforms there would cancel out (SDP4Bit §3.3).
+sum. All steps in between work on transformed values, because inverse and forward transforms there would
+cancel out (SDP4Bit §3.3).
 
-A level of one rank sends nothing, so it is left out and loses nothing: on a single node gradients are
-quantized once, with `bits_local`; with one rank on each node once, with `bits_node`.
+A level of one rank is skipped: it has nothing to send and must not quantize. So gradients are quantized only
+once on a single node (with `bits_local`) and with one rank on each node (with `bits_node`).
 """
 
 from __future__ import annotations
@@ -59,8 +60,11 @@ class SumLevel:
     share: float
 
     async def summed(self, rows: Tensor) -> Tensor:
-        """The sum over the ranks of the row that each has for this one: (numel,) float32, transformed if the
-        level `inverts` what the first one did. `rows`, (ranks, numel) float32, are quantized."""
+        """Returns the sum over the ranks of the rows addressed to this rank: (numel,) float32. The inverse
+        transform is applied if the level `inverts` it.
+
+        `rows`, (ranks, numel) float32, holds one row for each receiver; the rows are quantized for sending.
+        """
         ranks, numel = rows.shape
         num_bytes = self.quantizer.message_bytes(numel)
         messages = torch.empty((ranks, num_bytes), dtype=torch.uint8, device=rows.device)
@@ -109,15 +113,17 @@ class AllToAll(AllToAllOptions, Codec):
         return True
 
     def shards(self, layout: Layout, kept: Kept) -> tuple[Shard, ...]:
-        """Slice r is rank r's, whatever chunks a topology would leave with it."""
+        """Gives slice r to rank r, whatever chunks the topology would assign to it."""
         return tuple(chunk_slice(layout.numel, len(kept), rank, self.group) for rank in range(len(kept)))
 
     def _slice_length(self, numel: int, ranks: int) -> int:
-        """Coordinates of a slice: whole groups, which are whole blocks of the smoother."""
+        """Number of coordinates in a slice: a whole number of groups, and therefore of the smoother's
+        blocks.
+        """
         return -(-numel // (ranks * self.group)) * self.group
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
-        """The shards that `scatter` leaves with the ranks, gathered in the bucket's dtype."""
+        """Reduce-scatters the bucket and gathers the resulting shards in the bucket's dtype."""
         shard = await self.scatter(x, this_round, comm)
         ranks = [[rank] for rank in range(comm.size)]
         sizes = [each.numel for each in self.shards(this_round.layout, ranks)]
@@ -142,12 +148,14 @@ class AllToAll(AllToAllOptions, Codec):
         return mean
 
     def _smooth_apart(self, values: Tensor) -> None:
-        """Transforms every 32 of `values`, float32, in place, if that is to be done in passes of its own."""
+        """Transforms every 32 of `values`, float32, in place, unless the transform is fused with the
+        quantization.
+        """
         if self.hadamard == "apart":
             hadamard_(values.view(-1, BLOCK))
 
     def _levels(self, inside: Collectives, between: Collectives, this_round: Round) -> list[SumLevel]:
-        """The levels of more than one rank, in their order."""
+        """The levels that have more than one rank, in order of execution."""
         groups: list[tuple[LevelName, Collectives]] = [("local", inside), ("node", between)]
         groups = [(name, comm) for name, comm in groups if comm.size > 1]
         fused = self.hadamard == "fused"
@@ -185,15 +193,15 @@ class AllToAll(AllToAllOptions, Codec):
 
 
 def label(step: str, level: LevelName, hadamard: bool) -> str:
-    """The name of a level's work in traces and `costs`: `encode.local`, `collect.node.hadamard`."""
+    """The name of a level's work in traces and `costs`, e.g. `encode.local` or `collect.node.hadamard`."""
     return f"{step}.{level}{'.hadamard' if hadamard else ''}"
 
 
 def by_local_index(x: Tensor, length: int, num_local: int, num_nodes: int) -> Tensor:
-    """A copy of a bucket, (numel,), as slices of `length` coordinates in the order in which they leave: those
-    of the ranks with the first local index, node by node, then those with the second; zeros after its end.
+    """Copies a bucket, (numel,), into slices of `length` coordinates in sending order.
 
-    Returns (num_local · num_nodes · length,) float32.
+    The slices of the ranks with the first local index come first, node by node, then those with the second,
+    and so on; zeros pad the end. Returns (num_local · num_nodes · length,) float32.
     """
     sliced = torch.empty((num_local, num_nodes, length), dtype=torch.float32, device=x.device)
     of_node = num_local * length

@@ -16,9 +16,9 @@ from gradwire.codecs.interface import Layout, Round
 class BackwardMessage:
     """The gradient of a micro-batch's hidden states, which a stage sends the one before it.
 
-    `stage` is the sender's, of `stages`, counted from 0 on in the order of the layers; `shape` is (rows,
-    tokens of each, hidden size) and may differ between micro-batches. A message is `in_epilogue` if the stage
-    that gets it has no forward pass left to compute but only waits for the last gradients.
+    `stage` is the sender's index among `stages`, counted from 0 in the order of the layers; `shape` is (rows,
+    tokens of each, hidden size) and may differ between micro-batches. A message is `in_epilogue` if the
+    receiving stage has no forward pass left and only waits for the last gradients.
     """
 
     step: int
@@ -33,7 +33,7 @@ class BackwardMessage:
 
     @property
     def link(self) -> str:
-        """The name of what all messages of this sender share."""
+        """The name that all messages of this sender share."""
         return f"stage{self.stage}"
 
     @property
@@ -48,7 +48,7 @@ class BackwardMessage:
         return rows * tokens, hidden
 
     def round(self) -> Round:
-        """The round whose key is that of random numbers that all replicas share."""
+        """The round whose key generates the random numbers that all replicas share."""
         layout = Layout.flat(self.numel, f"backward of {self.link}", self.device)
         return Round(self.step, layout, 0, 1, self.seed, stage=self.stage, stages=self.stages)
 
@@ -57,21 +57,23 @@ class BackwardMessage:
 class CompressesBackward(Protocol):
     """A codec that encodes the gradients of hidden states, too, for the stage before.
 
-    The sender's codec encodes and the receiver's decodes: two ranks' codecs with the same settings. They
-    share nothing else, so that a message says everything itself. What a sender remembers from message to
-    message is part of its codec's state, taken back by `skip_step`. A gradient that is not finite must be
-    seen by the receiver.
+    The sender's codec encodes and the receiver's decodes. The two codecs share their settings and nothing
+    else, so a message must be decodable on its own. Anything that a sender remembers from message to message
+    is part of its codec's state, and `skip_step` undoes it. The receiver must be able to detect a gradient
+    that is not finite.
     """
 
     @abstractmethod
     def backward_bytes(self, message: BackwardMessage) -> int:
-        """The size of a message: it follows from the settings and `message` alone."""
+        """Bytes of a message, a function of the settings and `message` alone."""
         ...
 
     @abstractmethod
     def encode_backward(self, gradient: Tensor, message: BackwardMessage) -> Tensor:
-        """(backward_bytes,) uint8 for `gradient`, float32 of `message.shape`; it is not written to, and may
-        be what is returned. Called once for each message, in their order."""
+        """Encodes `gradient`, float32 of `message.shape`, as (backward_bytes,) uint8.
+
+        `gradient` is not written to and may itself be returned. Called once for each message, in order.
+        """
         ...
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Hops that send their partial sums as float32 or bfloat16: of all coordinates, or of selected ones.
+"""Hops that send partial sums of all or of selected coordinates as float32 or bfloat16.
 
 Each hop is one pass over its slice of the bucket, `cast_slice`: no copy of the bucket is made at the start,
 and the division by the workers is a part of the last hop.
@@ -35,11 +35,12 @@ def cast_slice(
     mean: Tensor | None = None,
     workers: int = 1,
 ) -> None:
-    """Add a message to `own` in float32, and write the sum to what is given: `sums`, `out` or `mean`.
+    """Add a message to `own` in float32, and write the sum to the given ones of `sums`, `out` and `mean`.
 
-    `own` are (numel,) float32 or bfloat16 coordinates, or the bytes of a message, uint8. Messages have
-    `wire` numbers. `sums`, float32, may be `own`. `out` is the message of the sum, `mean`, float32 or
-    bfloat16, is the sum divided by `workers`: with `out`, the sum that this message stands for.
+    `own` holds (numel,) float32 or bfloat16 coordinates, or is a message (uint8). Messages hold numbers of
+    type `wire`. `sums`, float32, may be `own`. `out` receives the sum as a message. `mean`, float32 or
+    bfloat16, receives the sum divided by `workers`; if `out` is also given, it is computed from the sum as
+    rounded in `out`.
     """
     library = library_for(own.device)
     if library is None:
@@ -88,7 +89,7 @@ def _cast_slice(
 
 @dataclass(frozen=True)
 class Cast(SliceCoder):
-    """Slices in another floating dtype."""
+    """Slices converted to another floating dtype."""
 
     dtype: torch.dtype
     unit = UNIT
@@ -106,8 +107,8 @@ class Cast(SliceCoder):
 class CastHops(LossyHops):
     """Partial sums in float32 that travel as `wire`, float32 or bfloat16.
 
-    A chunk's sum begins as the bucket's own coordinates, where they lie. It is written down in float32 only
-    where a message is added that is not passed on at once, and where error feedback asks what was lost.
+    A chunk's sum begins as the bucket's own coordinates, in place. It is stored in float32 only where an
+    added message is not passed on at once, or where error feedback needs the difference.
     """
 
     def __init__(self, x: Tensor, size: int, num_chunks: int, wire: torch.dtype) -> None:
@@ -128,7 +129,9 @@ class CastHops(LossyHops):
         return slice(self._bounds[chunks.start], self._bounds[chunks.stop])
 
     def _own(self, chunks: range) -> Tensor:
-        """This worker's sums of chunks that are alike: the bucket's coordinates, or what was added up."""
+        """This worker's sums of `chunks`, which are either all still in the bucket or all stored: the
+        bucket's coordinates, or the stored sums.
+        """
         place = self._place(chunks)
         if self._is_summed[chunks.start]:
             assert self._sums is not None
@@ -136,7 +139,7 @@ class CastHops(LossyHops):
         return self._x[place]
 
     def _alike(self, chunks: range) -> Iterator[range]:
-        """Cuts `chunks` where those with a sum of their own meet others."""
+        """Splits `chunks` where chunks with a stored sum adjoin chunks without one."""
         start = chunks.start
         for chunk in chunks[1:]:
             if self._is_summed[chunk] != self._is_summed[start]:
@@ -145,13 +148,13 @@ class CastHops(LossyHops):
         yield range(start, chunks.stop)
 
     def _part(self, message: Tensor, whole: range, chunks: range) -> Tensor:
-        """The part for `chunks` of a message of `whole`."""
+        """The part of a message of the chunks `whole` that belongs to `chunks`."""
         assert message.numel() == self.message_bytes(whole, 1), "message length differs from message_bytes()"
         start = self.message_bytes(range(whole.start, chunks.start), 1)
         return message[start : start + self.message_bytes(chunks, 1)]
 
     def _means(self) -> Tensor:
-        """The result, in the bucket's dtype if kernels write it."""
+        """The result tensor, in the bucket's dtype if kernels can write it."""
         if self._mean is None:
             self._mean = empty(self._x.numel(), self._x.dtype, self._x.device)
         return self._mean
@@ -163,7 +166,9 @@ class CastHops(LossyHops):
         return None if summed else self._x[self._place(chunks)].view(torch.uint8)
 
     def seal_in_result(self) -> Tensor | None:
-        """The result, if messages are of its type: the sink then divides, and other ranks receive means."""
+        """The result, if messages have its dtype: the sink then divides the sum, and other ranks receive
+        means.
+        """
         if self._x.dtype != self._wire or self._losses is not None:
             return None
         self._sends_means = True
@@ -264,7 +269,7 @@ class CoordinateSelection(Protocol):
     """Some coordinates of a bucket, in a fixed order."""
 
     def take(self, x: Tensor) -> Tensor:
-        """Their values in `x`, (numel,) of any dtype, which is left unchanged: (selected,)."""
+        """The selected values of `x`, (numel,) of any dtype, which is left unchanged: (selected,)."""
         ...
 
     def put(self, values: Tensor, into: Tensor) -> None:
@@ -277,7 +282,7 @@ class CoordinateSelection(Protocol):
 
 
 class SelectedHops(CastHops):
-    """Hops of the selected coordinates, which travel as `wire`; in the mean the others are 0."""
+    """Hops of the selected coordinates, which travel as `wire`; the mean of all others is 0."""
 
     def __init__(
         self,
@@ -289,9 +294,9 @@ class SelectedHops(CastHops):
         factor: float = 1.0,
         bounds: Sequence[int] | None = None,
     ) -> None:
-        """`x` is this worker's bucket, (numel,) of a floating dtype, not written to; selected coordinates
-        are multiplied by `factor`. Chunks hold equally many selected coordinates, or those between the
-        `bounds`."""
+        """`x` is this worker's bucket, (numel,) of a floating dtype, not written to; selected coordinates are
+        multiplied by `factor`. Chunks hold equally many selected coordinates unless `bounds` delimit them.
+        """
         self._bucket, self._selection, self._factor, self._places = x, selection, factor, bounds
         own = selection.take(x)
         if factor != 1.0:
@@ -312,7 +317,9 @@ class SelectedHops(CastHops):
         return torch.cat([mean[:0], *(mean[slice(*self._places[c : c + 2])] for c in chunks)])
 
     def losses(self) -> Tensor:
-        """All of the coordinates that are not sent; of the others what the factor and rounding change."""
+        """The error of every coordinate: the whole value where it is not sent, and the effect of the factor
+        and of rounding where it is.
+        """
         lost = self._bucket.to(torch.float32, copy=True)
         own = self._selection.take(lost)
         self._selection.put(own - own * constant(self._factor, own) + super().losses(), lost)

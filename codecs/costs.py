@@ -1,15 +1,15 @@
 """Costs of a codec's steps per coordinate, in operations that `task=bench` measures.
 
-A codec gives them by `costs()`, for each label that the harness puts on its work in a trace:
+A codec's `costs()` returns them, for each label of its work in a trace:
 
-    statistics, metadata       what `statistics()` does, and a hop of its reduction
+statistics, metadata       what `statistics()` does, and a hop of its reduction
     plan                       `plan()`, or what is done before the first message
     encode, accumulate, accumulate_encode, seal, decode, collect    the hops of `interface.Hops`
     finish                     from the sums to the mean
 
 Buckets are float32. What a codec does in plain tensor arithmetic counts by the bytes that it reads and
-writes: adding a float32 message to partial sums is 4 + 4 + 4. A setting that the benchmark does not have is
-taken for the nearest that it has; Python, launches and fresh memory cost nothing.
+writes: adding a float32 message to partial sums is 4 + 4 + 4. A setting that was not benchmarked is replaced
+by the nearest one that was; Python, launches and fresh memory cost nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Cost:
-    """Operations of `task=bench`, each how many times over a coordinate, and bytes that plain tensor
-    arithmetic reads and writes: those take as long as in a copy. On a CPU there may be more of them."""
+    """The cost of a step: how many times each operation of `task=bench` runs over a coordinate, and the bytes
+    per coordinate that plain tensor arithmetic reads and writes, which take as long as in a copy. On a CPU
+    the number of bytes may be larger.
+    """
 
     operations: Mapping[str, float] = field(default_factory=dict)
     num_bytes: float = 0.0
@@ -42,12 +44,12 @@ Costs = Mapping[str, Cost]
 
 
 def once(*operations: str) -> Cost:
-    """Each of these operations once over a coordinate; none is named twice."""
+    """The cost of running each of these distinct operations once over a coordinate."""
     return Cost(dict.fromkeys(operations, 1.0))
 
 
 def moved(num_bytes: float, on_cpu: float | None = None) -> Cost:
-    """So many bytes per coordinate, read and written; `on_cpu` if it is another number there."""
+    """The cost of reading and writing `num_bytes` per coordinate, or `on_cpu` on a CPU."""
     return Cost(num_bytes=num_bytes, cpu_bytes=num_bytes if on_cpu is None else on_cpu)
 
 
@@ -69,7 +71,9 @@ def hop_costs(
     accumulate_encode: Cost | None = None,
     seal: Cost | None = None,
 ) -> dict[str, Cost]:
-    """The hops of `interface.Hops`; what is not given is put together as it is there."""
+    """Costs of the hops of `interface.Hops`; hops that are not given are composed of the others as in that
+    class.
+    """
     return {
         "encode": encode,
         "accumulate": accumulate,
@@ -83,16 +87,19 @@ def hop_costs(
 def sum_costs(
     workers: int, encode: Cost, accumulate: Cost, decode: Cost, accumulate_encode: Cost
 ) -> dict[str, Cost]:
-    """`sums.SumHops`, which begin with a copy and end with a division."""
+    """Costs of `sums.SumHops`, which begin with a copy and end with a division."""
     seal = accumulate_encode + decode
     hops = hop_costs(workers, encode, accumulate, decode, accumulate_encode, seal)
     return {"plan": COPY, **hops, "finish": COPY}
 
 
 def exact_costs(workers: int, wire: int) -> dict[str, Cost]:
-    """Sums that travel in `wire` bytes per coordinate: one pass over memory for each hop, nothing before the
-    first and after the last. What all ranks have sent is added in float32. Float32 messages of means arrive
-    where they belong, and are what the sink writes."""
+    """Costs of sums that travel in `wire` bytes per coordinate.
+
+    Each hop is one pass over memory; there is no work before the first and after the last. Messages collected
+    from all ranks are added in float32. Float32 messages of means arrive in place, and the sink writes them
+    directly.
+    """
     cast, add = moved(4 + wire), moved(4 + wire + 4)
     decode, seal = (NOTHING, add) if wire == 4 else (cast, moved(4 + 2 * wire + 4))
     hops = hop_costs(workers, cast, add, decode, moved(4 + 2 * wire), seal)
@@ -100,8 +107,9 @@ def exact_costs(workers: int, wire: int) -> dict[str, Cost]:
 
 
 def coder_costs(workers: int, encoding: str, decoding: str | None = None) -> dict[str, Cost]:
-    """A `groups.GroupCoder` whose operations are "<family>.<operation>.<label>"; `encoding` and `decoding`,
-    the same if not given, are "<family>.<label>"."""
+    """Costs of a `groups.GroupCoder` whose operations are named "<family>.<operation>.<label>". `encoding`
+    and `decoding` (by default the same) are "<family>.<label>".
+    """
 
     def operation(template: str, name: str) -> Cost:
         family, label = template.split(".", 1)
@@ -118,5 +126,5 @@ def coder_costs(workers: int, encoding: str, decoding: str | None = None) -> dic
 
 
 def nearest(measured: Sequence[int], bits: float) -> int:
-    """The benchmarked number of bits that stands for `bits`."""
+    """The benchmarked number of bits that is nearest to `bits`."""
     return min(measured, key=lambda each: abs(each - bits))

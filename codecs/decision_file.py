@@ -1,9 +1,9 @@
 """`decisions.jsonl`: the decisions of a run, step by step, for another run to follow.
 
-The first line identifies the run: `{"steps": 100, "settings": {"seed": 0, …}}`, the number of
-steps of the run (null if not known) and the settings that its decisions are about. Every other line is
-the decision that one step follows, `{"step": 1, "mu": [4.0, 4.0]}`, from step 1 on, without a gap; the last
-one would hold for the step after the run's end. The first step, 0, follows the codec's first decision.
+The first line identifies the run: `{"steps": 100, "settings": {"seed": 0, …}}`, with its number of steps
+(null if not known) and the settings that its decisions depend on. Every other line is the decision that one
+step follows, `{"step": 1, "mu": [4.0, 4.0]}`, from step 1 on, without a gap; the last one is for the step
+after the run's end. Step 0 follows the codec's initial decision and has no line.
 """
 
 from __future__ import annotations
@@ -59,14 +59,16 @@ class DecisionFile:
         return len(self.lines)
 
     def decision(self, step: int) -> Decision:
-        """The decision that step `step` followed. Raises ValueError for one that the run did not have."""
+        """The decision that step `step` followed. Raises ValueError if the run had no such step."""
         if not 1 <= step <= self.num_steps:
             raise ValueError(f"{self.option} has no decision for step {step}, only for 1 to {self.num_steps}")
         return _parsed(self.lines[step - 1])
 
     def check_all(self, codec: str, wrong: Callable[[Decision], str | None]) -> None:
-        """Raises ValueError for the first decision that is `wrong`, as this function says of a `codec`, which
-        is described by all of its settings. A file is looked at once for each of them."""
+        """Raises ValueError for the first decision for which `wrong` returns a reason.
+
+        `codec` describes the codec with all of its settings; the file is checked once for each description.
+        """
         if codec not in self._fits:
             self._fits[codec] = next(self._wrong_lines(wrong), None)
         if (reason := self._fits[codec]) is not None:
@@ -95,8 +97,11 @@ class DecisionFile:
 
 
 def read_decisions(path: str, option: str | None = None) -> DecisionFile:
-    """The decisions in a file, which `option` has asked for: `codec.decisions=<path>`, unless it is given.
-    Raises ValueError for anything else, in one line."""
+    """Reads the decisions in a file.
+
+    `option` is the option that named the file, for messages; by default `codec.decisions=<path>`. Raises
+    ValueError, in one line, for anything else than decisions.
+    """
     option = option or f"codec.decisions={path}"
     try:
         with open_regular(Path(path).expanduser()) as file:
@@ -115,7 +120,9 @@ def read_decisions(path: str, option: str | None = None) -> DecisionFile:
 
 @lru_cache(maxsize=2)
 def _read(path: str, option: str, version: tuple[int, int, int]) -> DecisionFile:
-    """`version` changes with the file: a world of 64 ranks reads it once."""
+    """Reads and caches a file; `version` changes with it. So a world of 64 ranks in one process reads it
+    once.
+    """
     assert version
     digest = hashlib.sha256()
     with open_regular(Path(path).expanduser()) as file:
@@ -144,7 +151,7 @@ def _read(path: str, option: str, version: tuple[int, int, int]) -> DecisionFile
 
 
 def _lines(file: BufferedReader, option: str, seen: Callable[[bytes], None]) -> Iterator[bytes]:
-    """The lines of a file of at most `MOST_BYTES`, each of which is `seen`."""
+    """The lines of a file of at most `MOST_BYTES`; `seen` is called with each."""
     number, left = 0, MOST_BYTES
     while line := file.readline(MOST_LINE + 1):
         number, left = number + 1, left - len(line)
@@ -155,7 +162,9 @@ def _lines(file: BufferedReader, option: str, seen: Callable[[bytes], None]) -> 
 
 
 def _of_step(line: bytes, step: int, option: str) -> bytes:
-    """A line without its step, where that comes first as in the files of runs: most lines then are equal."""
+    """A line without its leading step number. Most lines of a run are then equal, and equal lines are parsed
+    once.
+    """
     begin, key = b'{"%s": %d, ' % (STEP.encode(), step), b'"%s"' % STEP.encode()
     if line.startswith(begin) and key not in line[len(begin) :]:
         return b"{" + line[len(begin) :]
@@ -188,7 +197,7 @@ def _parsed(line: bytes) -> Decision:
 
 
 def _value(value: Any) -> float | list[float] | None:
-    """A decision's number or numbers, None for anything else."""
+    """A decision's number or list of numbers; None for anything else."""
     if isinstance(value, list):
         numbers = [_number(each) for each in value]
         return None if None in numbers else numbers  # type: ignore[return-value]

@@ -23,8 +23,8 @@ from gradwire.codecs.wrappers.wrapper import Wrapper
 def describe_codec(codec: Codec) -> dict[str, str]:
     """`codec`, its name, and `codec.<field>` for each of its fields.
 
-    The name of a codec that is not registered comes with its class; the fields of one that is no dataclass
-    are its public attributes. Values are the same text wherever they are the same, tensors a digest. Raises
+    An unregistered codec's name includes its class; the fields of a codec that is no dataclass are its public
+    attributes. Equal values give equal text on every rank; tensors are described by a digest. Raises
     ValueError for a value whose text would equal that of others of its type.
     """
     found: dict[str, Any] = {}
@@ -55,7 +55,7 @@ def describe_codec(codec: Codec) -> dict[str, str]:
 
 
 def _word(value: Any) -> str:
-    """Raises TypeError where there are none."""
+    """A value as text. Raises TypeError if it has no unambiguous text."""
     if isinstance(value, Tensor):
         data = value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
         return f"{value.dtype}{list(value.shape)} {digest(data)}"
@@ -97,7 +97,7 @@ def _word_of_object(value: Any) -> str:
 
 
 def called(function: Any) -> str:
-    """The name of a function, or of the class of what can be called."""
+    """The name of a function, or of the class of a callable object."""
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 

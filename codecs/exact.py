@@ -63,10 +63,10 @@ class BF16(ExactSums):
 
 @dataclass
 class Backend(Codec):
-    """`all_reduce` of the process group's backend (gloo, NCCL), in the bucket's own dtype, to compare with.
+    """`all_reduce` of the process group's backend (gloo, NCCL), in the bucket's own dtype, for comparison.
 
-    Not a fair baseline on CPUs: gloo's sums are compute-bound, and it can be neither paced nor hosted in one
-    process. So it is a codec of its own and never called BF16.
+    On CPUs this is not a fair baseline: gloo's sums are compute-bound, and gloo can be neither paced nor
+    hosted in one process. So it is a separate codec and never called BF16.
     """
 
     name: str = "backend"

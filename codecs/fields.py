@@ -1,10 +1,11 @@
-"""Dataclass fields that say which values they allow, and the one check that enforces it.
+"""Dataclass fields that declare which values they allow, and the one check that enforces this.
 
-The allowed values stand with the field, once, and serve the check, its message, the help page and the
-tests alike. What a field may hold follows from its type and from what these functions add: bounds, choices,
-lengths. Every number must be finite, every text printable and not empty, every message is one line.
+The allowed values are declared once, with the field, and are used by the check, its message, the help page
+and the tests. They follow from the field's type and from the bounds, choices and lengths that these functions
+add. Every number must be finite, every text printable and not empty, every message is one line.
 
-Knows neither torch nor Hydra: codecs, `attach()` and the command line check their settings by it.
+Codecs, `attach()` and the command line all check their settings with this module, so it imports neither torch
+nor Hydra.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Rule:
         return _is_allowed(value, self)
 
     def allowed(self) -> str:
-        """In words: `a whole number from 1 to 64, or null`."""
+        """The allowed values in words, e.g. `a whole number from 1 to 64, or null`."""
         words = self._allowed()
         if NOTHING in self.kinds:
             return NOTHING
@@ -114,12 +115,12 @@ class Rule:
 
 
 def _figure(bound: float) -> str:
-    """`65536`, `0.001`, `1e+09`."""
+    """A bound as text: `65536`, `0.001`, `1e+09`."""
     return str(int(bound)) if bound == int(bound) and abs(bound) < 1e12 else f"{bound:g}"
 
 
 def _listed(choices: Sequence[Any]) -> str:
-    """`auto, 1 to 16`: many whole numbers in a row as their first and last."""
+    """The choices as text, with consecutive whole numbers as a range: `auto, 1 to 16`."""
     numbers = [choice for choice in choices if isinstance(choice, int) and not isinstance(choice, bool)]
     if len(numbers) <= 8 or numbers != list(range(numbers[0], numbers[-1] + 1)):
         return ", ".join(map(spelled, choices))
@@ -177,15 +178,16 @@ def list_of(
 
 
 def number_or_pair(minimum: int, maximum: int, default: int, *, hint: str = "") -> Any:
-    """A field of a whole number or of a list of two, the smaller first; its type is Any, as a configuration
-    knows no union of both."""
+    """A field that holds a whole number or a list of two, the smaller first. Its type is Any because
+    configurations do not support a union of both.
+    """
     bounds: dict[str, Any] = {"low": minimum, "high": maximum}
     each = Rule(kinds=(WHOLE,), **bounds)
     return checked(default, kinds=(WHOLE, LIST), pair=True, elements=each, hint=hint, **bounds)
 
 
 def checked(default: Any, **rule: Any) -> Any:
-    """A field whose `Rule` is given in full: its type does not say what it may hold."""
+    """A field with an explicit `Rule`, for types that do not imply the allowed values."""
     return dataclasses.field(default=default, metadata={_RULE: rule})
 
 
@@ -216,11 +218,11 @@ def _rule(field: dataclasses.Field[Any], hint: Any) -> Rule | type:
 
 
 def rules_with(schema: type, values: Mapping[str, Any]) -> Mapping[str, Rule | type]:
-    """`rules_of`, narrower where what a field may hold follows from the `values` of others.
+    """`rules_of`, narrowed where the `values` of some fields restrict others.
 
-    A dataclass narrows them by its class method `narrowed_rules`, which gets all fields, each with a value
-    that its own rule allows (the default of one that is not among `values`), and returns the rules that
-    replace those of its fields.
+    A dataclass narrows rules in its class method `narrowed_rules`. That method gets all fields, each with a
+    value that its own rule allows (the default if the field is not among `values`), and returns the replaced
+    rules.
     """
     rules, narrowed = rules_of(schema), getattr(schema, "narrowed_rules", None)
     if narrowed is None:
@@ -233,7 +235,7 @@ def rules_with(schema: type, values: Mapping[str, Any]) -> Mapping[str, Rule | t
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
-    """The value of a field that is not given; None where it has to be."""
+    """The default value of a field; None if the field has no default."""
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return None if field.default is dataclasses.MISSING else field.default
@@ -242,7 +244,7 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 def check_fields(schema: type, values: Mapping[str, Any], prefix: str = "") -> None:
     """Raise ValueError, in one line, for the first of `values` that its field in `schema` does not allow.
 
-    `prefix` is what stands before the fields' names where users write them: `codec` for `codec.bits`.
+    `prefix` is the part before a field's name in the key that users write: `codec` for `codec.bits`.
     """
     for name, rule in rules_with(schema, values).items():
         key = f"{prefix}.{name}" if prefix else name
@@ -262,7 +264,7 @@ def check_value(key: str, value: Any, rule: Rule) -> None:
 
 
 def refusal(key: str, shown: str, value: Any, rule: Rule, *, python: bool = False) -> str:
-    """`key=shown: choose what is allowed`; with `python` in its words: None, True, False."""
+    """The message `key=shown: choose <allowed values>`; with `python` it writes None, True and False."""
     hint = (f" ({rule.hint})" if rule.hint else "") + example(key, value, rule, python=python)
     allowed = rule.allowed()
     if isinstance(value, str) and TEXT in rule.kinds and not rule.plain and _is_long(value):
@@ -277,7 +279,7 @@ def refusal(key: str, shown: str, value: Any, rule: Rule, *, python: bool = Fals
 
 
 def plain(value: Any) -> Any:
-    """A number, or each of a list's, as Python's own int or float: numpy's scalars are numbers, too."""
+    """A number, or each number of a list, as Python's own int or float: numpy's scalars are allowed, too."""
     if isinstance(value, bool):
         return value
     if isinstance(value, Integral):

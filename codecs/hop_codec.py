@@ -12,18 +12,20 @@ from gradwire.codecs.shards import Shard, joined
 
 
 class LossyHops(Hops, Protocol):
-    """Hops that report the losses of this worker's own encodings, which error feedback sends next time."""
+    """Hops that report the losses of this worker's own encodings, which error feedback adds to the next
+    gradient.
+    """
 
     _losses: Tensor | None = None
     """Those so far, None if they are not asked for."""
 
     def keep_losses(self) -> None:
-        """From now on add up the losses; called before the first hop, costs a decoding per encoding."""
+        """Starts adding up losses. Called before the first hop; costs a decoding for each encoding."""
         ...
 
     def losses(self) -> Tensor:
-        """(numel,) float32, layout order: over all encodings of this worker in the round, what was to be
-        encoded (its part of a sum of gradients) less its decoding.
+        """(numel,) float32, layout order: the sum over all encodings of this worker in the round of their
+        input (a partial sum of gradients) minus their decoding.
 
         Summed over the ranks it is n times the exact mean less n times the result.
         """
@@ -34,7 +36,8 @@ class LossyHops(Hops, Protocol):
 class HopCodec(Codec):
     """A codec that quantizes hop by hop: statistics, their reduction, a plan, one all-reduce.
 
-    One that needs nothing of the other ranks beforehand gives `hops` alone; with statistics it gives `plan`.
+    A codec that needs no statistics from the other ranks implements only `hops`; one with statistics
+    implements `plan`.
     """
 
     def __new__(cls, *_: object, **__: object) -> Self:
@@ -43,7 +46,7 @@ class HopCodec(Codec):
         return super().__new__(cls)
 
     def hops(self, x: Tensor, this_round: Round, num_chunks: int) -> Hops:
-        """The hop-wise state of this round, where nothing has to be reduced first."""
+        """The hop-wise state of this round, for codecs without statistics."""
         raise NotImplementedError
 
     def statistics(self, x: Tensor, this_round: Round) -> list[tuple[Tensor, Op]]:
@@ -55,13 +58,15 @@ class HopCodec(Codec):
         return self.hops(x, this_round, num_chunks)
 
     def plan_scatter(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> Hops:
-        """The hop-wise state of a scatter; another than `plan`'s where that one's chunks do not hold the same
-        coordinates in every round."""
+        """The hop-wise state of a scatter. It differs from `plan`'s in codecs whose chunks there do not hold
+        the same coordinates in every round.
+        """
         return self.plan(x, this_round, reduced, num_chunks)
 
     def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
-        """The coordinates of a bucket that one chunk of a scatter holds, in every round; a codec that does
-        not say has no scatter."""
+        """The coordinates of a bucket that one chunk of a scatter holds, in every round. A codec that does
+        not implement this has no scatter.
+        """
         raise ValueError(f"codec={self.name} has no scatter")
 
     @property
@@ -89,39 +94,43 @@ class HopCodec(Codec):
 
 @runtime_checkable
 class ReportsLosses(Protocol):
-    """The interface of a codec for error feedback around it."""
+    """The interface that a codec needs for error feedback."""
 
     @abstractmethod
     async def synchronize_with_losses(
         self, x: Tensor, this_round: Round, comm: Collectives
     ) -> tuple[Tensor, Tensor]:
-        """`synchronize`, and what this worker's encodings lost, (numel,) float32 in layout order."""
+        """`synchronize`, and the losses of this worker's encodings, (numel,) float32 in layout order."""
         ...
 
     async def scatter_with_losses(
         self, x: Tensor, this_round: Round, comm: Collectives
     ) -> tuple[Tensor, Tensor]:
-        """`scatter`, and what this worker's encodings lost, (numel,) float32 in layout order."""
+        """`scatter`, and the losses of this worker's encodings, (numel,) float32 in layout order."""
         raise ValueError("a codec without scatter loses nothing in it")
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
-        """None, or why error feedback diverges around this codec, as it is set, in a bucket of which a worker
-        encodes sums of 1 to `largest_sum` gradients, each with what was lost of it before: see `feedback`.
+        """None, or the reason why error feedback diverges around this codec with its settings.
+
+        In the bucket a worker encodes sums of 1 to `largest_sum` gradients, each with the residual of the
+        round before: see `feedback`.
         """
         return None
 
     def largest_residual(self, this_round: Round) -> float:
-        """Up to how many times the norm of a worker's gradients the norm of its residual may settle at, in
-        the bucket of `this_round`, where error feedback is not refused: see `residuals`.
+        """The norm at which a worker's residual may settle in this round's bucket, relative to the norm of
+        its gradients, if error feedback is not refused: see `residuals`.
 
-        The default is that of quantizers: 130 times the energy was the most that they were seen to keep.
+        The default holds for quantizers: their residuals were measured to have at most 130 times the energy
+        of the gradients.
         """
         return 12.0
 
 
 class LossyHopCodec(HopCodec, ReportsLosses):
-    """A hop-wise codec whose `plan()` gives `LossyHops`: error feedback can be put around it. Its sums are in
-    float32."""
+    """A hop-wise codec whose `plan()` returns `LossyHops`, so that error feedback can wrap it. Its sums are
+    in float32.
+    """
 
     async def synchronize_with_losses(
         self, x: Tensor, this_round: Round, comm: Collectives

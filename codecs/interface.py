@@ -1,9 +1,9 @@
-"""The contract between `codecs` and `harness`: a codec, and all that it is given.
+"""The contract between `codecs` and `harness`: a codec, and the objects that it is given.
 
-A codec turns the gradients of all workers into their (approximate) mean. It knows tensors and
-nothing else: no process groups, no training loop, no configuration system. The harness hands it a
-`Collectives`, whose methods are coroutines, so that the same codec runs between real processes, in
-one process that hosts every rank, and under a simulated clock.
+A codec turns the gradients of all workers into their (approximate) mean. It knows tensors and nothing else:
+no process groups, no training loop, no configuration system. The harness hands it a `Collectives`, whose
+methods are coroutines, so that the same codec runs between real processes, in one process that hosts every
+rank, and under a simulated clock.
 """
 
 from __future__ import annotations
@@ -42,32 +42,33 @@ Kept = Sequence[Sequence[int]]
 class Hops(Protocol):
     """The state of one round of a codec that works hop by hop; owns its work buffers.
 
-    `chunks` is a range of base chunks (`Collectives.num_chunks` of them); a message of several
-    chunks is their messages one after another in ascending order. Messages are uint8 views of the
-    harness's arena; no reference to them may be kept after the call. `received` is the number of
-    contributions in the message that came in, `workers` that in the one that goes out.
+    `chunks` is a range of base chunks (`Collectives.num_chunks` of them); a message of several chunks is
+    their messages one after another in ascending order. Messages are uint8 views of the harness's arena; no
+    reference to them may be kept after the call. `received` is the number of contributions in the incoming
+    message, `workers` the number in the outgoing one.
     """
 
     def message_bytes(self, chunks: range, workers: int) -> int:
         """Size of the message holding the sum of `workers` contributions to `chunks`.
 
-        Additive over chunks, and the same on all ranks: it may depend on the layout, the settings and
-        what the ranks have reduced, never on a rank's own gradient.
+        Additive over chunks, and the same on all ranks: it may depend on the layout, the settings and reduced
+        statistics, never on a rank's own gradient.
         """
         ...
 
     def leaf(self, chunks: range) -> Tensor | None:
-        """LEAF: the message of `chunks` where its bytes lie already, in the bucket: (message_bytes,) uint8.
+        """LEAF: the message of `chunks`, if its bytes already exist in the bucket: (message_bytes,) uint8.
 
-        They stay as they are until the round has ended. None: `encode` writes them.
+        They do not change until the round has ended. None means that `encode` must write the message.
         """
         return None
 
     def seal_in_result(self) -> Tensor | None:
-        """Have sealed messages made, and received, in the result: the memory of those of all chunks,
-        (message_bytes,) uint8. `seal` then fills parts of it, and `decode` finds its message in its place.
+        """Have sealed messages written and received directly in the result: returns the memory for the
+        messages of all chunks, (message_bytes,) uint8. `seal` then fills parts of it, and `decode` finds its
+        message in place.
 
-        Called once, before the first hop. None: they lie elsewhere.
+        Called once, before the first hop. None if messages need memory of their own.
         """
         return None
 
@@ -84,7 +85,7 @@ class Hops(Protocol):
     ) -> None:
         """INNER: add a message and write the new partial sums to `out`; one operation where that pays.
 
-        The sums are passed on: of these chunks this rank sees nothing more until they are decoded.
+        The new sums go to the next rank; this rank next sees these chunks when they are decoded.
         """
         self.accumulate(message, chunks, received)
         self.encode(chunks, out, workers)
@@ -92,7 +93,7 @@ class Hops(Protocol):
     def seal(self, message: Tensor | None, chunks: range, out: Tensor, received: int, workers: int) -> None:
         """SINK: add, write the final encoding to `out`, and replace the own sum by its decoding.
 
-        Where encoding loses nothing the own sum is its decoding, and this will do.
+        The default suffices for lossless encodings, for which the own sum equals its decoding.
         """
         if message is not None:
             self.accumulate(message, chunks, received)
@@ -114,13 +115,16 @@ class Hops(Protocol):
         ...
 
     def shard(self, chunks: Sequence[int]) -> Tensor:
-        """The mean over the workers of the coordinates of `chunks`, whose sums are complete but not sealed:
-        float32, chunk after chunk, as `HopCodec.chunk` lists their coordinates."""
+        """The mean over the workers for the coordinates of `chunks`, whose sums are complete but not sealed:
+        float32, chunk by chunk, in the order in which `HopCodec.chunk` lists their coordinates.
+        """
         raise ValueError(f"{type(self).__name__} have no shards")
 
 
 class Collectives(Protocol):
-    """The collectives a codec may use: coroutines run by all ranks alike, but for `group` and `worked`."""
+    """The collectives a codec may use. All but `group` and `worked` are coroutines that all ranks must run
+    alike.
+    """
 
     rank: int
     size: int
@@ -128,13 +132,17 @@ class Collectives(Protocol):
 
     @property
     def kept(self) -> Kept:
-        """The chunks that `reduce_scatter` leaves with each rank. Raises ValueError on a topology that sums
-        nothing on the way."""
+        """The chunks that `reduce_scatter` leaves on each rank. Raises ValueError on a topology that computes
+        no partial sums.
+        """
         ...
 
     def in_phase(self, phase: Literal["probe"]) -> Collectives:
-        """These collectives, whose bytes count under `phase`: what a `probe` sends is no part of the result,
-        and only measures how long it takes. It does not count in the wire bits per coordinate."""
+        """These collectives with their bytes counted under `phase`.
+
+        A `probe` only measures how long messages take: their contents are no part of the result, and their
+        bytes do not count in the wire bits per coordinate.
+        """
         ...
 
     def group(self, level: Level) -> Collectives:
@@ -167,24 +175,27 @@ class Collectives(Protocol):
         ...
 
     async def send(self, x: Tensor, to: int) -> None:
-        """Send `x` to rank `to` alone, which receives it; ends when it has arrived."""
+        """Send `x` to rank `to`, which must receive it; returns once it has arrived."""
         ...
 
     async def receive(self, out: Tensor, source: int) -> Tensor:
-        """Fill `out`, contiguous, with what rank `source` sends: of the same size and dtype; returns it."""
+        """Receive a tensor of the size and dtype of `out`, contiguous, from rank `source` into `out`; returns
+        `out`.
+        """
         ...
 
     async def send_and_receive(self, sends: Mapping[int, Tensor], receives: Mapping[int, Tensor]) -> None:
-        """Send tensors to some ranks and fill others from some, by rank, all at once.
+        """Send tensors to some ranks and fill tensors from some ranks, by rank, all at once.
 
-        Two ranks that send each other something at the same time must do so here: one after the other, each
-        would wait for the other on a GPU.
+        Two ranks that send to each other at the same time must use this: with one transfer after the other,
+        each would wait for the other on a GPU.
         """
         ...
 
     def worked(self, label: str, share: float) -> None:
-        """Labels what was computed since the last label, message or wait, for this share of the bucket's
-        coordinates: a codec that does not work by `Hops` so labels what its `costs` are of."""
+        """Labels the computation since the last label, message or wait, for this share of the bucket's
+        coordinates. A codec without `Hops` labels in this way the steps that its `costs` list.
+        """
         ...
 
     async def backend_sum(self, x: Tensor) -> Tensor:
@@ -195,20 +206,20 @@ class Collectives(Protocol):
 class Codec(ABC):
     """A way to compute the mean of the workers' gradients over a network: the base class of all codecs.
 
-    A codec is a dataclass whose fields are its settings. It must give `synchronize`; everything else has a
-    default. What it remembers from step to step it puts into its `memories`. What holds for every codec:
+    A codec is a dataclass whose fields are its settings. It must implement `synchronize`; everything else has
+    a default. State that lasts from step to step belongs into its `memories`. Every codec keeps these rules:
 
-    - All ranks get the same bits, and real processes the same as virtual ones. So a decision that ranks share
-      is integer arithmetic on reduced statistics, and a random draw a function of (seed, step, bucket,
+    - All ranks get the same bits, and real processes the same as virtual ones. So shared decisions use
+      integer arithmetic on reduced statistics, and random draws are functions of (seed, step, bucket,
       coordinate, rank), see `random`.
-    - Message sizes are the same on all ranks: they follow from the layout, the settings and what the ranks
-      have reduced, never from a rank's own gradient.
+    - Message sizes are the same on all ranks: they follow from the layout, the settings and reduced
+      statistics, never from a rank's own gradient.
     - `x` is left as it was; the result has its shape and dtype. A bucket may have one coordinate.
-    - A restored state continues bit for bit. After a skipped step it is what it was before the step.
+    - A restored state continues bit for bit. A skipped step leaves the state as it was before the step.
     - Zeros stay zeros; the relative error is the same at all magnitudes, from a root mean square of 2⁻¹²⁴ to
-      one of 2¹¹⁶; a value that is not finite stays visible on all ranks, and so does what overflows beyond
-      that; one round's vNMSE is below 0.95. A codec of which one of these is not true, or which needs larger
-      gradients, declares that in its `traits`.
+      one of 2¹¹⁶; non-finite values, and values that overflow, stay visible on all ranks; one round's vNMSE
+      is below 0.95. A codec that breaks one of these rules, or needs larger gradients, declares this in its
+      `traits`.
     """
 
     name: str
@@ -218,23 +229,27 @@ class Codec(ABC):
 
     @cached_property
     def memories(self) -> Memories:
-        """State that lasts from step to step: it is saved, and a skipped step leaves it as it was."""
+        """State that lasts from step to step. It is saved in checkpoints, and a skipped step leaves it
+        unchanged.
+        """
         return Memories()
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a field that does not allow its value."""
+        """Raises ValueError for a field whose value is not allowed."""
         check_fields(type(self), vars(self), "codec")
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
-        """None, or the reason why this codec cannot run there, by default a dtype that gradients in training
-        do not have; asked before anything starts."""
+        """None, or the reason why this codec cannot run there; by default only a dtype that training
+        gradients do not have is refused. Called before anything starts.
+        """
         if layout.dtype in GRADIENT_DTYPES:
             return None
         return f"codec={self.name} takes float32, bfloat16 and float16 gradients, got {layout.dtype}"
 
     def supports_stages(self, stages: int, *, refines: bool = False) -> str | None:
-        """None, or the reason why this codec, as it is set, cannot run with a model in `stages` stages, 1
-        without a pipeline, or without refinement of means; asked before anything starts."""
+        """None, or the reason why this codec, with its settings, cannot run with a model in `stages` stages
+        (1 without a pipeline), or without refinement of means. Called before anything starts.
+        """
         if self.refines and not refines:
             return (
                 f"codec={self.name} keeps refining a gradient until it is used; use parallel=blocks, which "
@@ -245,9 +260,9 @@ class Codec(ABC):
     def refuses_capture(self, layout: Layout) -> str | None:
         """None, or the reason why `synchronize` of such a bucket cannot be captured in a CUDA graph.
 
-        A codec that allows it does the same in every step but for values on the device: the host reads
-        nothing back and keeps nothing, messages have the same sizes, and random bits come from the key that
-        kernels find in `Round.key_place`.
+        A codec that allows capture does the same work in every step, apart from values on the device: the
+        host neither reads results back nor keeps state, messages keep their sizes, and random bits come from
+        the key that kernels read from `Round.key_place`.
         """
         return f"codec={self.name} does not do the same in every step on the host"
 
@@ -259,66 +274,72 @@ class Codec(ABC):
         """
 
     def observe(self, observations: Sequence[Observation]) -> None:
-        """Take the real or simulated times of this rank's step; called before its `end_step` or
-        `skip_step`, for codecs whose traits say that they are `clock_driven`."""
+        """Receive the real or simulated times of this rank's step, for codecs with the trait `clock_driven`.
+        Called before the step's `end_step` or `skip_step`.
+        """
         return
 
     @property
     def scatters(self) -> bool:
-        """True if it can stop half-way, with a shard of the mean on each rank: `shards` and `scatter`."""
+        """True if the codec can stop half-way, with a shard of the mean on each rank: `shards` and
+        `scatter`.
+        """
         return False
 
     def shards(self, layout: Layout, kept: Kept) -> tuple[Shard, ...]:
-        """The coordinates of a bucket that each rank gets from `scatter`, the same in every round: every
-        coordinate is one rank's. `kept` is that of the collectives, or of the run's schedule."""
+        """The coordinates of a bucket that each rank gets from `scatter`, the same in every round; every
+        coordinate belongs to exactly one rank. `kept` is `Collectives.kept`, or that of the run's schedule.
+        """
         raise ValueError(f"codec={self.name} has no scatter")
 
     async def scatter(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         """The mean over all ranks of this rank's shard of `x`: (shard,) float32, in the order of `shards`.
 
-        It is what `synchronize` gives but for the last encoding, which a mean that stays here does not need.
+        It differs from the result of `synchronize` only by the last encoding, which a mean that stays on its
+        rank does not need.
         """
         raise ValueError(f"codec={self.name} has no scatter")
 
     @property
     def refines(self) -> bool:
-        """True if it may have more to send of a bucket once all of a step's buckets are synchronized:
-        `refine`."""
+        """True if `refine` may send more bits of a bucket after all of a step's buckets are synchronized."""
         return False
 
     @property
     def boundary(self) -> int:
-        """Bytes of a message after which, and after every multiple, it may give way to a more urgent one."""
+        """Number of bytes at whose multiples a message may be interrupted by a more urgent one."""
         return 1 << 16
 
     async def refine(
         self, mean: Tensor, this_round: Round, comm: Collectives, elapsed: Elapsed | None = None
     ) -> Tensor:
-        """A better mean of a bucket than `mean`, (numel,), which `synchronize` gave and is not written to;
-        bit-identical on all ranks. It may come when the step has ended, and begin after `end_step`.
+        """A better mean of a bucket than `mean`, (numel,), the result of `synchronize`, which is not written
+        to; bit-identical on all ranks.
 
-        It ends when the bucket is needed, as `elapsed` says; without that there is no hurry. Not called for
-        what a skipped step has synchronized.
+        It may start after `end_step` and end after the step. It stops at the deadline that `elapsed` reports;
+        without `elapsed` there is none. Not called for the buckets of a skipped step.
         """
         raise ValueError(f"codec={self.name} has nothing to refine")
 
     def end_step(self, step: int) -> Mapping[str, float]:
-        """Called once all buckets of a step are synchronized; returns what is worth logging."""
+        """Called once all buckets of a step are synchronized; returns figures to log."""
         self.memories.end_step()
         return {}
 
     def skip_step(self, step: int) -> Mapping[str, float]:
-        """Called instead of `end_step` where the step's means are not used, because they are not finite, or
-        for the user's reasons; the same on all ranks.
+        """Called on all ranks instead of `end_step` if the step's means are not used, because they are not
+        finite or because the user skips the step.
 
-        Nothing of them has been delivered: memories are what they were before the step.
+        Memories return to their values before the step, because none of the step's means was applied.
         """
         self.memories.skip_step()
         return self.end_step(step)
 
     def take_back(self, names: Collection[str]) -> None:
-        """Called before `end_step` with the parameters whose means of this step are not applied, the same on
-        all ranks: those that no rank has used. What a codec would have sent of them, it still owes."""
+        """Called on all ranks before `end_step` with the parameters whose means are not applied in this step
+        because no rank used them. The codec restores their memories, so that it still sends their residuals
+        later.
+        """
         self.memories.take_back(names)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -326,7 +347,7 @@ class Codec(ABC):
         return self.memories.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replace the state by what `state_dict` gave. Raises ValueError for what it did not give."""
+        """Replace the state by one that `state_dict` returned. Raises ValueError for any other."""
         if rest := ", ".join(sorted(self.memories.load(state))):
             if not self.memories:
                 raise ValueError(f"{type(self).__name__} has no state, got {rest}")
@@ -334,7 +355,9 @@ class Codec(ABC):
             raise ValueError(f"the state of codec={self.name} has {known}, got {rest}")
 
     def costs(self, workers: int) -> Costs | None:
-        """Costs of its steps among `workers`, see `costs`; None if `task=bench` measures nothing of it."""
+        """Costs of the codec's steps among `workers`, see `costs`; None if `task=bench` measures none of its
+        operations.
+        """
         return None
 
 

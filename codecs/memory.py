@@ -1,8 +1,9 @@
-"""Memory for tensors that outlive a hop, handed out again once it is free.
+"""Memory for tensors that outlive a hop, reused once it is free.
 
-The system gives a large block page by page, each one faulted in and zeroed: for the mean of a bucket that
-takes longer than computing it. Here a block is lent to one tensor, and is free when the last tensor, view or
-array on it is gone, as with any allocator. Memory of GPUs has PyTorch's own.
+The operating system faults in and zeroes each page of a newly allocated large block, which for the mean of a
+bucket takes longer than computing it. Here a block is lent to one tensor and becomes free when the last
+tensor, view or array on it is gone, as with any allocator. GPU memory already has PyTorch's caching
+allocator.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ LIMIT = 1 << 29
 
 
 class FreeBlocks:
-    """Blocks of the host's memory that are free. Threads may share it: what one of them is looking through,
-    another does not find."""
+    """Free blocks of host memory. Threads may share an instance: a block that one thread is examining is
+    hidden from the others.
+    """
 
     def __init__(self, limit: int = LIMIT) -> None:
         """Keeps up to `limit` bytes."""
@@ -65,7 +67,7 @@ _blocks = FreeBlocks()
 
 
 def empty(numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """(numel,) of this dtype, contents undefined, in memory that others have left where there is some."""
+    """An uninitialized tensor, (numel,), of this dtype, in reused memory if there is some."""
     num_bytes = numel * dtype.itemsize
     if device.type != "cpu" or num_bytes < SMALLEST:
         return torch.empty(numel, dtype=dtype, device=device)
@@ -73,5 +75,5 @@ def empty(numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 
 def copied(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """A copy of `x`, of any shape, in this dtype, in such memory."""
+    """A copy of `x`, of any shape, in this dtype, in reused memory if there is some."""
     return empty(math.prod(x.shape), dtype, x.device).view(x.shape).copy_(x)

@@ -1,12 +1,12 @@
 """OmniReduce as DynamiQ adapts it to multi-hop all-reduce: chunked top-k (DynamiQ §5, Appendix C).
 
-Blocks: runs of consecutive coordinates that are sent together or not at all (the paper's chunks). Their
-energies, of which this is the definition that compiled kernels reproduce; which are chosen; and how choices
-travel.
+A block is a run of consecutive coordinates that are sent together or not at all (the paper's chunk). This
+module defines the energies of blocks, which compiled kernels reproduce, the choice of blocks, and the masks
+that tell other ranks of it.
 
-OmniReduce's workers send their own largest blocks to a server. Along a ring the blocks of a partial sum would
-grow in number with every hop; so all workers first agree on the union of what each of them would send, and
-then sum these blocks in bfloat16.
+OmniReduce's workers send their own largest blocks to a server. Along a ring a partial sum would have more
+blocks with every hop. So all workers first agree on the union of the blocks that each would send, and then
+sum these blocks in bfloat16.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def num_blocks(numel: int, block: int) -> int:
 def block_energies(x: Tensor, block: int) -> Tensor:
     """The squared l2 norm of every block of `x`, (numel,) of a floating dtype: (blocks,) float64.
 
-    Infinite where a coordinate is not finite, and only there; of finite ones right to 10⁻⁶, however large or
-    small they are. Blocks of the same values have the same energy, and so do machines and implementations.
+    Infinite for blocks with a coordinate that is not finite, and only for these; otherwise accurate to a
+    relative 10⁻⁶, however large or small the values are. Equal blocks have equal energies on all machines and
+    in all implementations.
     """
     energies = torch.empty(num_blocks(x.numel(), block), dtype=torch.float64, device=x.device)
     write_energies(readable(x), block, energies)
@@ -78,8 +79,9 @@ def write_energies(x: Tensor, block: int, energies: Tensor) -> None:
 
 
 def _spans(x: Tensor, block: int) -> Tensor:
-    """(blocks, spans, width) of zero-padded spans: as wide as the power of two that holds a block, at most
-    `SPAN`. How many zeros there are changes no sum."""
+    """The blocks as (blocks, spans, width) zero-padded spans; the width is at most `SPAN`, and the smallest
+    power of two that holds a shorter block. The padding changes no sum.
+    """
     width = min(1 << (block - 1).bit_length(), SPAN)
     rows = _padded(torch.nn.functional.pad(x, (0, -x.numel() % block)).view(-1, block), width)
     return rows.view(rows.shape[0], -1, width)
@@ -90,8 +92,9 @@ def _padded(rows: Tensor, multiple: int) -> Tensor:
 
 
 def _span_energies(spans: Tensor) -> Tensor:
-    """(blocks, spans) float64. With m a power of two near the span's largest magnitude: m²·Σ(x/m)², the sum
-    in float32, the product exact."""
+    """The energies of spans: (blocks, spans) float64. With m a power of two near the span's largest
+    magnitude: m²·Σ(x/m)², the sum in float32, the product exact.
+    """
     rows = spans.flatten(0, 1)
     field = exponents(rows.abs().amax(dim=1))
     squares = fold((rows * normalizers(field)[:, None]).square())
@@ -100,9 +103,9 @@ def _span_energies(spans: Tensor) -> Tensor:
 
 
 def largest_blocks(energies: Tensor, count: int) -> Tensor:
-    """Mask of the `count` blocks of most energy, the earlier of two alike: (blocks,) bool.
+    """Mask of the `count` blocks with the most energy, (blocks,) bool; ties go to the earlier block.
 
-    Blocks that are not finite always are, even if they are more.
+    Blocks that are not finite are always included, even if there are more than `count`.
     """
     chosen = energies.isinf()
     order = energies.sort(descending=True, stable=True).indices
@@ -124,7 +127,7 @@ class SomeBlocks:
     """The `Selection` of some blocks of a bucket of `numel` coordinates."""
 
     def __init__(self, chosen: Tensor, numel: int, block: int, device: torch.device) -> None:
-        """`chosen` is (blocks,) bool on the host, where it decides how long messages are."""
+        """`chosen` is (blocks,) bool on the host, where it determines the lengths of messages."""
         self._block, self._whole = block, numel // block
         self._rows = chosen[: self._whole].nonzero()[:, 0].to(device)
         has_partial = bool(chosen[self._whole :].any())
@@ -145,7 +148,7 @@ class SomeBlocks:
         into[self._partial] = partial
 
     def before(self, bounds: Sequence[int]) -> list[int]:
-        """`bounds` are multiples of the block, but for those that end the bucket."""
+        """`bounds` must be multiples of the block size, except the end of the bucket."""
         sent = self._before[-1] + self._partial.stop - self._partial.start
         whole = self._whole * self._block
         return [self._before[bound // self._block] if bound <= whole else sent for bound in bounds]
@@ -161,13 +164,13 @@ _PREFIX = "k/"
 class OmniReduce(OmniReduceOptions, LossyHopCodec):
     """The union of all workers' k blocks of largest l2 norm, summed in bfloat16; all other blocks are zero.
 
-    k follows the union's size (see `LocalK`), so that the union settles at `bits`/16 of the blocks. How long
-    messages are depends on the union: every bucket waits for one copy of the reduced mask to the host. It is
-    the same on all ranks. Blocks that are not finite on any worker are in the union, whatever k is, and
-    arrive as they are. Raises ValueError for settings outside their range.
+    k follows the union's size (see `LocalK`), so that the union settles at `bits`/16 of the blocks. The
+    lengths of messages depend on the union, so every bucket waits for one copy of the reduced mask to the
+    host. The union is the same on all ranks. It always includes the blocks that are not finite on any worker,
+    and these arrive unchanged. Raises ValueError for settings outside their range.
 
-    With error feedback nothing diverges: of its own gradient and what was kept, a worker always sends the k
-    largest blocks, and partial sums lose no more than bfloat16 does.
+    Error feedback does not diverge: a worker always sends the k largest blocks of its gradient plus residual,
+    and partial sums lose only bfloat16's rounding.
     """
 
     traits = Traits(stateful=True, worst_vnmse=0.6)
@@ -219,7 +222,9 @@ class OmniReduce(OmniReduceOptions, LossyHopCodec):
         return SelectedHops(x, this_round.size, num_chunks, blocks, torch.bfloat16, bounds=bounds)
 
     def end_step(self, step: int) -> Mapping[str, float]:
-        """The union, and k of a worker, of all buckets of the step, as shares of their blocks."""
+        """The union's and a worker's numbers of blocks over all buckets of the step, as shares of all
+        blocks.
+        """
         super().end_step(step)
         return self._local.counted()
 
@@ -228,8 +233,9 @@ class OmniReduce(OmniReduceOptions, LossyHopCodec):
         self._local.counted()
 
     def costs(self, workers: int) -> Costs:
-        """All blocks' energies are sorted. The union's blocks, as many as are wanted, are gathered, summed
-        in bfloat16 and put back among zeros."""
+        """Costs of a round: the energies of all blocks are sorted; the blocks of the union, at its target
+        size, are gathered, summed in bfloat16 and scattered into zeros.
+        """
         share = self.bits / WIRE_BITS
         parts = {label: cost * share for label, cost in exact_costs(workers, wire=2).items()}
         return {
@@ -242,13 +248,13 @@ class OmniReduce(OmniReduceOptions, LossyHopCodec):
 
 
 class LocalK:
-    """Number of blocks that each worker takes of a bucket, so that the union of all choices is as
-    large as wanted (DynamiQ Appendix C, equation 1).
+    """Number of blocks that each worker takes of a bucket, so that the union of all choices is as large as
+    wanted (DynamiQ Appendix C, equation 1).
 
     Each round k ← γ·k + (1 − γ)·(K/K')·k, where K is `target` of the blocks and K' the number in the union; k
-    stays between one block and all. It is kept as a share of the blocks, which outlives a change of the
-    buckets, under the name of a bucket's first parameter. It follows from the sizes of unions alone, which
-    all ranks know, so all ranks have the same.
+    stays between one block and all. It is stored as a share of the blocks, so that it stays valid when
+    buckets change, under the name of a bucket's first parameter. It depends only on the sizes of unions, so
+    all ranks compute the same k.
     """
 
     def __init__(self, target: float, gamma: float) -> None:
@@ -257,7 +263,7 @@ class LocalK:
         self._blocks = self._taken = self._united = 0
 
     def blocks(self, bucket: str, workers: int, total: int) -> int:
-        """Blocks a worker takes of the `total` ones of a bucket."""
+        """Number of blocks that a worker takes of the `total` blocks of a bucket."""
         if bucket not in self.shares:
             self._set(bucket, self._first_share(workers))
         return min(max(round(float(self.shares[bucket]) * total), 1), total)
@@ -266,13 +272,15 @@ class LocalK:
         self.shares[bucket] = torch.tensor(share, dtype=torch.float64, device="cpu")
 
     def _first_share(self, workers: int) -> float:
-        """The share that fills the target if workers choose independently; where they agree, the union begins
-        smaller and grows fast, while a union too large would shrink by at most 1 − γ a round."""
+        """The share that fills the target if workers choose independently. If their choices overlap, the
+        union starts smaller and grows fast; a union that starts too large would shrink by at most 1 − γ per
+        round.
+        """
         unchosen: float = (1.0 - self._target) ** (1.0 / workers)
         return 1.0 - unchosen
 
     def follow(self, bucket: str, workers: int, union: int, total: int) -> None:
-        """Adapt k to a union of `union` blocks of `total`."""
+        """Adapt k to a round in which the union had `union` of `total` blocks."""
         taken, share = self.blocks(bucket, workers, total), float(self.shares[bucket])
         changed = self._gamma * share + (1.0 - self._gamma) * (self._target * total / union) * share
         self._set(bucket, min(max(changed, 1.0 / total), 1.0))
@@ -281,7 +289,7 @@ class LocalK:
         self._united += union
 
     def counted(self) -> dict[str, float]:
-        """k and the union over all buckets since the last call, as shares of all blocks."""
+        """k and the size of the union over all buckets since the last call, as shares of all blocks."""
         blocks, taken, united = self._blocks, self._taken, self._united
         self._blocks = self._taken = self._united = 0
         return {"k": taken / blocks, "union": united / blocks} if blocks else {}

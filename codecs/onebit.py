@@ -1,4 +1,6 @@
-"""1-bit SGD: which sign each coordinate has, and what it stands for (Seide et al., Interspeech 2014)."""
+"""1-bit SGD: the sign of each coordinate, and the values that the two signs are decoded to (Seide et al.,
+Interspeech 2014).
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ from gradwire.codecs.traits import About
 
 @dataclass(frozen=True)
 class SignCoder(GroupCoder):
-    """A bit that says whether a coordinate is negative, and for every group two float32: the mean of those
-    that are not, and of those that are.
+    """One bit per coordinate, set if it is negative, and for every group two float32: the mean of the
+    coordinates that are not negative, and the mean of those that are.
 
-    A mean of none is 0. Both are NaN where a coordinate of the group is not finite.
+    A mean of no coordinates is 0. Both are NaN if a coordinate of the group is not finite.
     """
 
     family = "signs"
@@ -58,13 +60,14 @@ class SignCoder(GroupCoder):
 
 @dataclass
 class OneBit(OneBitOptions, SliceCodec):
-    """Each coordinate becomes the mean of its block's coordinates of the same sign, zeros among the positive
-    ones; anew at every hop. Meant to be used with `codec.ef=true`, as 1-bit SGD does.
+    """Each coordinate becomes the mean of its block's coordinates of the same sign, where zeros count as
+    positive; this is repeated at every hop. Meant to be used with `codec.ef=true`, as 1-bit SGD does.
 
-    It loses 36 % of the energy of normally distributed coordinates and nearly all of a few large ones, but no
-    coordinate is rounded away from what it is on average: error feedback was not seen to diverge. With normal
-    and heavy-tailed gradients that never change, residuals settled at 5 to 100 times their norm, in blocks of
-    64 and 512, among 32 workers along a ring as on a single one; with others every round at 1 to 14 times.
+    It loses 36 % of the energy of normally distributed coordinates, and nearly all of the energy if a few
+    coordinates are large. In experiments error feedback never diverged. With normal and heavy-tailed
+    gradients that never change, residuals settled at 5 to 100 times the gradients' norm, in blocks of 64 and
+    512, on a single worker as well as among 32 along a ring; with new gradients in every round, at 1 to 14
+    times.
 
     A value that is not finite makes its block NaN. Raises ValueError for settings outside their range.
     """

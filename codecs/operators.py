@@ -1,8 +1,9 @@
 """The codecs' quantizers as operators of PyTorch, `torch.ops.gradwire.*`, once this module is imported.
 
-They are for those who compile a model or write a codec of their own. Each takes tensors and numbers and
-returns new tensors; PyTorch's dispatcher runs it, `kernels` chooses the implementation, and a fake one lets
-`torch.compile` trace it. The codecs themselves call the functions behind them, which write to given buffers.
+The operators are for users who compile a model or write their own codec. Each takes tensors and numbers and
+returns new tensors; PyTorch's dispatcher runs it, `kernels` selects the implementation, and a fake
+implementation lets `torch.compile` trace it. The codecs themselves call the underlying functions, which write
+to given buffers.
 
 A tensor to quantize has any shape and a floating dtype, and its `numel` values come back as (numel,) float32.
 Messages are uint8. Rounding at random is a function of `seed`, 64 bits, and `rank`, the worker.
@@ -45,7 +46,7 @@ hadamard.register_fake(lambda rows: rows.new_empty(rows.shape))
 
 @torch.library.custom_op("gradwire::pack_bits", mutates_args=())
 def pack_bits(codes: Tensor, bits: int) -> Tensor:
-    """The little-endian stream of int32 `codes` in [0, 2^bits), whose number is a multiple of 8."""
+    """The little-endian stream of int32 `codes` in [0, 2^bits), whose count is a multiple of 8."""
     stream = _bytes(packed_bytes(codes.numel(), bits), codes)
     pack(codes.contiguous(), bits, stream)
     return stream
@@ -56,7 +57,7 @@ pack_bits.register_fake(lambda codes, bits: _bytes(packed_bytes(codes.numel(), b
 
 @torch.library.custom_op("gradwire::unpack_bits", mutates_args=())
 def unpack_bits(stream: Tensor, bits: int) -> Tensor:
-    """The values of a stream that `pack_bits` made: int32."""
+    """Unpacks a stream that `pack_bits` made: int32."""
     return unpack(stream, bits)
 
 
@@ -86,7 +87,7 @@ linear_quantize.register_fake(
 def linear_dequantize(
     message: Tensor, numel: int, bits: int, group: int, scales: str, hadamard: bool
 ) -> Tensor:
-    """The values of a message that `linear_quantize` made with the same settings."""
+    """Decodes a message that `linear_quantize` made with the same settings."""
     values = _values(numel, message)
     write_values(message, values, bits, group, scales, hadamard)
     return values
@@ -97,8 +98,9 @@ linear_dequantize.register_fake(lambda message, numel, *_: _values(numel, messag
 
 @torch.library.custom_op("gradwire::mxfp_quantize", mutates_args=())
 def mxfp_quantize(x: Tensor, width: int, rule: str, mu: float) -> tuple[Tensor, Tensor]:
-    """Elements of MXFP8, 6 or 4, packed, and the maxima of their blocks of 32, bf16: the scales follow from
-    these by `rule`, one of `ScaleRule`, and μ."""
+    """Packed elements of MXFP8, 6 or 4, and the bf16 maxima of their blocks of 32, from which the scales are
+    computed with μ by `rule`, one of `ScaleRule`.
+    """
     x, element = _flat(x), BY_WIDTH[width]
     maxima = block_maxima(x)
     elements, saturated = _bytes(len(maxima) * block_bytes(element), x), x.new_zeros((), dtype=torch.int64)
@@ -114,7 +116,7 @@ def _mxfp_quantized(x: Tensor, width: int, rule: str, mu: float) -> tuple[Tensor
 
 @torch.library.custom_op("gradwire::mxfp_dequantize", mutates_args=())
 def mxfp_dequantize(elements: Tensor, maxima: Tensor, numel: int, width: int, rule: str, mu: float) -> Tensor:
-    """The values of what `mxfp_quantize` gave."""
+    """Decodes the result of `mxfp_quantize`."""
     values = _values(numel, elements)
     scales = SharedScales(maxima, mu, cast(ScaleRule, rule), 1)
     dequantize_elements(elements, scales, BY_WIDTH[width], values)
@@ -135,7 +137,7 @@ qsgd_quantize.register_fake(lambda x, *settings: _bytes(_qsgd(*settings).num_byt
 
 @torch.library.custom_op("gradwire::qsgd_dequantize", mutates_args=())
 def qsgd_dequantize(message: Tensor, numel: int, bits: int, group: int) -> Tensor:
-    """The values of a message that `qsgd_quantize` made."""
+    """Decodes a message that `qsgd_quantize` made."""
     return _qsgd(bits, group, "max", 0, 0).decode(message, 0, numel)
 
 
@@ -153,7 +155,7 @@ onebit_quantize.register_fake(lambda x, block: _bytes(SignCoder(block, 1).num_by
 
 @torch.library.custom_op("gradwire::onebit_dequantize", mutates_args=())
 def onebit_dequantize(message: Tensor, numel: int, block: int) -> Tensor:
-    """The values of a message that `onebit_quantize` made."""
+    """Decodes a message that `onebit_quantize` made."""
     return SignCoder(block, 1).decode(message, 0, numel)
 
 
@@ -162,7 +164,7 @@ onebit_dequantize.register_fake(lambda message, numel, block: _values(numel, mes
 
 @torch.library.custom_op("gradwire::tfp_quantize", mutates_args=())
 def tfp_quantize(x: Tensor, bits: int, base: str, stochastic: bool, seed: int, rank: int) -> Tensor:
-    """TFP's payload of `bits` for each coordinate, from 2 on; `base` is `plain`, `scaled` or `embedded`."""
+    """TFP's payload of `bits` (at least 2) for each coordinate; `base` is `plain`, `scaled` or `embedded`."""
     random = CoordinateBits(_key(seed), rank) if stochastic else None
     return _encoded(_flat(x), coder_of(bits, base, random))
 
@@ -172,7 +174,7 @@ tfp_quantize.register_fake(lambda x, bits, base, *_: _bytes(coder_of(bits, base)
 
 @torch.library.custom_op("gradwire::tfp_dequantize", mutates_args=())
 def tfp_dequantize(message: Tensor, numel: int, bits: int, base: str) -> Tensor:
-    """The values of a payload that `tfp_quantize` made."""
+    """Decodes a payload that `tfp_quantize` made."""
     return coder_of(bits, base).decode(message, 0, numel)
 
 
@@ -183,8 +185,12 @@ tfp_dequantize.register_fake(lambda message, numel, *_: _values(numel, message))
 def thc_quantize(
     x: Tensor, block: int, entries: list[int], t_p: float, seed: int, rank: int
 ) -> tuple[Tensor, Tensor]:
-    """THC's integers, int32 in [0, g] with the table's `entries` ascending from 0 to g, and the root mean
-    square of every block of at most `block` coordinates, float32; they are clamped to t_p times it."""
+    """THC's integers, int32 in [0, g], and the root mean square of every block of at most `block`
+    coordinates, float32.
+
+    The table's `entries` ascend from 0 to g. Coordinates are clamped to t_p times their block's root mean
+    square.
+    """
     x = _flat(x)
     blocks = cut(x.numel(), block)
     ranges = Ranges(block_root_mean_squares(x, blocks), t_p)
@@ -211,8 +217,9 @@ def thc_dequantize(
     t_p: float,
     seed: int,
 ) -> Tensor:
-    """The mean that sums of the integers of so many `workers` stand for, which have agreed on the largest
-    `root_mean_squares`."""
+    """Decodes sums of the integers of `workers` workers to their mean, given the maximum over the workers of
+    their `root_mean_squares`.
+    """
     ranges, randomness = Ranges(root_mean_squares, t_p), Randomness(_key(seed), 0)
     return dequantize(
         sums, workers, cut(numel, block), ranges, QuantizationTable(tuple(entries)), randomness

@@ -1,15 +1,15 @@
 """Optimus-CC (Song et al., ASPLOS 2023): gradients of the first stages and of hidden states at low rank.
 
-A micro-batch's gradient is a matrix M with a row for each token. One step of PowerSGD's iteration, without
-any other worker, gives P and Q, which are sent in its place, and M̂ = P Qᵀ. What M̂ lacks of M is added to
-the next message of the same sender, which belongs to another micro-batch: their weight gradients add up to
-nearly what they would have been, as far as their hidden states are alike.
+A micro-batch's gradient of hidden states is a matrix M with a row for each token. One step of PowerSGD's
+iteration, on this worker alone, gives P and Q, which are sent in its place, and M̂ = P Qᵀ. The error M − M̂
+is added to the next message of the same sender, which belongs to another micro-batch. The sum of the weight
+gradients then stays nearly the same to the extent that the hidden states of micro-batches are similar.
 
 Selective stage compression: PowerSGD for the gradients of the first stages alone. The last stage is the first
-to end its backward passes, and synchronizes while those before it still compute. What the first one
-synchronizes nothing hides.
+to end its backward passes, so its synchronization overlaps with the computation of earlier stages. The
+synchronization of the first stage overlaps with nothing.
 
-Compressed backpropagation: gradients of hidden states at low rank, see `messages`.
+Compressed backpropagation: gradients of hidden states at low rank, see `LowRankMessages`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from gradwire.codecs.traits import About
 
 
 class LowRankMessages:
-    """The messages of one sender, and what it remembers from one to the next."""
+    """The messages of one sender, and the error that it carries from one message to the next."""
 
     def __init__(self, method: Orthogonalization, *, lazy_errors: bool, warm_start: bool) -> None:
         self._method, self._lazy_errors, self._warm_start = method, lazy_errors, warm_start
@@ -52,11 +52,11 @@ class LowRankMessages:
         self.memories = {START: self._starts, ERROR: self._errors, NORM: self._norms}
 
     def encode(self, gradient: Tensor, rank: int, message: BackwardMessage) -> Tensor:
-        """Pᵀ (rank, tokens) and Qᵀ (rank, hidden size), one after the other, as bytes; at rank 0 the
-        gradient itself.
+        """Pᵀ (rank, tokens) and Qᵀ (rank, hidden size), one after the other, as bytes; at rank 0 the gradient
+        itself.
 
-        What earlier messages lack is added before, so that a message of rank 0 sends it in whole. If a value
-        is not finite, all of P and Q are NaN, and what is remembered stays.
+        The error of earlier messages is added first, so that a message of rank 0 delivers it completely. If a
+        value is not finite, all of P and Q are NaN, and the stored error is unchanged.
         """
         given = self._with_error(gradient.contiguous(), rank, message)
         if not rank:
@@ -79,7 +79,7 @@ class LowRankMessages:
         return torch.cat([left.view(-1), right.view(-1)]).view(torch.uint8)
 
     def _with_error(self, gradient: Tensor, rank: int, message: BackwardMessage) -> Tensor:
-        """A gradient plus what earlier messages lack, token by token."""
+        """A gradient plus the error of earlier messages, token by token."""
         error = self._errors.get(message.link)
         if not self._lazy_errors or (error is None and not rank):
             return gradient
@@ -96,8 +96,9 @@ class LowRankMessages:
         return resized(kept, rank, f"backward of {message.link}", message.shape[-1], message.round())
 
     def _keep_error(self, lost: Tensor, delivered: Tensor, message: BackwardMessage) -> None:
-        """Keep what a message has `lost`, with what belongs to more rows or tokens than it had; after one
-        that is not finite, what there was."""
+        """Store the error `lost` by a message, and keep the stored error of rows and tokens that it did not
+        have. After a message that is not finite, keep the old error.
+        """
         known = self._errors.get(message.link)
         before = torch.zeros_like(lost) if known is None else _room(known.to(lost.device), message)
         after = before.clone()
@@ -106,7 +107,7 @@ class LowRankMessages:
 
 
 def decoded(received: Tensor, rank: int, message: BackwardMessage) -> Tensor:
-    """M̂, float32 of `message.shape`, from what `encode` gave; a view of it at rank 0."""
+    """M̂, float32 of `message.shape`, decoded from the result of `encode`; a view of it at rank 0."""
     values = received.view(torch.float32)
     if not rank:
         return values.view(message.shape)
@@ -116,13 +117,13 @@ def decoded(received: Tensor, rank: int, message: BackwardMessage) -> Tensor:
 
 
 def _room(error: Tensor, message: BackwardMessage) -> Tensor:
-    """An error, with zeros where a message has more rows or tokens."""
+    """An error, padded with zeros where a message has more rows or tokens."""
     missing = [max(0, new - old) for old, new in zip(error.shape, message.shape, strict=True)]
     return pad(error, [0, 0, 0, missing[1], 0, missing[0]]) if any(missing) else error
 
 
 def _place(message: BackwardMessage) -> tuple[slice, slice]:
-    """A message's rows and tokens in an error that has room for them."""
+    """The slice of a stored error that a message's rows and tokens occupy."""
     rows, tokens, _ = message.shape
     return slice(rows), slice(tokens)
 
@@ -135,10 +136,12 @@ FLOAT_BYTES = 4
 
 @dataclass
 class OptimusCC(OptimusCCOptions, PowerSGD):
-    """PowerSGD for the first stages' gradients, the others in float32; low rank for those of hidden states.
+    """PowerSGD for the first stages' gradients, the others in float32; gradients of hidden states at low
+    rank.
 
-    The fields of PowerSGD apply to both but for `rank` and `feedback`, which are about the gradients of
-    parameters. Without a pipeline there is one stage, which is compressed, and it sends nothing back.
+    The fields of PowerSGD apply to both, except `rank` and `feedback`, which only apply to the gradients of
+    parameters. Without a pipeline the single stage is compressed, and there are no gradients of hidden states
+    to send.
     """
 
     about = About(

@@ -1,8 +1,9 @@
-"""Codecs, topologies and parallelisms from outside: `my_module:name`, or the name of an entry point.
+"""Codecs, topologies and parallelisms from other packages: `my_module:name`, or the name of an entry point.
 
-What is imported runs, so only what the user has named is: on the command line, by an argument of the library,
-or in the environment variable GRADWIRE_PLUGINS. A name that was read from a file, such as a run directory's
-configuration, permits nothing. Worker processes inherit the variable, and with it what they may import.
+Importing a module executes it, so only modules that the user has named are imported: on the command line, as
+an argument of the library, or in the environment variable GRADWIRE_PLUGINS. A name that was read from a file,
+such as a run directory's configuration, is not enough. Worker processes inherit the variable, and with it the
+permission.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ def is_reference(name: object) -> bool:
 
 @lru_cache(maxsize=4)
 def announced(kind: str) -> dict[str, metadata.EntryPoint]:
-    """The plug-ins of a kind that installed packages announce, by name. Nothing is imported.
+    """The plug-ins of a kind that installed packages declare as entry points, by name. Imports none of them.
 
-    The first of two packages with the same name counts, as on Python's path.
+    If two packages declare the same name, the first on Python's path wins.
     """
     found: dict[str, metadata.EntryPoint] = {}
     for point in metadata.entry_points(group=ENTRY_POINTS[kind]):
@@ -55,12 +56,12 @@ def announced(kind: str) -> dict[str, metadata.EntryPoint]:
 
 
 def is_plugin(kind: str, name: object) -> bool:
-    """True if `name` means something from outside: a reference, or an announced name."""
+    """True if `name` is a plug-in: a reference, or the name of a declared entry point."""
     return is_reference(name) or (isinstance(name, str) and name in announced(kind))
 
 
 def plugins_of(names: Mapping[str, object]) -> dict[str, str]:
-    """Kind to name of those that are plug-ins, and not this package's own, in a configuration's choices."""
+    """The plug-ins among a configuration's choices, by kind; this package's own parts are left out."""
     return {
         kind: str(name)
         for kind, name in names.items()
@@ -69,7 +70,7 @@ def plugins_of(names: Mapping[str, object]) -> dict[str, str]:
 
 
 def allow(name: str) -> None:
-    """The user has named this plug-in: this process and those it starts may import it."""
+    """Permit this process and those it starts to import a plug-in that the user has named."""
     if name not in allowed():
         os.environ[ALLOWED] = " ".join([*allowed(), name])
 
@@ -84,7 +85,7 @@ def find(
 ) -> Part:
     """The part that `<kind>=<name>` chooses: one of the project's `own`, or a plug-in.
 
-    `form` says what a plug-in's name looks like; `checked` gives a plug-in's object back if it can be used.
+    `form` describes a plug-in's name in messages; `checked` returns a plug-in's object if it is usable.
     Raises ValueError in one line.
     """
     if isinstance(name, str) and name in own:
@@ -102,8 +103,8 @@ def find(
 def load(kind: str, name: str) -> object:
     """The object called `name`, imported if it has not been.
 
-    Raises ValueError in one line: it was not named by the user, there is no such module or name, or what its
-    import raised.
+    Raises ValueError in one line if the user has not named it, if the module or name does not exist, or if
+    its import fails.
     """
     if name not in allowed():
         raise ValueError(
@@ -164,7 +165,7 @@ def _words(error: BaseException) -> str:
 
 
 def source_digest(kind: str, name: str) -> str:
-    """12 hexadecimal digits over a plug-in's source: its module's file, or all files of its package.
+    """12 hexadecimal digits that identify a plug-in's source: its module's file, or all files of its package.
 
     Raises ValueError as `load` does.
     """
@@ -182,7 +183,7 @@ def source_digest(kind: str, name: str) -> str:
 
 
 def version(kind: str, name: str) -> str:
-    """A plug-in's version: that of the package that brought it, if one did, and its source's digest."""
+    """A plug-in's version: the version of its package, if it came with one, and the digest of its source."""
     module_name, _ = _target(kind, name)
     packages = metadata.packages_distributions().get(module_name.partition(".")[0], [])
     versions = [f"{package} {metadata.version(package)}" for package in packages[:1]]

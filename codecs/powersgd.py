@@ -1,15 +1,15 @@
 """PowerSGD: the workers' mean gradient as a product of two thin matrices (Vogels et al., NeurIPS 2019).
 
-With M a worker's gradient of one parameter as a matrix (m, n), plus what earlier results lack of it, and Q
-the factor kept from the round before (Algorithm 1):
+With M a worker's gradient of one parameter as a matrix (m, n), plus its residual, and Q the factor kept from
+the round before (Algorithm 1):
 
-    P = M Q, averaged over the workers and made orthonormal
+P = M Q, averaged over the workers and made orthonormal
     Q = Mᵀ P, averaged over the workers
     M̂ = P Qᵀ, the same on every worker
 
-Q is made orthonormal first, as torch's hook does it: that changes nothing but the scale of P. Both factors
-are kept as rows, Pᵀ (rank, m) and Qᵀ (rank, n): products with them run along memory, which on CPUs is up to
-20 times faster than with columns.
+Q is made orthonormal first, as in torch's hook; this only changes the scale of P. Both factors are kept as
+rows, Pᵀ (rank, m) and Qᵀ (rank, n): products with them run along memory, which on CPUs is up to 20 times
+faster than with columns.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class PowerSGD(PowerSGDOptions, Codec):
     """Parameters of two or more dimensions as matrices of low rank, the others in float32.
 
     A bucket takes two all-reduces: all P and the uncompressed parameters, then all Q. Agrees with torch's
-    `powerSGD_hook` up to rounding. If a value of a matrix is not finite on any worker, or the sum of a factor
-    is not, M̂ is NaN all over, on every worker. Raises ValueError for settings outside their range.
+    `powerSGD_hook` up to rounding. If a value of a matrix, or of a summed factor, is not finite on any
+    worker, all of M̂ is NaN on every worker. Raises ValueError for settings outside their range.
     """
 
     traits = Traits(stateful=True, needs_matrices=True, worst_vnmse=0.9)
@@ -82,11 +82,11 @@ class PowerSGD(PowerSGDOptions, Codec):
         matrices = {p.name: given[p.name].view(p.rows, p.columns) for p in compressed}
         starts = {p.name: self._start(p, this_round) for p in compressed}
 
-        # P = M Q, averaged; what is not compressed travels along.
+        # P = M Q, averaged; uncompressed parameters travel in the same message.
         given |= {name: projected(matrix, starts[name], method) for name, matrix in matrices.items()}
         means = await _means(given, this_round, comm)
 
-        # Q = Mᵀ P, averaged. QR is never given a value that is not finite: libraries differ in what they do.
+        # Q = Mᵀ P, averaged. QR only gets finite values, because libraries differ in how they treat others.
         finite = {name: all_finite(means[name]) for name in matrices}
         lefts = {n: orthonormal(torch.where(finite[n], means[n], 0.0), method) for n in matrices}
         rights = await _means({n: lefts[n] @ matrix for n, matrix in matrices.items()}, this_round, comm)
@@ -117,15 +117,15 @@ class PowerSGD(PowerSGDOptions, Codec):
             yield ParameterMatrix(name, place, *matrix_shape(shape), rank)
 
     def _wanted_rank(self, name: str, this_round: Round) -> int:
-        """The rank that a parameter gets if its shape allows, 0 for none."""
+        """The rank asked for a parameter, before limits by its shape; 0 for none."""
         return 0 if self._not_begun(this_round.step) else int(self._ranks.get(name, self.rank))
 
     def _not_begun(self, step: int) -> bool:
-        """True if a step comes before `start_step`; those of a warm-up, below 0, do not."""
+        """True if a step comes before `start_step`; warm-up steps, which are negative, do not count."""
         return 0 <= step < self.start_step
 
     def _with_errors(self, x: Tensor, parameters: Sequence[ParameterMatrix]) -> dict[str, Tensor]:
-        """Each parameter's gradient, (numel,) float32, plus what the results so far lack of it."""
+        """Each parameter's gradient, (numel,) float32, plus its residual."""
         values = {each.name: x[each.place].to(torch.float32, copy=True) for each in parameters}
         if self.feedback:
             norm = self._norms.median(parameters[0].name, x.float())
@@ -140,16 +140,19 @@ class PowerSGD(PowerSGDOptions, Codec):
         return resized(kept, parameter.rank, parameter.name, parameter.columns, this_round)
 
     def _keep_error(self, name: str, lost: Tensor, delivered: Tensor) -> None:
-        """Keep what a compressed parameter has `lost`; after a result that is not finite, what there was."""
+        """Store the residual `lost` of a compressed parameter; after a result that is not finite, keep the
+        old one.
+        """
         before = self._errors[name].to(lost.device) if name in self._errors else torch.zeros_like(lost)
         self._errors[name] = torch.where(all_finite(delivered), lost, before)
 
     def set_ranks(self, ranks: Mapping[str, int]) -> None:
         """Compress the named parameters to these ranks from the next round on; 0 sends them uncompressed.
 
-        Others keep theirs. A larger rank extends the Q kept from the round before by random directions, a
-        smaller one cuts it; the error is kept, and sent in whole once the parameter goes uncompressed. To be
-        called alike on all ranks, between steps. Raises ValueError for a negative rank.
+        Other parameters keep their ranks. A larger rank extends the Q of the round before by random
+        directions, a smaller one truncates it. The residual is kept; it is sent in full when the parameter
+        goes uncompressed. Must be called between steps, with the same arguments on all ranks. Raises
+        ValueError for a negative rank.
         """
         for name, rank in ranks.items():
             if rank < 0:
@@ -158,7 +161,7 @@ class PowerSGD(PowerSGDOptions, Codec):
 
 
 class SingleRanks(StepMemory[Tensor]):
-    """Ranks of single parameters, () int64. They are the user's: a skipped step leaves them as they are."""
+    """Ranks of single parameters, () int64. The user sets them, so a skipped step leaves them unchanged."""
 
     def __setitem__(self, name: str, rank: Tensor) -> None:
         self.data[name] = rank
@@ -180,7 +183,9 @@ async def _means(parts: Mapping[str, Tensor], this_round: Round, comm: Collectiv
 
 @dataclass(frozen=True)
 class ParameterMatrix:
-    """Its place in the bucket and the (rows, columns) of the matrix it is seen as; uncompressed at rank 0."""
+    """A parameter's place in the bucket, and the (rows, columns) of the matrix that it is treated as;
+    uncompressed at rank 0.
+    """
 
     name: str
     place: slice
@@ -190,9 +195,9 @@ class ParameterMatrix:
 
 
 def effective_rank(shape: Sequence[int], rank: int, min_compression_rate: float) -> int:
-    """`rank`, at most that of the matrix; 0 if the parameter is no matrix or its factors save too little.
+    """`rank`, limited by the matrix; 0 if the parameter is no matrix or its factors save too little.
 
-    The rule is torch's: rank · (rows + columns) · min_compression_rate < rows · columns.
+    The rule is torch's: compress if rank · (rows + columns) · min_compression_rate < rows · columns.
     """
     if len(shape) < 2:
         return 0
@@ -202,12 +207,14 @@ def effective_rank(shape: Sequence[int], rank: int, min_compression_rate: float)
 
 
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
-    """A parameter as a matrix: its first dimension by all others."""
+    """The shape of a parameter as a matrix: its first dimension by all others."""
     return (shape[0], math.prod(shape[1:])) if shape else (1, 1)
 
 
 def all_finite(values: Tensor) -> Tensor:
-    """True if all of at least one value are finite: a tensor without dimensions, in one pass."""
+    """True if all of `values` (at least one) are finite: a tensor without dimensions, computed in one
+    pass.
+    """
     low, high = torch.aminmax(values)
     return (low > -torch.inf) & (high < torch.inf)
 
@@ -216,7 +223,7 @@ def projected(matrix: Tensor, start: Tensor, method: Orthogonalization) -> Tenso
     """Pᵀ = QᵀMᵀ, (rank, m), of M (m, n) and Qᵀ (rank, n), whose rows are made orthonormal; NaN all over if a
     value of M is not finite."""
     product = orthonormal(start, method) @ matrix.T
-    # A zero in Q times NaN or infinity: not every library would make it NaN.
+    # A zero in Q times NaN or infinity does not give NaN in every library.
     return torch.where(all_finite(matrix), product, torch.nan)
 
 
@@ -238,10 +245,11 @@ def random_directions(name: str, rows: range, columns: int, this_round: Round) -
 
 
 def resized(kept: Tensor | None, rank: int, name: str, columns: int, this_round: Round) -> Tensor:
-    """`kept` (any rank, columns), None if there is nothing, cut or extended by random rows to `rank` rows.
+    """`kept` (any rank, columns), or None if there is none yet, truncated or extended by random rows to
+    `rank` rows.
 
-    The first rows are the leading directions. Rows need no common length or right angles: the iteration
-    begins by making them orthonormal, in their order.
+    The first rows are the leading directions. Rows need not be orthonormal: the iteration begins by making
+    them so, in their order.
     """
     if kept is None:
         return random_directions(name, range(rank), columns, this_round)
@@ -251,8 +259,11 @@ def resized(kept: Tensor | None, rank: int, name: str, columns: int, this_round:
 
 
 def next_start(start: Tensor, right: Tensor, delivered: Tensor) -> Tensor:
-    """Qᵀ for the next round, given that of this one, Qᵀ of what was `delivered`, and that. A row of zeros
-    would find nothing any more, and neither would one that is not finite: the row that led to it stays."""
+    """Qᵀ for the next round, from this round's start, its `right` factor Qᵀ, and the `delivered` result.
+
+    A row of zeros, or one that is not finite, would find no direction any more, so the row of `start` that
+    led to it stays.
+    """
     useful = all_finite(delivered) & (right != 0).any(dim=1, keepdim=True)
     return torch.where(useful, right, start)
 
@@ -287,7 +298,7 @@ def gram_schmidt(rows: Tensor) -> Tensor:
 def householder(rows: Tensor) -> Tensor:
     """QR of the transposed rows; dependent rows are completed to an orthonormal set.
 
-    Each row is scaled to a maximum of 1 first, which changes nothing but keeps norms from overflowing.
+    Each row is scaled to a maximum of 1 first, so that norms do not overflow; the result is the same.
     """
     maxima = rows.abs().amax(dim=1, keepdim=True)
     scaled = torch.where(maxima > 0, rows / maxima, rows)

@@ -33,13 +33,11 @@ _DITHER_BITS = 16
 
 
 def group_norms(rows: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
-    """The norm of every row of (groups, group) float32, no less than any magnitude; the power of two that
-    brings the largest magnitude near 1; and the norm of the row times it, 1 for want of one: (groups, 1)
-    float32 each.
+    """For every row of (groups, group) float32, (groups, 1) float32 each: its norm, at least its largest
+    magnitude; the power of two that scales the largest magnitude near 1; and the norm times that power, or 1
+    if that would be 0.
 
-    First the norm, which is at least the largest magnitude; then the power of two that brings the largest
-    magnitude near 1; then the norm times that power, or 1 if it would be 0. The norm is NaN where a
-    coordinate is not finite or the norm exceeds float32's range.
+    The norm is NaN if a coordinate is not finite or the norm exceeds float32's range.
     """
     largest = largest_magnitudes(rows)
     finite = largest.isfinite()
@@ -55,15 +53,16 @@ def group_norms(rows: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def top_level(bits: int) -> int:
-    """s, the levels above zero of codes of so many bits."""
+    """s, the number of levels above zero that codes of `bits` bits have."""
     return (1 << (bits - 1)) - 1
 
 
 def level_codes(values: Tensor, normalizer: Tensor, normalized: Tensor, dithers: Tensor, bits: int) -> Tensor:
-    """Codes < 2^bits of finite float32 `values`, with the `group_norms` of their groups: int32 of the same
-    shape. `dithers` are integers below 2¹⁶, one for each."""
-    # Positions among levels in units of 2⁻¹⁶, to which a dither of as many bits is added. Also after
-    # rounding none is above the last level's.
+    """Codes < 2^bits of finite float32 `values`, given the `group_norms` of their groups: int32 of the same
+    shape. `dithers` holds an integer below 2¹⁶ for each value.
+    """
+    # Positions among levels in units of 2⁻¹⁶, to which a 16-bit dither is added. Even with rounding errors no
+    # position exceeds the last level's.
     levels = top_level(bits)
     last = constant(levels << _DITHER_BITS, values)
     position = torch.minimum((values.abs() * normalizer).mul_(last / normalized), last)
@@ -74,7 +73,7 @@ def level_codes(values: Tensor, normalizer: Tensor, normalized: Tensor, dithers:
 
 
 def level_values(codes: Tensor, norms: Tensor, bits: int) -> Tensor:
-    """The values of int32 `codes`, float32 of the same shape; the `norms` are those of their groups."""
+    """The values of int32 `codes`, float32 of the same shape, given the `norms` of their groups."""
     levels = top_level(bits)
     signed = torch.where(codes > levels, (levels + 1) - codes, codes)
     return signed.to(torch.float32).mul_(norms / constant(levels, norms))
@@ -82,7 +81,8 @@ def level_values(codes: Tensor, norms: Tensor, bits: int) -> Tensor:
 
 @dataclass(frozen=True)
 class LevelCoder(GroupCoder):
-    """The magnitude in units of norm/s, s = 2^(bits − 1) − 1, rounded stochastically, and above it the sign.
+    """The magnitude in units of norm/s, s = 2^(bits − 1) − 1, rounded stochastically, and the sign in the bit
+    above.
 
     The norm is a float32; where it is NaN the whole group becomes NaN, and its codes are zeros. Unbiased to
     within 2⁻¹⁷ of a unit.
@@ -110,12 +110,12 @@ class LevelCoder(GroupCoder):
 class PairCoder(SliceCoder):
     """Level codes of two widths, the wider one by chance (AQGB §2.2: "2-8bit").
 
-    Of every two neighbours, coordinates 2i and 2i + 1, a random bit that is the same for all workers chooses
-    which has the wider code; the other has the narrower. So a coordinate has either with probability one
-    half, and a slice's length is the same in every round. Groups have one norm for both.
+    Of every two neighbours, coordinates 2i and 2i + 1, a random bit that all workers share gives the wider
+    code to one and the narrower code to the other. So each coordinate has either width with probability one
+    half, and a slice's length is the same in every round. Both widths of a group share one norm.
 
-    A message is the stream of the wider codes, that of the narrower ones, and the norms, float32. There is no
-    compiled kernel but those that pack.
+    A message is the stream of the wider codes, that of the narrower ones, and the norms, float32. Only the
+    packing has compiled kernels.
     """
 
     group: int
@@ -127,7 +127,9 @@ class PairCoder(SliceCoder):
 
     @property
     def _whole(self) -> int:
-        """Coordinates whose codes of either width are whole bytes, a multiple of the group."""
+        """The smallest number of coordinates, a multiple of the group, whose codes of either width take whole
+        bytes.
+        """
         return max(self.group, 16)
 
     @property
@@ -138,8 +140,9 @@ class PairCoder(SliceCoder):
         return packed_bytes(-(-numel // 2), sum(self.bits)) + 4 * -(-numel // self.group)
 
     def _parts(self, message: Tensor, numel: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The bytes of the wider codes, which must be aligned at 16 bits, of the narrower ones and of the
-        norms, as views."""
+        """Views of the bytes of the wider codes, which must be aligned at 16 bits, of the narrower codes and
+        of the norms.
+        """
         (narrow, wide), pairs = self.bits, -(-numel // 2)
         between, end = packed_bytes(pairs, wide), packed_bytes(pairs, narrow + wide)
         return message[:between], message[between:end], message[end:]
@@ -150,7 +153,7 @@ class PairCoder(SliceCoder):
         return shared_bits(self.random.key, first // 2, like.numel(), like.device).view(like.shape)
 
     def encode(self, values: Tensor, first: int, out: Tensor) -> None:
-        """Encode `values` in any floating dtype."""
+        """Encode `values`, (numel,) of any floating dtype."""
         numel = values.numel()
         padded = torch.nn.functional.pad(values.to(torch.float32), (0, -numel % self._whole))
         rows = padded.view(-1, self.group)
@@ -188,7 +191,9 @@ in both norms to within a tenth; most are those of random bits."""
 
 
 def pair_costs(workers: int, bits: tuple[int, int]) -> Costs:
-    """A `PairCoder`'s: half of the coordinates are packed in either width, the rest is tensor arithmetic."""
+    """Costs of a `PairCoder`: half of the coordinates are packed in either width; all else is tensor
+    arithmetic.
+    """
 
     def packing(name: str) -> Cost:
         both = (Cost({f"bitpack.{name}.{nearest((3, 4, 8, 12), each)}": 0.5}) for each in bits)
@@ -200,16 +205,16 @@ def pair_costs(workers: int, bits: tuple[int, int]) -> Costs:
 
 
 def lost_share(group: int, levels: int, norm: Norm) -> float:
-    """ω of `LevelCoder`: the energy that it loses, relative to what it encodes, where residuals are encoded.
+    """ω of `LevelCoder`: the share of the encoded energy that it loses while residuals are encoded.
 
-    With the l2 norm positions are uniform within a level, or ω is above 1 in any case. With the maximum it
-    was measured, in groups of 8 to 4096 coordinates.
+    With the l2 norm positions are uniform within a level, or ω is above 1 anyway. With the maximum ω was
+    measured, in groups of 8 to 4096 coordinates.
 
     Along chains of 1 to 32 workers with normal and heavy-tailed gradients, residuals grew without bound only
-    where ω ≥ 1: with the l2 norm and 4 bits at once. Elsewhere they settled, where this refuses error
-    feedback at 5 to 10⁸ times the energy of the gradients, and where it does not at 10 times at most, but
-    50 times in long groups of a heavy tail and, with one level and every worker's own message sent to all,
-    group/8 times.
+    where ω ≥ 1: with the l2 norm and 4 bits at once. For other settings they settled. Where this rule refuses
+    error feedback, they settled at 5 to 10⁸ times the energy of the gradients. Where it accepts it, they
+    settled at 10 times at most, with two exceptions: 50 times in long groups with a heavy tail, and group/8
+    times with one level and messages broadcast to all workers.
     """
     if norm == "l2":
         return group / (6 * levels**2)
@@ -218,8 +223,8 @@ def lost_share(group: int, levels: int, norm: Norm) -> float:
 
 @dataclass
 class QSGD(QSGDOptions, SliceCodec):
-    """Groups scaled by a norm of their own and quantized anew at every hop; sent once by all ranks with
-    `topology=broadcast`, as AQGB does.
+    """Groups scaled by their own norm and quantized anew at every hop; `topology=broadcast` sends each rank's
+    message once to all, as AQGB does.
 
     A value that is not finite makes its group NaN, and so does an l2 norm beyond float32's range. Raises
     ValueError for settings outside their range.
@@ -240,7 +245,7 @@ class QSGD(QSGDOptions, SliceCodec):
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """The bits of codes, the narrower ones first: one number or two."""
+        """The bits of codes, the narrower first: one number or two."""
         return tuple(self.bits) if isinstance(self.bits, Sequence) else (self.bits,)
 
     def refuses_capture(self, layout: Layout) -> str | None:
@@ -249,9 +254,12 @@ class QSGD(QSGDOptions, SliceCodec):
         return super().refuses_capture(layout)
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
-        """Each of two widths loses its share of half of the coordinates. Measured as `lost_share` was, on 2
-        to 4 workers with [2,8], what is kept stayed below 10 times the gradients' energy where this does not
-        refuse, but reached 60 times with the maximum of 512 coordinates along a ring."""
+        """Refuses error feedback where `lost_share`, averaged over the two widths if there are two, is too
+        large.
+
+        With [2,8] on 2 to 4 workers, measured as for `lost_share`, accepted settings kept residuals below 10
+        times the gradients' energy, except 60 times with the maximum of 512 coordinates along a ring.
+        """
         norm = cast(Norm, self.norm)
         shares = [lost_share(self.group, top_level(bits), norm) for bits in self.widths]
         share = sum(shares) / len(shares)
@@ -272,7 +280,9 @@ class QSGD(QSGDOptions, SliceCodec):
         return LevelCoder(self.group, self.widths[0], norm, random)
 
     def costs(self, workers: int) -> Costs:
-        """An l2 norm costs more than any number of bits does, and the receiver nothing."""
+        """Costs of the hops; the l2 norm adds to encoding, more than any number of bits, and nothing to
+        decoding.
+        """
         if len(self.widths) == 2:
             narrow, wide = self.widths
             return pair_costs(workers, (narrow, wide))

@@ -1,8 +1,8 @@
 """Random-k: the same random coordinates on all workers, summed hop by hop; no indices on the wire.
 
-The draw is a function of (seed, step, bucket), known to all workers. Sent as they are, the coordinates are
-what remains of a gradient after a random contraction (Stich et al., "Sparsified SGD with memory", 2018),
-which wants error feedback; multiplied by d/k they are right on average and have d/k times the energy.
+The draw is a function of (seed, step, bucket), known to all workers. Sent unscaled, the coordinates are a
+random contraction of the gradient (Stich et al., "Sparsified SGD with memory", 2018), which needs error
+feedback; multiplied by d/k they are unbiased and have d/k times the energy.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _TILE = 1 << 16
 
 
 def drawn_coordinates(numel: int, count: int, key: Key, device: torch.device) -> Tensor:
-    """`count` of `numel` < 2³² coordinates, all alike in how likely they are drawn: ascending int64.
+    """`count` of `numel` < 2³² coordinates, drawn uniformly: ascending int64.
 
-    They are those with the smallest hashes; hashing is bijective, so no two are alike.
+    They are those with the smallest hashes; hashing is bijective, so there are no ties.
     """
     hashes = torch.empty(numel, dtype=torch.int32, device=device)
     for start in range(0, numel, _TILE):
@@ -43,10 +43,10 @@ def drawn_coordinates(numel: int, count: int, key: Key, device: torch.device) ->
 
 
 class DrawnCoordinates:
-    """The `Selection` of single coordinates, for which a gradient is finite as a whole or not at all.
+    """The `Selection` of single coordinates.
 
-    Where a coordinate that is not sent is not finite, all that are sent become NaN; a NaN that arrives stands
-    for the whole bucket.
+    If any coordinate of a gradient is not finite, even one that is not sent, all sent coordinates become NaN,
+    and a received NaN makes the whole bucket NaN.
     """
 
     def __init__(self, index: Tensor) -> None:
@@ -82,7 +82,7 @@ class RandomK(RandomKOptions, LossyHopCodec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # What is not sent is lost: of a hundredth of the coordinates some 99 % of the energy.
+        # Everything that is not sent is lost: with a hundredth of the coordinates some 99 % of the energy.
         scaled = 1.2 * (1 / self.fraction - 1)
         worst = scaled if self.unbiased_scaling else 0.95 if self.fraction >= 0.1 else 0.999
         self.traits = Traits(
@@ -92,8 +92,8 @@ class RandomK(RandomKOptions, LossyHopCodec):
         )
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
-        # A coordinate drawn with probability p loses (1/p − 1) times itself, or else all of itself: with a
-        # random sign its energy grows by (1 − p)²/p + (1 − p) = (1 − p)/p a round.
+        # A coordinate drawn with probability p has an error of (1/p − 1) times itself, otherwise of all of
+        # itself: with a random sign its energy grows by (1 − p)²/p + (1 − p) = (1 − p)/p per round.
         if self.unbiased_scaling and self.fraction <= 0.5:
             return (
                 "what is kept is sent multiplied by 1/codec.fraction and the excess kept again; set "

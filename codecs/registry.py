@@ -1,6 +1,6 @@
 """All codecs by name. A new codec is one file in this folder, its options in `options`, and one YAML.
 
-Nothing here imports PyTorch until a codec's class is asked for: `codec_options` says what can be set.
+PyTorch is not imported until a codec's class is requested; `codec_options` lists the settings without it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _entries() -> Iterator[tuple[str, CodecEntry]]:
-    """Those of each module of options, in an order that does not depend on earlier imports."""
+    """The entries of each module of options, in an order that does not depend on earlier imports."""
     for module in pkgutil.iter_modules(options.__path__, f"{options.__name__}."):
         importlib.import_module(module.name)
         yield from [item for item in ENTRIES.items() if item[1].options.__module__ == module.name]
@@ -33,7 +33,7 @@ OWN: Mapping[str, CodecEntry] = dict(_entries())
 
 
 class _Classes(Mapping[str, "type[Codec]"]):
-    """Every codec's class by name, those of `register_codec` among them; imported when it is asked for."""
+    """All codecs' classes by name, including registered ones; a class is imported when it is looked up."""
 
     def __init__(self) -> None:
         self._known: dict[str, type[Codec] | None] = dict.fromkeys(OWN)
@@ -65,7 +65,7 @@ _CODECS = _Classes()
 
 
 def codec_names() -> list[str]:
-    """The names of all codecs, those of `register_codec` among them. Imports none of them."""
+    """The names of all codecs, including registered ones. Imports none of them."""
     return list(_CODECS)
 
 
@@ -75,14 +75,14 @@ def codec_classes() -> dict[str, type[Codec]]:
 
 
 def codec_options(name: str) -> type:
-    """A dataclass of the fields of the codec called `name`: the options of one of this package, else its
-    class. Raises ValueError for an unknown name.
+    """The dataclass of a codec's settings: the options of one of this package's codecs, or the class itself
+    of any other. Raises ValueError for an unknown name.
     """
     return OWN[name].options if name in OWN else codec_class(name)
 
 
 def are_one_class(first: str, second: str) -> bool:
-    """True if two codecs of this package are one class, as `mxfp8` and `mxfp4` are."""
+    """True if two names of this package's codecs stand for one class, as `mxfp8` and `mxfp4` do."""
     return {first, second} <= OWN.keys() and OWN[first].place == OWN[second].place
 
 
@@ -100,13 +100,15 @@ def register_codec(codec_class: type[Codec]) -> type[Codec]:
 
 
 def codec_class(name: str) -> type[Codec]:
-    """The class of a codec's name: one of `codec_classes()`, or a plug-in (`plugins`). Raises ValueError."""
+    """The class of a codec's name: one of `codec_classes()`, or a plug-in (see `plugins`). Raises ValueError
+    for an unknown name.
+    """
     return find("codec", name, _CODECS, "<module>:<class>", _checked)
 
 
 @lru_cache(maxsize=64)
 def _checked(found: Any, name: str) -> type[Codec]:
-    """`found`, which is to be a codec's class. Raises ValueError saying what it lacks."""
+    """`found`, if it is a valid codec class. Raises ValueError naming what is missing."""
     from gradwire.codecs.interface import Codec
 
     given = f"codec={name}"
@@ -139,8 +141,8 @@ def check_codec(
 ) -> None:
     """Checks what `make_codec` would be given, field by field, without importing a codec of this package.
 
-    Raises ValueError naming the field, its value and what is allowed. What contradicts another field, and a
-    file that cannot be read, are refused when the codec is made.
+    Raises ValueError naming the field, its value and the allowed values. Contradictions between fields, and
+    unreadable files, are only found when the codec is made.
     """
     options = codec_options(name)
     check_names([*rules_of(options), *rules_of(CommonOptions)], fields, "codec", f"codec={name}")
@@ -154,9 +156,9 @@ def make_codec(
 ) -> Codec:
     """The codec called `name`, configured by its dataclass fields.
 
-    `exclude` is a list of globs: parameters whose names match one travel in bf16 instead. `ef` puts error
-    feedback around it. `decisions` is a file of decisions to follow, see `decision_file`. Raises ValueError
-    naming the field, its value and what is allowed.
+    `exclude` is a list of globs: parameters whose names match one travel in bf16 instead. `ef` wraps the
+    codec in error feedback. `decisions` is a file of decisions to follow, see `decision_file`. Raises
+    ValueError naming the field, its value and the allowed values.
     """
     from gradwire.codecs.decision_file import read_decisions
     from gradwire.codecs.wrappers.decisions import with_decisions

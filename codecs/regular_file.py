@@ -1,4 +1,4 @@
-"""Opening of files that have an end: reading a pipe would block, reading a device might never end."""
+"""Opening regular files only: reading a pipe would block, and reading a device might never end."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 
 class NoRegularFileError(OSError):
-    """Something that is no file of a known length; the text says what."""
+    """Raised for something that is not a regular file; the text says what it is."""
 
 
 def open_regular(path: str | Path, *, follow: bool = True) -> BufferedReader:
-    """Opens a regular file for reading bytes, at the end of a link only if it may `follow` one.
+    """Opens a regular file for reading bytes; a symbolic link is only followed if `follow`.
 
-    Raises OSError as `open` does, and NoRegularFileError for pipes, devices and what the system makes up as
-    it is read, such as files of /proc: these have no length.
+    Raises OSError as `open` does, and NoRegularFileError for pipes, devices and files that the system
+    generates on reading, such as those of /proc, whose length is unknown.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     descriptor = os.open(path, flags)
@@ -35,7 +35,7 @@ def open_regular(path: str | Path, *, follow: bool = True) -> BufferedReader:
 
 
 def _is_made_up(descriptor: int) -> bool:
-    """True if a file that the system calls empty has contents, or blocks its readers."""
+    """True if a file whose reported size is 0 has contents, or blocks its readers."""
     if os.fstat(descriptor).st_size:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Rounds and their context: the bucket, the step, the rank, and what is known of earlier steps."""
+"""A round and its context: the bucket, the step, the rank, and the observations of earlier steps."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Decision = Mapping[str, float | Sequence[float]]
 
 
 class Observation(NamedTuple):
-    """Times of one rank's step: the bytes it sent in one phase of one bucket, from the phase's
-    first message to its last, in seconds since the step began.
+    """Times of one rank's step: the bytes it sent in one phase of one bucket, from the phase's first message
+    to its last, in seconds since the step began.
 
-    The phases are those that bytes are counted under, and `compute`: what was computed until the bucket was
-    ready. In a pipeline there is `backward`, too: the time that a micro-batch took backward through this
-    rank's stage; its `bucket` is the number of the micro-batch. Where passes go by blocks there are `forward`
-    and `backward` of each block, whose `bucket` is the block's number, and `step`, bucket −1: from the first
-    thing that the rank computed or waited for to the last.
+    The phases are those that bytes are counted under, and `compute`, the computation until the bucket was
+    ready. In a pipeline there is also `backward`: the backward pass of a micro-batch through this rank's
+    stage, whose `bucket` is the number of the micro-batch. With blocks there are `forward` and `backward` of
+    each block, whose `bucket` is the block's number, and `step` with bucket −1: from the rank's first
+    computation or wait to its last.
     """
 
     bucket: int
@@ -38,11 +38,11 @@ class Observation(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """One bucket: which parameters lie where in the flat buffer. Frozen after warm-up.
+    """One bucket: the parameters in the flat buffer and their places. Frozen after warm-up.
 
     A parameter's elements are in the order of its shape, row by row, whatever its strides in the model are.
-    `offsets` and `numel` count elements. `uid` identifies the bucket by its parameters' names and is
-    part of every random key, so randomness does not depend on the order in which buckets arrive.
+    `offsets` and `numel` count elements. `uid` identifies the bucket by its parameters' names and is part of
+    every random key, so randomness does not depend on the order in which buckets arrive.
     """
 
     names: tuple[str, ...]
@@ -66,22 +66,25 @@ class Layout:
 
     @property
     def key(self) -> str:
-        """The name of this bucket where a codec keeps state that belongs to a bucket, not to a parameter."""
+        """The key of this bucket in a codec's state that belongs to the bucket as a whole, not to a
+        parameter.
+        """
         return f"bucket-{self.uid:08x}"
 
     @classmethod
     def flat(cls, numel: int, name: str = "flat", device: torch.device | str = "cpu") -> Layout:
-        """The layout of one anonymous vector: what tests, replay and benchmarks synchronize."""
+        """A layout of one anonymous vector, for tests, replay and benchmarks."""
         return cls((name,), ((numel,),), (0,), numel, device=torch.device(device))
 
 
 @dataclass(frozen=True)
 class Capture:
-    """A round that is captured: later steps replay what its step launches, on the same memory.
+    """The context of a round that is captured in a CUDA graph: later steps replay its kernels on the same
+    memory.
 
-    `key_place` (2,) int32, on the device, has the words of the key of the step that is replayed. What the
-    codec has made before and its kernels use goes into `kept`, which lives as long as the graph; what it
-    makes within the round lives as long by itself.
+    `key_place` (2,) int32, on the device, holds the key of the step that is being replayed. Tensors that the
+    codec made before the capture and its kernels use go into `kept`, which lives as long as the graph;
+    tensors made within the round live that long anyway.
     """
 
     key_place: Tensor
@@ -90,13 +93,13 @@ class Capture:
 
 @dataclass(frozen=True)
 class Round:
-    """One synchronization of one bucket, the `bucket`-th of its step: a step's first one is 0.
+    """One synchronization of one bucket; `bucket` is its 0-based index in the step.
 
-    `decision` is what a codec that `Adapts` follows in this step: the same on all ranks and in all buckets of
-    the step, and empty for every other codec. `stage` says which part of the model the ranks hold, the
-    so-many-eth of `stages` in the order of the layers, from 0 on.
+    `decision` is the one that a codec that `Adapts` follows in this step: the same on all ranks and in all
+    buckets of the step, and empty for every other codec. `stage` is the 0-based index of the ranks' part of
+    the model among `stages`, in the order of the layers.
 
-    `capture` is there if the round is captured in a CUDA graph: see `Codec.refuses_capture`.
+    `capture` is set if the round is captured in a CUDA graph: see `Codec.refuses_capture`.
     """
 
     step: int
@@ -117,5 +120,5 @@ class Round:
 
     @property
     def key_place(self) -> Tensor | None:
-        """The words of the key on the device, (2,) int32, which kernels read in place of `key`, if any."""
+        """The key on the device, (2,) int32, which kernels read instead of `key`; None outside captures."""
         return None if self.capture is None else self.capture.key_place

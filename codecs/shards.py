@@ -1,4 +1,4 @@
-"""Coordinates of a bucket in a chunk, and so those that a rank keeps: its shard."""
+"""Coordinates of a bucket that a chunk holds, and that a rank keeps as its shard."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ class Stretches:
         return self.length * self.count
 
     def stretches(self, x: Tensor) -> Tensor:
-        """Its coordinates of a bucket (numel,): a view (count, length)."""
+        """The coordinates of these stretches in a bucket (numel,): a view (count, length)."""
         stop = self.start + (self.count - 1) * self.stride + self.length
         return x[self.start : stop].unfold(0, self.length, self.stride)
 
     def within(self, start: int, stop: int) -> Iterator[Stretches]:
-        """The runs that lie from coordinate `start` up to `stop`, ascending: at most three."""
+        """The parts of these stretches between coordinates `start` and `stop`, ascending: at most three
+        runs.
+        """
         first = min(max(-((self.start - start) // self.stride), 0), self.count)
         last = max(min((stop - self.length - self.start) // self.stride, self.count - 1), -1)
         if first > 0:
@@ -41,7 +43,7 @@ class Stretches:
             yield from self._cut(last + 1, start, stop)
 
     def _cut(self, number: int, start: int, stop: int) -> Iterator[Stretches]:
-        """The part of one stretch from `start` up to `stop`."""
+        """The part of stretch `number` between `start` and `stop`."""
         own = self.start + number * self.stride
         low, high = max(own, start), min(own + self.length, stop)
         if low < high:
@@ -64,17 +66,19 @@ class Shard:
         return sum(run.numel for run in self.runs)
 
     def take(self, x: Tensor) -> Tensor:
-        """Its coordinates of a bucket (numel,), as a new tensor (shard,)."""
+        """The shard's coordinates of a bucket (numel,), as a new tensor (shard,)."""
         parts = [run.stretches(x).reshape(-1) for run in self.runs]
         return torch.cat(parts) if parts else x[:0].clone()
 
     def put(self, values: Tensor, into: Tensor) -> None:
-        """Writes (shard,) `values` to its coordinates of the bucket `into`, (numel,)."""
+        """Writes (shard,) `values` to the shard's coordinates in the bucket `into`, (numel,)."""
         for run, own in zip(self.runs, torch.split(values, [run.numel for run in self.runs]), strict=True):
             run.stretches(into).copy_(own.view(run.count, run.length))
 
     def moved(self, places: Sequence[slice]) -> Shard:
-        """This shard of a bucket made of the `places` of another one, as a shard of that one."""
+        """Translates this shard of a small bucket, which consists of the `places` of a larger one, to a shard
+        of the larger one.
+        """
         starts = accumulate((place.stop - place.start for place in places), initial=0)
         ends = list(zip(pairwise(starts), places, strict=True))
         found = [

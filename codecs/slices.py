@@ -1,7 +1,7 @@
 """Hops of codecs that turn slices of a sum into bytes and back, anew at every hop.
 
-What a codec of this kind adds is how a slice becomes bytes and back: `SliceCoder`. Where the bytes are the
-numbers themselves, `casts` does the same without the copy.
+A codec of this kind only adds a `SliceCoder`, which converts a slice to bytes and back. If the bytes are the
+numbers themselves, `casts` does the same without a copy.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class SliceCoder(Protocol):
 
     Slices begin at multiples of `unit` coordinates, and only the bucket's last one ends elsewhere: `unit`
     coordinates take a multiple of 16 bytes, so every slice's bytes are aligned. `first` is the index of a
-    slice's first coordinate in the bucket, for what is random per coordinate.
+    slice's first coordinate in the bucket, which random numbers per coordinate depend on.
     """
 
     @property
     def unit(self) -> int: ...
 
     def num_bytes(self, numel: int) -> int:
-        """Bytes of a slice of `numel` coordinates, on every rank and in every round the same."""
+        """Bytes of a slice of `numel` coordinates, the same on every rank and in every round."""
         ...
 
     def encode(self, values: Tensor, first: int, out: Tensor) -> None:
@@ -46,19 +46,21 @@ class SliceCoder(Protocol):
         ...
 
     def decode(self, message: Tensor, first: int, numel: int) -> Tensor:
-        """(numel,) float32; may be a view of the message."""
+        """Decode (numel,) float32; the result may be a view of the message."""
         ...
 
     def decode_into(self, message: Tensor, first: int, values: Tensor) -> None:
-        """Does what `decode` does, but writes to `values`, (numel,) float32."""
+        """`decode`, but writes to `values`, (numel,) float32."""
         values.copy_(self.decode(message, first, values.numel()))
 
     def accumulate(self, message: Tensor, first: int, sums: Tensor) -> None:
-        """Adds the decoded message to `sums`, (numel,) float32; a codec may do it in one operation."""
+        """Adds the decoded message to `sums`, (numel,) float32; codecs may override it with one fused
+        operation.
+        """
         sums.add_(self.decode(message, first, sums.numel()))
 
     def accumulate_encode(self, message: Tensor, first: int, sums: Tensor, out: Tensor) -> None:
-        """Encode the sum of (numel,) float32 `sums`, left unchanged, and what `message` stands for."""
+        """Encode the sum of (numel,) float32 `sums`, left unchanged, and the decoded `message`."""
         self.encode(sums + self.decode(message, first, sums.numel()), first, out)
 
 
@@ -91,7 +93,7 @@ class SumHops(LossyHops):
         return sum(self._chunk_bytes(chunk) for chunk in chunks)
 
     def _slices(self, chunks: range, message: Tensor) -> list[tuple[slice, Tensor]]:
-        """The slices of the bucket that chunks with coordinates stand for, and their parts of a message."""
+        """The slices of the bucket for the non-empty ones of `chunks`, and their parts of a message."""
         assert message.numel() == self.message_bytes(chunks, 1), "message length differs from message_bytes()"
         found, start = [], 0
         for chunk in chunks:
@@ -146,14 +148,14 @@ class SumHops(LossyHops):
 
 
 class SliceCodec(LossyHopCodec):
-    """A codec that is no more than a `SliceCoder` for each round: a base class."""
+    """Base class of codecs that consist of a `SliceCoder` for each round."""
 
     @abstractmethod
     def coder(self, this_round: Round) -> SliceCoder:
         """The coder of one worker in one round; the same `unit` in all of them."""
 
     def refuses_capture(self, layout: Layout) -> str | None:
-        """The kernels of a `GroupCoder` find the key of each replay."""
+        """Allows capture with `GroupCoder`, whose kernels read each replay's key from the device."""
         coder = self.coder(_any_round(layout))
         if isinstance(coder, GroupCoder) and coder.family:
             return without_kernels(layout.device)
@@ -174,7 +176,7 @@ def _any_round(layout: Layout) -> Round:
 class GroupCoder(SliceCoder, ABC):
     """A `SliceCoder` that sends scales for every `group` coordinates and `bits` bits for each of them.
 
-    `quantize` and `dequantize` define the bytes; where there are compiled kernels these do it all at once.
+    `quantize` and `dequantize` define the bytes; compiled kernels, if available, do all of it at once.
     """
 
     group: int
@@ -189,12 +191,13 @@ class GroupCoder(SliceCoder, ABC):
         return 1
 
     def settings(self, library: Library, first: int) -> dict[str, Any]:
-        """Fields of its kernels' structs apart from tensors and `numel`; coordinates begin with `first`."""
+        """Fields of the kernels' structs apart from tensors and `numel`, for coordinates from `first` on."""
         return {"group": self.group}
 
     def run(self, library: Library, operation: str, values: Tensor, first: int = 0, **given: Any) -> None:
-        """Run a kernel of its family for as many coordinates as `values` has; `given` as `native.call` has
-        it."""
+        """Run a kernel of this coder's family for the coordinates of `values`; `given` are fields as in
+        `native.call`.
+        """
         fields = {**self.settings(library, first), "numel": values.numel(), **given}
         run(library, f"{self.family}_{operation}", values.device, **fields)
 
@@ -216,7 +219,7 @@ class GroupCoder(SliceCoder, ABC):
 
     @property
     def unit(self) -> int:
-        """The coordinates of groups that take a multiple of 16 bytes."""
+        """The smallest number of coordinates in whole groups that take a multiple of 16 bytes."""
         group_bytes = self._scale_bytes + packed_bytes(self.group, self.bits)
         return self.group * (16 // math.gcd(16, group_bytes))
 
@@ -224,7 +227,7 @@ class GroupCoder(SliceCoder, ABC):
         return packed_bytes(numel, self.bits) + -(-numel // self.group) * self._scale_bytes
 
     def encode(self, values: Tensor, first: int, out: Tensor) -> None:
-        """Encode `values` in any floating dtype."""
+        """Encode `values`, (numel,) of any floating dtype."""
         self._encode(values, first, out, None)
 
     def accumulate_encode(self, message: Tensor, first: int, sums: Tensor, out: Tensor) -> None:
@@ -270,7 +273,7 @@ class GroupCoder(SliceCoder, ABC):
     def _values(self, message: Tensor, numel: int) -> Tensor:
         """The values of a message, (numel,) float32."""
         codes, scales = self.split(message, numel)
-        # Scales lie anywhere: they are copied to where they can be read.
+        # Scales may be unaligned, so they are copied before they are read.
         scales = scales.clone().view(self.scale_dtype).view(-(-numel // self.group), self.scales_per_group)
         return self.dequantize(scales, self._rows(unpacked(codes, self.bits))).view(-1)[:numel]
 

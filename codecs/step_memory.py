@@ -1,15 +1,18 @@
-"""State that lasts from step to step: values that a skipped step leaves, and the bound on residuals.
+"""State that lasts from step to step and survives skipped steps, and the bound on residuals.
 
-A spike, one coordinate of 1e12 in one step, loses a share of itself when it is encoded. The residual would
-bring that share back, again and again, for as many steps as it takes to sink below the gradients.
+When a spike, e.g. one coordinate of 1e12 in one step, is encoded, a share of it is lost. The residual would
+bring this share back in every step until it has sunk below the gradients.
 
-What ordinary training can pile up is bounded. With a worker's gradients of norm at most G and a codec that
-keeps a share δ of the energy it encodes, residuals stay below 2·√(1 − δ)/δ · G (Karimireddy et al., "Error
-feedback fixes SignSGD", 2019, Lemma 3). `ReportsLosses.largest_residual` says how many times G a codec needs;
-what exceeds `MARGIN` times as much is no residual of such gradients, and its large coordinates are dropped.
 
-G is the median norm of the latest gradients, which a spike or two do not move. It is the worker's own, as the
-residuals are, so nothing has to be agreed.
+
+Residuals of ordinary training are bounded. With a worker's gradients of norm at most G and a codec that keeps
+a share δ of the energy it encodes, residuals stay below 2·√(1 − δ)/δ · G (Karimireddy et al., "Error feedback
+fixes SignSGD", 2019, Lemma 3). `ReportsLosses.largest_residual` gives a codec's bound in units of G. A
+residual that exceeds `MARGIN` times this bound cannot come from such gradients, so its large coordinates are
+dropped.
+
+G is estimated by the median norm of the latest gradients, which one or two spikes do not change. Each worker
+uses its own gradients, so ranks need not communicate.
 """
 
 from __future__ import annotations
@@ -26,10 +29,11 @@ Value = TypeVar("Value")
 
 
 class StepMemory(UserDict[str, Value]):
-    """Values by name, of a parameter or (`Layout.key`) a bucket, which a step sets and a skipped one leaves.
+    """Values by name, of a parameter or (`Layout.key`) a bucket, that steps set and skipped steps leave
+    unchanged.
 
-    From the first time that a step sets a value until the step ends, the one before is kept, too. The
-    owner calls `end_step` or `skip_step` once a step, and sets values, but never writes into them.
+    From the time when a step first sets a value until the step ends, the previous value is kept, too. The
+    owner calls `end_step` or `skip_step` once per step; it may replace values but must not write into them.
     """
 
     def __init__(self) -> None:
@@ -41,15 +45,15 @@ class StepMemory(UserDict[str, Value]):
         self.data[name] = value
 
     def end_step(self) -> None:
-        """The step counts: what was there before it is forgotten."""
+        """Commit the step: forget the previous values."""
         self._before.clear()
 
     def skip_step(self) -> None:
-        """The step counts for nothing: what was there before it is there again."""
+        """Discard the step: restore the previous values."""
         self._restore(list(self._before))
 
     def take_back(self, names: Collection[str]) -> None:
-        """The step counts for nothing for these: what was there before it is there again."""
+        """Discard the step for these names only: restore their previous values."""
         self._restore(self._before.keys() & set(names))
 
     def _restore(self, names: Collection[str]) -> None:
@@ -61,13 +65,13 @@ class StepMemory(UserDict[str, Value]):
                 self.data[name] = value
 
     def load(self, values: Mapping[str, Value]) -> None:
-        """Replace everything by `values`, as they are between two steps."""
+        """Replace all values; called between two steps."""
         self.data = dict(values)
         self._before.clear()
 
 
 class Memories(UserDict[str, StepMemory[Tensor]]):
-    """Memories of tensors, by what their keys begin with in a codec's saved state: `error/`, `norms/`."""
+    """Memories of tensors, by the prefix of their keys in a codec's saved state: `error/`, `norms/`."""
 
     def end_step(self) -> None:
         for memory in self.values():
@@ -85,7 +89,7 @@ class Memories(UserDict[str, StepMemory[Tensor]]):
         return {f"{prefix}{name}": x for prefix, memory in self.items() for name, x in memory.items()}
 
     def load(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Replace everything by what `state_dict` gave; returns what belongs to none of them."""
+        """Replace all memories by a saved state; returns the entries that belong to none of them."""
         rest = dict(state)
         for prefix, memory in self.items():
             own = [key for key in rest if key.startswith(prefix)]
@@ -104,20 +108,22 @@ PREFIX = "norms/"
 
 
 def of_contraction(share: float) -> float:
-    """The largest residual, in norms of the gradient, of a codec that keeps at least this share of the energy
-    that it encodes."""
+    """The largest residual, relative to the norm of the gradient, of a codec that keeps at least this share
+    of the encoded energy.
+    """
     return 2 * math.sqrt(1 - share) / share
 
 
 class LatestNorms(StepMemory[Tensor]):
     """The norms of each bucket's latest gradients, by the name of the bucket's first parameter: (LATEST,)
-    float32 each, the newest last, zeros where there were fewer."""
+    float32 each, the newest last, zeros if there were fewer.
+    """
 
     def median(self, bucket: str, gradient: Tensor) -> Tensor:
-        """Take in the norm of `gradient`, (numel,) float32, and return the median, () float32: the lower one
-        of two, NaN if there is none yet.
+        """Add the norm of `gradient`, (numel,) float32, and return the median of the latest norms, ()
+        float32: the lower of the two middle ones, NaN if there is none yet.
 
-        Norms that are zero, overflow or are not finite say nothing and are left out.
+        Norms that are zero, overflow or are not finite are ignored.
         """
         norm = torch.linalg.vector_norm(gradient)
         norms = self.get(bucket)
@@ -130,14 +136,14 @@ class LatestNorms(StepMemory[Tensor]):
         return norms.masked_fill(norms == 0, torch.nan).nanmedian()
 
     def take_back(self, names: Collection[str]) -> None:
-        """A gradient has had its norm, whether its mean is applied or not."""
+        """Does nothing: a gradient's norm is a valid sample whether its mean is applied or not."""
 
 
 def bounded(residual: Tensor, norm: Tensor, times: float) -> Tensor:
     """`residual`, (numel,) float32 and finite, if its norm is at most `times` the recent gradients' `norm`.
 
-    Otherwise the residual without the coordinates that exceed `norm`, () float32, by themselves; zeros if
-    that is still too large. Where the norm is not known (NaN), everything stays.
+    Otherwise the residual with the coordinates set to 0 that alone exceed `norm`, () float32; all zeros if it
+    is still too large. If the norm is not known (NaN), the residual is unchanged.
     """
     if residual.device.type == "cpu" and not _exceeds(residual, norm * times):
         return residual  # elsewhere the host would have to wait for the answer
@@ -145,7 +151,6 @@ def bounded(residual: Tensor, norm: Tensor, times: float) -> Tensor:
 
 
 def without_excess(residual: Tensor, norm: Tensor, times: float) -> Tensor:
-    """The result of `bounded`, without waiting for the device."""
     excess = _exceeds(residual, norm * times) & (residual.abs() > norm)
     rest = residual.masked_fill(excess, 0.0)
     return rest.masked_fill_(_exceeds(rest, norm * times), 0.0)

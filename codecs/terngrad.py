@@ -1,4 +1,4 @@
-"""TernGrad: a sign or nothing, times the largest magnitude of a block (Wen et al., NIPS 2017)."""
+"""TernGrad: each coordinate becomes 0 or ± the largest magnitude of its block (Wen et al., NIPS 2017)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from gradwire.codecs.wrappers.feedback import feedback_diverges
 @dataclass
 class TernGrad(TernGradOptions, SliceCodec):
     """Each coordinate becomes 0 or ± its block's largest magnitude, with the probability that makes it
-    unbiased; anew at every hop. It is QSGD with one level and the maximum for a norm.
+    unbiased; this is repeated at every hop. It is QSGD with one level and the maximum norm.
 
-    The largest magnitude is each worker's own, of a block and not of a layer, and nothing is clipped. A value
-    that is not finite makes its block NaN. Raises ValueError for settings outside their range.
+    Unlike the paper's, the largest magnitude is each worker's own, it is taken over a block and not a layer,
+    and gradients are not clipped. A value that is not finite makes its block NaN. Raises ValueError for
+    settings outside their range.
     """
 
     traits = Traits(unbiased=True, worst_vnmse=30.0, large_error="one level beside zero")

@@ -1,8 +1,8 @@
 """Top-k: every worker sends its own largest coordinates, as pairs of index and value, to all others.
 
-Different workers choose different coordinates, so nothing is summed on the way: all ranks add up the same
-messages in the order of the ranks, on any topology. (Aji & Heafield, "Sparse communication for distributed
-gradient descent", 2017; with error feedback: Stich et al., "Sparsified SGD with memory", 2018.)
+Different workers choose different coordinates, so there are no partial sums: on any topology all ranks add up
+the same messages in rank order. (Aji & Heafield, "Sparse communication for distributed gradient descent",
+2017; with error feedback: Stich et al., "Sparsified SGD with memory", 2018.)
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ _INDEX_BYTES = 4
 
 
 def selected_count(fraction: float, numel: int) -> int:
-    """Coordinates that `fraction` of `numel` stands for: at least one."""
+    """Number of coordinates for `fraction` of `numel`: at least one."""
     return max(round(fraction * numel), 1)
 
 
 def largest_coordinates(x: Tensor, count: int) -> Tensor:
-    """Indices of the `count` largest magnitudes of (numel,) float32, NaN above infinity, the earlier of two
-    alike: ascending int64."""
+    """Indices of the `count` largest magnitudes of (numel,) float32, ascending int64. NaN counts as larger
+    than infinity; ties go to the earlier coordinate.
+    """
     magnitudes = x.view(torch.int32).bitwise_and(_MAGNITUDE)
     smallest = magnitudes.topk(count, sorted=False).values.min()
     above, alike = magnitudes > smallest, magnitudes == smallest
@@ -42,11 +43,11 @@ def largest_coordinates(x: Tensor, count: int) -> Tensor:
 
 @dataclass
 class TopK(TopKOptions, Codec, ReportsLosses):
-    """Each worker's `fraction` of coordinates of largest magnitude, at least one; biased, and meant for error
-    feedback, around which nothing diverges: each worker loses a part of its own gradient only.
+    """Each worker sends its `fraction` of coordinates with the largest magnitudes, at least one.
 
-    A worker's coordinates that are not finite are its largest and arrive as they are, k of them if there are
-    more. Raises ValueError for settings outside their range.
+    The result is biased, so it is meant to be used with error feedback, which does not diverge: each worker
+    loses only a part of its own gradient. A worker's coordinates that are not finite count as its largest and
+    arrive unchanged, up to k of them. Raises ValueError for settings outside their range.
     """
 
     about = About(

@@ -1,4 +1,4 @@
-"""Declared properties of codecs: facts that other code asks, and words for the table."""
+"""Declared properties of codecs, for use by other code, and the words that describe codecs in tables."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ this magnitude such groups hold less than 1/256 of the energy."""
 
 @dataclass(frozen=True)
 class Traits:
-    """Facts about a codec as it is set; one whose settings change them sets `self.traits` when it is made.
+    """Facts about a codec with its settings. A codec whose settings change them sets `self.traits` in its
+    constructor.
 
-    The first group is what a codec may claim. The second is what every codec is taken to be and one may
-    declare that it is not. Tests hold every codec to both, and refuse a declaration that is not needed.
+    The first group holds capabilities that a codec may claim; the second holds rules that apply to every
+    codec unless it declares an exception. Tests check both for every codec, and reject exceptions that are
+    not needed.
     """
 
     unbiased: bool = False
@@ -61,7 +63,7 @@ GROUPS = (
 
 @dataclass(frozen=True)
 class About:
-    """A codec's words in the tables; the rest is asked of the codec itself."""
+    """A codec's words in the tables; all other columns come from the codec itself."""
 
     source: str = ""
     """Its source: "DynamiQ §3"."""

@@ -1,4 +1,6 @@
-"""Values and names in messages: spelled as on the command line, with the nearest known name or an example."""
+"""Values and names in messages: formatted as on the command line, with the nearest known name or an
+example.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def spelled(value: Any) -> str:
 
 
 def shortened(value: Any, most: int = ECHOED) -> str:
-    """A value as the command line writes it, its middle left out where it is long."""
+    """A value as the command line writes it, shortened in the middle if it is long."""
     if isinstance(value, str | Sequence) and len(value) > 4 * most:
         value = value[: 2 * most]
         return shortened(spelled(value)[: 2 * most], most)
@@ -48,7 +50,7 @@ def closest(word: str, candidates: Iterable[str], count: int = 3) -> list[str]:
     """Up to `count` candidates that look like `word`, best first.
 
     Dotted keys are compared as a whole and by their last part, so that `train.batch` finds
-    `train.micro_batch` and `bits` finds `codec.bits`. Capitals do not count.
+    `train.micro_batch` and `bits` finds `codec.bits`. Case is ignored.
     """
     names = sorted(set(candidates))
     word = word[:COMPARED].lower()
@@ -62,13 +64,13 @@ def closest(word: str, candidates: Iterable[str], count: int = 3) -> list[str]:
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """`; did you mean a, b?`, or nothing when no candidate is close."""
+    """The suffix `; did you mean a, b?`, or an empty string if no candidate is close."""
     near = closest(word, candidates)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 class ValueRule(Protocol):
-    """The interface of a rule of `fields`, which builds on this module."""
+    """The part of a rule of `fields` that this module needs; `fields` imports this module."""
 
     @property
     def kinds(self) -> tuple[str, ...]: ...
@@ -112,7 +114,7 @@ _QUANTITY = re.compile(r"([-+]?[\d_]*\.?\d+(?:e[-+]?\d+)?)\s*([a-z%]*)(?:/s|ps)?
 
 
 def example(key: str, value: Any, rule: ValueRule, *, python: bool = False) -> str:
-    """`, e.g. key=<a likely value>`, or nothing if there is none."""
+    """The suffix `, e.g. key=<a likely value>`, or an empty string if there is none."""
     vast = isinstance(value, int) and value.bit_length() > ECHOED  # Python does not write it
     if not isinstance(value, str | int | float) or vast or len(str(value)) > ECHOED:
         return ""
@@ -144,7 +146,9 @@ def _listed(key: str, value: Any, of: ValueRule) -> Iterator[list[Any]]:
 
 
 def _choices(word: str, rule: ValueRule) -> Iterator[Any]:
-    """The choice that only differs in capitals and signs, is called so elsewhere, or looks alike."""
+    """The choice that differs from `word` only in case and signs, has it as another name, or looks
+    similar.
+    """
     alike = {_plain(str(choice)): choice for choice in rule.choices}
     if _plain(word) in alike:
         yield alike[_plain(word)]
@@ -157,7 +161,7 @@ def _plain(word: str) -> str:
 
 
 def _numbers(key: str, value: Any) -> Iterator[int | float]:
-    """A number without its unit, and whole where it is."""
+    """A number without its unit, rounded if the rule asks for whole numbers."""
     if isinstance(value, bool) or not isinstance(value, str | float):
         return
     read = _QUANTITY.fullmatch(str(value).strip())

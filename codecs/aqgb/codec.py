@@ -49,8 +49,12 @@ HISTORY = "history"
 
 @dataclass
 class Open:
-    """A block of a step, to be refined: its gradient here, what all ranks have sent, and how many bits are to
-    follow, within `deadline` seconds of its backward pass. `followed`: what each rank sent in another run."""
+    """A block of a step that is still to be refined.
+
+    Holds this rank's gradient, the payloads received from all ranks, and how many more bits are to follow
+    within `deadline` seconds of the block's backward pass. `followed` gives the bits that each rank sent in
+    the run whose decisions are followed, if any.
+    """
 
     x: Tensor
     parts: list[Payload]
@@ -75,11 +79,12 @@ class Figures:
 
 @dataclass
 class AQGB(AQGBOptions, Codec, Adapts):
-    """The first bits of every gradient, broadcast during the backward pass, and more of them until the
-    next forward pass needs them.
+    """The first bits of every gradient, broadcast during the backward pass, and more of them until the next
+    forward pass needs them.
 
-    How many bits is decided by all ranks together from the times that they have seen: see `plan`. Until all
-    of them have seen a step, gradients travel in full. Raises ValueError for settings outside their range.
+    All ranks decide on the number of bits together, from the times that they have observed (see `plan`).
+    Gradients travel in full until every rank has observed a step. Raises ValueError for settings outside
+    their range.
     """
 
     about = About(
@@ -111,7 +116,9 @@ class AQGB(AQGBOptions, Codec, Adapts):
 
     @property
     def boundary(self) -> int:
-        """A partition in full; with fewer bits it is several of them."""
+        """Bytes of a partition of uncompressed coordinates; with fewer bits per coordinate they hold
+        several.
+        """
         return payload_bytes(self.partition, FULL)
 
     hindsight = {SENT: 2}
@@ -133,7 +140,9 @@ class AQGB(AQGBOptions, Codec, Adapts):
         return None
 
     def refuses_in(self, decision: Decision, this_round: Round) -> str | None:
-        """All blocks are known once a first step has passed, and so is what a decision is to say of them."""
+        """Checks that the decision covers this bucket. All blocks are known after the first step, so from
+        then on decisions must cover every one of them.
+        """
         blocks, planned = len(self._sizes), len(_listed(decision, "first"))
         if planned not in (0, blocks):
             return f"first is of {planned} blocks, and this run has {blocks}"
@@ -177,7 +186,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
         self._figures.packing += packing(numel, self.partition, self.packet, size)
 
     def _sent_in_followed(self, decision: Decision, bucket: int, ranks: int) -> list[int] | None:
-        """The bits that each rank sent in the run that is followed, if its file has them."""
+        """The bits that each rank sent in the followed run, if its decisions record them."""
         sent = decision.get(f"followed/{SENT}", [])
         assert isinstance(sent, Sequence)
         own = [int(bits) for bits in sent[bucket * ranks : (bucket + 1) * ranks]]
@@ -186,8 +195,11 @@ class AQGB(AQGBOptions, Codec, Adapts):
     async def refine(
         self, mean: Tensor, this_round: Round, comm: Collectives, elapsed: Elapsed | None = None
     ) -> Tensor:
-        """Bits are sent piece by piece; ahead of each every rank says how many it sends, 0 once it has sent
-        all or its time is up. So all ranks have the same bits, whichever was late."""
+        """Sends further bits piece by piece.
+
+        Before each piece every rank announces how many bits it sends: 0 once it has sent all of them or its
+        deadline has passed. So all ranks end with the same bits, whichever rank was late.
+        """
         block = self._open.pop((this_round.step, this_round.bucket), None)
         if block is None:
             return mean
@@ -215,7 +227,9 @@ class AQGB(AQGBOptions, Codec, Adapts):
         return refined.to(mean.dtype)
 
     async def _send(self, block: Open, steps: Sequence[int], comm: Collectives) -> None:
-        """Sends and takes in one piece: rank r's has `steps[r]` bits of every coordinate."""
+        """Exchanges one piece, in which rank r sends `steps[r]` bits of every coordinate, and adds the
+        received bits to the block.
+        """
         numel, own, mine = block.x.numel(), block.parts[comm.rank], steps[comm.rank]
         plane = torch.empty(0, dtype=torch.uint8, device=block.x.device)
         if mine:
@@ -235,8 +249,9 @@ class AQGB(AQGBOptions, Codec, Adapts):
         self._profile.see(observations, len(self._sizes), self._ranks, planned=self._planned)
 
     def feedback(self) -> Feedback:
-        """Seconds at which blocks are there and can be used, and the rate: float64, by bucket; nothing until
-        all of them are known."""
+        """Per bucket, the seconds at which blocks are ready and can be used, and the rate, all float64; empty
+        columns until all of them are known.
+        """
         seen = self._profile
         known = seen.is_complete
         forward = seen.forward or [0.0] * len(seen.backward)  # not known yet: nothing is refined
@@ -262,7 +277,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
         return {"first": list(made.first), "more": list(made.more), "deadlines": deadlines, SENT: sent}
 
     def _sent_in(self, step: int) -> list[int]:
-        """Further bits that each rank has sent of each block in a step, block after block."""
+        """The further bits that each rank sent of each block in a step, block by block."""
         own = self._sent.get(step, {})
         nothing = [0] * self._ranks
         return [bits for bucket in sorted(self._sizes) for bits in own.get(bucket, nothing)]
@@ -270,7 +285,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
     def end_step(self, step: int) -> Mapping[str, float]:
         logged = self._figures.logged() | {"rate_mbit": self._profile.rate * 8e-6}
         self._figures = Figures()
-        # Another thread may be refining this step's blocks: what is there stays there.
+        # Another thread may be refining this step's blocks, so existing entries must stay.
         for number in [number for number in list(self._sent) if number < step]:
             del self._sent[number]
         for key in [key for key in list(self._open) if key[0] < step]:
@@ -278,13 +293,13 @@ class AQGB(AQGBOptions, Codec, Adapts):
         return logged
 
     def skip_step(self, step: int) -> Mapping[str, float]:
-        """Nothing of a skipped step is refined."""
+        """Drops the blocks of a skipped step: they are not refined."""
         for key in [key for key in list(self._open) if key[0] == step]:
             del self._open[key]
         return self.end_step(step)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Between two steps, when all that a step has started has come to its end."""
+        """The state to save, to be called between steps, when all work of the last step has ended."""
         last = max(self._sent, default=-1)
         history = [last, self._ranks, *self._sent_in(last)] if last >= 0 else []
         sizes = [self._sizes[bucket] for bucket in sorted(self._sizes)]
@@ -294,7 +309,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replace everything by what `state_dict` gave. Raises ValueError for other keys."""
+        """Replaces the whole state by one that `state_dict` returned. Raises ValueError for other keys."""
         expected = self.state_dict().keys()
         if state.keys() != expected:
             raise ValueError(f"the state of codec={self.name} has {sorted(expected)}, got {sorted(state)}")
@@ -316,7 +331,7 @@ def _listed(decision: Decision, name: str) -> Sequence[float]:
 
 
 def _number(decision: Decision, name: str, bucket: int, otherwise: float) -> float:
-    """The entry of a decision for a bucket; `otherwise` if there is none."""
+    """A decision's entry for a bucket, or `otherwise` if the decision has none."""
     values: Any = decision.get(name, [])
     return float(values[bucket]) if bucket < len(values) else otherwise
 

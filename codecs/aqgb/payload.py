@@ -1,16 +1,16 @@
 """Payloads of blocks (AQGB §4.4): the first bits of every coordinate, later more of them, and the partitions
 and packets that they are cut into.
 
-A partition is `partition` successive coordinates; the last one of a block has those that are left. A packet
-holds as many successive partitions of one payload as fit into `packet` bytes, packed greedily. A partition's
-bytes, codes and scales, stand for themselves, so that packets carry exactly the payload.
+A partition is `partition` successive coordinates; the last one of a block may be shorter. A packet holds as
+many successive partitions of one payload as fit into `packet` bytes, packed greedily. Each partition can be
+decoded on its own from its codes and scales, so packets carry exactly the payload's bytes.
 
-Messages are not cut up really: packets are what datagrams would carry, and partitions say where a transfer
-gives way to a more urgent one.
+Messages are not really cut up: packets describe the datagrams that would carry them, and partitions mark
+where a transfer may give way to a more urgent one.
 
-Below 32 bits these are of the embedded base (`tfp.definition`), whose first bits are prefixes of all others:
-a payload and the planes that follow it are, byte for byte, the payload of more bits. At 32 bits a block
-travels as plain float32, because the embedded base is fixed point, and inexact.
+Below 32 bits the codes are those of the embedded base (`tfp.definition`), in which the first bits of a code
+are its coarser codes: a payload and the planes that follow it are, byte for byte, the payload of more bits.
+At 32 bits a block travels as plain float32, because the embedded base is fixed point and therefore inexact.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Size = Callable[[int], int]
 
 
 class Packet(NamedTuple):
-    """Partitions that travel together: `coordinates` from number `first` of the block on."""
+    """Partitions that travel together: `coordinates` coordinates of the block, starting at index `first`."""
 
     first: int
     coordinates: int
@@ -43,21 +43,21 @@ class Packet(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """A payload as packets: their number, and bytes without headers and of headers."""
+    """A payload cut into packets: their number, their payload bytes and their header bytes."""
 
     packets: int
     num_bytes: int
     header_bytes: int
 
     def __add__(self, other: object) -> Packing:
-        """Both together."""
+        """Adds the counts of two payloads."""
         if not isinstance(other, Packing):
             return NotImplemented
         return Packing(*(one + more for one, more in zip(self, other, strict=True)))
 
     @property
     def overhead(self) -> float:
-        """Header bytes per byte of payload; 0 where nothing is sent."""
+        """Header bytes per byte of payload; 0 if nothing is sent."""
         return self.header_bytes / self.num_bytes if self.num_bytes else 0.0
 
 
@@ -65,8 +65,9 @@ NOTHING = Packing(0, 0, 0)
 
 
 def partitions_per_packet(partition: int, packet: int, size: Size) -> int:
-    """Number of partitions of `partition` coordinates in a packet of `packet` bytes. Raises ValueError for
-    none."""
+    """Number of partitions of `partition` coordinates that fit into a packet of `packet` bytes. Raises
+    ValueError if not even one fits.
+    """
     fitting = packet // size(partition)
     if not fitting:
         raise ValueError(
@@ -77,8 +78,9 @@ def partitions_per_packet(partition: int, packet: int, size: Size) -> int:
 
 
 def packing(numel: int, partition: int, packet: int, size: Size) -> Packing:
-    """The packets of a payload of `numel` coordinates, by arithmetic alone. Raises ValueError if a partition
-    does not fit into one."""
+    """Counts the packets of a payload of `numel` coordinates without making it. Raises ValueError if a
+    partition does not fit into a packet.
+    """
     per_packet = partitions_per_packet(partition, packet, size)
     whole, left = divmod(numel, partition)
     count, last = -(-whole // per_packet), whole % per_packet or per_packet
@@ -89,13 +91,16 @@ def packing(numel: int, partition: int, packet: int, size: Size) -> Packing:
 
 
 def num_packets(numel: int, partition: int, packet: int, size: Size) -> int:
-    """Packets that carry `numel` coordinates. Raises ValueError if a partition does not fit into one."""
+    """Number of packets that carry `numel` coordinates. Raises ValueError if a partition does not fit into a
+    packet.
+    """
     return packing(numel, partition, packet, size).packets
 
 
 def packets(numel: int, partition: int, packet: int, size: Size) -> Iterator[Packet]:
-    """The packets of a payload of `numel` coordinates, in their order. Raises ValueError if a partition does
-    not fit into one."""
+    """The packets of a payload of `numel` coordinates, in order. Raises ValueError if a partition does not
+    fit into a packet.
+    """
     partitions_per_packet(partition, packet, size)
     first = count = num_bytes = 0
     for begin in range(0, numel, partition):
@@ -125,7 +130,7 @@ def payload_bytes(numel: int, bits: int) -> int:
 
 
 def refinement_bytes(numel: int, bits: int, more: int) -> int:
-    """Bytes of what takes `numel` coordinates from `bits` to `more` bits."""
+    """Bytes of the planes that refine `numel` coordinates from `bits` bits by `more` bits."""
     return plane_bytes(numel, bits, more)
 
 
@@ -133,7 +138,7 @@ def refinement_bytes(numel: int, bits: int, more: int) -> int:
 class Payload:
     """The first `bits` of a block of `numel` coordinates: (payload_bytes,) uint8.
 
-    What has been refined to 32 bits is `refined`: it has 32 bits of the embedded base, not of float32.
+    A payload that was refined to 32 bits is `refined`: it holds 32 bits of the embedded base, not float32.
     """
 
     numel: int
@@ -143,24 +148,24 @@ class Payload:
 
     @classmethod
     def of(cls, x: Tensor, bits: int) -> Payload:
-        """The payload of (numel,) floating-point `x`, which is left as it was."""
+        """Encodes (numel,) floating-point `x`, which is not changed."""
         message = torch.empty(payload_bytes(x.numel(), bits), dtype=torch.uint8, device=x.device)
         _coder(bits).encode(x.to(torch.float32), 0, message)
         return cls(x.numel(), bits, message)
 
     def refine(self, plane: Tensor, more: int) -> None:
-        """Takes in the plane that follows, (refinement_bytes,) uint8: it has `more` bits then."""
+        """Appends the next plane, (refinement_bytes,) uint8, which adds `more` bits to every coordinate."""
         size = coder_of(more, BASE).num_bytes(self.numel)
         joined = torch.empty(size, dtype=torch.uint8, device=plane.device)
         tfp_refine(self.message, plane, self.numel, self.bits, more, BASE, joined)
         self.bits, self.message, self.refined = more, joined, True
 
     def decode_into(self, values: Tensor) -> None:
-        """Writes what it stands for to (numel,) float32 `values`."""
+        """Writes the decoded values to (numel,) float32 `values`."""
         self._own_coder().decode_into(self.message, 0, values)
 
     def add_to(self, sums: Tensor) -> None:
-        """Adds what it stands for to (numel,) float32 `sums`."""
+        """Adds the decoded values to (numel,) float32 `sums`."""
         self._own_coder().accumulate(self.message, 0, sums)
 
     def _own_coder(self) -> SliceCoder:
@@ -168,14 +173,16 @@ class Payload:
 
 
 def plane_of(x: Tensor, bits: int, more: int) -> Tensor:
-    """The bits of (numel,) `x` that `more` bits have beyond `bits`: (refinement_bytes,) uint8."""
+    """The plane that extends the payload of (numel,) `x` from `bits` bits by `more`: (refinement_bytes,)
+    uint8.
+    """
     plane = torch.empty(plane_bytes(x.numel(), bits, more), dtype=torch.uint8, device=x.device)
     tfp_plane(x, bits, more, BASE, plane)
     return plane
 
 
 def mean_of(parts: Sequence[Payload], device: torch.device) -> Tensor:
-    """The mean of what all ranks have sent, added in their order: (numel,) float32."""
+    """The mean of all ranks' payloads, added in rank order: (numel,) float32."""
     first, *others = parts
     sums = torch.empty(first.numel, dtype=torch.float32, device=device)
     first.decode_into(sums)

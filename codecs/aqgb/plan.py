@@ -1,8 +1,9 @@
-"""Bits of blocks, first and in refinements: averages of what a rank observes of its steps, and the plan that
-all ranks derive from them (AQGB §4.3).
+"""Plans of how many bits of each block are sent, first and in refinements (AQGB §4.3).
 
-Blocks are in the order in which a backward pass makes them, the last layers first. Seconds count from the
-begin of that pass. A plan goes through a step as a sender would, at the agreed rate (AQGB §4.3).
+Each rank keeps moving averages of the times and rates that it observes; all ranks derive the same plan from
+the agreed values. Blocks are numbered in the order in which a backward pass produces them, the last layers
+first. Times are seconds from the beginning of that pass. The plan simulates a step of a sender that transmits
+at the agreed rate.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ NAMES = ("profile/backward", "profile/forward", "profile/rate", "profile/arrival
 class StepProfile:
     """Moving averages with weights `gain` for times and `rate_gain` for the rate; empty at first.
 
-    `backward[k]` is when the k-th block of a backward pass is made, `forward[k]` when the forward pass that
-    follows could use it, seconds since the backward pass began: the last byte of the first stage has come
-    then, and the blocks before it have been computed, without any waiting in between. A pass that waits for
-    refinements would otherwise put off its own deadlines. `rate` is in bytes a second.
+    `backward[k]` is the time at which a backward pass produces the k-th block, `forward[k]` the time at which
+    the following forward pass could use it, in seconds from the beginning of the backward pass. `forward[k]`
+    assumes that the last byte of the first stage has arrived, that the preceding blocks have been computed,
+    and that nothing waits in between: otherwise a pass that waits for refinements would postpone its own
+    deadlines. `rate` is in bytes per second.
     """
 
     gain: float
@@ -45,7 +47,9 @@ class StepProfile:
     """True if the last step followed a plan. The times of others say little of when blocks can be used."""
 
     def see(self, seen: Sequence[Observation], blocks: int, size: int, *, planned: bool) -> None:
-        """Takes in a rank's step of so many blocks among `size` ranks."""
+        """Updates the averages with one rank's observations of a step with `blocks` blocks among `size`
+        ranks.
+        """
         made = {one.bucket: one for one in seen if one.phase == MADE}
         used: dict[int, list[Observation]] = {}
         for one in seen:
@@ -70,7 +74,7 @@ class StepProfile:
 
     @property
     def is_complete(self) -> bool:
-        """True if there is enough for a plan; of refinements only where `forward` is known, too."""
+        """True if there is enough data for a plan. A plan with refinements needs `forward`, too."""
         return bool(self.backward) and self.rate > 0
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -81,21 +85,21 @@ class StepProfile:
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Replaces everything by what `state_dict` gave."""
+        """Replaces the whole state by one that `state_dict` returned."""
         values: list[list[float]] = [state[name].tolist() for name in NAMES]
         self.backward, self.forward, (self.rate,), (self.arrival,), (planned,) = values
         self.planned = bool(planned)
 
 
 def _averaged(before: Sequence[float], now: Sequence[float], gain: float) -> list[float]:
-    """The moving averages; `now` where there are none yet."""
+    """The updated moving averages; `now` if there are none yet."""
     if len(before) != len(now):
         return list(now)
     return [old + gain * (new - old) for old, new in zip(before, now, strict=True)]
 
 
 def _union(intervals: Iterable[tuple[float, float]]) -> float:
-    """Seconds that are in at least one of the intervals."""
+    """Total length of the union of the intervals, in seconds."""
     total, until = 0.0, float("-inf")
     for start, end in sorted(intervals):
         total += max(0.0, end - max(start, until))
@@ -109,9 +113,11 @@ NEGLIGIBLE = 1e-3
 
 @dataclass(frozen=True)
 class AgreedTimes:
-    """Times that all ranks share: `sizes` of the blocks in coordinates, when each is there (`backward`), when
-    the next forward pass can use it at the earliest (`forward`), the latest of all ranks, in seconds, and the
-    `rate` at which every rank's broadcast reaches the others, bytes a second."""
+    """Times that all ranks share: the `sizes` of the blocks in coordinates, the times at which each is ready
+    (`backward`) and at which the next forward pass can use it at the earliest (`forward`), both in seconds
+    and the maximum over the ranks, and the `rate` at which every rank's broadcast reaches the others, in
+    bytes per second.
+    """
 
     sizes: Sequence[int]
     backward: Sequence[float]
@@ -121,7 +127,9 @@ class AgreedTimes:
 
 @dataclass(frozen=True)
 class BitPlan:
-    """Bits that go `first`, and how many `more` follow, by block; `end` is when the first ones are there."""
+    """For each block, the bits that are sent `first` and how many `more` follow; `end` is when the first bits
+    have arrived.
+    """
 
     first: tuple[int, ...]
     more: tuple[int, ...]
@@ -129,12 +137,12 @@ class BitPlan:
 
 
 def make_plan(agreed: AgreedTimes, floor: float, margin_s: float) -> BitPlan:
-    """The ratios of both stages.
+    """Plans the bits of both stages.
 
-    First stage: whatever is undelivered when a block appears is to be delivered before the next one does,
-    `q = rate · time / undelivered` of 32 bits, no less than `floor`. The last block goes at the floor, unless
-    all that is undelivered then takes next to no time in full. Second stage: in the order of the forward
-    pass, as many more bits as arrive `margin_s` before a block's use.
+    First stage: all undelivered data, when a block appears, is to be delivered before the next block appears.
+    So the ratio is `q = rate · time / undelivered` of 32 bits, but at least `floor`. The last block is sent
+    at the floor, unless sending all undelivered data in full takes hardly any time. Second stage: in the
+    order of the forward pass, each block gets as many more bits as arrive `margin_s` before its use.
     """
     first, end = _first_bits(agreed, floor)
     more = [0] * len(first)
@@ -152,12 +160,14 @@ def make_plan(agreed: AgreedTimes, floor: float, margin_s: float) -> BitPlan:
 
 
 def bits_of(ratio: float) -> int:
-    """Bits per coordinate at a ratio of 32, no fewer than it says, 2 to 32: a ratio of 1/8 is 4 bits."""
+    """Bits per coordinate, 2 to 32, for a ratio of 32 bits, rounded up: 4 bits for a ratio of 1/8."""
     return max(2, min(FULL, math.ceil(FULL * ratio - 1e-9)))
 
 
 def _first_bits(agreed: AgreedTimes, floor: float) -> tuple[list[int], float]:
-    """The first stage's bits by block, and when all of them have arrived. The newest block goes first."""
+    """The bits of the first stage by block, and the time when all of them have arrived. The newest block goes
+    first.
+    """
     bits: list[int] = []
     waiting: list[float] = []  # bytes of each block that are undelivered, as they travel
     last = len(agreed.sizes) - 1

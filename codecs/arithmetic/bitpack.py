@@ -26,8 +26,8 @@ def packed_bytes(numel: int, bits: int) -> int:
 def pack(codes: Tensor, bits: int, out: Tensor) -> None:
     """Write contiguous int32 `codes` of any shape to `out`, (numel·bits/8,) uint8.
 
-    Their number is a multiple of 8. They lie in [0, 2^bits); at 32 bits all bit patterns are taken as they
-    are. At 16 and 32 bits `out` is aligned to as many.
+    The number of codes is a multiple of 8. They lie in [0, 2^bits); at 32 bits every bit pattern is allowed.
+    At 16 and 32 bits `out` must be aligned to 16 and 32 bits.
     """
     library = library_for(codes.device)
     if library is not None:

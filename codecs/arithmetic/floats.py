@@ -35,8 +35,8 @@ def exponents(magnitudes: Tensor, smallest: int = SMALLEST_EXPONENT) -> Tensor:
 def normalizers(field: Tensor) -> Tensor:
     """The powers of two that bring magnitudes of these exponents into [2, 4), smaller ones below.
 
-    They are normal numbers, and scaling by them is exact: what is computed from scaled values neither
-    overflows nor vanishes, and scaling a gradient by 2^k changes no bit of it.
+    They are normal numbers, and scaling by them is exact. Results computed from scaled values neither
+    overflow nor vanish, and scaling a gradient by 2^k does not change a bit of them.
     """
     return power_of_two(255 - field)
 
@@ -47,11 +47,11 @@ def restorers(field: Tensor) -> Tensor:
 
 
 def fold(x: Tensor) -> Tensor:
-    """Sum over the second dimension, a power of two, in a fixed order: halves are added until one
-    value is left.
+    """Sum over the second dimension, a power of two, in a fixed order: halves are added until one value is
+    left.
 
-    In (rows, 256), coordinate k meets k + 128, the sums k and k + 64, and so on: whole vectors in SIMD, no
-    shuffles until 16 lanes are left.
+    In (rows, 256), coordinates k and k + 128 are added first, then sums k and k + 64, and so on: whole
+    vectors in SIMD, no shuffles until 16 lanes are left.
     """
     while x.shape[1] > 1:
         half = x.shape[1] // 2
@@ -76,9 +76,9 @@ def largest_magnitudes(rows: Tensor) -> Tensor:
 def group_sums(rows: Tensor) -> Tensor:
     """The sum of every row of (groups, group) float32, `group` a power of two, in a fixed order: (groups, 1).
 
-    First 16 neighbours, then 32 of their sums, then up to 8 of those, by halves each time (`fold`). In groups
-    above 4096, the sums of 16 are first added to those 4096 further on, one after another. So that on GPUs 16
-    coordinates, 512 and 4096 are those of a thread, a warp and a block.
+    16 neighbours are summed first, then 32 of these sums, then up to 8 of those, by halves each time
+    (`fold`). In groups above 4096, each sum of 16 is first added to the sums 4096 coordinates further on, one
+    after another. On GPUs a thread then sums 16 coordinates, a warp 512 and a block 4096.
     """
     groups, group = rows.shape
     sums = fold(rows.reshape(-1, min(group, NEIGHBOURS))).view(groups, -1)

@@ -1,8 +1,8 @@
 """The normalized fast Walsh-Hadamard transform of rows, with a fixed order of additions.
 
 Stage s = 0, 1, … of a row replaces the values a and b, 2^s apart, by a + b and a − b; after the last one
-every value is multiplied by 1/√d. Which values meet, and with them every bit of the result, does not depend
-on how an implementation divides the work.
+every value is multiplied by 1/√d. The pairs of values that are added, and therefore every bit of the result,
+do not depend on how an implementation divides the work.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A line through points, by least squares, e.g. a time against the rank of compressed gradients."""
+"""A least-squares line through points, e.g. of time against the rank of compressed gradients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LineFit:
 
 
 def fit_line(points: Sequence[tuple[float, float]]) -> LineFit:
-    """The line through (x, y). Raises ValueError for points at fewer than two places, or where y is 0."""
+    """The line through (x, y) points. Raises ValueError for fewer than two distinct x, or if a y is 0."""
     if len({x for x, _ in points}) < 2:
         raise ValueError("a line takes points at two or more places")
     if not all(y for _, y in points):

@@ -1,4 +1,5 @@
-"""Counter-based random bits: a value is a pure function of what it is for, never of when it is drawn.
+"""Counter-based random bits: a value is a pure function of its purpose (step, bucket, coordinate, rank),
+never of when it is drawn.
 
 Two generators, both on int64 tensors that hold unsigned 32-bit words: `philox4x32` (Salmon et al., "Parallel
 random numbers: as easy as 1, 2, 3", SC 2011) where quality matters for every coordinate, and `mix32`, a
@@ -78,8 +79,10 @@ def halves(words: tuple[Tensor, ...]) -> Tensor:
 
 
 def shared_bits(key: Key, first: int, count: int, device: torch.device) -> Tensor:
-    """Random bits that are the same for all workers of a round, from the one with index `first` on: (count,)
-    bool. A worker's own are `CoordinateBits`, whose counters differ from these in their third word."""
+    """Random bits that all workers of a round share, starting at index `first`: (count,) bool.
+
+    A worker's private bits are `CoordinateBits`, whose counters differ from these in their third word.
+    """
     start, stop = first // _BITS_PER_COUNTER, -(-(first + count) // _BITS_PER_COUNTER)
     zero = torch.zeros((), dtype=torch.int64, device=device)
     counter = torch.arange(start, stop, device=device)
@@ -102,7 +105,7 @@ class CoordinateBits:
     """`Round.key_place`."""
 
     def fields(self) -> dict[str, Any]:
-        """Those that kernels have for it."""
+        """The fields that describe these bits to kernels."""
         key0, key1 = self.key
         return {"key0": key0, "key1": key1, "rank": self.rank, "key_place": (self.key_place, 2)}
 

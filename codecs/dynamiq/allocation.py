@@ -1,36 +1,37 @@
-"""Bit widths of super-groups (DynamiQ §3.2, Appendix A), decided on integers alone, and the measured errors
-of rounding that they follow from.
+"""Allocation of bit widths to super-groups (DynamiQ §3.2, Appendix A) in integer arithmetic, and the measured
+rounding errors that it is based on.
 
 A super-group starts at the smallest width of a set and is raised from neighbour to neighbour: by width
 increments. With squared norm F and e_w the modelled error of w bits per unit of energy, raising it from a to
-b bits takes 32·(b − a) bytes and is worth F·(e_a − e_b)/(b − a) a bit; it deserves it from a threshold on F
-in proportion to T_ab = (b − a)/(e_a − e_b). In the paper e_w = 4^−w, hence T_ab = 4^b·(b − a)/(4^(b−a) − 1);
-what rounding really costs (`losses`) falls much faster at first.
+b bits takes 32·(b − a) bytes and gains F·(e_a − e_b)/(b − a) per bit. It is raised where F exceeds a
+threshold in proportion to T_ab = (b − a)/(e_a − e_b). In the paper e_w = 4^−w, hence T_ab = 4^b·(b −
+a)/(4^(b−a) − 1); the measured errors (`losses`) fall much faster at first.
 
-Both rules take the increments in descending order of what they are worth a bit, as many as the capacity of
-their chunk allows: the longest prefix that fits. They differ in how exactly they know the order.
+Both rules take increments in descending order of gain per bit, as many as fit into the chunk's capacity. They
+differ in how exactly they determine this order.
 
 `exact` sorts all increments of all super-groups by F·benefit, compared without rounding: no other widths of
 the same total size have less modelled error.
 
 `fast` looks for one integer, the smallest bf16 pattern t that the first increment's threshold on the norm may
 have; the others follow at fixed ratios, rounded to bf16, so that an increment may be taken for another that
-is worth up to 1.4 % more. What the capacity leaves goes to those that t − 1 would raise too: first increments
-before later ones, then by index. Counting replaces sorting. On gradients of language models the two differ by
-less than 1 % of vNMSE, mostly in favour of `fast`: first increments are worth more than 4^−w says.
+is worth up to 1.4 % more. The remaining capacity goes to increments that only t − 1 would take: first
+increments before later ones, then by index. Counting replaces sorting. On gradients of language models the
+two differ by less than 1 % of vNMSE, mostly in favour of `fast`: first increments gain more than the model
+4^−w predicts.
 
-The share ω of the energy that an encoding loses decides on error feedback. What a worker keeps is encoded
-again, with the next gradient, and a share ω of it lost again. Along a ring it is part of sums of 1 to n
-gradients, (n + 1)/2 in the mean, so it outgrows the gradients if it is multiplied by ω·(n + 1)/2 ≥ 1 in each
-round. With several widths ω varies: a super-group of the smallest width whose residual grows is given more
-bits in a later round, by which it loses nearly all of that. Growth multiplies, so what counts is the
-geometric mean over the widths that the budget pays for in turn.
+Error feedback is only stable if an encoding loses a small share ω of the energy. A worker's residual is
+encoded again with the next gradient, and a share ω of it is lost again. Along a ring the residual is part of
+sums of 1 to n gradients, (n + 1)/2 on average, so it outgrows the gradients if ω·(n + 1)/2 ≥ 1. With several
+widths ω varies: a super-group at the smallest width whose residual grows gets more bits in a later round,
+which removes nearly all of the residual. Growth is multiplicative, so the geometric mean of ω over the widths
+that the budget pays for in turn decides.
 
-That was measured once along rings of 2 to 32 workers with gradients that never change, 25 to 100 rounds each.
-Settings that this accepts kept residuals of at most 130 times the energy of the gradients, most of them far
-less, that no longer grew. Of those it refuses, 1 bit, and [1, 2, 4] at 2.5 bits on 8 workers, went beyond
-10¹⁷ times; [2, 4, 8] at 2.8 bits was still growing at 10⁵; others stopped at 5 to 5000 times, where a
-round's mean was mostly noise.
+This rule was checked once along rings of 2 to 32 workers with gradients that never change, 25 to 100 rounds
+each. The settings that this rule accepts had residuals that stopped growing at no more than 130 times the
+energy of the gradients, most of them far earlier. Of the settings that it refuses, 1 bit, and [1, 2, 4] at
+2.5 bits on 8 workers, went beyond 10¹⁷ times; [2, 4, 8] at 2.8 bits was still growing at 10⁵; others stopped
+at 5 to 5000 times, where a round's mean was mostly noise.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from gradwire.codecs.options.dynamiq import Allocation, ValueKind
 class WidthIncrements:
     """The increments between neighbouring `widths` (ascending); `errors` holds e_w of each width.
 
-    Widths lie on the lower convex hull of their errors: an increment is worth less than the one before it.
+    The errors are convex in the width: each increment gains less per bit than the one before it.
     """
 
     widths: tuple[int, ...]
@@ -103,16 +104,18 @@ def allocate(patterns: Tensor, spare: Tensor, increments: WidthIncrements, alloc
 
 
 def _raised(patterns: Tensor, taken: Tensor, widths: Sequence[int]) -> Tensor:
-    """The smallest width and the increments taken, (chunks, increments·super-groups) bool: of a
-    super-group's, those before it are taken too."""
+    """The widths, given the smallest one and the increments taken, (chunks, increments·super-groups) bool: a
+    taken increment of a super-group implies all its smaller ones.
+    """
     bits = torch.tensor([b - a for a, b in pairwise(widths)], device=patterns.device)
     by_increment = taken.view(patterns.shape[0], len(bits), patterns.shape[1])
     return widths[0] + (by_increment * bits[:, None]).sum(dim=1)
 
 
 def _costs(patterns: Tensor, widths: Sequence[int]) -> Tensor:
-    """Bytes of every increment of a chunk, first increments of all super-groups first:
-    (increments·super-groups,) int64."""
+    """Bytes of every increment of a chunk, ordered by increment, then super-group: (increments·super-groups,)
+    int64.
+    """
     each = torch.tensor([code_bytes(b - a) for a, b in pairwise(widths)], device=patterns.device)
     return each.repeat_interleave(patterns.shape[1])
 
@@ -130,13 +133,13 @@ def _fast(patterns: Tensor, spare: Tensor, thresholds: Tensor, widths: Sequence[
     costs = _costs(patterns, widths)
 
     def reached(first: Tensor) -> Tensor:
-        """The increments deserved with these thresholds (chunks,) of the first one."""
+        """The increments taken if the first one's threshold is `first`, (chunks,)."""
         return (patterns >= thresholds[:, first, None]).transpose(0, 1).flatten(1)
 
     def cost(taken: Tensor) -> Tensor:
         return (taken * costs).sum(dim=1)
 
-    # All increments that `high` gives fit; `low` gives too many, or is 0, which would raise zeros.
+    # Invariant: all increments that `high` takes fit; `low` takes too many, or is 0, which would raise zeros.
     low = torch.zeros_like(spare)
     high = torch.full_like(spare, BF16_INFINITY)
     for _ in range(BF16_INFINITY.bit_length()):
@@ -167,11 +170,11 @@ def threshold_patterns(increments: WidthIncrements, device: torch.device) -> Ten
 
 @lru_cache(maxsize=16)
 def worth_keys(increments: WidthIncrements, device: torch.device) -> Tensor:
-    """For each bf16 pattern of a norm what every increment of such a super-group is worth a bit, as an
-    integer in the same order: (increments, 0x7f81) int64, 0 for a norm of 0.
+    """For each bf16 pattern of a norm, the gain per bit of every increment of such a super-group, as
+    order-preserving integers: (increments, 0x7f81) int64, 0 for a norm of 0.
 
-    It is the pattern of the float64 norm²·benefit, scaled so that all benefits are integers: exact for
-    errors 4^−w, whose products need at most 46 bits, and rounded once for others.
+    The integer is the pattern of the float64 norm²·benefit, scaled so that all benefits are integers: exact
+    for errors 4^−w, whose products need at most 46 bits, and rounded once for others.
     """
     scale = math.lcm(*(benefit.denominator for benefit in increments.benefits))
     squares = _norms().double().square()
@@ -205,8 +208,9 @@ coordinates, rounded independently with hierarchical scales and the default non-
 
 
 def lost_share(widths: Sequence[int], code_bits: float, kind: ValueKind, group: int) -> float:
-    """ω where super-groups get `code_bits` of code per coordinate on average: the geometric mean over the two
-    of the ascending `widths` that lie around it."""
+    """ω for super-groups that get `code_bits` of code per coordinate on average: the geometric mean over the
+    two neighbouring `widths` (ascending).
+    """
     shares = LOST_SHARES[kind, group]
     if code_bits <= widths[0]:
         return shares[widths[0]]

@@ -1,10 +1,10 @@
-"""Statistics of super-groups, which the workers reduce, and all that follows from them on every worker:
-widths, the order of messages, sizes (DynamiQ §3.1, §3.2).
+"""Statistics of super-groups, which the workers reduce, and the widths, orders and sizes of messages that
+every worker derives from them (DynamiQ §3.1, §3.2).
 
-Both travel as bf16 and divided by 2⁸: the sum over up to 256 workers, and the norm of up to 256 coordinates
-of as many workers, then stay finite wherever the gradients themselves do.
+Means and norms travel as bf16, divided by 2⁸. So the sum of means over up to 256 workers, and the norm of 256
+coordinates over as many workers, stay finite wherever the gradients do.
 
-The statistics are bit-identical on every rank, hence so is the arrangement; it costs no bytes.
+The statistics are bit-identical on every rank, hence so is the arrangement, which therefore need not be sent.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ def write_statistics(x: Tensor, mean: Tensor, norm: Tensor) -> None:
 def reduced_statistics(
     mean_sum: Tensor, norm: Tensor, workers: int, num_chunks: int
 ) -> tuple[Tensor, Tensor]:
-    """The norms' patterns by chunk, (chunks, super-groups of the longest) int32, and the workers' mean of the
-    means, (super-groups,) float32; from the reduced bf16 statistics, (super-groups,).
+    """Convert reduced statistics, two bf16 (super-groups,), to the norms' patterns by chunk, (chunks,
+    super-groups of the longest) int32, and the workers' mean of the means, (super-groups,) float32.
 
-    Where one of the two is not finite the pattern is 0 and the mean NaN. Super-group i·chunks + c is the i-th
-    of chunk c; a chunk that lacks the last one has a pattern of 0 there.
+    Where a statistic is not finite, the pattern is 0 and the mean NaN. Super-group i·chunks + c is the i-th
+    of chunk c; a chunk that is one super-group shorter has a pattern of 0 in its place.
     """
     finite = mean_sum.isfinite() & norm.isfinite()
     length = -(-norm.numel() // num_chunks)
@@ -115,7 +115,9 @@ class Chunks:
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """The begin of each chunk's message, and the end of the last one, if all have their capacities."""
+        """The start of each chunk's message, and the end of the last one, if every message has its full
+        capacity.
+        """
         return (0, *accumulate(size.capacity for size in self.sizes))
 
 
@@ -123,10 +125,9 @@ class Chunks:
 class Arrangement:
     """One round's arrangement of a bucket.
 
-    `order` (super-groups,) int32 lists super-group indices chunk after chunk as messages hold them, `mean`
-    (super-groups,) float32 what is subtracted from them in the same order: their means, NaN where the
-    statistics are not finite. `numbers` (chunks, 17) int32 says how many super-groups of a chunk have each
-    number of bits, on the device.
+    `order` (super-groups,) int32 lists super-group indices chunk by chunk in message order. `mean`
+    (super-groups,) float32 holds the means to subtract, in the same order, NaN where statistics are not
+    finite. `numbers` (chunks, 17) int32, on the device, holds the number of super-groups of each bit width.
     """
 
     order: Tensor
@@ -138,7 +139,9 @@ class Arrangement:
 
     @cached_property
     def counts(self) -> tuple[Mapping[int, int], ...]:
-        """Super-groups of each width in every chunk: read back to the host, which waits for it."""
+        """Number of super-groups of each width in every chunk. Waits for the device to copy them to the
+        host.
+        """
         return tuple(counts_of(row, self.format.widths) for row in self.numbers.cpu())
 
     @property
@@ -148,8 +151,9 @@ class Arrangement:
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """The begin of each chunk's message, and the end of the last one: messages have their capacities, or
-        the bytes used if sizes are exact."""
+        """The start of each chunk's message, and the end of the last one: messages take their full capacity,
+        or only the bytes used if sizes are exact.
+        """
         if not self.exact_size:
             return self.chunks.offsets
         return (0, *accumulate(align(used_bytes(counts, self.format)) for counts in self.counts))
@@ -176,10 +180,10 @@ def arrange(
     allocation: Allocation = "fast",
     exact_size: bool = False,
 ) -> Arrangement:
-    """The arrangement for reduced statistics, two bf16 tensors (super-groups,) on any device; zeros stand for
-    one that is not sent. Raises ValueError for a bucket of 2³¹ super-groups or more.
+    """The arrangement for reduced statistics, two bf16 tensors (super-groups,) on any device; a statistic
+    that was not sent is given as zeros. Raises ValueError for a bucket of 2³¹ super-groups or more.
 
-    Compiled kernels do all of it at once, but for `allocation="exact"`, which is PyTorch's sorting.
+    A compiled kernel does all of this at once, except `allocation="exact"`, which sorts in PyTorch.
     """
     library = library_for(norm.device)
     if library is not None and (allocation == "fast" or not increments.bits):
@@ -195,14 +199,16 @@ def arrange(
 def native_plan(
     library: Library, chunks: Chunks, increments: WidthIncrements, workers: int, device: torch.device
 ) -> NativePlan:
-    """The compiled plan of a bucket on `device`, round after round. Raises ValueError as `arrange`."""
+    """The compiled plan of a bucket on `device`, reused in every round. Raises ValueError as `arrange`."""
     spare = _spare(chunks.sizes, device)
     return NativePlan(library, spare, _checked(chunks.super_groups), increments, workers)
 
 
 @lru_cache(maxsize=64)
 def _spare(sizes: tuple[ChunkSize, ...], device: torch.device) -> Tensor:
-    """The chunks' spare bytes, (chunks,) int64: the same in every round, hence copied to the device once."""
+    """The chunks' spare bytes, (chunks,) int64. They are the same in every round, so they are copied to the
+    device once.
+    """
     return torch.tensor([size.spare for size in sizes], device=device)
 
 

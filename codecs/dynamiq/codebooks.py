@@ -1,15 +1,16 @@
 """Four codebooks of one width, of which each super-group takes the one that fits it best.
 
-They are the distinct values of two ε, below and above the width's own, each as it is and mirrored, with the
-additional level on the negative side. The super-group's bf16 scale says which one it has: it is rounded up
-to six mantissa bits, the seventh chooses ε, and the sign mirrors, as it changes the signs of what is decoded.
+The codebooks are the distinct values of two ε, one below and one above the width's own, each in two forms: as
+they are, and mirrored with the additional level on the negative side. The super-group's bf16 scale encodes
+the choice: the scale is rounded up to six mantissa bits, the seventh bit chooses ε, and the sign bit mirrors
+by negating the decoded values.
 
 The sender takes the codebook with the least expected error of stochastic rounding: the sum of (v − q)(q′ − v)
 over values v between levels q and q′. Errors are looked up at the nearest of 8·2^b + 1 points from 0 to the
-group's maximum, which takes neither a logarithm nor a search, and are integers of 11 bits, so that those of a
-group add up in 16 bits, in any order. Chosen so, super-groups of gradients err at most 4 % more than with the
-best of the four, and all together 0.02 % more. Sums over groups are of fixed order; of equal ones the first
-counts.
+group's maximum, which needs neither a logarithm nor a search. They are integers of 11 bits, so that a group's
+errors add up in 16 bits, in any order. With this choice a super-group of gradients has at most 4 % more error
+than with the best of the four, and 0.02 % more overall. Sums over groups have a fixed order; ties go to the
+first codebook.
 """
 
 from __future__ import annotations
@@ -92,17 +93,19 @@ def chosen_values(
 
 
 def marked(patterns: Tensor, choice: Tensor) -> Tensor:
-    """bf16 patterns, (g,) int32, whose sign and last bit are 0, with the chosen codebooks noted in these."""
+    """Stores the chosen codebooks in bf16 patterns, (g,) int32, whose sign and last bit are 0."""
     return patterns | (choice >> 1) | ((choice & 1) << 15)
 
 
 def unmarked(scales: Tensor) -> Tensor:
-    """The patterns (int32) of the scales that are meant: negative ones mirror what is decoded with them."""
+    """The patterns (int32) of scales without their codebook bits; a negative scale mirrors the values decoded
+    with it.
+    """
     return scales & ~_LARGER
 
 
 def mirrored(x: Tensor, choice: Tensor) -> Tensor:
-    """`x`, (g, 256) float32, with the signs of super-groups changed whose codebooks are mirrored."""
+    """`x`, (g, 256) float32, negated in super-groups whose codebook is mirrored."""
     return torch.where((choice & 1).bool()[:, None], -x, x)
 
 

@@ -99,7 +99,9 @@ class DynamiQ(DynamiQOptions, LossyHopCodec):
         )
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
-        """In a bucket of few super-groups some stay at the smallest width whatever they keep."""
+        """Refuses error feedback for small buckets: there some super-groups stay at the smallest width,
+        however large their residual is.
+        """
         code_bits = self._bits - self._format.overhead_bits
         few = num_super_groups(layout.numel) < FOLLOWING * largest_sum
         kind = cast(ValueKind, self.values)
@@ -167,8 +169,10 @@ class DynamiQ(DynamiQOptions, LossyHopCodec):
         return paper_increments(self._format.widths)
 
     def costs(self, workers: int) -> Costs:
-        """A single width as it is, several as the benchmark's mixture of them. What is collected in a
-        broadcast becomes means in the end; otherwise decoding has made them."""
+        """Costs of the hops: a single width is looked up directly, several are replaced by the benchmark's
+        mixture. Broadcast messages become means only at the end; otherwise decoding has produced means
+        already.
+        """
         family, widths = ("dynamiq_plus", (4, 8)) if self.codebooks > 1 else ("dynamiq", (2, 3, 4, 5, 6, 8))
         several = len(self.widths) > 1
         label = "mix" if several else f"{nearest(widths, self.widths[0])}"
@@ -187,7 +191,7 @@ class DynamiQ(DynamiQOptions, LossyHopCodec):
         }
 
     def _chunks(self, numel: int, num_chunks: int, rank: int) -> Chunks:
-        """The chunks of a bucket; the first rank warns if these take more than the budget."""
+        """The chunks of a bucket. Warns, on the first rank, if their smallest size exceeds the budget."""
         if (numel, num_chunks) not in self._cut:
             self._cut[numel, num_chunks] = self._chunks_and_most(numel, num_chunks)
         chunks, most = self._cut[numel, num_chunks]
@@ -196,8 +200,10 @@ class DynamiQ(DynamiQOptions, LossyHopCodec):
         return chunks
 
     def _chunks_and_most(self, numel: int, num_chunks: int) -> tuple[Chunks, float | None]:
-        """The chunks' capacities; with the statistics they keep to the budget, or to the smallest size. With
-        them the bits per coordinate of the fullest chunk, where there are widths and these exceed the budget.
+        """The chunks' capacities, and the bits per coordinate of the fullest chunk if there are several
+        widths and it exceeds the budget (else None).
+
+        Statistics count towards the budget; a chunk that cannot keep to it has its smallest size.
         """
         form, bits = self._format, self._bits
         sizes = tuple(chunk_size(numel, num_chunks, chunk, bits, form) for chunk in range(num_chunks))
@@ -251,15 +257,15 @@ class DynamiQPlus(DynamiQPlusOptions, DynamiQ):
     """DynamiQ with better defaults: the same bits on the wire, a fraction of the error. Unbiased with
     `rounding="independent"`.
 
-    What is different are defaults of DynamiQ's switches, each of which can be set back to the paper's:
+    Only the defaults of DynamiQ's switches differ, and each can be set back to the paper's value:
 
-        widths           more of them to choose from: bits go where they are worth most
+    widths           more of them to choose from: bits go where they reduce the error most
         errors           measured ones decide that, not 4^−w: from 2 to 3 bits the error falls to an eighth
         values           distinct: no code is spent on a second zero
-        codebooks        four, of which each super-group takes what fits it best
-        group            32: half the scales are not worth what they cost
+        codebooks        four; each super-group uses the one that fits it best
+        group            32: half as many scales cost less than they improve the error
         scale_rounding   up: at 8 bits and above, random scales would be most of the error
-        mean             not subtracted: that gains less than sending the means costs
+        mean             not subtracted: subtraction gains less than sending the means costs
 
     Each was measured to lower the vNMSE on most gradients of a GPT-2, a Llama and a BERT in training (0.1 to
     0.4 million parameters, rings and butterflies of 4 to 16 workers). So does a width of 1 bit, at 3 bits by

@@ -41,7 +41,7 @@ _RESOLUTION = 1 << 16
 
 @dataclass(frozen=True)
 class Keys:
-    """One worker's randomness for some super-groups, as far as it is not per coordinate.
+    """One worker's random numbers for some super-groups, apart from those drawn per coordinate.
 
     `super_groups` (rows,) int64 are their indices in the bucket, `order` (rows,) int32 is σ·2¹⁶, `within`
     (rows, groups) int32 the 16-bit key within an interval, `scale_noise` (rows, groups) int32 an integer
@@ -116,8 +116,9 @@ class Dither:
 
 @dataclass(frozen=True)
 class Coder:
-    """Parameters of one worker's operations in one round: values per width, randomness, rule of scales, and
-    what a message looks like."""
+    """The parameters of one worker's operations in one round: values per width, randomness, the rounding of
+    scales, and the message format.
+    """
 
     values: Mapping[int, Values | Codebooks]
     dither: Dither
@@ -129,7 +130,8 @@ def compress(
     rows: Tensor, super_groups: Tensor, counts: Mapping[int, int], coder: Coder, message: Tensor
 ) -> None:
     """Write the whole message (uint8) of a chunk; `super_groups` (int64) are the rows' indices in the bucket,
-    `counts` the super-groups of each width. What shares a bf16 scale with a non-finite value decodes to NaN.
+    `counts` the super-groups of each width. Values that share a bf16 scale with a non-finite value decode to
+    NaN.
     """
     for section in sections(message, counts, coder.format):
         keys = coder.dither.keys(super_groups[section.rows])
@@ -162,7 +164,7 @@ def _scaled_dither(rows: Tensor, keys: Keys, dither: Dither, values: Values) -> 
 
 
 def decompress(message: Tensor, counts: Mapping[int, int], coder: Coder) -> Tensor:
-    """The rows that a message stands for."""
+    """The rows that a message encodes: (super-groups, 256) float32."""
     rows = torch.empty(sum(counts.values()), SUPER_GROUP, device=message.device)
     for section in sections(message, counts, coder.format):
         rows[section.rows] = _decompressed(section, coder)
@@ -170,7 +172,7 @@ def decompress(message: Tensor, counts: Mapping[int, int], coder: Coder) -> Tens
 
 
 def _decompressed(section: CodeSection, coder: Coder) -> Tensor:
-    """(g, 256) float32."""
+    """The decoded rows of a section: (g, 256) float32."""
     values, message_format = coder.values[section.width], coder.format
     codes = unpacked(section.codes, section.width).view(-1, SUPER_GROUP)
     scales = section.scales.to(torch.int32)
@@ -229,7 +231,7 @@ class ReferenceHop:
         return (values - mean).masked_fill(~self._present & mean.isfinite(), 0)
 
     def _scatter(self, rows: Tensor, result: Tensor) -> None:
-        """Write the means that sums stand for to their places in the bucket."""
+        """Write the means, computed from the sums in `rows`, to their places in the bucket."""
         inverse = constant(1, rows) / constant(self._coder.dither.workers, rows)
         means = rows * inverse + self._mean[:, None]
         result[self._places[self._present]] = means[self._present].to(result.dtype)

@@ -1,5 +1,4 @@
-"""Messages of chunks: super-groups, the bytes that they take and where these lie, and their scales (DynamiQ
-§3, §3.3).
+"""The messages of chunks: how super-groups and their scales are laid out in bytes (DynamiQ §3, §3.3).
 
 A bucket is cut into super-groups of 256 coordinates; super-group j belongs to chunk j mod num_chunks. A
 chunk's message has a capacity that follows from the layout, the chunks and the budget alone. Everything on
@@ -8,11 +7,11 @@ scales (DynamiQ §3.2).
 
 In a message codes come first, in sections of one width (the largest first) and by super-group index within a
 section; then the group scales of each super-group; then, if scales are hierarchical, the super-groups' bf16
-scales. What these leave of the capacity is zero.
+scales. The rest of the capacity is zero.
 
 A decoded coordinate is unbiased if it was normalised by the expected value of its group's decoded scale.
-`stochastic` sends a scale that is rounded at random and normalises by the exact maximum, as in the paper;
-`ceil` sends one that is rounded up and normalises by what it decodes to.
+`stochastic` rounds the scale at random and normalises by the exact maximum, as in the paper; `ceil` rounds
+the scale up and normalises by its decoded value.
 
 A scale of a super-group, or of a group without hierarchy, is a bf16, here held as its pattern (int32); that
 of a group within a super-group is a uint8.
@@ -56,13 +55,13 @@ COUNTED_WIDTHS = 17
 
 
 def counts_of(numbers: Tensor, widths: Sequence[int]) -> dict[int, int]:
-    """Super-groups of each of `widths` in a chunk, from a tensor (17,)."""
+    """The number of super-groups of each of `widths` in a chunk, from a tensor (17,)."""
     every = numbers.tolist()
     return {width: every[width] for width in widths}
 
 
 def numbers_of(counts: Mapping[int, int], device: torch.device) -> Tensor:
-    """The tensor, (17,) int32, from counts."""
+    """The inverse of `counts_of`: a tensor (17,) int32."""
     every = [counts.get(width, 0) for width in range(COUNTED_WIDTHS)]
     return torch.tensor(every, dtype=torch.int32, device=device)
 
@@ -74,8 +73,9 @@ def used_bytes(counts: Mapping[int, int], message_format: Format) -> int:
 
 @dataclass(frozen=True)
 class ChunkSize:
-    """One chunk: its super-groups, its capacity in bytes, how much of that the smallest width leaves, and
-    whether the capacity exceeds the budget because the smallest width does."""
+    """One chunk: its number of super-groups, its capacity in bytes, the bytes left over at the smallest
+    width, and whether the smallest width alone exceeds the budget.
+    """
 
     super_groups: int
     capacity: int
@@ -103,8 +103,8 @@ def chunk_shard(numel: int, num_chunks: int, chunk: int) -> Shard:
 def chunk_size(numel: int, num_chunks: int, chunk: int, bits: float, message_format: Format) -> ChunkSize:
     """Capacity of chunk `chunk` of a bucket of `numel` coordinates at `bits` per coordinate.
 
-    It is a multiple of the alignment of messages: at least what all super-groups need at the smallest width,
-    at most what they can use.
+    The capacity is a multiple of the messages' alignment. It is at least what all super-groups need at the
+    smallest width and at most what they can use at the largest.
     """
     total = num_super_groups(numel)
     super_groups = len(range(chunk, total, num_chunks))
@@ -151,7 +151,7 @@ def sections(message: Tensor, counts: Mapping[int, int], message_format: Format)
 
 
 def clear_unused(message: Tensor, counts: Mapping[int, int], message_format: Format) -> None:
-    """Zero what a chunk's codes and scales leave of its message."""
+    """Zero the bytes of a chunk's message beyond its codes and scales."""
     message[used_bytes(counts, message_format) :].zero_()
 
 
@@ -171,8 +171,8 @@ class Scaling:
 
     Coordinates are multiplied by `factor`, a power of two, (g, 1) or (g, groups) float32; a group's values
     are fractions of its `reference`, (g, groups) float32. `silent` groups, (g, groups) bool, are sent as
-    zeros, or have a scale that makes them NaN. What is sent are `group_scales`, (g, groups), integers or bf16
-    patterns, and `patterns`, (g,) int32, the super-groups' scales, or (0,) if groups have bf16 ones.
+    zeros, or have a scale that makes them NaN. The message holds `group_scales`, (g, groups), integers or
+    bf16 patterns, and `patterns`, the super-groups' scales: (g,) int32, or (0,) if groups have bf16 scales.
     """
 
     factor: Tensor
@@ -227,9 +227,10 @@ def super_group_scale(maximum: Tensor, spare: int = 0) -> Tensor:
 
 
 def rounded_scale(maximum: Tensor, addend: Tensor | int, spare: int = 0) -> Tensor:
-    """bf16 patterns as `super_group_scale` has them, with `addend` added to the float32 pattern before its
-    last 16 + `spare` bits are dropped: ones round up, as many random bits (int32, of the shape of `maximum`)
-    are right on average."""
+    """bf16 patterns like those of `super_group_scale`, with `addend` added to the float32 pattern before its
+    last 16 + `spare` bits are dropped. An addend of all ones rounds up; one of as many random bits (int32, of
+    the shape of `maximum`) rounds without bias.
+    """
     pattern = ((maximum.view(torch.int32) + addend) >> (16 + spare)) << spare
     pattern = pattern.clamp(max=_LARGEST >> spare << spare).masked_fill(maximum < _SMALLEST, 0)
     return pattern.masked_fill(~maximum.isfinite(), _NAN)

@@ -1,5 +1,5 @@
-"""One round of DynamiQ, hop by hop (DynamiQ §3.4, §3.5): the work of a hop on a chunk, the order in which a
-codec asks for it, and the calls that rounds of a bucket share where kernels are compiled.
+"""One round of DynamiQ, hop by hop (DynamiQ §3.4, §3.5): the work of a hop on a chunk, the order of these
+calls, and the compiled calls that the rounds of a bucket reuse.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Hop(Protocol):
         new_sums: Tensor | None = None,
         result: Tensor | None = None,
     ) -> None:
-        """Add up what is given, and give it in one form.
+        """Add up the given inputs, and write the sum in the given forms.
 
-        Given are this worker's bucket `x`, (numel,), or partial `sums`, (super-groups, 256) float32, or an
-        `incoming` message, or it and one of these two. The sum goes to an `outgoing` message, to `new_sums`,
-        which may be `sums`, or, as means over the workers, to the bucket `result`; with an `outgoing` message
-        and a `result`, what the message stands for goes to the result.
+        Inputs are this worker's bucket `x`, (numel,), or partial `sums`, (super-groups, 256) float32, and/or
+        an `incoming` message. The sum is written to an `outgoing` message, to `new_sums`, which may be
+        `sums`, or, divided by the number of workers, to the bucket `result`. With both `outgoing` and
+        `result`, the result is decoded from the outgoing message.
         """
         ...
 
@@ -52,8 +52,8 @@ def make_hop(
     """The hops of the super-groups `order` (int32), with their `mean`s (float32), of a bucket of `numel`
     coordinates of `dtype`, float32 or bfloat16; `counts` (17,) int32 says how many of them have each width.
 
-    Not checked: that `order` has super-groups of the bucket. Compiled kernels read the counts when they run:
-    NaN is what they make of counts that are not those of the order, or need more bytes than a message has.
+    Not checked: that `order` holds super-groups of this bucket. Compiled kernels read the counts when they
+    run, and produce NaN if the counts do not match the order or need more bytes than the message has.
     """
     library = library_for(order.device)
     if library is None:
@@ -64,9 +64,8 @@ def make_hop(
 class DynamiQHops(LossyHops):
     """Hops of the mean-free super-groups.
 
-    A chunk's partial sum is at first where it comes from, in the bucket; it becomes rows of float32, in the
-    order of the messages, once something is added that is not passed on in the same hop. What is decoded last
-    goes straight into the result.
+    A chunk's partial sum is at first read from the bucket. It becomes rows of float32, in message order, once
+    a message is added that is not passed on in the same hop. The last hop decodes straight into the result.
     """
 
     def __init__(
@@ -79,8 +78,9 @@ class DynamiQHops(LossyHops):
         finished: Callable[[], None] = lambda: None,
     ) -> None:
         """`x` is this worker's bucket, (numel,) float32 or bfloat16; it is not written to. The mean is given
-        in `dtype`. `hops` are those of each chunk, made here if None; `finished` is called when nothing needs
-        them and `arrangement` any more."""
+        in `dtype`. `hops` holds one hop object for each chunk, made here if None. `finished` is called when
+        `hops` and `arrangement` are no longer needed.
+        """
         self._dtype, self._x = dtype, x
         self.arrangement = self._arrangement = arrangement
         self._sums: Tensor | None = None
@@ -97,7 +97,7 @@ class DynamiQHops(LossyHops):
         return make_hop(x.numel(), x.dtype, order, mean, numbers, self._coder)
 
     def _each(self, chunks: range, message: Tensor) -> Sequence[tuple[int, Tensor]]:
-        """The chunks that have super-groups, with their parts of a message."""
+        """The non-empty chunks, each with its part of a message."""
         bounds = self._offsets[chunks.start : chunks.stop + 1]
         assert message.numel() == bounds[-1] - bounds[0], "message length differs from message_bytes()"
         if len(chunks) == 1:
@@ -114,7 +114,7 @@ class DynamiQHops(LossyHops):
         return self._made
 
     def _rows(self, chunk: int) -> Tensor:
-        """The rows of the chunk's partial sum once it has left the bucket."""
+        """The rows that hold the chunk's partial sum once it is no longer read from the bucket."""
         if self._sums is None:
             order = self._arrangement.order
             sums = memory.empty(order.numel() * SUPER_GROUP, torch.float32, order.device)
@@ -190,7 +190,9 @@ class DynamiQHops(LossyHops):
         return shard
 
     def _mean_of(self, chunk: int) -> Tensor:
-        """The mean of a chunk, (coordinates,) float32: its super-groups as a bucket of their own."""
+        """The mean of a chunk, (coordinates,) float32, laid out as if its super-groups were a whole
+        bucket.
+        """
         plan, rows = self._arrangement, self._arrangement.rows[chunk]
         if chunk not in self._summed and self._filled[chunk].super_groups:
             self._hops[chunk].run(x=self._x, new_sums=self._rows(chunk))
@@ -228,13 +230,16 @@ Item = TypeVar("Item")
 
 
 class KeptRounds:
-    """The plan of a bucket and the hops of its chunks: their tensors, and their calls filled in but for what
-    is a round's own. For one round at a time."""
+    """The plan of a bucket and the hops of its chunks, kept between rounds: their tensors, and native calls
+    of which only the round's own fields change. Serves one round at a time.
+    """
 
     def __init__(
         self, library: Library, x: Tensor, chunks: Chunks, increments: WidthIncrements, coder: Coder
     ) -> None:
-        """`x` is a bucket like those that will come, `coder` one round's, among as many workers."""
+        """`x` is a bucket like those of later rounds; `coder` belongs to any round with the same number of
+        workers.
+        """
         plan = native_plan(library, chunks, increments, coder.dither.workers, x.device)
         self._plan, self._chunks = plan, chunks
         self.hops = [
@@ -245,8 +250,10 @@ class KeptRounds:
     def begin(
         self, mean_sum: Tensor | None, norm: Tensor | None, coder: Coder, exact_size: bool
     ) -> Arrangement:
-        """A round's arrangement, from its reduced statistics (None: not sent); the hops are its from now on,
-        and the arrangement's tensors until the next call."""
+        """The arrangement of a round, from its reduced statistics (None: not sent).
+
+        The hops use this arrangement from now on. Its tensors are overwritten by the next call.
+        """
         plan = self._plan
         plan.run(mean_sum, norm)
         for hop in self.hops:
@@ -255,8 +262,10 @@ class KeptRounds:
 
 
 class Pool(Generic[Item]):
-    """Items that rounds take and give back: as many of a key as rounds were ever in flight at a time, on any
-    threads. A copy of it, or what is made of its pickle, is an empty one."""
+    """Reusable items by key, for rounds in flight on any thread.
+
+    Holds as many items of a key as there were rounds in flight at once. A copy or an unpickled pool is empty.
+    """
 
     def __init__(self) -> None:
         self._free: dict[Hashable, list[Item]] = {}
@@ -269,7 +278,7 @@ class Pool(Generic[Item]):
             return make()
 
     def give(self, key: Hashable, item: Item) -> None:
-        """Hand back what `take` gave for `key`."""
+        """Return an item that `take` gave for `key`."""
         self._free[key].append(item)
 
     def __reduce__(self) -> tuple[type[Pool[Item]], tuple[()]]:

@@ -1,4 +1,4 @@
-"""Compiled kernels of DynamiQ: the structs that they take, and the tensors that these point to."""
+"""Compiled kernels of DynamiQ: the structs that they take, and the tensors that these structs point to."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def value_tables(
 
 
 def _fill(entry: Any, values: Values, books: int, dither_range: int) -> None:
-    """The parameters and tables of one width, of each of `books` ε."""
+    """Fill in the parameters and tables of one width for each of `books` ε."""
     entry.largest = getattr(values, "largest", 1)
     total = torch.tensor(dither_range, dtype=torch.float32, device="cpu")
     for book in range(books):
@@ -89,7 +89,7 @@ def _kind(values: Values) -> str:
 
 
 def kind_of(library: Library, values: Mapping[int, Values | Codebooks]) -> int:
-    """The kind of the values of 2 to 8 bits, which all widths have in common."""
+    """The one kind that the values of all widths from 2 to 8 bits share, as a number."""
     kinds = [_kind(v.values if isinstance(v, Codebooks) else v) for w, v in values.items() if 1 < w < 16]
     return library.constant(kinds[0] if kinds else "GRADWIRE_UNIFORM")
 
@@ -107,7 +107,8 @@ _PLAN = "dynamiq_plan"
 
 
 class NativePlan:
-    """The plans of a bucket among `workers`, round after round: each call fills the same tensors anew.
+    """The plan of a bucket among `workers`, for one round after another: each call overwrites the same
+    tensors.
 
     `order` (super-groups,) int32, `mean` (super-groups,) float32 and `numbers` (chunks, 17) int32 are those
     of an `Arrangement`.
@@ -121,7 +122,8 @@ class NativePlan:
         increments: WidthIncrements,
         workers: int,
     ) -> None:
-        """`spare` (chunks,) int64 is what each chunk may spend on increments, `total` counts super-groups.
+        """`spare` (chunks,) int64 holds the bytes that each chunk may spend on increments, `total` is the
+        number of super-groups.
 
         Not checked: that spare bytes are not negative.
         """
@@ -181,9 +183,10 @@ _HOP = "dynamiq_hop"
 
 
 class NativeHop:
-    """The hops of one chunk of one worker, see `hops.Hop`: a call in which only what changes is filled in.
+    """The hops of one chunk of one worker, see `hops.Hop`: native calls of which only the changing fields are
+    filled in.
 
-    They are a round's, and after `begin_round` another one's; order, means and counts may have changed then.
+    `begin_round` moves them to another round, for which order, means and counts may have changed.
     """
 
     def __init__(
@@ -227,7 +230,7 @@ class NativeHop:
         self.begin_round(dither)
 
     def begin_round(self, dither: Dither) -> None:
-        """From now on these are the hops of another round, or another of the workers."""
+        """Use these hops for another round, or another of the workers."""
         arguments = self._call.arguments
         arguments.key0, arguments.key1 = dither.key
         arguments.key_place = pointer(dither.key_place, _HOP, "key_place", (torch.int32,), 2, self._device)

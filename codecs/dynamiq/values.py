@@ -1,10 +1,10 @@
 """The quantization values of one width, and the rounding between them (DynamiQ §3.3).
 
-A coordinate x of a group with maximum max|G| becomes y = |x|·(span/max|G|), in [0, span], and its dither
-w = centre ± d·(step/N) (d: centred dither, see `rounding`; minus where x < 0); every operation is rounded to
-float32 once. What is made of y and w differs between the four kinds of values below. Since w is affine in the
-dither, each is an unbiased rounding of x; since the dither is mirrored for negative x, rounding up means
-towards +∞ of the signed value.
+A coordinate x of a group with maximum max|G| becomes y = |x|·(span/max|G|), in [0, span], and its dither w =
+centre ± d·(step/N) (d: centred dither, see `rounding`; minus where x < 0); every operation is rounded to
+float32 once. The four kinds of values below derive the code from y and w in different ways. Since w is affine
+in the dither, each is an unbiased rounding of x; since the dither is mirrored for negative x, rounding up
+means towards +∞ of the signed value.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Values(ABC):
     def codes(self, y: Tensor, w: Tensor, x: Tensor) -> Tensor:
         """Codes, int32, of (rows, 256) float32 coordinates.
 
-        Only the sign of `x` counts; `y` is 0 in groups that are sent as zeros.
+        Only the sign of `x` is used; `y` is 0 in groups that are sent as zeros.
         """
 
 
@@ -55,9 +55,8 @@ def signed_codes(level: Tensor, x: Tensor, width: int) -> Tensor:
 def values_of(width: int, kind: ValueKind, epsilon: float, device: torch.device, group: int = 16) -> Values:
     """The values of one of `WIDTHS`: `nonuniform` (DynamiQ §3.3), their limit `uniform`, or `distinct`.
 
-    ε is their non-uniformity; it has no effect on uniform values, nor on nonuniform ones of 2 bits.
-    At 1 bit there is but the sign, of a coordinate in a group of `group`, and at 16 bits values are uniform
-    whatever their kind.
+    ε is their non-uniformity; it has no effect on uniform values, nor on nonuniform ones of 2 bits. At 1 bit
+    only the sign of a coordinate is sent, for groups of `group`; at 16 bits values are always uniform.
     """
     if width == 1:
         return sign_values(device, group)
@@ -73,7 +72,7 @@ class Sign(Values):
     """One bit: a coordinate is sent as plus (code 0) or minus (code 1) the maximum of its `group`
     coordinates.
 
-    There is no level between. The expectation is right because the sign is random: x is sent as +max with
+    There is no level in between. The result is unbiased because the sign is random: x is sent as +max with
     probability (1 + x/max)/2, so a zero is +max or −max with equal chance. The sign of x is kept iff y > w,
     with y = |x|/max and w = ± d·(2/N) in [−1, 1]. Groups without a non-zero value have code 0 everywhere and
     scale 0: they decode to exact zeros.
@@ -101,10 +100,10 @@ class Uniform(Values):
     r = ⌊y⌋ + (y − ⌊y⌋ > w), y = |x|·(R/max) with R = 2^(b−1) − 1 and w = ½ ± d/N in [0, 1]; the fraction is
     exact in float32, so rounding is as unbiased as y is right, which is to 2⁻²⁴ of the value.
 
-    These are the only values at 16 bits. A geometric progression cannot do that: its thresholds lie some 200
-    float32 numbers apart everywhere, those of a uniform grid 2⁹ at the top and 2²³ at the bottom. Nor does it
-    pay: on gradients the best one has 0–10 % less error, of an error that is a ten-thousandth of what
-    stochastic group scales add.
+    At 16 bits these are the only values. A geometric progression would be too fine for float32: its
+    thresholds lie only some 200 float32 numbers apart, those of a uniform grid 2⁹ at the top and 2²³ at the
+    bottom. Nor would it help: on gradients the best progression has 0–10 % less error, and that error is a
+    ten-thousandth of the error that stochastic group scales add.
     """
 
     @property
@@ -157,7 +156,7 @@ class Geometric(Values):
 def count_levels(t: Tensor, w: Tensor, values: Geometric) -> Tensor:
     """#{k < R : t > T[k]·w} for t ∈ [1, a^R], w ∈ [1, a] (float32, (rows, coordinates)), as int32.
 
-    By bisection, for the products ascend with k: all below `low` are exceeded, none from `high` on.
+    Found by bisection, because the products ascend with k: t exceeds all below `low` and none from `high` on.
     """
     low, high = torch.zeros_like(t, dtype=torch.int32), torch.full_like(t, values.largest, dtype=torch.int32)
     for _ in range(values.largest.bit_length()):
@@ -209,19 +208,19 @@ def geometric_values(width: int, epsilon: float, device: torch.device) -> Geomet
 
 @dataclass(frozen=True)
 class Distinct(Geometric):
-    """Values every code of which counts: no negative zero, but one more level on the positive side.
+    """Values that use every code: there is no negative zero, but one more level on the positive side.
 
     A sign-magnitude code of b bits has two zeros. Here the second one is the level 2^(b−1), which only
     positive coordinates have. Each side is a geometric progression of its own that ends at the group's
     maximum, with a = 1 + 2ε² on both:
 
-        positive   f(r) = (a^r − 1)/(a^P − 1),  r ≤ P = 2^(b−1)
+    positive   f(r) = (a^r − 1)/(a^P − 1),  r ≤ P = 2^(b−1)
         negative  −f(r) = −(a^r − 1)/(a^N − 1),  r ≤ N = P − 1
 
     At 2 bits and a = 1.5 these are −1, 0, 0.4 and 1. Rounding is the count of `Geometric` with the largest
     level and the span of the coordinate's own side, every operation rounded to float32 once:
 
-        t = 1 + y for positive and 1 + y·(K₋/K) for negative coordinates,  K = a^P − 1, K₋ = a^N − 1
+    t = 1 + y for positive and 1 + y·(K₋/K) for negative coordinates,  K = a^P − 1, K₋ = a^N − 1
         r = #{k < (P or N) : t > a^k·w}
 
     so it is unbiased, "up" is towards +∞, and zero is sent as zero. `negative_span` is K₋/K, float32.

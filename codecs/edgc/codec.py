@@ -56,11 +56,12 @@ PROBING_ENDS = FIRST_PROBE + REPETITIONS * MOST_PROBES
 class EDGC(EDGCOptions, Codec, Adapts):
     """PowerSGD with error feedback, after a warm-up.
 
-    At the end of each window of steps the rank of each shape of matrices becomes what keeps its compression
-    error as the entropy of its gradients changes. What ranks have sampled in a window is agreed on in the
-    step after it, and followed from the one after that. In a pipeline all stages decide together. Where times
-    are asked for, ranks probe in the warm-up how long compressed gradients take, after the uncompressed
-    ones. Raises ValueError for settings outside their range or that contradict one another.
+    At the end of each window of steps, each shape of matrices gets the compression rank that keeps its
+    compression error constant as the entropy of its gradients changes. The samples of a window are reduced in
+    the step after it, and the new ranks apply from the step after that. In a pipeline all stages decide
+    together. If the settings ask for times, some warm-up steps also measure how long compressed gradients
+    take, after the uncompressed ones. Raises ValueError for settings outside their range or that contradict
+    one another.
     """
 
     decides = NUMBERS
@@ -114,7 +115,7 @@ class EDGC(EDGCOptions, Codec, Adapts):
             )
 
     def _powersgd(self, rank: int = 4, *, lasting: bool = True) -> PowerSGD:
-        """PowerSGD with the settings of this codec; one that is not `lasting` remembers nothing."""
+        """A PowerSGD with the settings of this codec; it keeps no state between rounds unless `lasting`."""
         return PowerSGD(
             rank=rank,
             min_compression_rate=self.min_compression_rate,
@@ -149,7 +150,7 @@ class EDGC(EDGCOptions, Codec, Adapts):
         return wrong_with(decision)
 
     def refuses_in(self, decision: Decision, this_round: Round) -> str | None:
-        """A matrix of which a decision says nothing would go uncompressed."""
+        """Refuses a decision that lacks one of this bucket's matrices, which would then go uncompressed."""
         plan = self._plan if decision is self._decision else RankPlan.of(decision)
         known = {each.shape for each in plan.controls if each.stage == this_round.stage}
         own = {(one.rows, one.columns) for one in matrices(this_round.layout, self.min_compression_rate)}
@@ -163,13 +164,15 @@ class EDGC(EDGCOptions, Codec, Adapts):
 
     @property
     def _is_due(self) -> bool:
-        """True if the step that is about to end is the last one of a window, or the first after it that
-        counts."""
+        """True if the step about to end is the last one of a window, or the first later one that was not
+        skipped.
+        """
         return self._step >= 0 and (self._step + 1) // self.window > self._windows
 
     def feedback(self) -> Feedback:
-        """At the end of a window: rows, columns and number of the matrices of each shape, int64; sums of
-        entropies and zeros by shape, and of times, float64. Nothing at the end of other steps."""
+        """At the end of a window: the rows, columns and number of the matrices of each shape, int64, and the
+        sums of entropies, zeros and times, float64. Empty at the end of other steps.
+        """
         nothing = torch.zeros(0, dtype=torch.float64, device="cpu")
         shapes = torch.tensor(self._samples.shapes() if self._is_due else [], dtype=torch.int64, device="cpu")
         totals = self._samples.totals() if self._is_due else nothing
@@ -195,8 +198,9 @@ class EDGC(EDGCOptions, Codec, Adapts):
         return self._control.decide(plan, windows, agreed.step + 1, offset).decision()
 
     def _timed(self, plan: RankPlan, agreed: Agreed) -> RankPlan:
-        """The plan with what times say: those of the first stage's communication, once all ranks have been
-        probed, and of all stages' backward passes."""
+        """The plan with the measured times added: those of the first stage's communication, once all
+        compression ranks have been probed, and those of all stages' backward passes.
+        """
         times = [stage["times"].view(-1, 2) for stage in agreed.stages]
         backward = [mean_of(own[1]) for own in times if own.numel()]
         plan = replace(plan, backward_s=sum(backward) / len(backward) if backward else 0.0)
@@ -228,13 +232,13 @@ class EDGC(EDGCOptions, Codec, Adapts):
         return {**self._engine.end_step(step), **self._plan.figures()}
 
     def skip_step(self, step: int) -> Mapping[str, float]:
-        """Nothing of the step is remembered."""
+        """Discards everything that was recorded for the skipped step."""
         self.memories.skip_step()
         self._observed = NO_TIMES
         return {**self._engine.skip_step(step), **self._plan.figures()}
 
     def take_back(self, names: Collection[str]) -> None:
-        """Undoes what the engine has kept; samples of these parameters still count."""
+        """Undoes the engine's update of these parameters; their entropy samples still count."""
         self._engine.take_back(names)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -242,7 +246,7 @@ class EDGC(EDGCOptions, Codec, Adapts):
         return self._engine.state_dict() | super().state_dict() | own
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replace everything by what `state_dict` gave. Raises ValueError for other keys."""
+        """Replaces the whole state by one that `state_dict` returned. Raises ValueError for other keys."""
         if not {WINDOWS, CLOCK} <= state.keys():
             raise ValueError(f"the state of codec={self.name} has {WINDOWS} and {CLOCK}, got {sorted(state)}")
         rest = self.memories.load(state)

@@ -1,7 +1,8 @@
 """Observations of a stage: the entropies of its matrices in a window (EDGC §IV-B), and the times of messages
 by rank with the linear model T(r) = η·r + c (EDGC §IV-D1, eq. 2 and 3).
 
-In the warm-up some steps probe a rank: they send gradients compressed to it, too, whose mean is not used.
+Some warm-up steps probe a compression rank: they also send gradients compressed to this rank and discard the
+mean.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class MatrixPlace(NamedTuple):
 
 
 def matrices(layout: Layout, min_compression_rate: float) -> list[MatrixPlace]:
-    """The matrices of a bucket that some rank makes smaller."""
+    """The matrices of a bucket that compression makes smaller at some rank."""
     found = []
     for name, shape, values in zip(layout.names, layout.shapes, layout.places, strict=True):
         if effective_rank(shape, 1, min_compression_rate):
@@ -55,8 +56,9 @@ def matrices(layout: Layout, min_compression_rate: float) -> list[MatrixPlace]:
 
 
 class Samples:
-    """By matrix its shape, and four sums over the window so far: of entropies, of the samples that have one,
-    of the shares of exact zeros, and of all samples. A matrix of zeros has no entropy.
+    """For each matrix its shape and four sums over the window so far: of entropies, of the number of samples
+    with an entropy, of the shares of exact zeros, and of the number of all samples. A matrix of zeros has no
+    entropy.
     """
 
     def __init__(self, estimator: str, stride: int) -> None:
@@ -64,18 +66,18 @@ class Samples:
         self.rows = StepMemory[Tensor]()  # rows, columns and the four sums: (6,) float64
 
     def see(self, matrix: MatrixPlace) -> None:
-        """Takes note of a matrix of this stage."""
+        """Registers a matrix of this stage."""
         if matrix.name not in self.rows:
             self.rows[matrix.name] = _row(matrix.rows, matrix.columns, *NOTHING)
 
     def sample(self, matrix: MatrixPlace, x: Tensor, seed: int) -> None:
-        """Adds the entropy of a matrix that has been seen, in the bucket `x`."""
+        """Adds the entropy of a registered matrix of the bucket `x`."""
         found = sample(x[matrix.values], self._estimator, self._stride, seed)
         entropy = (found.nats, 1) if math.isfinite(found.nats) else (0, 0)
         self.rows[matrix.name] = self.rows[matrix.name] + _row(0, 0, *entropy, found.zeros, 1)
 
     def shapes(self) -> list[MatrixShape]:
-        """The shapes of all matrices seen, in order."""
+        """The shapes of all registered matrices, in order."""
         found = [_shape(row) for row in self.rows.values()]
         return [MatrixShape(*shape, found.count(shape)) for shape in sorted(set(found))]
 
@@ -88,7 +90,7 @@ class Samples:
         return totals
 
     def begin_window(self) -> None:
-        """Forgets all entropies; called between two steps."""
+        """Resets the sums; called between two steps."""
         self.rows.load({name: _row(*row[:2].tolist(), *NOTHING) for name, row in self.rows.items()})
 
 
@@ -124,8 +126,9 @@ FIRST_PROBE, REPETITIONS, MOST_PROBES = 2, 2, 6
 
 
 class StepTimes(NamedTuple):
-    """Times of one rank in a step, in seconds: how long gradients were under way, with a probe
-    if it had one, and the mean time of a micro-batch backward, 0 outside pipelines."""
+    """Times of one rank in a step, in seconds: how long gradients were in flight, the same for a probe if the
+    step had one, and the mean time of a micro-batch's backward pass, 0 outside pipelines.
+    """
 
     communication: float
     backward: float
@@ -136,8 +139,9 @@ NO_TIMES = StepTimes(0.0, 0.0, False)
 
 
 def step_times(observations: Sequence[Observation]) -> StepTimes:
-    """The times of a step. A bucket is under way from when it is ready, so that compressing counts; of
-    buckets that are under way together the time counts once."""
+    """The times of a step. A bucket is in flight from the moment it is ready, so that compression counts;
+    overlapping times of several buckets count once.
+    """
     ready: dict[int, float] = {}
     ends: dict[int, float] = {}
     backward, has_probe = [], False
@@ -158,7 +162,7 @@ def step_times(observations: Sequence[Observation]) -> StepTimes:
 
 
 def _covered(intervals: Iterable[tuple[float, float]]) -> float:
-    """The seconds that at least one of the intervals has."""
+    """Total length of the union of the intervals, in seconds."""
     total, reached = 0.0, float("-inf")
     for start, end in sorted(intervals):
         total += max(0.0, end - max(start, reached))
@@ -167,8 +171,9 @@ def _covered(intervals: Iterable[tuple[float, float]]) -> float:
 
 
 def mean_rank(shapes: Sequence[MatrixShape], rank: int, min_compression_rate: float) -> float:
-    """The rank at which all matrices would be sent as as many numbers as they are at `rank`, where those that
-    would not get smaller go uncompressed."""
+    """The rank at which the matrices, if all of them were compressed, would be sent as as many numbers as
+    they are at `rank`, where matrices that would not get smaller go uncompressed.
+    """
     numbers = 0
     for rows, columns, matrices in shapes:
         effective = effective_rank((rows, columns), rank, min_compression_rate)
@@ -193,7 +198,7 @@ def probed_ranks(shapes: Sequence[MatrixShape], min_compression_rate: float) -> 
 
 
 def rank_of_step(step: int, shapes: Sequence[MatrixShape], min_compression_rate: float) -> int:
-    """The rank that a step probes; 0 in most."""
+    """The compression rank that a step probes; 0 in most steps."""
     number = (step - FIRST_PROBE) // REPETITIONS
     if not 0 <= number < MOST_PROBES:
         return 0
@@ -201,14 +206,15 @@ def rank_of_step(step: int, shapes: Sequence[MatrixShape], min_compression_rate:
 
 
 class StageTimes:
-    """Sums and numbers of one rank's times: of the communication of uncompressed steps, of passes backward in
-    the window under way, and of the communication of steps that probe, by rank."""
+    """Sums and counts of one rank's times: of the communication of uncompressed steps, of backward passes in
+    the current window, and, by compression rank, of the communication of steps that probe.
+    """
 
     def __init__(self) -> None:
         self.values = torch.zeros(2 + MOST_PROBES, 2, dtype=torch.float64, device="cpu")
 
     def with_step(self, step: int, times: StepTimes, *, uncompressed: bool) -> Tensor:
-        """`values` with those of one more step, (2 + probes, 2) float64."""
+        """`values` with one more step added, (2 + probes, 2) float64."""
         values = self.values.clone()
         if times.has_probe:
             values[2 + (step - FIRST_PROBE) // REPETITIONS] += _one(times.communication)
@@ -227,9 +233,11 @@ def _one(seconds: float) -> Tensor:
 
 
 def time_model(shapes: Sequence[MatrixShape], values: Tensor, min_compression_rate: float) -> LineFit | None:
-    """The model by the probes of a stage, whose `values` (see `StageTimes`) are summed over its ranks: the
-    excess time of a step with a probe is the probe's. None if fewer than two ranks have times, or times do
-    not grow with them."""
+    """Fits the time model to the probes of a stage; `values` (see `StageTimes`) are summed over its ranks.
+
+    A probe's time is the excess over an unprobed step. None if fewer than two compression ranks have times,
+    or if the times do not grow with the rank.
+    """
     ranks, uncompressed = probed_ranks(shapes, min_compression_rate), mean_of(values[0])
     points = [
         (mean_rank(shapes, rank, min_compression_rate), mean_of(row) - uncompressed)
@@ -240,7 +248,7 @@ def time_model(shapes: Sequence[MatrixShape], values: Tensor, min_compression_ra
 
 
 def growing_line(points: Sequence[tuple[float, float]]) -> LineFit | None:
-    """The line through (rank, seconds); None for fewer than two ranks, or one that does not grow."""
+    """The line through (rank, seconds); None for fewer than two ranks or a slope that is not positive."""
     if len({rank for rank, _ in points}) < 2:
         return None
     line = fit_line(points)
@@ -250,12 +258,14 @@ def growing_line(points: Sequence[tuple[float, float]]) -> LineFit | None:
 def largest_saving_rank(
     model: LineFit, shapes: Sequence[MatrixShape], uncompressed_s: float, min_compression_rate: float
 ) -> int:
-    """The largest rank that takes less time than uncompressed gradients; 0 if there is none (eq. 2)."""
+    """The largest compression rank that takes less time than uncompressed gradients; 0 if there is none (eq.
+    2).
+    """
     ranks = range(1, highest_rank(shapes, min_compression_rate) + 1)
     times = {rank: model.at(mean_rank(shapes, rank, min_compression_rate)) for rank in ranks}
     return max((rank for rank, seconds in times.items() if seconds < uncompressed_s), default=0)
 
 
 def mean_of(row: Tensor) -> float:
-    """The mean of times given as their sum and their number; 0 for none."""
+    """A mean time, from a row of sum and count; 0 if the count is 0."""
     return float(row[0] / row[1]) if row[1] else 0.0

@@ -1,10 +1,10 @@
-"""EDGC's compression quantification model: what rank keeps a matrix's compression error, from its entropy
-(EDGC §IV-C, Appendix A).
+"""EDGC's compression quantification model: the rank that keeps a matrix's compression error constant as its
+entropy changes (EDGC §IV-C, Appendix A).
 
 The singular values of a random matrix follow from its shape alone (Marchenko and Pastur). So does g(r), the
-error that the best approximation of rank r leaves when entries have variance 1. An actual error is taken to
-be σ·g(r), and σ to grow with the exponential of the entropy. All shapes are m × n with m ≤ n: a matrix with
-more rows than columns stands for its transpose.
+error that the best approximation of rank r leaves when entries have variance 1. The actual error is modelled
+as σ·g(r), with σ proportional to the exponential of the entropy. All shapes are m × n with m ≤ n: a matrix
+with more rows than columns stands for its transpose.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def updated_rank(rank: int, entropy_before: float, entropy_after: float, rows: i
 
 
 def _shape(rows: int, columns: int) -> tuple[int, int]:
-    """m ≤ n."""
+    """The shape as (m, n) with m ≤ n."""
     if min(rows, columns) < 1:
         raise ValueError(f"a matrix of {rows} × {columns} has no rank: give at least one row and one column")
     return min(rows, columns), max(rows, columns)
@@ -109,9 +109,9 @@ def _share(angle: Tensor, m: int, n: int) -> Tensor:
     """The CDF at a + (b − a)·sin²θ by the angle θ in [0, π/2], float64: a rewriting of the printed formula,
     which is 0/0 for m = n.
 
-    By θ the printed F is −2√(ab)·atan2(√b·sin θ, √a·cos θ) + (a + b)θ + (b − a)·sin θ·cos θ, with
-    √(ab) = n − m and a + b = 2(n + m). Here θ is taken out of the first term, so that for n ≫ m no large
-    numbers cancel.
+    In terms of θ the printed F is −2√(ab)·atan2(√b·sin θ, √a·cos θ) + (a + b)θ + (b − a)·sin θ·cos θ, with
+    √(ab) = n − m and a + b = 2(n + m). Here θ is separated from the first term, so that no large numbers
+    cancel for n ≫ m.
     """
     sine, cosine = angle.sin(), angle.cos()
     ratio = n / m

@@ -1,13 +1,13 @@
 """EDGC's dynamic alignment compressor: ranks that follow entropies, window by window (EDGC §IV-D).
 
-What EDGC has decided: whether gradients are compressed, and to what rank each shape of matrices in each
-stage. A `RankPlan` is a decision in typed form.
+A decision says whether gradients are compressed, and to which rank for each shape of matrices in each stage.
+A `RankPlan` is a decision in typed form.
 
 A decision is the same on all ranks of all stages, so that it can be logged, kept and replayed as one.
 
-A shape's rank is what keeps its error (`quantification`), changed by at most the step limit and kept within
-bounds (Algorithm 1). Compression begins after a warm-up, with the largest rank. The stage that ends its
-backward passes last sets the pace: earlier ones have time for larger ranks (Algorithm 2).
+A shape's rank is the one that keeps its error constant (`quantification`); it changes by at most the step
+limit and stays within bounds (Algorithm 1). Compression begins after a warm-up, with the largest rank. The
+stage that ends its backward passes last sets the pace: earlier ones have time for larger ranks (Algorithm 2).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from gradwire.codecs.options.reduced import Alignment, Reference
 class Control:
     """The matrices of one shape in one stage: `count` of them, compressed to `rank`.
 
-    `entropy` [nats] and `zeros`, the share of exact zeros, are the means of their latest window. A rank is
-    chosen so that the error stays what it was with `reference_rank` at `reference_entropy`. An entropy is −∞
-    as long as it is not known.
+    `entropy` [nats] and `zeros`, the share of exact zeros, are the means of their latest window. The rank is
+    chosen so that the error equals that of `reference_rank` at `reference_entropy`. An entropy is −∞ until it
+    is known.
     """
 
     stage: int
@@ -55,8 +55,8 @@ class Control:
 class RankPlan:
     """The plan that a step follows.
 
-    `max_rank` is that of the run, 0 until it is known. The times come from the clock, where ranks follow it:
-    a model `seconds_per_rank`·r + `seconds` of the communication of the first stage, its mean error
+    `max_rank` is the run's largest rank, 0 until it is known. If ranks depend on measured times, these are a
+    model `seconds_per_rank`·r + `seconds` of the communication of the first stage, its mean error
     `model_error` relative to what was measured, the time `uncompressed_s` of uncompressed gradients, and
     `backward_s`, the mean time of a micro-batch backward through a stage. Without a clock they are 0.
     """
@@ -132,7 +132,7 @@ NUMBERS: Mapping[str, Numbers] = {
 
 
 def wrong_with(decision: Decision) -> str | None:
-    """The reason why a decision, whose numbers `NUMBERS` allow, is no plan; None if it is one."""
+    """The reason why a decision whose numbers are within `NUMBERS` is not a plan; None if it is one."""
     lengths = {name: len(cast(Sequence[float], decision[name])) for name in _COLUMNS}
     if len({*lengths.values()}) > 1:
         return (
@@ -145,8 +145,9 @@ def wrong_with(decision: Decision) -> str | None:
 
 @dataclass(frozen=True)
 class Window:
-    """A window's result for the matrices of one shape in one stage: their mean entropy [nats], −∞ if all
-    of them were zero, and the mean share of exact zeros."""
+    """One window's result for the matrices of one shape in one stage: their mean entropy [nats], −∞ if all of
+    them were zero, and the mean share of exact zeros.
+    """
 
     stage: int
     rows: int
@@ -162,8 +163,9 @@ class Window:
 
 @dataclass(frozen=True)
 class RankControl:
-    """The settings of EDGC's control of ranks; `min_rank` 0 is a quarter of the largest rank, and
-    `warm_up_steps` is when compression may begin at the earliest."""
+    """The settings of EDGC's rank control. `min_rank` 0 means a quarter of the largest rank; `warm_up_steps`
+    is the earliest step at which compression may begin.
+    """
 
     min_rank: int
     step_limit: int
@@ -174,10 +176,10 @@ class RankControl:
     def decide(
         self, plan: RankPlan, windows: Sequence[Window], next_step: int, stage_offset: float
     ) -> RankPlan:
-        """The plan after a window, which is followed from `next_step` on at the earliest.
+        """The plan after a window, which applies from `next_step` on at the earliest.
 
-        `windows` have all shapes of all stages. A stage's rank is `stage_offset` more than that of the stage
-        before it, if ranks are `aligned`.
+        `windows` cover all shapes of all stages. If ranks are `aligned`, each stage's rank is `stage_offset`
+        larger than the rank of the stage before it.
         """
         before = {(each.stage, each.shape): each for each in plan.controls}
         windows = _with_shared_entropies(windows) if self.alignment == "shared" else windows
@@ -192,8 +194,9 @@ class RankControl:
         return replace(plan, controls=tuple(following))
 
     def _warmed_up(self, plan: RankPlan, seen: Sequence[Control], next_step: int) -> RankPlan:
-        """The plan at the end of a window of the warm-up, which ends with the first one after its floor whose
-        entropies ask for less than the largest rank."""
+        """The plan at the end of a window of the warm-up. The warm-up ends with the first window, not before
+        `warm_up_steps`, whose entropies ask for less than the largest rank.
+        """
         asked = [_asked(replace(each, reference_rank=self._most(plan, each))) for each in seen]
         falling = [rank < self._most(plan, each) for rank, each in zip(asked, seen, strict=True)]
         deciding = [fell for fell, each in zip(falling, seen, strict=True) if self._decides(each)]
@@ -220,8 +223,10 @@ class RankControl:
         return replace(control, rank=self._limited(plan, control, _asked(control)))
 
     def _aligned(self, plan: RankPlan, following: Sequence[Control], stage_offset: float) -> list[Control]:
-        """The later stages of a model, whose backward passes end earlier, have the first one's ranks and as
-        many more as they have time for (eq. 4). A shape that the first stage does not have keeps its own."""
+        """Aligns the later stages of a model: their backward passes end earlier, so they get the first
+        stage's ranks, increased by as much as they have time for (eq. 4). A shape that the first stage lacks
+        keeps its own rank.
+        """
         first = {each.shape: each.rank for each in following if each.stage == 0}
         previous = {(each.stage, each.shape): each for each in plan.controls}
         found = []
@@ -234,13 +239,15 @@ class RankControl:
         return found
 
     def _limited(self, plan: RankPlan, control: Control, asked: int) -> int:
-        """Algorithm 1: at most the step limit away from the rank before, within the bounds."""
+        """Limits a rank as in Algorithm 1: at most the step limit away from the previous rank, and within the
+        bounds.
+        """
         most, least = self._most(plan, control), self._least(plan, control)
         near = max(control.rank - self.step_limit, min(control.rank + self.step_limit, asked))
         return max(least, min(most, near))
 
     def _most(self, plan: RankPlan, control: Control) -> int:
-        """A matrix of m rows has an error as long as its rank is at most m − 1."""
+        """The largest allowed rank of a matrix: it has an error only up to rank m − 1 of its m rows."""
         return max(1, min(plan.max_rank, min(control.shape) - 1))
 
     def _least(self, plan: RankPlan, control: Control) -> int:
@@ -248,7 +255,7 @@ class RankControl:
 
 
 def _seen(window: Window, before: Control | None) -> Control:
-    """A control with the entropy of its latest window; the first one that is known is the reference."""
+    """A control updated with its latest window; the first known entropy becomes the reference."""
     nats, zeros = window.entropy, window.zeros
     if before is None:
         return Control(window.stage, *window.shape, window.count, 0, nats, zeros, 0, nats)

@@ -1,8 +1,9 @@
 """Entropies of gradients from some of their coordinates: EDGC's data sampler (EDGC §IV-B).
 
-In plain PyTorch this is the definition that compiled kernels reproduce. One of every 1/β consecutive
+This is the definition, in plain PyTorch, that compiled kernels reproduce. One of every 1/β consecutive
 coordinates is drawn, uniformly in each such window. Every kind of layer and row thus gets its share, which
-makes estimates more even than independent draws would; whole blocks would not do, since neighbours are alike.
+makes estimates more even than independent draws would; sampling whole blocks would not work, since neighbours
+are alike.
 
 A bin is the sign, the exponent and the first three bits of the mantissa of a float32. Bins are as fine for
 small values as for large ones, so no range has to be known beforehand, and a gradient twice as large has the
@@ -15,9 +16,9 @@ distributions of any scale, and for a gradient twice as large it is log 2 more.
 Zeros have no density. They can be left out, or belong to the distribution whose variance is asked for: each
 reading has a Gaussian of its own.
 
-Three estimators share one interface. `bits` is right for any distribution and scale. `hist` is the usual
-histogram of equal bins, scaled by the standard deviation: right if values are spread over many of its bins,
-which those of a real gradient often are not. `gaussian` is the entropy of a normal distribution of the same
+Three estimators share one interface. `bits` is accurate for any distribution and scale. `hist` is the usual
+histogram of equal bins, scaled by the standard deviation: it is accurate if values spread over many bins,
+which those of a real gradient often do not. `gaussian` is the entropy of a normal distribution of the same
 standard deviation, which is what Theorem 2 needs and Lemma 2 states.
 """
 
@@ -53,7 +54,7 @@ FINITE = 255 << _MANTISSA_BITS
 
 
 def stride_of(rate: float) -> int:
-    """1/β as a whole number: of so many consecutive coordinates one is sampled.
+    """1/β as a whole number: one of this many consecutive coordinates is sampled.
 
     Raises ValueError for a rate outside (0, 1], or of less than one coordinate in 65,536.
     """
@@ -65,13 +66,14 @@ def stride_of(rate: float) -> int:
 
 
 def sampling_key(seed: int) -> Key:
-    """The key of the draws of one iteration, which is their seed."""
+    """The key of the draws of one iteration, made from its seed."""
     return stream_key(seed, 0, 0)
 
 
 def sampled_coordinates(windows: Tensor, numel: int, stride: int, key: Key) -> Tensor:
-    """The coordinates drawn from `windows`, int64: window w is `stride` of `numel` coordinates from w·stride
-    on, the last one shorter. Same shape, int64."""
+    """The coordinates drawn from `windows`, int64. Window w consists of `stride` of the `numel` coordinates,
+    from w·stride on; the last one may be shorter. Same shape, int64.
+    """
     first = windows * stride
     length = (numel - first).clamp(max=stride)
     hashes = mix32(mix32(windows ^ key[0]) + key[1] + (windows >> 32))
@@ -124,8 +126,9 @@ def log2_widths() -> Tensor:
 
 
 def finite_counts(counts: Tensor) -> Tensor:
-    """The finite values but zeros of a histogram, (4097,) int64 on any device: float64 (2, 2040) on the host,
-    positive and negative ones."""
+    """The counts of finite non-zero values, from a histogram (4097,) int64 on any device: float64 (2, 2040)
+    on the host, the positive values first, then the negative ones.
+    """
     return counts[:BINS].cpu().view(2, -1)[:, :FINITE].double()
 
 
@@ -143,7 +146,7 @@ def differential_entropy(counts: Tensor) -> float:
 
 
 def entropy_and_zeros(counts: Tensor) -> tuple[float, float]:
-    """`differential_entropy` and `zero_share` in one go: matrices may be many and small."""
+    """`differential_entropy` and `zero_share` from one pass, since matrices may be many and small."""
     numbers, zeros = finite_counts(counts).flatten(), int(counts[ZEROS])
     total = float(numbers.sum())
     if not total:
@@ -153,10 +156,10 @@ def entropy_and_zeros(counts: Tensor) -> tuple[float, float]:
 
 
 def gaussian_entropy_with_zeros(counts: Tensor) -> float:
-    """log σ + ½·log 2πe, where σ is the standard deviation of all finite values, zeros too, about their mean:
-    what EDGC's Theorem 2 is about. −inf if σ is 0.
+    """log σ + ½·log 2πe, where σ is the standard deviation of all finite values, zeros included, about their
+    mean: the quantity of EDGC's Theorem 2. −inf if σ is 0.
 
-    Values are taken as spread evenly over their bins, which gives up to 0.006 nat too much.
+    Values are assumed to spread evenly over their bins, which overestimates by up to 0.006 nat.
     """
     numbers = finite_counts(counts)
     if not numbers.any():
@@ -169,8 +172,9 @@ def gaussian_entropy_with_zeros(counts: Tensor) -> float:
 
 
 def gaussian_entropy_without_zeros(x: Tensor) -> float:
-    """log σ + ½·log 2πe, where σ² is the mean square of the values of `x`, any shape, other than zero: what
-    `differential_entropy` compares with. −inf if there are none."""
+    """log σ + ½·log 2πe, where σ² is the mean square of the values of `x`, any shape, other than zero: the
+    Gaussian counterpart of `differential_entropy`. −inf if there are none.
+    """
     alive = int(x.count_nonzero())
     energy = sum(float(piece.double().square().sum()) for piece in torch.split(x.flatten(), _PIECE))
     return math.log(2 * math.pi * math.e * energy / alive) / 2 if alive else -math.inf
@@ -209,7 +213,9 @@ _HIST_PIECE = 1 << 14
 @dataclass(frozen=True)
 class Sample:
     """The entropy of a matrix [nats], −inf if there is nothing but zeros, and the share of exact zeros among
-    the coordinates that were drawn. `bits` and `hist` leave zeros out; to σ of `gaussian` they belong."""
+    the coordinates that were drawn. `bits` and `hist` exclude zeros from the entropy; `gaussian` includes
+    them in σ.
+    """
 
     nats: float
     zeros: float

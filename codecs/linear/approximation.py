@@ -1,13 +1,14 @@
 """Distance of linear quantizers from their input: SDP4Bit's κ and δ (Definitions 4.1 and 4.2).
 
 An unbiased compressor U is κ-approximate if E‖U(v) − v‖² ≤ κ‖v‖² for all v, and any compressor C is
-δ-approximate if E‖C(v) − v‖² ≤ (1 − δ)‖v‖². Gradients need the former and weight differences the latter
-(Theorem 4.1). `worst_error` is the smallest bound that holds for all v, `compression` what a given v meets.
+δ-approximate if E‖C(v) − v‖² ≤ (1 − δ)‖v‖². Gradients need a κ-approximate compressor and weight differences
+a δ-approximate one (Theorem 4.1). `worst_error` is the smallest bound that holds for all v, `compression`
+measures the error of a given v.
 
-The worst group has one largest coordinate s, which loses nothing. All others are t steps of s/peak, where t
-is 1/2 if they are rounded to nearest. Rounded stochastically they lose t(1 − t) squared steps each, which is
-the largest share of the group's energy where (group − 1)·t² + 2·peak²·t = peak². The smoother is orthogonal:
-the bound stays, and the transform of that group meets it.
+The worst group has one largest coordinate s, which is encoded exactly. All others are t steps of s/peak,
+where t is 1/2 if they are rounded to nearest. With stochastic rounding each loses t(1 − t) squared steps,
+which is the largest share of the group's energy where (group − 1)·t² + 2·peak²·t = peak². The smoother is
+orthogonal: the bound stays, and the transform of that group meets it.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise
 
 @dataclass(frozen=True)
 class Compression:
-    """Mean losses of a vector, relative to its energy: all of the `error`, and the part of it that no
-    average removes, the `bias`."""
+    """Mean losses of a vector, relative to its energy: the whole `error`, and its `bias`, the part that
+    averaging over rounds does not remove.
+    """
 
     error: float
     bias: float
 
     @property
     def kappa(self) -> float:
-        """κ of a quantizer whose bias is only what finitely many rounds leave."""
+        """κ of a quantizer whose measured bias is nonzero only because the number of rounds is finite."""
         return self.error
 
     @property
@@ -43,7 +45,7 @@ class Compression:
 
 
 def compression(quantizer: LinearQuantizer, v: Tensor, rounds: int = 1, seed: int = 0) -> Compression:
-    """Quantizes (numel,) float32 in `rounds` rounds; one is enough where nothing is drawn at random.
+    """Quantizes (numel,) float32 in `rounds` rounds; one is enough if rounding is not random.
 
     Raises ValueError if `v` has no energy.
     """
@@ -63,9 +65,9 @@ def compression(quantizer: LinearQuantizer, v: Tensor, rounds: int = 1, seed: in
 
 
 def worst_error(quantizer: LinearQuantizer) -> float:
-    """The largest error that any vector can meet: κ if rounding is stochastic, 1 − δ in any case.
+    """The largest relative error of any vector: κ if rounding is stochastic, 1 − δ in any case.
 
-    Scales are taken for float32; rounded up to bfloat16 they make steps longer by a 128th at most.
+    Scales are assumed to be float32; rounding them up to bfloat16 makes steps at most a 128th longer.
     """
     others, peak = quantizer.group - 1, quantizer.format.peak
     t = _worst_fraction(quantizer)
@@ -74,7 +76,7 @@ def worst_error(quantizer: LinearQuantizer) -> float:
 
 
 def worst_group(quantizer: LinearQuantizer) -> Tensor:
-    """A group that meets `worst_error`, (group,) float32."""
+    """A group whose relative error is `worst_error`, (group,) float32."""
     found = torch.full((quantizer.group,), _worst_fraction(quantizer) / quantizer.format.peak, device="cpu")
     found[0] = 1.0
     return hadamard_(found.view(-1, BLOCK)).view(-1) if quantizer.hadamard else found

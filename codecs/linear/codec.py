@@ -1,7 +1,8 @@
 """Linear quantization hop by hop: int4 or int8 codes and scales of groups, anew at every hop of any schedule.
 
 On a ring this is how QSDP reduces gradients; its errors add up over P − 1 hops (SDP4Bit §2.3). QSDP's own
-quantizer, which shifts its levels at random, is left out: `rounding="stochastic"` is unbiased, too.
+quantizer, which shifts its levels at random, is not implemented, because `rounding="stochastic"` is unbiased,
+too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class LinearCoder(SliceCoder):
 
     @property
     def unit(self) -> int:
-        """Any message takes a multiple of 16 bytes."""
+        """1: a message of any number of coordinates is padded to a multiple of 16 bytes."""
         return self.quantizer.group
 
     def num_bytes(self, numel: int) -> int:
@@ -61,7 +62,7 @@ class Linear(LinearOptions, SliceCodec):
     """int4 or int8 codes relative to the largest magnitude of every `group` coordinates, quantized anew at
     every hop; sent once by all ranks with `topology=broadcast`.
 
-    A value that is not finite makes its group NaN. Raises ValueError for settings that are not offered.
+    A value that is not finite makes its group NaN. Raises ValueError for unsupported settings.
     """
 
     about = About(
@@ -102,7 +103,7 @@ class Linear(LinearOptions, SliceCodec):
 
 
 def lost_share(bits: int, stochastic: bool) -> float:
-    """The energy that an encoding loses, relative to what it encodes, where residuals are encoded: that of
-    `qsgd.lost_share` for the same levels, rounded to nearest half of it.
+    """The share ω of the energy that an encoding loses while residuals are encoded: that of `qsgd.lost_share`
+    for the same levels, and half of it with rounding to nearest.
     """
     return (2 if stochastic else 1) / ((1 << (bits - 1)) - 1) ** 2

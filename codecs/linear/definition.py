@@ -4,23 +4,24 @@ A quantized buffer on the wire: one message with two sections, each a multiple o
 
 - Scales, one for each group, float32 or bfloat16; zeros up to a multiple of 16 bytes.
 - Codes, two's complement, in the order of the coordinates: a byte each at 8 bits, at 4 bits two to a byte,
-  the first in its low half. There are whole blocks of 32, so that a block's transform is there as a whole;
-  the coordinates that fill up the last one are zeros (their codes are not, if they were transformed).
+  the first in its low half. Codes fill whole blocks of 32, so that every transformed block is complete; the
+  last block is padded with coordinates of 0 (after a transform their codes are not 0).
 
-Of a group with the largest magnitude m (after the smoother, if there is one), s = max(m, 2⁻¹⁰⁰) is stored:
-as float32, or rounded up to bfloat16. With peak = 2^(bits−1) − 1 and the factor f = peak/s, taken from what
-is stored, a coordinate's code is x·f rounded to nearest, ties to even. Stochastically it is ⌊(4·z + h)/2¹⁶⌋,
+A group whose largest magnitude is m (after the smoother, if there is one) has the scale s = max(m, 2⁻¹⁰⁰),
+stored as float32, or rounded up to bfloat16. With peak = 2^(bits−1) − 1 and the factor f = peak/s of the
+stored s, a coordinate's code is x·f rounded to nearest, ties to even. Stochastically it is ⌊(4·z + h)/2¹⁶⌋,
 where z is x·(2¹⁴·f) rounded to nearest and h is 16 random bits: z/2¹⁴ on average, exactly. As |x| ≤ s up to a
 few roundings, no code is beyond ±peak. One division for each group, none for a coordinate.
 
 Codes q are decoded to q·t with the step t = s·(1/peak), one multiplication for each group.
 
 The smoother's factor r = 1/√32 is applied to groups as well: m = r·(the largest sum), f = r·(peak/s), and in
-decoding t = s·(r/peak). Of one message the transform acts on the codes, whose sums are exact integers, before
-they are multiplied by t; of several, on the sums of their q·t.
+decoding t = s·(r/peak). For a single message the transform acts on the codes, whose sums are exact integers,
+before the multiplication by t; for several, on the sums of their q·t.
 
-What follows for special values:
-- groups of zeros have the scale 2⁻¹⁰⁰ and decode to zeros; groups with a smaller maximum fade into it;
+Special values:
+- groups of zeros have the scale 2⁻¹⁰⁰ and decode to zeros; groups with a smaller maximum lose precision and
+  fade to zero;
 - where maxima lie between 2⁻¹⁰⁰ and the largest float32, multiplying a buffer by 2^k changes no code;
 - a group with a coordinate that is not finite has the scale NaN and the codes 0: it decodes to NaN. So does
   one whose maximum no bfloat16 is above, and one whose sums in the smoother overflow (values above 1e37).
@@ -51,7 +52,7 @@ SCALES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bf
 
 @dataclass(frozen=True)
 class MessageFormat:
-    """Bits of a code, coordinates of a group, type of a scale. Raises ValueError for what is not offered."""
+    """Bits of a code, coordinates of a group, type of a scale. Raises ValueError for unsupported values."""
 
     bits: int
     group: int
@@ -118,7 +119,7 @@ def linear_quantize(
 ) -> None:
     """Write the message of `x`, (numel,) float32 or bfloat16, to `message`, (num_bytes,) uint8.
 
-    `stochastic` rounding takes the bits of `CoordinateBits((key0, key1), rank)` for the coordinates from
+    `stochastic` rounding uses the bits of `CoordinateBits((key0, key1), rank)` for the coordinates from
     `first` on, a multiple of 32.
     """
     if message.is_meta:  # it has no values
@@ -175,8 +176,9 @@ def _scales(rows: Tensor, form: MessageFormat, hadamard: bool) -> Tensor:
 
 
 def _store(scales: Tensor, target: Tensor) -> None:
-    """Write scales and zeros after them, as bits, NaN included: PyTorch's conversions differ in what they
-    make of it."""
+    """Write scales, padded with zeros, as bit patterns, because PyTorch's conversions treat NaN differently
+    on different devices.
+    """
     pattern = scales.view(torch.int32)
     patterns = target.view(torch.int16 if target.dtype == torch.bfloat16 else torch.int32)
     patterns[: len(scales)] = pattern >> 16 if target.dtype == torch.bfloat16 else pattern
@@ -184,7 +186,7 @@ def _store(scales: Tensor, target: Tensor) -> None:
 
 
 def _codes(rows: Tensor, scale: Tensor, peak: int, hadamard: bool, dithers: Tensor | None) -> Tensor:
-    """(groups, group) int32 in [−peak, peak]."""
+    """The codes, (groups, group) int32 in [−peak, peak]."""
     factor = constant(peak, rows) / scale
     if hadamard:
         factor = factor * constant(NORM, rows)
@@ -224,9 +226,10 @@ def linear_add(message: Tensor, target: Tensor, bits: int, group: int, scales: s
 def linear_reduce(messages: Tensor, out: Tensor, bits: int, group: int, scales: str, hadamard: bool) -> None:
     """Write the sum of the values of `messages`, (m, num_bytes) uint8 with contiguous rows, to `out`,
     (numel,) float32 or bfloat16: in float32, in the order of the rows, transformed once in the end if
-    `hadamard`. Of a single message it gives what `linear_dequantize` gives.
+    `hadamard`. For a single message the result equals that of `linear_dequantize`.
 
-    Without the transform, what was transformed stays so; an `out` of whole blocks of 32 then takes all of it.
+    Without `hadamard`, transformed values are written as they are; `out` may then hold whole blocks of 32 to
+    receive all of them.
     """
     if out.is_meta:  # it has no values
         return
@@ -249,7 +252,7 @@ def linear_reduce(messages: Tensor, out: Tensor, bits: int, group: int, scales: 
 def _decode(
     library: Library, operation: str, messages: Tensor, out: Tensor, form: MessageFormat, hadamard: bool
 ) -> None:
-    """The kernel of an operation that reads `messages`, (m, num_bytes) uint8, rows at any distance."""
+    """Run the kernel of an operation that reads `messages`, (m, num_bytes) uint8 with any row stride."""
     run(
         library,
         operation,

@@ -44,8 +44,8 @@ class LinearQuantizer:
     """Codes of `bits` bits relative to the largest magnitude of every `group` coordinates.
 
     Buffers are flat, contiguous, float32 or bfloat16, of any length; a message is (message_bytes(numel),)
-    uint8 at a multiple of 16 bytes (`message` says what is in it). Raises ValueError for settings that are
-    not offered.
+    uint8 at a multiple of 16 bytes (see `definition` for its contents). Raises ValueError for unsupported
+    settings.
     """
 
     bits: int = 4  # 4 or 8
@@ -64,14 +64,14 @@ class LinearQuantizer:
         return MessageFormat(self.bits, self.group, self.scales)
 
     def message_bytes(self, numel: int) -> int:
-        """Bytes of the message of `numel` coordinates: (bits + 32/group)/8 each, but for the ends."""
+        """Bytes of the message of `numel` coordinates: (bits + 32/group)/8 each, apart from padding."""
         return self.format.num_bytes(numel)
 
     def quantize(self, x: Tensor, out: Tensor, noise: RoundingNoise | None = None, first: int = 0) -> None:
         """Write the message of `x` to `out`.
 
         Stochastic rounding needs the `noise` of this rank and step, and the index of the buffer's `first`
-        coordinate in it, a multiple of 32. Raises ValueError without it, or with one that is not used.
+        coordinate in it, a multiple of 32. Raises ValueError if the noise is missing, or given but not used.
         """
         stochastic = self.rounding == "stochastic"
         if stochastic != (noise is not None):
@@ -85,18 +85,24 @@ class LinearQuantizer:
             linear_quantize(x, out, *settings, first, *noise.bits.key, noise.rank)
 
     def dequantize(self, message: Tensor, out: Tensor, hadamard: bool | None = None) -> None:
-        """Write the values of `message` to `out`, transformed back if they were transformed, or as `hadamard`
-        says."""
+        """Write the values of `message` to `out`. They are transformed back if they were transformed;
+        `hadamard` overrides this.
+        """
         linear_dequantize(message, out, *self._decoding(hadamard))
 
     def reduce(self, messages: Tensor, out: Tensor, hadamard: bool | None = None) -> None:
         """Write the sum of the values of `messages`, (m, message_bytes) with contiguous rows, to `out`: in
-        float32, in the order of the rows, transformed back once in the end if they were transformed, or as
-        `hadamard` says (SDP4Bit, Algorithm 3: not between the levels)."""
+        float32, in the order of the rows.
+
+        The sum is transformed back once at the end if the values were transformed; `hadamard` overrides this
+        (SDP4Bit, Algorithm 3, does not transform between the levels).
+        """
         linear_reduce(messages, out, *self._decoding(hadamard))
 
     def add(self, message: Tensor, target: Tensor, hadamard: bool | None = None) -> None:
-        """Add the values of `message` to `target`, as `dequantize` has them: in float32, rounded once."""
+        """Add the values of `message`, as `dequantize` decodes them, to `target`: in float32, rounded
+        once.
+        """
         linear_add(message, target, *self._decoding(hadamard))
 
     def _decoding(self, hadamard: bool | None) -> tuple[int, int, str, bool]:
@@ -110,25 +116,28 @@ _GROUPS = (128, 2048)
 
 
 def quantizing(quantizer: LinearQuantizer) -> Cost:
-    """The cost per coordinate that is written to a message. Random bits cost more than the number of bits or
-    the transform do: the benchmark has them at 4 bits, without it."""
+    """The cost of quantization per coordinate. Random bits cost more than the number of bits or the
+    transform, so costs are those of the benchmark at 4 bits without the transform.
+    """
     if quantizer.rounding == "stochastic":
         return once("linear.quantize_stochastic.4")
     return once(_named("quantize", quantizer))
 
 
 def dequantizing(quantizer: LinearQuantizer) -> Cost:
-    """The cost per coordinate of a message that is decoded."""
+    """The cost of decoding a message, per coordinate."""
     return once(_named("dequantize", quantizer))
 
 
 def adding(quantizer: LinearQuantizer) -> Cost:
-    """The cost per coordinate of a message that is added; the benchmark has it without the transform."""
+    """The cost of adding a message, per coordinate, without the transform, which the benchmark does not
+    include.
+    """
     return once(f"linear.add.{quantizer.bits}")
 
 
 def reducing(bits: int, transformed: bool) -> Cost:
-    """The cost per coordinate of each of several messages that are summed."""
+    """The cost per coordinate and message of summing several messages."""
     return once(f"linear.reduce{'_hadamard' if transformed else ''}.{bits}") * (1 / MESSAGES)
 
 

@@ -35,8 +35,9 @@ from gradwire.codecs.traits import About, Traits
 class MXFP(MXFPOptions, LossyHopCodec, Adapts):
     """Elements E4M3 (`mxfp8`), E3M2 (`mxfp6`) or E2M1 (`mxfp4`) in blocks of 32 with a common scale.
 
-    A first all-reduce takes the blocks' maxima over the workers; the scales that follow hold for the round,
-    and partial sums stay in the element format. Raises ValueError for settings outside their range.
+    A first all-reduce computes the blocks' maxima over the workers. The scales derived from them are used for
+    the whole round, so partial sums stay in the element format. Raises ValueError for settings outside their
+    range.
     """
 
     traits = Traits(stateful=True, worst_vnmse=0.1)
@@ -67,11 +68,13 @@ class MXFP(MXFPOptions, LossyHopCodec, Adapts):
         return MXFPHops(x, workers, num_chunks, self._element, scales, count)
 
     def feedback(self) -> Feedback:
-        """This rank's saturated and all casts of the step, (2,) int64."""
+        """This rank's numbers of saturated casts and of all casts in the step, (2,) int64."""
         return {COUNTS: (self._counts.total(), "sum")}
 
     def refuses_decision(self, decision: Decision) -> str | None:
-        """A factor is 0 where there was none yet."""
+        """Refuses a decision whose second factor is positive before any factor was in use: a factor of 0
+        means there was none yet.
+        """
         wrong = [mu for mu in pair_of(decision) if 0 < mu < self.mu_minimum]
         if not wrong:
             return None

@@ -65,7 +65,8 @@ def write_maxima(x: Tensor, maxima: Tensor) -> None:
 def quantize(x: Tensor, scales: SharedScales, element: ElementFormat, out: Tensor, saturated: Tensor) -> None:
     """Cast the bucket `x`, (numel,) of a floating dtype, to packed elements: (blocks·4·width,) uint8.
 
-    Adds the number of saturated casts to `saturated`, an int64 scalar. What `out` has beyond stays as it is.
+    Adds the number of saturated casts to `saturated`, an int64 scalar. Bytes of `out` beyond the elements are
+    left unchanged.
     """
     whole = out[: num_blocks(x.numel()) * block_bytes(element)]
     write_elements(readable(x), scales.maxima, scales.mu, scales.rule, element.width, whole, saturated)
@@ -108,7 +109,7 @@ def add(own: Tensor, message: Tensor, element: ElementFormat, saturated: Tensor)
 
     A sum of two elements is exact in float32, and cast once. Adds the number of saturated casts to
     `saturated`, an int64 scalar. Bytes after the last whole block stay as they are. E4M3's NaN, which no cast
-    gives, may have any sum.
+    produces, may have any sum.
     """
     size = own.numel() // block_bytes(element) * block_bytes(element)
     add_elements(own[:size], message[:size], element.width, saturated)
@@ -161,5 +162,5 @@ def write_means(
 
 
 def restored(values: Tensor, scales: BlockScales) -> Tensor:
-    """The means that sums of elements, (blocks·32,) float32, stand for: float32 of their shape."""
+    """The means, float32, decoded from sums of elements, (blocks·32,) float32."""
     return (values.view(-1, BLOCK) * scales.step * scales.restorer).view(-1)

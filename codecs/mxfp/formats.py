@@ -1,10 +1,10 @@
 """Element formats E4M3, E3M2 and E2M1 (OCP Microscaling Formats v1.0, §5.3) and the scales of their blocks.
 
 A code is a sign, an exponent field and a mantissa, in this order from the top bit. Exponent field 0 holds
-zero and the subnormals. None of the formats has an infinity; only E4M3 has a NaN, which no cast gives.
+zero and the subnormals. None of the formats has an infinity; only E4M3 has a NaN, which no cast produces.
 
-Let G be the block's maximum over all workers (bf16) and s = μ·G what the rule starts from; MAX, emax and M
-are the element format's maximum, its exponent and its mantissa bits. Elements are cast from g/X:
+Let G be the block's maximum over all workers (bf16) and s = μ·G; MAX, emax and M are the element format's
+maximum, its exponent and its mantissa bits. Elements are cast from g/X:
 
 - `bf16_mu`     X = s/MAX: the scale of DynamiQ's Appendix C, after FP8-LM. A bf16 maximum times μ.
 - `e8m0_floor`  X = 2^(⌊log2 s⌋ − emax): OCP Microscaling Formats v1.0 §6.3. Elements above MAX saturate.
@@ -16,7 +16,7 @@ The powers of two are known to all workers and never sent, so they are not confi
 Everything is computed relative to a power of two near G: no product of it overflows or vanishes, and a
 gradient scaled by 2^k changes no bit of any element while its block maxima lie in [2⁻¹²⁶, 2¹²⁸ − 2¹²⁰].
 Below, a maximum is rounded up to a multiple of 2⁻¹³³, so that smaller gradients fade; above, it is rounded
-down, and what a power of two rounds up beyond float32's range is infinite.
+down, and a value that a power-of-two scale rounds up beyond float32's range becomes infinite.
 """
 
 from __future__ import annotations
@@ -80,15 +80,16 @@ BY_WIDTH = {element.width: element for element in FORMATS.values()}
 
 
 def cast(x: Tensor, element: ElementFormat) -> tuple[Tensor, Tensor]:
-    """Round to nearest, ties to even, saturating: float32 of any shape to codes, int32, and which of them
-    saturated, bool.
+    """Round to nearest, ties to even, saturating: float32 of any shape to codes, int32, and a mask of those
+    that saturated, bool.
 
     A cast saturates if the value rounded with an unbounded exponent would exceed the maximum (IEEE 754 §7.4):
     460 becomes 448 in E4M3 by rounding, 470 by saturation. Infinities and NaN saturate too, keeping their
-    sign. Zeros and what underflows keep their sign.
+    sign. Zeros and underflowing values keep their sign.
 
-    With 2^e ≤ |x| < 2^(e+1), e at least the smallest normal exponent, |x| is rounded to a number of steps of
-    2^(e−M), exact but for that. A binade further up starts 2^M codes later; its steps are counted from 2^M.
+    With 2^e ≤ |x| < 2^(e+1), e at least the smallest normal exponent, |x| is rounded to a whole number of
+    steps of 2^(e−M); all else is exact. The next binade starts 2^M codes later, and its steps are counted
+    from 2^M.
     """
     beyond = 2.0 ** (element.largest_exponent + 1)
     magnitude = x.abs().nan_to_num(nan=beyond).clamp(max=beyond)
@@ -117,8 +118,9 @@ def _table(element: ElementFormat, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class SharedScales:
-    """Source of the scales of a bucket's blocks, the same on all workers: the reduced `maxima`, (blocks,)
-    bf16, μ and the rule. Sums of elements are divided by the number of `workers`."""
+    """The inputs for the scales of a bucket's blocks, the same on all workers: the reduced `maxima`,
+    (blocks,) bf16, μ and the rule. Sums of elements are divided by the number of `workers`.
+    """
 
     maxima: Tensor
     mu: float
@@ -132,10 +134,10 @@ class SharedScales:
 
 @dataclass(frozen=True)
 class BlockScales:
-    """Factors of blocks on the way in, (g·normalizer)·factor, and out, (v·step)·restorer.
+    """Factors of blocks for encoding, (g·normalizer)·factor, and decoding, (v·step)·restorer.
 
-    All are (blocks, 1), float32; `alive` is bool: blocks of zeros and those that are not finite are not, the
-    elements of both are +0. `step` includes the division by the number of workers; it is NaN
+    All are (blocks, 1), float32. `alive` is bool and False for blocks of zeros and for blocks that are not
+    finite; the elements of both are +0. `step` includes the division by the number of workers; it is NaN
     where the maximum is not finite.
     """
 
@@ -151,9 +153,9 @@ def block_scales(
 ) -> BlockScales:
     """The scales of blocks with reduced maxima `maximum`, (blocks,) bf16.
 
-    With 2^(f−127) ≤ G < 2^(f−126) the normalizer is 2^(128−f), which makes 2 ≤ G·normalizer < 4 (less if G
-    is subnormal). The restorer 2^(f−127) is twice its inverse, so that both are normal numbers; `step` makes
-    up for the 2.
+    With 2^(f−127) ≤ G < 2^(f−126) the normalizer is 2^(128−f), which makes 2 ≤ G·normalizer < 4 (less if G is
+    subnormal). The restorer 2^(f−127) is twice its inverse, so that both are normal numbers; `step`
+    compensates for the factor 2.
     """
     maximum = maximum.to(torch.float32)[:, None]
     finite = maximum.isfinite()
@@ -166,7 +168,7 @@ def block_scales(
 
 
 def _exact_scale(shared: Tensor, element: ElementFormat) -> tuple[Tensor, Tensor]:
-    """1/X and X for X = s/MAX, each by one division."""
+    """1/X and X for X = s/MAX, each computed with one division."""
     maximum = constant(element.maximum, shared)
     return maximum / shared, shared / maximum
 

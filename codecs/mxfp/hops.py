@@ -3,11 +3,12 @@ automatic scaling: the factor μ between a block's maximum and its scale (after 
 
 A larger μ leaves room for sums but loses small elements. After a step, μ becomes twice the μ of that step if
 the share of saturated casts exceeded ε, and is multiplied by γ otherwise. The share is taken over all hops
-and ranks, which agree on it during the next step (see `adaptation`). So μ follows one step late, in the same
-way on all ranks and for all buckets of a step alike.
+and ranks, which agree on it during the next step (see `adaptation`). So μ follows one step late, identically
+on all ranks and for all buckets of a step.
 
-Late is why it says "of that step": when its overflow becomes known, the next step has run at nearly the same
-μ and mostly overflowed too. Doubling the μ of the day would answer one overflow twice.
+Because of this delay, the rule doubles the μ of the step that overflowed, not the current one: when the
+overflow becomes known, the next step has run at nearly the same μ and mostly overflowed, too. Doubling the
+current μ would answer one overflow twice.
 """
 
 from __future__ import annotations
@@ -41,14 +42,16 @@ LARGEST_MU = 1e30
 
 @dataclass
 class CastCount:
-    """Counts of one rank in one round: `saturated` casts (int64 scalar on the device) of all its `casts`."""
+    """Counts of one rank in one round: its number of `casts`, and how many of these `saturated` (an int64
+    scalar on the device).
+    """
 
     saturated: Tensor
     casts: int = 0
 
 
 class CastCounts:
-    """The casts of a step, round by round."""
+    """The cast counts of a step, round by round."""
 
     def __init__(self) -> None:
         self._rounds: list[CastCount] = []
@@ -59,7 +62,9 @@ class CastCounts:
         return self._rounds[-1]
 
     def total(self) -> Tensor:
-        """Saturated and all casts of the step so far, (2,) int64, without waiting for the device."""
+        """The numbers of saturated casts and of all casts in the step so far, (2,) int64, without waiting for
+        the device.
+        """
         counts = torch.zeros(2, dtype=torch.int64, device="cpu")
         for each in self._rounds:
             counts = counts.to(each.saturated.device)
@@ -68,13 +73,13 @@ class CastCounts:
         return counts
 
     def forget(self) -> None:
-        """Begin a new step."""
+        """Reset the counts for a new step."""
         self._rounds.clear()
 
 
 @dataclass(frozen=True)
 class AutomaticScaling:
-    """The rule that μ follows, with its ε, γ and smallest μ."""
+    """The rule by which μ adapts, with its parameters ε, γ and the smallest μ."""
 
     epsilon: float
     gamma: float
@@ -85,7 +90,7 @@ class AutomaticScaling:
         return pair_of(decision)[0] or max(float(workers), self.minimum)
 
     def decide(self, agreed: Agreed) -> Decision:
-        """The μ of the next step, with that of the step that ends."""
+        """The decision after a step: the μ of the next step, and the μ of the step that ends."""
         used, counted = self.mu(agreed.decision, agreed.size), pair_of(agreed.decision)[1]
         share, following = self.overflow(agreed), used
         if share is not None:
@@ -94,17 +99,17 @@ class AutomaticScaling:
         return {MU: (following, used)}
 
     def overflow(self, agreed: Agreed) -> float | None:
-        """The share of saturated casts that was agreed on; None if there were no casts."""
+        """The reduced share of saturated casts; None if there were no casts."""
         saturated, casts = agreed.feedback[COUNTS].tolist()
         return saturated / casts if casts else None
 
     def logged(self, agreed: Agreed) -> Mapping[str, float]:
-        """The μ of the step that ends, and the share of saturated casts that was agreed on during it."""
+        """The μ of the step that ends, and the share of saturated casts that was reduced during it."""
         return {"mu": self.mu(agreed.decision, agreed.size), "overflow": self.overflow(agreed) or 0.0}
 
 
 def pair_of(decision: Decision) -> Sequence[float]:
-    """The two factors of a decision."""
+    """The two factors of a decision: the next step's μ and that of the step before."""
     return cast(Sequence[float], decision.get(MU, FIRST_DECISION[MU]))
 
 
@@ -113,8 +118,9 @@ BLOCKS_PER_UNIT = 2
 
 
 class MXFPHops(LossyHops):
-    """Partial sums as packed elements: a chunk's message is its slice of them. The scales are those of the
-    whole round."""
+    """Partial sums as packed elements: a chunk's message is its slice of the sums. The scales are the same
+    for the whole round.
+    """
 
     def __init__(
         self,
@@ -139,7 +145,7 @@ class MXFPHops(LossyHops):
         count.casts += self._numel
 
     def _own(self, message: Tensor, chunks: range) -> Tensor:
-        """The packed sums of `chunks`, as long as a message about them."""
+        """The packed sums of `chunks`, as many bytes as `message`."""
         assert message.numel() == self.message_bytes(chunks, 1), "message length differs from message_bytes()"
         return self._sums[self._offsets[chunks.start] : self._offsets[chunks.stop]]
 
@@ -207,13 +213,13 @@ class CastLosses:
         """The part of what sums lose that is this worker's: 1/size where all add up the same messages."""
 
     def values(self, packed: Tensor) -> Tensor:
-        """The elements of packed blocks, float32, and of the bytes after the last whole one nothing."""
+        """The elements of packed blocks as float32; bytes after the last whole block are ignored."""
         size = definition.block_bytes(self._element)
         whole = packed[: packed.numel() // size * size]
         return values_of(unpack(whole, self._element.width), self._element)
 
     def add(self, first_block: int, exact: Tensor, packed: Tensor) -> None:
-        """Add the losses of the blocks from `first_block` on, whose sums `exact` were cast to `packed`."""
+        """Add the losses of casting `exact`, the sums of the blocks from `first_block` on, to `packed`."""
         lost = (exact - self.values(packed)) * self.share
         places = self._of_sums[first_block * BLOCK :][: lost.numel()]
         places += lost[: places.numel()]

@@ -1,5 +1,5 @@
-"""The compiled kernels as Python sees them: the implementation that runs (`choice`), the libraries and the
-structs of their calls (`loading`), and calls (`call`).
+"""The compiled kernels as Python sees them: the choice of an implementation (`choice`), the libraries and the
+structs of their calls (`loading`), and the calls themselves (`call`).
 
-The codecs' definitions in plain PyTorch, the `default` implementation, say what kernels must compute.
+The codecs' plain PyTorch code, the `default` implementation, defines what the kernels must compute.
 """

@@ -17,19 +17,19 @@ class KernelError(RuntimeError):
 
 
 class Call:
-    """One operation with the struct of its arguments, to be made once or many times: set what changes in
-    `arguments`, then `run()`.
+    """One operation with the struct of its arguments, to be called once or repeatedly: update the changed
+    fields of `arguments`, then call `run()`.
 
-    It keeps no tensors alive: that is up to its owner. `run` takes a microsecond, where PyTorch's
-    operators take some twenty. Not for two threads at a time: the arguments are theirs while a call lasts.
+    The owner must keep the tensors alive. `run` takes about a microsecond, where PyTorch's operators take
+    some twenty. An instance must not be used by two threads at a time.
     """
 
     def __init__(self, library: Library, operation: str, device: torch.device, given: dict[str, Any]) -> None:
         """`given` has fields of the operation's struct by name. A tensor comes with the number of elements
         that it must have, `(x, numel)`, and may be None. Fields left out are 0 and null.
 
-        Raises ValueError for a tensor of another size, dtype or device, or one that is not contiguous: a
-        kernel believes what it is given. ImportError for a field that the library does not have.
+        Raises ValueError for a tensor of another size, dtype or device, or one that is not contiguous:
+        kernels do not check their pointers. Raises ImportError for a field that the library does not have.
         """
         struct, self._function = library.operation(operation)
         dtype = 0
@@ -70,7 +70,7 @@ class Call:
 
 
 def run(library: Library, operation: str, device: torch.device, **given: Any) -> None:
-    """Make one call with these fields of the operation's struct, as `Call` takes them."""
+    """Make one call with these fields of the operation's struct, in the form that `Call` takes."""
     Call(library, operation, device, given).run()
 
 
@@ -96,5 +96,5 @@ def pointer(
 
 
 def readable(x: Tensor) -> Tensor:
-    """`x` in a dtype that kernels read: float32 if it has another."""
+    """`x` itself if kernels can read its dtype, otherwise converted to float32."""
     return x if x.dtype in BUCKETS else x.to(torch.float32)

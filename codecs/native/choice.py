@@ -26,7 +26,7 @@ def available_kernels() -> tuple[str, ...]:
 
 
 def choose_kernels(name: str, device: str = "cpu") -> str:
-    """The implementation that `kernels=name` stands for on a type of device; `auto` is the fastest there is.
+    """Resolve `kernels=name` for a type of device; `auto` is the fastest implementation available.
 
     Raises ValueError for one that is not available: a run never falls back silently.
     """
@@ -57,7 +57,9 @@ def _refuse_old_driver(name: str) -> None:
 
 
 def set_kernels(name: str) -> None:
-    """From now on run these kernels, one of `KERNELS`, or for tests `emulated`: CUDA's sources on the CPU."""
+    """Select the kernels to run from now on: one of `KERNELS`, or, for tests, `emulated` (CUDA's sources on
+    the CPU).
+    """
     global _active
     _active = name
 
@@ -74,15 +76,16 @@ def using_kernels(name: str) -> Iterator[None]:
 
 
 def without_kernels(device: torch.device) -> str | None:
-    """None where compiled kernels run on tensors of this device, or a reason, for `Codec.refuses_capture`:
-    PyTorch's definition takes a round's key by value."""
+    """None if compiled kernels run on tensors of this device, otherwise a reason for `Codec.refuses_capture`:
+    PyTorch's definition takes a round's key by value, so a graph would replay one step's random bits.
+    """
     return None if library_for(device) is not None else "kernels=default takes the key by value"
 
 
 def library_for(device: torch.device) -> Library | None:
-    """The library whose kernels run on tensors of this device; None: the definition in PyTorch does.
+    """The library whose kernels run on tensors of this device; None if the definition in PyTorch runs.
 
-    Raises ValueError where the chosen kernels cannot run.
+    Raises ValueError if the chosen kernels cannot run there.
     """
     if _active == "default":
         return None

@@ -1,10 +1,10 @@
 """The compiled libraries, and the structs that their functions take.
 
-Nothing here mirrors C: every library carries the declarations of the headers that it was built from
-(`csrc/include/gradwire`), and the structs are read from that text. So place, type and name of a field have
-one definition, and a call that sets a field which a library does not have is refused.
+No C declaration is repeated in Python: every library carries the declarations of the headers that it was
+built from (`csrc/include/gradwire`), and the structs are parsed from that text. So a field's offset, type and
+name are defined once, and a call that sets a field unknown to the library is refused.
 
-They are plain C (`csrc/include/gradwire/abi.h`), so one build serves every Python and every PyTorch.
+The interface is plain C (`csrc/include/gradwire/abi.h`), so one build serves every Python and every PyTorch.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ _CONSTANT = re.compile(r"\b([A-Z]\w*) = (-?\d+)\b")
 
 
 class Struct(ctypes.Structure):
-    """A struct of the headers, which takes no attributes but its fields; `tensors` has the dtypes of what
-    each pointer points to."""
+    """A ctypes struct of the headers that rejects attributes other than its fields; `tensors` gives the
+    dtypes that each pointer may point to.
+    """
 
     __slots__ = ()
     tensors: ClassVar[dict[str, tuple[torch.dtype, ...]]] = {}
@@ -61,7 +62,7 @@ class Struct(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Declarations:
-    """The declarations of a library's headers, by name: `operations` has the struct of each operation."""
+    """The declarations of a library's headers, by name; `operations` maps each operation to its struct."""
 
     structs: dict[str, type[Struct]]
     operations: dict[str, str]
@@ -69,8 +70,11 @@ class Declarations:
 
 
 def read_declarations(text: str) -> Declarations:
-    """Reads C declarations as the headers write them: `typedef struct {…} name;`, exported functions of one
-    struct, and enumerators with a value. Raises KeyError for a field of a type that no struct has."""
+    """Parses C declarations in the form that the headers use: `typedef struct {…} name;`, exported functions
+    that take one struct, and enumerators with a value.
+
+    Raises KeyError for a field whose type is unknown.
+    """
     text = _COMMENT.sub("", text)
     structs: dict[str, type[Struct]] = {}
     for body, name in _STRUCT.findall(text):
@@ -95,7 +99,7 @@ def _struct(name: str, body: str, known: dict[str, type[Struct]]) -> type[Struct
 
 
 def _fields(body: str) -> Iterator[tuple[str, bool, str, list[int]]]:
-    """Type, whether it is a pointer, name and array sizes of each field: `float a[2], b[2];` are two."""
+    """The type, pointer flag, name and array sizes of each field; `float a[2], b[2];` yields two fields."""
     for declaration in filter(None, map(str.strip, body.split(";"))):
         match = _FIELD.fullmatch(declaration)
         assert match, f"a declaration that is not understood: {declaration}"
@@ -120,7 +124,7 @@ Operation = tuple[type[Struct], Callable[[object], int]]
 
 @dataclass(frozen=True, eq=False)
 class Library:
-    """A loaded library; `handle` has its functions."""
+    """A loaded library; its functions are attributes of `handle`."""
 
     name: str
     path: Path
@@ -138,7 +142,7 @@ class Library:
         return self.declarations.constants[name]
 
     def operation(self, name: str) -> Operation:
-        """Raises ImportError if this library has no operation of this name."""
+        """The operation of this name. Raises ImportError if the library has none."""
         if name not in self._operations:
             function = getattr(self.handle, f"gradwire_{name}", None)
             struct = self.declarations.operations.get(name)
@@ -149,7 +153,7 @@ class Library:
 
     @cached_property
     def _operations(self) -> dict[str, Operation]:
-        """Those that were asked for: a call looks its own up every time."""
+        """Cache of the operations looked up so far, because every call looks its operation up."""
         return {}
 
     def error(self, code: int) -> str:
@@ -160,14 +164,14 @@ class Library:
 
 @lru_cache(maxsize=3)
 def library(name: LibraryName) -> Library | None:
-    """These kernels, None if they were not built. Raises ImportError as `load_library` does."""
+    """The library of these kernels; None if it was not built. Raises ImportError as `load_library` does."""
     return load_library(name)
 
 
 def load_library(name: str) -> Library | None:
     """`libgradwire_<name>.so`, None if it was not built.
 
-    Raises ImportError for one that was built from other sources than this Python code.
+    Raises ImportError for a library that was built from other sources than this Python code.
     """
     for directory in _directories():
         path = directory / f"libgradwire_{name}.so"
@@ -177,7 +181,9 @@ def load_library(name: str) -> Library | None:
 
 
 def _directories() -> Iterator[Path]:
-    """Folders of libraries: an editable install has its own near `site-packages`, not in the sources."""
+    """Folders to search for libraries; an editable install keeps its libraries near `site-packages`, not in
+    the sources.
+    """
     if directory := os.environ.get(DIRECTORY):
         yield Path(directory)
         return
@@ -197,14 +203,15 @@ def _load(name: str, path: Path) -> Library:
 
 
 def cuda_devices() -> int:
-    """GPUs that the kernels for CUDA can run on: 0 without them, or without a driver."""
+    """Number of GPUs that the CUDA kernels can run on; 0 if there are no CUDA kernels or no driver."""
     cuda = library("cuda")
     return 0 if cuda is None else int(cuda.handle.gradwire_cuda_devices())
 
 
 def old_driver() -> str | None:
-    """The reason why this driver cannot run the kernels for CUDA: it is older, by its major version, than the
-    runtime in their library. None where it can, and without the kernels or without a driver."""
+    """The reason why this driver cannot run the CUDA kernels: its major version is older than that of the
+    CUDA runtime in the library. None if it can, or without CUDA kernels or a driver.
+    """
     cuda = library("cuda")
     return None if cuda is None else _old_driver(cuda)
 
@@ -219,7 +226,7 @@ def _old_driver(cuda: Library) -> str | None:
 
 
 def cpu_level() -> str | None:
-    """The instructions that kernels for CPUs use here: `base`, `v3` (AVX2) or `v4` (AVX-512)."""
+    """The instruction set that the CPU kernels use here: `base`, `v3` (AVX2) or `v4` (AVX-512)."""
     cpu = library("cpu")
     if cpu is None:
         return None
@@ -228,7 +235,9 @@ def cpu_level() -> str | None:
 
 
 def choose_cpu_level(name: str) -> bool:
-    """Use this level, the best one for an empty name; False if this machine does not have it. For tests."""
+    """Use this instruction set, or the best one if the name is empty; returns False if this machine lacks it.
+    For tests.
+    """
     cpu = library("cpu")
     assert cpu is not None, "there is no library for CPUs"
     return bool(cpu.handle.gradwire_cpu_choose(name.encode()) == 0)

@@ -1,6 +1,6 @@
-"""The codecs there are, and the options common to all of them.
+"""The table of all codecs, and the options that they have in common.
 
-`codec_at`, on a codec's options, enters it.
+`codec_at`, a decorator of a codec's options, adds an entry to the table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Options = TypeVar("Options")
 
 
 class CodecEntry(NamedTuple):
-    """The place of a codec's class below `gradwire.codecs`, and the class of its options."""
+    """The location of a codec's class below `gradwire.codecs`, and the class of its options."""
 
     place: str
     options: type
@@ -26,8 +26,11 @@ ENTRIES: dict[str, CodecEntry] = {}
 
 
 def codec_at(place: str, *names: str) -> Callable[[type[Options]], type[Options]]:
-    """Class decorator: the decorated options are those of the codec at `place`, "<file>:<class>" below
-    `gradwire.codecs`. Its name is the default of their field `name`, unless there are several `names`."""
+    """Class decorator that registers the decorated options for the codec at `place`, "<file>:<class>" below
+    `gradwire.codecs`.
+
+    The codec's name is the default of the options' field `name`, unless several `names` are given.
+    """
 
     def enter(options: type[Options]) -> type[Options]:
         for name in names or (options.name,):  # type: ignore[attr-defined]
@@ -40,7 +43,7 @@ def codec_at(place: str, *names: str) -> Callable[[type[Options]], type[Options]
 
 @dataclass
 class CommonOptions:
-    """The options common to all codecs, as a run's configuration has them."""
+    """The options that all codecs have in a run's configuration."""
 
     exclude: list[str] = list_of(hint="e.g. [*embed*]")  # globs of parameters that travel in bf16
     ef: bool = False  # error feedback: what a worker's encodings lose is added to its next gradient

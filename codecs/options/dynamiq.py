@@ -1,4 +1,4 @@
-"""The options of DynamiQ, `dynamiq_plus` and `uniform`, and how many bits these can spend."""
+"""The options of DynamiQ, `dynamiq_plus` and `uniform`, and the range of their bit budgets."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ BF16_BYTES = 2
 
 @dataclass(frozen=True)
 class Format:
-    """The settings that sizes and places of bytes depend on.
+    """The settings that determine the sizes and offsets of bytes in messages.
 
-    `widths` (ascending) are the bits per coordinate a super-group may get, `group` the coordinates that share
-    a scale, `mean` says whether the super-groups' means are subtracted, hence sent. Norms are sent if there
-    are widths to choose from. With several `codebooks`, the scale of a super-group says which one it has.
+    `widths` (ascending) are the bits per coordinate that a super-group may get; `group` is the number of
+    coordinates that share a scale. `mean` says whether the super-groups' means are subtracted, and therefore
+    sent. Norms are sent if there are several widths. With several `codebooks`, a super-group's scale encodes
+    which one it uses.
     """
 
     widths: tuple[int, ...] = (2, 4, 8)
@@ -74,13 +75,13 @@ class Format:
 
 
 def budget_limits(message_format: Format) -> tuple[float, float]:
-    """The least and the most bits per coordinate that super-groups of this format can spend."""
+    """The smallest and the largest number of bits per coordinate that super-groups of this format can use."""
     widths, overhead = message_format.widths, message_format.overhead_bits
     return min(widths) + overhead, max(widths) + overhead
 
 
 def format_of(fields: Mapping[str, Any]) -> Format:
-    """The format that the fields of a codec give its messages."""
+    """The message format for the fields of a codec."""
     scales, widths = cast(ScaleKind, fields["scales"]), tuple(sorted(fields["widths"]))
     return Format(widths, fields["group"], scales, fields["mean"], fields["codebooks"])
 
@@ -153,7 +154,7 @@ class DynamiQOptions:
 
     @classmethod
     def narrowed_rules(cls, fields: Mapping[str, Any]) -> dict[str, Rule]:
-        """The budgets that the widths, scales and statistics of these fields can spend."""
+        """Limits `bits` to the budgets that these widths, scales and statistics can use."""
         made = format_of(fields)
         low, high = budget_limits(made)
         codes = " to ".join(f"{width}" for width in sorted({made.widths[0], made.widths[-1]}))

@@ -94,7 +94,7 @@ class THCOptions:
 
     @classmethod
     def narrowed_rules(cls, fields: Mapping[str, Any]) -> dict[str, Rule]:
-        """A nonuniform table has as many values as the bits say, all different."""
+        """Requires a nonuniform table to have as many different values as its number of bits allows."""
         low = (1 << fields["quantization_bits"]) - 1 if fields["table"] == "nonuniform" else 1
         return {"granularity": Rule((WHOLE,), low=low, high=255, hint="30 is THC's for 4 bits")}
 

@@ -1,4 +1,6 @@
-"""Options of the codecs that send less than every coordinate: some of them, or matrices of low rank."""
+"""Options of the codecs that send fewer numbers than coordinates: some of the coordinates, or matrices of low
+rank.
+"""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ class TFP(TFPOptions, SliceCodec):
     """The first `bits` of fp32 (from 10 on), fp16 (7 to 9), E4M3 (5, 6) or E2M1 (2 to 4), rounded anew at
     every hop; sent once by all ranks with `topology=broadcast`, which is AQGB's setting.
 
-    Finite values stay finite: what exceeds the format's largest becomes it. NaN and infinities stay what they
-    are from 7 bits on; below, both become NaN. Where there are block scales, the whole block becomes NaN.
+    Finite values stay finite: larger values are clamped to the format's largest. From 7 bits on, NaN and
+    infinities are preserved; with fewer bits both become NaN, and with block scales the whole block does.
     Raises ValueError for settings outside their range.
     """
 

@@ -1,13 +1,13 @@
 """Coders of truncated floating-point numbers, with or without block scales, and the planes that refine their
 payloads (AQGB §4.3, §4.4).
 
-Truncation to fewer bits keeps the first bits of truncation to more, within one base: single precision from
-10 to 32 bits, half precision from 7 to 9, and in the embedded base all from 2 to 32. A payload and its plane
-together are then the payload of more bits, byte for byte. Rounding is towards zero: what is rounded up
-stochastically at one number of bits is no prefix of what it would be at another.
+Truncation to fewer bits keeps the first bits of truncation to more, within one base: single precision from 10
+to 32 bits, half precision from 7 to 9, and in the embedded base all from 2 to 32. A payload and its plane
+together are then the payload of more bits, byte for byte. Rounding is towards zero: with stochastic rounding,
+a value rounded up at one number of bits would not be a prefix of the value at another.
 
 E2M1 and E4M3 have no planes: their payloads keep no sign of what is truncated to zero (−0 stands for NaN),
-and block scales depend on the number of bits. Below 7 bits the embedded base is there for refinement.
+and block scales depend on the number of bits. Below 7 bits refinement needs the embedded base.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ scale in that format, or these in the one base that has all numbers of bits (`em
 
 
 class FirstBitsCoder(GroupCoder):
-    """Codes of the first bits of a `base`, rounded with `random` bits, towards zero without."""
+    """Codes of the first bits of a `base`, rounded stochastically with `random`, otherwise towards zero."""
 
     family = "tfp"
     scale_dtype = torch.bfloat16
@@ -67,8 +67,9 @@ class FirstBitsCoder(GroupCoder):
 
 @dataclass(frozen=True)
 class TruncationCoder(FirstBitsCoder):
-    """Codes in the format `target` of the coordinates or, if `scaled`, of their multiples of a block's scale;
-    rounded stochastically with `random`, towards zero without."""
+    """Codes in the format `target` of the coordinates or, if `scaled`, of the coordinates divided by a
+    block's scale; rounded stochastically with `random`, otherwise towards zero.
+    """
 
     target: TruncatedFormat
     scaled: bool
@@ -97,7 +98,9 @@ class TruncationCoder(FirstBitsCoder):
 
 @dataclass(frozen=True)
 class EmbeddedCoder(FirstBitsCoder):
-    """Codes whose first bits are those of fewer bits, of multiples of a block's scale; towards zero."""
+    """Codes of coordinates divided by a block's scale, rounded towards zero, such that the code of fewer bits
+    is a prefix.
+    """
 
     random = None
 
@@ -114,9 +117,9 @@ class EmbeddedCoder(FirstBitsCoder):
 
 
 def coder_of(bits: int, base: str, random: CoordinateBits | None = None) -> FirstBitsCoder:
-    """The coder of `bits` of one of the `Base`s; rounded stochastically with `random`.
+    """The coder of `bits` in one of the `Base`s; rounds stochastically with `random`.
 
-    Raises ValueError for what there is not.
+    Raises ValueError for unsupported combinations.
     """
     if not 2 <= bits <= 32:
         raise ValueError(f"tfp: bits={bits}; choose 2 to 32")
@@ -134,7 +137,7 @@ def coder_of(bits: int, base: str, random: CoordinateBits | None = None) -> Firs
 
 
 def cannot_refine(bits: int, more: int, base: str) -> str | None:
-    """None, or why a payload of `bits` cannot be refined to one of `more`."""
+    """None, or the reason why a payload of `bits` cannot be refined to one of `more`."""
     if not 2 <= bits < more <= 32:
         return f"{bits} bits to {more}: choose more bits than there are, 2 to 32"
     if base == "embedded":
@@ -162,8 +165,8 @@ def _coders(bits: int, more: int, base: str) -> tuple[FirstBitsCoder, FirstBitsC
 
 
 def tfp_plane(values: Tensor, bits: int, more: int, base: str, out: Tensor) -> None:
-    """Write the bits of (numel,) floating-point `values` that payloads of `more` bits have beyond those of
-    `bits` to `out`, (plane_bytes,) uint8.
+    """Write the plane of (numel,) floating-point `values`, the bits that payloads of `more` bits have beyond
+    those of `bits`, to `out`, (plane_bytes,) uint8.
 
     Raises ValueError for numbers of bits that `cannot_refine`.
     """
@@ -207,7 +210,7 @@ def tfp_refine(
 def tfp_refine_decode(
     message: Tensor, plane: Tensor, bits: int, more: int, base: str, values: Tensor
 ) -> None:
-    """Fill (numel,) float32 `values` with what a payload of `bits` and its plane stand for.
+    """Decode a payload of `bits` and its plane to (numel,) float32 `values`.
 
     Raises ValueError for numbers of bits that `cannot_refine`.
     """
@@ -215,7 +218,7 @@ def tfp_refine_decode(
 
 
 def tfp_refine_add(message: Tensor, plane: Tensor, bits: int, more: int, base: str, sums: Tensor) -> None:
-    """Add to (numel,) float32 `sums` what a payload of `bits` and its plane stand for.
+    """Add the decoded payload of `bits` and its plane to (numel,) float32 `sums`.
 
     Raises ValueError for numbers of bits that `cannot_refine`.
     """

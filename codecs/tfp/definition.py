@@ -1,30 +1,26 @@
-"""Truncation of floating-point numbers, TFP: the formats, and the way from float32 to codes of k bits and
-back (AQGB §4.4, Eq. 5). In plain PyTorch this is the definition that compiled kernels reproduce.
+"""Truncation of floating-point numbers, TFP: the formats, and the conversion between float32 and codes of k
+bits (AQGB §4.4, Eq. 5). In plain PyTorch this is the definition that compiled kernels reproduce.
 
-| k | base | beside the sign | magnitudes | not finite |
-|---|---|---|---|---|
-| 10 to 32 | fp32 | 8 exponent, k − 9 mantissa | those of float32 with k − 9 mantissa bits | ±Inf, ±NaN |
-| 9 | fp16 | 5 exponent, 3 mantissa | 0, 2⁻¹⁷, … 61440 | ±Inf, ±NaN |
-| 8 | fp16 | 5 exponent, 2 mantissa | 0, 2⁻¹⁶, … 57344 | ±Inf, ±NaN |
-| 7 | fp16 | 5 exponent, 1 mantissa | 0, 2⁻¹⁵, … 49152 | ±Inf, ±NaN |
-| 6 | E4M3 | 4 exponent, 1 mantissa | 0, 2⁻⁷, 2⁻⁶·{1, 1.5}, … 2⁸·{1, 1.5} | NaN |
-| 5 | E4M3 | 4 exponent | 0, 2⁻⁶, 2⁻⁵, … 2⁸ | NaN |
-| 4 | E2M1 | 2 exponent, 1 mantissa | 0, 0.5, 1, 1.5, 2, 3, 4, 6 | NaN |
-| 3 | E2M1 | 2 exponent | 0, 1, 2, 4 | NaN |
-| 2 | E2M1 | the first of 2 exponent | 0, 2 | NaN |
+| k | base | beside the sign | magnitudes | not finite | |---|---|---|---|---| | 10 to 32 | fp32 | 8 exponent,
+k − 9 mantissa | those of float32 with k − 9 mantissa bits | ±Inf, ±NaN | | 9 | fp16 | 5 exponent, 3 mantissa
+| 0, 2⁻¹⁷, … 61440 | ±Inf, ±NaN | | 8 | fp16 | 5 exponent, 2 mantissa | 0, 2⁻¹⁶, … 57344 | ±Inf, ±NaN | | 7 |
+fp16 | 5 exponent, 1 mantissa | 0, 2⁻¹⁵, … 49152 | ±Inf, ±NaN | | 6 | E4M3 | 4 exponent, 1 mantissa | 0, 2⁻⁷,
+2⁻⁶·{1, 1.5}, … 2⁸·{1, 1.5} | NaN | | 5 | E4M3 | 4 exponent | 0, 2⁻⁶, 2⁻⁵, … 2⁸ | NaN | | 4 | E2M1 | 2
+exponent, 1 mantissa | 0, 0.5, 1, 1.5, 2, 3, 4, 6 | NaN | | 3 | E2M1 | 2 exponent | 0, 1, 2, 4 | NaN | | 2 |
+E2M1 | the first of 2 exponent | 0, 2 | NaN |
 
-Magnitudes are those of the base whose last bits are zero, as truncation leaves them. A NaN keeps the first
-bit of its mantissa set. E4M3's NaN is then 384 at 6 bits, and the formats below have none: up to 6 bits the
-code of −0 stands for NaN, as in the FNUZ formats of 8 bits, and zero has no sign.
+Magnitudes are those of the base whose last bits are zero, as truncation leaves them. The first mantissa bit
+of a NaN stays set. E4M3's NaN is then 384 at 6 bits, and the formats below have none: up to 6 bits the code
+of −0 stands for NaN, as in the FNUZ formats of 8 bits, and zero has no sign.
 
 A magnitude becomes the exponent and mantissa of its base format as one integer, with 23 bits of mantissa as
-in float32. Its first bits are T_low, T_up is one more. From one to the other the integer grows linearly with
-the magnitude: the bits that are dropped are the numerator of (x − T_low)/(T_up − T_low). A random integer of
-as many bits, added before they are dropped, gives T_up with exactly this probability.
+in float32. Its first bits are T_low, and T_up is the next larger code. Between the two the integer grows
+linearly with the magnitude: the bits that are dropped are the numerator of (x − T_low)/(T_up − T_low). A
+random integer of as many bits, added before they are dropped, gives T_up with exactly this probability.
 
-The first bits of fp4, fp16 and fp32 are not prefixes of each other. Those of a fixed-point number are: in the
-embedded base, for payloads to be refined, k bits are the sign and the first k − 1 planes of the magnitude of
-a multiple of a block's scale, which is below 1.
+The first bits of fp4, fp16 and fp32 are not prefixes of each other, but those of a fixed-point number are. So
+payloads to be refined use the embedded base: the coordinate is divided by its block's scale, which makes its
+magnitude less than 1, and k bits are its sign and the first k − 1 planes of its magnitude.
 """
 
 from __future__ import annotations
@@ -43,8 +39,9 @@ FP32_MANTISSA = 23
 
 @dataclass(frozen=True)
 class TruncatedFormat:
-    """The first `bits` of a format with `exponent_bits`, not all of which need be among them, and exponent
-    `bias`; `infinite` if its largest exponent is that of infinities and NaN."""
+    """The first `bits` of a format with `exponent_bits` exponent bits, some of which may be cut off, and
+    exponent `bias`; `infinite` if its largest exponent is reserved for infinities and NaN.
+    """
 
     bits: int
     exponent_bits: int
@@ -53,12 +50,14 @@ class TruncatedFormat:
 
     @property
     def mantissa_bits(self) -> int:
-        """Kept ones; −1 if the exponent's last bit is cut off, too."""
+        """Number of mantissa bits that are kept; −1 if the exponent's last bit is cut off, too."""
         return self.bits - 1 - self.exponent_bits
 
     @property
     def dropped_bits(self) -> int:
-        """Bits that truncation drops of a magnitude with this exponent and float32's mantissa."""
+        """Number of bits that truncation removes from a magnitude with this exponent and float32's
+        mantissa.
+        """
         return FP32_MANTISSA - self.mantissa_bits
 
     @property
@@ -154,8 +153,9 @@ def block_scales(rows: Tensor, maximum: float, round_up: bool) -> Tensor:
 
 
 def scaled_down(rows: Tensor, scales: Tensor) -> Tensor:
-    """Rows of (blocks, 32) float32 divided by their scales; as they are where the scale is 0, NaN where it
-    is."""
+    """Rows of (blocks, 32) float32 divided by their scales; unchanged where the scale is 0, NaN where it is
+    NaN.
+    """
     divisor = scales.to(torch.float32)
     quotients = rows / divisor.masked_fill(divisor == 0, 1.0)
     return quotients.masked_fill(divisor.isnan(), torch.nan)
@@ -164,8 +164,8 @@ def scaled_down(rows: Tensor, scales: Tensor) -> Tensor:
 def _position(magnitude: Tensor, target: TruncatedFormat) -> Tensor:
     """Exponent and mantissa of finite float32 magnitudes in the target's base: one int32, 23 bits mantissa.
 
-    Below the smallest normal number it counts multiples of 2⁻²³ of that number, and what is between them is
-    truncated. Above the base's largest exponent it continues as if there were more.
+    Below the smallest normal number it counts multiples of 2⁻²³ of that number, rounded down. Above the
+    base's largest exponent it continues as if there were larger ones.
     """
     if target.bias == FP32_BIAS:
         return magnitude.view(torch.int32)
@@ -178,9 +178,9 @@ def _position(magnitude: Tensor, target: TruncatedFormat) -> Tensor:
 def truncate(x: Tensor, target: TruncatedFormat, words: Tensor | None = None) -> Tensor:
     """The codes of float32 `x`: int32 of its shape, all bits of it at 32 bits.
 
-    Without `words` towards zero; with them, random in [0, 2³²) for every element as int64, stochastically.
-    What exceeds the largest finite value becomes it. NaN stays NaN, and infinities stay where the format has
-    them and become NaN where not.
+    Rounds towards zero without `words`, and stochastically with `words`, random int64 in [0, 2³²) for every
+    element. Values beyond the largest finite one are clamped to it. NaN stays NaN; infinities stay if the
+    format has them and become NaN otherwise.
     """
     finite = x.isfinite()
     position = _position(x.abs().masked_fill(~finite, 0.0), target)
@@ -219,7 +219,7 @@ def embed(x: Tensor, bits: int) -> Tensor:
 
 
 def restore_embedded(codes: Tensor, bits: int) -> Tensor:
-    """The multiples that int32 `codes` stand for: float32 of their shape."""
+    """The decoded multiples of the scale, from int32 `codes`: float32 of their shape."""
     magnitude = (codes & ((1 << (bits - 1)) - 1)).to(torch.float32) * 2.0 ** (1 - bits)
     negative = ((codes >> (bits - 1)) & 1) > 0
     return torch.where(negative, -magnitude, magnitude)

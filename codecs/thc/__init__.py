@@ -1,6 +1,8 @@
-"""THC: sums of quantized integers after a rotation. In reading order: `codec` for the settings and a
-round, `blocks` for what is rotated together and the tables of values, `ranges` for what it is clamped to,
-`definition` for the quantization."""
+"""THC: sums of quantized integers after a rotation.
+
+Reading order: `codec` (the settings and a round), `blocks` (the rotated blocks and the tables of values),
+`ranges` (the ranges that coordinates are clamped to), `definition` (the quantization).
+"""
 
 from gradwire.codecs.thc.codec import THC
 

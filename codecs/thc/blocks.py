@@ -1,11 +1,12 @@
-"""Blocks that are rotated on their own, and the tables of values that their coordinates are rounded to.
+"""Blocks that are rotated independently, and the tables of values that their coordinates are rounded to.
 
-A bucket is padded with zeros to a multiple of 128 coordinates: any number of bits then fills whole 16 bytes.
-As many blocks of the given size as fit come first, then, of what is left, as many of the largest power of two
-that fits, and so on down to 128. So less than 128 coordinates are padding, whatever the size of the blocks.
+A bucket is padded with zeros to a multiple of 128 coordinates, which take a multiple of 16 bytes at any
+number of bits. As many blocks of the given size as fit come first; the rest is filled with blocks of the
+largest power of two that fits, and so on down to 128. So less than 128 coordinates are padding, whatever the
+block size.
 
-Rotated coordinates are close to normal. In units of their standard deviation the range is [−t, t]; what lies
-between two neighbouring entries is rounded to one of them at random, right on average.
+Rotated coordinates are close to normally distributed. In units of their standard deviation the range is [−t,
+t]; a value between two neighbouring entries is rounded to one of them at random, without bias.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class RotatedBlocks:
 
     @property
     def largest(self) -> int:
-        """Coordinates of the largest block; it and `numel` determine all others."""
+        """Coordinates of the largest block; together with `numel` it determines all others."""
         return self.segments[0].block
 
     @property
@@ -107,8 +108,9 @@ class QuantizationTable:
         return len(self.entries) == self.granularity + 1
 
     def expected_error(self, t: float) -> float:
-        """E(Q(Z) − Z)² of a standard normal Z: what a worker loses, relative to its energy, if its norm is
-        the largest of all."""
+        """E(Q(Z) − Z)² of a standard normal Z: the share of its energy that a worker loses if its norm is the
+        largest of all.
+        """
         unit = 2 * t / self.granularity
         inner = sum(
             _rounding_error(-t + low * unit, -t + high * unit) for low, high in pairwise(self.entries)
@@ -126,8 +128,9 @@ def optimal_table(bits: int, granularity: int, t: float) -> QuantizationTable:
     """The symmetric table of 2^bits entries with the smallest expected squared error for a normal coordinate
     within [−t, t]; `granularity` is at least 2^bits − 1.
 
-    Half of the entries determine a symmetric table: `best[last]` is the least error of a beginning that ends
-    with `last`, and its entries. For 16 entries and g = 30 they are the tables of the authors' released code.
+    Half of the entries determine a symmetric table. `best[last]` holds the least error of the first entries
+    up to `last`, and these entries. For 16 entries and g = 30 they are the tables of the authors' released
+    code.
     """
     lower_half = range((granularity + 1) // 2)
     costs = {(a, b): _cost(a, b, granularity, t) for a in lower_half for b in lower_half if a < b}
@@ -167,8 +170,9 @@ def _cumulative(z: float) -> float:
 
 @lru_cache(maxsize=16)
 def neighbours(table: QuantizationTable, device: torch.device) -> Tensor:
-    """For each integer k in [0, g] the entry at or below it, and the distance from there to the next one, 1
-    where there is none: (2, g + 1) float32."""
+    """For each integer k in [0, g] the largest entry that is at most k, and the distance to the next entry, 1
+    after the last: (2, g + 1) float32.
+    """
     below = [max(entry for entry in table.entries if entry <= k) for k in range(table.granularity + 1)]
     distances = dict(zip(table.entries, (b - a for a, b in pairwise(table.entries)), strict=False))
     gaps = [distances.get(entry, 1) for entry in below]

@@ -1,6 +1,6 @@
 """THC: sums of quantized integers after a rotation (THC, NSDI 2024; hop by hop as in DynamiQ §5).
 
-A chunk's message is its slice of the integer sums, which no hop rounds again.
+A chunk's message is its slice of the integer sums, which are exact: hops do not round again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class THCHops(LossyHops):
         return (self._bounds[chunks.stop] - self._bounds[chunks.start]) // 8 * self._bits
 
     def _own(self, message: Tensor, chunks: range) -> Tensor:
-        """The sums of `chunks`."""
+        """The sums of `chunks`, as many as `message` has bytes for."""
         assert message.numel() == self.message_bytes(chunks, 1), "message length differs from message_bytes()"
         return self._sums[self._bounds[chunks.start] : self._bounds[chunks.stop]]
 
@@ -83,7 +83,9 @@ class THCHops(LossyHops):
         return torch.cat([mean[:0], *(mean[slice(*self._bounds[c : c + 2])] for c in chunks)])
 
     def keep_losses(self) -> None:
-        """All that is lost is lost before the first hop, where the sums are this worker's own integers."""
+        """Computes all losses at once: they occur before the first hop, while the sums are still this
+        worker's own integers.
+        """
         self._losses = self._x.to(torch.float32) - self._mean(1, torch.float32)
 
     def _mean(self, workers: int, dtype: torch.dtype) -> Tensor:
@@ -96,8 +98,8 @@ class THCHops(LossyHops):
 class THC(THCOptions, LossyHopCodec):
     """Signs at random, a Hadamard transform per block, 4-bit integers, whose sums travel in 8 or 12 bits.
 
-    Nothing is rounded on the way: the result is the mean of what the workers have quantized, on any topology.
-    Biased by the clamping alone. Raises ValueError for settings outside their range.
+    Hops add exactly: on any topology the result is the mean of the workers' quantized gradients. Only the
+    clamping is biased. Raises ValueError for settings outside their range.
     """
 
     about = About(
@@ -114,7 +116,7 @@ class THC(THCOptions, LossyHopCodec):
             raise ValueError(
                 f"codec.block={self.block}: choose 0 or a power of two from 16 to {LARGEST_ROTATION}"
             )
-        # Nothing is clamped then.
+        # This peak is so large that no coordinate is clamped.
         unbiased = self.norm == "block" and 0 < self.block <= self.t_p**2
         self.traits = Traits(unbiased=unbiased, worst_vnmse=0.1)
         bits = self.quantization_bits
@@ -159,7 +161,9 @@ class THC(THCOptions, LossyHopCodec):
         return [(root_mean_squares, "max_bits")]
 
     def plan_scatter(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> THCHops:
-        """Chunks are whole blocks, which are rotated back as such: small blocks make shards equally long."""
+        """A plan whose chunks are whole blocks, so that each chunk can be rotated back on its own. Small
+        blocks make shards nearly equally long.
+        """
         bounds = whole_blocks(cut(x.numel(), self.block), num_chunks)
         return self.plan(x, this_round, reduced, num_chunks, bounds)
 
@@ -184,7 +188,9 @@ class THC(THCOptions, LossyHopCodec):
         return THCHops(x, this_round.size, num_chunks, bits, blocks, ranges, self._table, randomness, bounds)
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
-        """A worker loses of its own gradient alone, however large the sums; it must not lose all of it."""
+        """Refuses error feedback if a worker loses all of its gradient. The size of sums is irrelevant,
+        because a worker only loses a part of its own gradient.
+        """
         lost = self._table.expected_error(self.t_p)
         if lost < 1:
             return None
@@ -194,7 +200,7 @@ class THC(THCOptions, LossyHopCodec):
         )
 
     def costs(self, workers: int) -> Costs:
-        """A rotation reaches beyond the cache or it does not."""
+        """Costs of the hops. The rotation has two costs: within the cache, and beyond it for large blocks."""
         rotated = "1024" if 0 < self.block <= 1 << 14 else "largest"
         bits = nearest((1, 3, 4, 8, 12), self.sum_bits(workers))
         pack, add, unpack = (once(f"bitpack.{name}.{bits}") for name in ("pack", "add", "unpack"))

@@ -1,5 +1,7 @@
-"""From a bucket to integers and back: the signs are flipped at random, blocks rotated, and what lies within
-their ranges rounded at random. In plain PyTorch this is the definition that compiled kernels reproduce."""
+"""Conversion between a bucket and integers: signs are flipped at random, blocks rotated, and the values
+within their ranges rounded at random. This is the definition, in plain PyTorch, that compiled kernels
+reproduce.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,10 @@ _SHARED = 0
 
 @dataclass(frozen=True)
 class Randomness:
-    """Randomness of one worker in one round: the signs before the rotation, the same on all workers, and
-    its own dither. `key` comes from seed, step and the bucket's uid; beyond it both are functions of the
-    coordinate. `key_place` is `Round.key_place`."""
+    """Randomness of one worker in one round: the signs before the rotation, the same on all workers, and its
+    own dither. `key` comes from seed, step and the bucket's uid; apart from it, both depend only on the
+    coordinate. `key_place` is `Round.key_place`.
+    """
 
     key: Key
     rank: int
@@ -34,7 +37,8 @@ class Randomness:
 
     def signs_flipped(self, values: Tensor, first: int) -> Tensor:
         """Float32 `values`, coordinates `first` and following, with each sign flipped with probability ½;
-        flipping twice changes nothing. `first` and their number are multiples of 128."""
+        flipping twice restores the values. `first` and the number of values are multiples of 128.
+        """
         units, zero = _units(values, first)
         words = torch.stack(philox4x32((units, zero + _SHARED, zero, zero), self.key), dim=1)
         bit = torch.arange(32, device=values.device)
@@ -63,7 +67,7 @@ def quantize(
     entries of the table: (total,) int32 in [0, g].
 
     A coordinate at v in units of the table, 0 ≤ v ≤ g, becomes the next entry above with the probability of
-    its distance to the one below. The integers of blocks without range are without meaning.
+    its distance to the one below. The integers of blocks without a range are undefined.
     """
     integers = torch.empty(blocks.total, dtype=torch.int32, device=x.device)
     write_integers(
@@ -89,8 +93,8 @@ def dequantize(
     randomness: Randomness,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """The mean that sums of the integers of `workers` workers, (total,) int32, stand for: (numel,) of a
-    floating dtype.
+    """Decode sums of the integers of `workers` workers, (total,) int32, to their mean: (numel,) of a floating
+    dtype.
 
     Zeros for blocks of zeros, NaN for blocks that are not finite.
     """
@@ -212,8 +216,9 @@ def _blocks(values: Tensor, segment: BlockSegment) -> Tensor:
 
 
 def _rounded(v: Tensor, table: QuantizationTable, dither: Tensor) -> Tensor:
-    """The entry below `v` or the one above it, which is as likely as `v` is near to it: float32 of its
-    shape."""
+    """Rounds `v` to the entry below or above it, with probabilities that make the result unbiased: float32 of
+    its shape.
+    """
     low = v.floor()
     if table.is_uniform:
         return low + (v - low + dither).floor()

@@ -1,9 +1,9 @@
-"""From root mean squares to ranges: a block's rotated coordinates are clamped to ±t, t = t_p·max‖x‖/√d.
+"""Ranges from root mean squares: a block's rotated coordinates are clamped to ±t, t = t_p·max‖x‖/√d.
 
 The workers compare ‖x‖/√d, which unlike the norm is finite wherever the gradient is. Everything is computed
-relative to a power of two near it: no product overflows or vanishes, and a gradient scaled by a power of two
-changes no bit of what is sent. Exceptions lie at the ends of float32: a root mean square below 2⁻¹²⁶ is less
-precise, one below 2⁻¹⁵⁰ is zero and so is the block's mean; above 1.5e38 a mean with its noise may be
+relative to a power of two near it: no product overflows or vanishes, and scaling a gradient by a power of two
+changes no bit of the messages. The ends of float32's range are exceptions: a root mean square below 2⁻¹²⁶ is
+less precise, one below 2⁻¹⁵⁰ is zero and so is the block's mean; above 1.5e38 a mean with its noise may be
 infinite.
 """
 
@@ -51,8 +51,9 @@ def write_root_mean_squares(x: Tensor, block: int, root_mean_squares: Tensor) ->
     """Fill `root_mean_squares`, float32 (blocks,), from `x`, (numel,) float32 or bfloat16, cut into blocks of
     at most `block` coordinates.
 
-    Every 128 coordinates are added up relative to a power of two near their own maximum, then 128 of these
-    sums relative to one near theirs, and so on: one pass over `x`, in which no square over- or underflows.
+    Every 128 coordinates are summed relative to a power of two near their maximum, then every 128 of these
+    sums relative to a power of two near theirs, and so on: one pass over `x`, in which no square over- or
+    underflows.
     """
     blocks = cut(x.numel(), block)
     library = library_for(x.device)
@@ -95,7 +96,9 @@ def bucket_root_mean_square(blocks: RotatedBlocks, root_mean_squares: Tensor) ->
 
 
 def _powers(maximum: Tensor) -> tuple[Tensor, Tensor]:
-    """For 2^e ≤ maximum < 2^(e+1) 2^(1−e) and 2^e, both normal numbers: e is confined to [−126, 127]."""
+    """For 2^e ≤ maximum < 2^(e+1), returns 2^(1−e) and 2^e, both normal numbers: e is limited to [−126,
+    127].
+    """
     field = exponents(maximum, SMALLEST_NORMAL)
     return normalizers(field), power_of_two(field)
 
@@ -108,7 +111,7 @@ def _units(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _joined(maximum: Tensor, energy: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Largest magnitudes and sums of squares as `_units` has them, for every `width` units together."""
+    """Combines largest magnitudes and sums of squares, as `_units` returns them, over every `width` units."""
     rows, parts = maximum.view(-1, width), energy.view(-1, width)
     top = rows.amax(dim=1)
     apart = exponents(rows, SMALLEST_NORMAL) - exponents(top, SMALLEST_NORMAL)[:, None]
@@ -137,9 +140,9 @@ class Ranges:
 
 @dataclass(frozen=True)
 class RangeScales:
-    """Factors of blocks on the way in, y = x·normalizer, and out, x = y·restorer/2.
+    """Factors of blocks for encoding, y = x·normalizer, and decoding, x = y·restorer/2.
 
-    All are (blocks, 1), float32. `limit` is t in units of y: 0 for blocks of zeros, NaN for those that are
+    All are (blocks, 1), float32. `limit` is t in units of y: 0 for blocks of zeros, NaN for blocks that are
     not finite. `alive` is bool, False for both of these.
     """
 

@@ -1,13 +1,15 @@
-"""The wrapper of a codec that adapts: its numbers reach all ranks, and its decisions their steps.
+"""The wrapper of a codec that adapts: it reduces the codec's feedback over all ranks and applies the
+resulting decisions to later steps.
 
-It is the outermost wrapper, which sees every bucket of a step. The first one carries the numbers of the step
-before: they travel with the codec's own first metadata, in the same message. Where that bucket reduces no
-metadata, as one of excluded parameters, they travel by themselves.
+It is the outermost wrapper, so it sees every bucket of a step. The step's first bucket carries the feedback
+of the step before, in one message with the codec's own first metadata. If that bucket reduces no metadata,
+e.g. because its parameters are excluded, the feedback is sent in a message of its own.
 
-Where ranks hold the stages of a model, each stage's numbers reach the other stages before the step ends:
-`stage_report` gives the message to them, `receive_stage_reports` takes theirs.
+In a pipeline, each stage's feedback reaches the other stages before the step ends: `stage_report` returns the
+message to them, `receive_stage_reports` takes theirs.
 
-With a file of decisions it follows those of that run, whatever its own would be. Its messages are the same.
+With a file of decisions the codec follows the recorded decisions instead of its own. Its messages are the
+same.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ from gradwire.codecs.wrappers.wrapper import Wrapper, innermost
 
 
 def packed(parts: Sequence[Tensor]) -> Tensor:
-    """(length,) uint8 on the CPU; empty for no parts."""
+    """The bytes of all tensors, one after another: (length,) uint8 on the CPU, empty for no parts."""
     lengths = torch.tensor([part.numel() for part in parts], dtype=torch.int64, device="cpu")
     return torch.cat([_bytes(lengths), *(_bytes(part.cpu()) for part in parts)])
 
 
 def unpacked(message: Tensor, dtypes: Sequence[torch.dtype]) -> list[Tensor]:
-    """The tensors that `packed` was given, on the CPU."""
+    """The inverse of `packed`: the tensors, on the CPU."""
     rest, found = message.cpu(), []
     lengths = rest[: 8 * len(dtypes)].clone().view(torch.int64).tolist()
     rest = rest[8 * len(dtypes) :]
@@ -54,7 +56,7 @@ _Collective = Callable[[Tensor, Round, Collectives], Awaitable[Tensor]]
 
 
 class Decisions(Wrapper):
-    """`inner`, whose innermost codec `Adapts`. Use `with_decisions`, which knows which codecs do."""
+    """Wraps `inner`, whose innermost codec `Adapts`. Use `with_decisions`, which checks for that."""
 
     def __init__(self, inner: Codec, followed: DecisionFile | None = None) -> None:
         """Raises ValueError if `followed` holds decisions that the codec does not make."""
@@ -89,7 +91,7 @@ class Decisions(Wrapper):
 
     @property
     def decision(self) -> Decision:
-        """The decision for the coming step, or for the one under way."""
+        """The decision for the current step, or between steps for the next one."""
         return self._decision
 
     def options(self) -> dict[str, object]:
@@ -134,7 +136,7 @@ class Decisions(Wrapper):
         return super().skip_step(step)
 
     def _refusal(self, decision: Decision) -> str | None:
-        """The reason why a decision of the file is none of this codec's."""
+        """The reason why a decision of the file does not fit this codec; None if it fits."""
         own = self._adapting.first_decision
         if decision.keys() != own.keys():
             there, here = (", ".join(sorted(names)) or "nothing" for names in (decision, own))
@@ -149,7 +151,9 @@ class Decisions(Wrapper):
         return self._adapting.refuses_decision(decision)
 
     def _followed_in(self, step: int) -> Decision:
-        """The decision for step `step`; with what the followed run did in it, if recorded."""
+        """The followed decision for step `step`, with what the followed run observed in that step, if
+        recorded.
+        """
         if self.followed is None or step < 0:
             return self._decision
         recorded = {
@@ -160,11 +164,11 @@ class Decisions(Wrapper):
         return {**self._decision, **recorded} if recorded else self._decision
 
     def _followed_after(self, step: int, decision: Decision) -> Decision:
-        """The decision for the step after `step`: `decision`, unless another run's are followed."""
+        """The decision for the step after `step`: the file's if one is followed, otherwise `decision`."""
         return decision if self.followed is None or step < 0 else self.followed.decision(step + 1)
 
     def _decide(self, step: int) -> Decision:
-        """The decision that follows from what was agreed on in the step."""
+        """The decision that the codec derives from the feedback reduced in the step."""
         assert self._reduced is not None
         agreed = self._agreed(self._reduced)
         stages, self._stages, self._reduced = self._stages or [agreed], [], None
@@ -174,13 +178,12 @@ class Decisions(Wrapper):
         return dict(zip(self._operations, (numbers.cpu() for numbers in reduced), strict=True))
 
     def report(self) -> Tensor:
-        """The numbers of this stage, combined over its ranks: as bytes, (length,) uint8; nothing if there are
-        no numbers."""
+        """This stage's feedback, combined over its ranks: (length,) uint8, empty if there is none."""
         reduced = self._reduced or []
         return packed(reduced) if any(numbers.numel() for numbers in reduced) else packed([])
 
     def receive_reports(self, reports: Sequence[Tensor]) -> None:
-        """Takes the reports of all stages, this one among them."""
+        """Takes the reports of all stages, including this one's."""
         assert self._reduced is not None
         dtypes = [numbers.dtype for numbers in self._reduced]
         nothing = [numbers.new_empty(0) for numbers in self._reduced]
@@ -217,8 +220,10 @@ def _as_tensor(value: float | Sequence[float]) -> Tensor:
 
 
 def with_decisions(codec: Codec, followed: DecisionFile | None = None) -> Codec:
-    """`codec`, which follows its decisions if it makes any, or those of `followed`. Raises ValueError if it
-    makes none and is to follow some."""
+    """`codec`, wrapped so that it follows its own decisions if it makes any, or those of `followed`.
+
+    Raises ValueError if `followed` is given for a codec that makes no decisions.
+    """
     if isinstance(innermost(codec), Adapts) and not isinstance(codec, Decisions):
         return Decisions(codec, followed)
     if followed is not None:
@@ -232,19 +237,20 @@ def decision_of(codec: Codec) -> Decision:
 
 
 def stage_report(codec: Codec) -> Tensor:
-    """The report of a stage to the others as a step ends: (length,) uint8, empty if there is
-    nothing to report."""
+    """A stage's report to the other stages as a step ends: (length,) uint8, empty if there is nothing to
+    report.
+    """
     return codec.report() if isinstance(codec, Decisions) else packed([])
 
 
 def receive_stage_reports(codec: Codec, reports: Sequence[Tensor]) -> None:
-    """Give a codec the reports of all stages in their order; not called if all of them are empty."""
+    """Give a codec the reports of all stages, in stage order; does nothing if all of them are empty."""
     if isinstance(codec, Decisions):
         codec.receive_reports(reports)
 
 
 class _Carrier:
-    """`comm`, whose first reduction takes `parts` along."""
+    """`comm`, with `parts` added to the message of its first reduction."""
 
     def __init__(self, comm: Collectives, parts: Sequence[tuple[Tensor, Op]]) -> None:
         self._comm, self._parts = comm, parts
@@ -261,7 +267,9 @@ class _Carrier:
         return found[: len(parts)]
 
     async def delivered(self) -> list[Tensor]:
-        """The parts, combined over the ranks: in a message of their own if nothing took them along."""
+        """The parts, combined over the ranks; sent in a message of their own if there was no reduction to add
+        them to.
+        """
         if self._reduced is None:
             own = [numbers for numbers, _ in self._parts]
             filled = any(numbers.numel() for numbers in own)

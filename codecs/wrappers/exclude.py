@@ -1,8 +1,8 @@
 """Parameters that travel in bf16 whatever the codec: those whose names match a glob of `codec.exclude`.
 
-A bucket is taken apart by its layout: the codec synchronizes the remaining parameters, then BF16 the
-excluded ones, and both means are put back in their places. A bucket with nothing to exclude goes to the
-codec as it is. Excluded parameters of a dtype that no codec takes, as float64, travel in their own.
+A bucket is split by its layout: the codec synchronizes the remaining parameters, then BF16 synchronizes the
+excluded ones, and both means are put back in their places. A bucket without excluded parameters goes to the
+codec unchanged. Excluded parameters of a dtype that no codec supports, e.g. float64, travel in that dtype.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BucketPart:
-    """Some of a bucket's parameters: a layout of their own, and where each of them lies in the bucket."""
+    """Some of a bucket's parameters: a layout of their own, and the place of each in the bucket."""
 
     layout: Layout
     places: tuple[slice, ...]
@@ -52,7 +52,7 @@ class BucketPart:
 
 
 def part_of(layout: Layout, chosen: Sequence[int]) -> BucketPart | None:
-    """The parameters at the positions `chosen` (ascending) of a bucket, None if there are none of them."""
+    """The parameters at the positions `chosen` (ascending) of a bucket; None if `chosen` is empty."""
     if not chosen:
         return None
     shapes = tuple(layout.shapes[i] for i in chosen)
@@ -69,7 +69,7 @@ def part_of(layout: Layout, chosen: Sequence[int]) -> BucketPart | None:
 
 @dataclass(frozen=True)
 class BucketSplit:
-    """A bucket's parameters for the codec, and those for BF16."""
+    """A bucket's parameters, split into those for the codec and those for BF16."""
 
     remaining: BucketPart | None
     excluded: BucketPart | None
@@ -86,9 +86,9 @@ class Uncompressed(Codec):
 
 
 class Exclude(Wrapper):
-    """`inner` for all parameters but those that match one of `globs`.
+    """Applies `inner` to all parameters except those whose names match one of `globs`.
 
-    A glob that matches no parameter causes a warning as the first step ends, when all names have been seen.
+    A glob that matches no parameter causes a warning at the end of the first step, when all names are known.
     """
 
     def __init__(self, inner: Codec, globs: Sequence[str]) -> None:
@@ -163,7 +163,7 @@ class Exclude(Wrapper):
         return super().skip_step(step)
 
     def _see(self, this_round: Round) -> None:
-        """Notes names in the first step, on rank 0."""
+        """Collects parameter names in the first step, on rank 0."""
         if this_round.rank:
             self._names = None
         if self._names is not None:

@@ -1,17 +1,20 @@
-"""Error feedback around any hop-wise codec: what was lost is sent next time.
+"""Error feedback around any hop-wise codec: the losses of one round are sent in the next.
 
-Each worker adds what its own encodings lost in the round before to its gradient, parameter by parameter. Over
-all workers nothing is ever lost for good: the sums of what was sent and of what is kept are those of the
-gradients. A worker on the way loses a part of a sum of several gradients; that is added to its own.
+Each worker adds the losses of its own encodings in the round before, its residual, to its gradient, parameter
+by parameter. Over all workers nothing is lost for good: the means sent and the residuals add up to the
+gradients. A worker that encodes a partial sum of several gradients adds the loss of that sum to its own
+residual.
 
-It does not always help. A codec that loses a share ω of the energy it encodes loses it of what was kept,
-too, and along a ring a worker encodes sums of 1 to n gradients, (n + 1)/2 in the mean. For ω ≥ 1 what is kept
-grows without bound; below it settles, as a chain's end does, near (1 + ω/(1 − ω))ⁿ times the energy of the
-gradients: from about ω·(n + 1)/2 = 1 on a round's mean is mostly noise, and nothing is won. Both are called
-divergence here. `ReportsLosses.refuses_feedback` refuses it before anything starts.
+Error feedback does not always help. A codec that loses a share ω of the energy it encodes also loses this
+share of the residual, and along a ring a worker encodes sums of 1 to n gradients, (n + 1)/2 on average. For ω
+≥ 1 residuals grow without bound. For ω < 1 they settle; at the end of a chain, near (1 + ω/(1 − ω))ⁿ times
+the energy of the gradients. From about ω·(n + 1)/2 = 1 on, a round's mean is mostly noise and error feedback
+gains nothing. Both cases are called divergence here. `ReportsLosses.refuses_feedback` refuses them before
+anything starts.
 
-Two things must not be sent again. What a skipped step lost: its means were not used, so the residuals stay as
-they were before it. And the shares of a spike that a codec could not encode: `residuals` bounds what is kept.
+Two kinds of losses must not be sent again. The first are those of a skipped step: its means were not used, so
+the residuals stay as they were before it. The second are the remains of a spike that the codec could not
+encode: `step_memory` bounds the residuals.
 """
 
 from __future__ import annotations
@@ -39,8 +42,8 @@ PREFIX = "residual/"
 class ErrorFeedback(Wrapper):
     """`inner`, which reports its losses, with error feedback.
 
-    A skipped step leaves all residuals as they were. A round whose mean is not finite, as it is when a
-    gradient is not, leaves its bucket's, whether its user skips the step or not.
+    A skipped step leaves all residuals unchanged. A round whose mean is not finite leaves its bucket's
+    residuals unchanged, whether the user skips the step or not.
     """
 
     def __init__(self, inner: Codec) -> None:
@@ -76,15 +79,19 @@ class ErrorFeedback(Wrapper):
         return delivered
 
     async def scatter(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
-        """Like `synchronize`, but a rank sees only its own shard: it leaves the bucket's residuals as they
-        were if that is not finite, and where another rank's is not, it is the skipped step that does."""
+        """Like `synchronize`, but a rank sees only its own shard of the mean. If that is not finite, the
+        bucket's residuals stay unchanged; if only another rank's shard is not finite, `skip_step` restores
+        them.
+        """
         before, corrected, wide = self._corrected(x, this_round)
         mean, losses = await self._lossy.scatter_with_losses(corrected, wide, comm)
         self._keep(this_round.layout, before, losses, mean)
         return mean
 
     def _corrected(self, x: Tensor, this_round: Round) -> tuple[Tensor, Tensor, Round]:
-        """The residual of a bucket, the gradient with it, both (numel,) float32, and the round for that."""
+        """The residual of a bucket, the gradient plus the residual, both (numel,) float32, and the round for
+        that sum.
+        """
         gradient = x.to(torch.float32)
         norm = self._norms.median(this_round.layout.names[0], gradient)
         times = MARGIN * self._lossy.largest_residual(this_round)
@@ -93,14 +100,16 @@ class ErrorFeedback(Wrapper):
         return before, gradient + before, wide
 
     def _keep(self, layout: Layout, before: Tensor, losses: Tensor, mean: Tensor) -> None:
-        """Keeps the losses of a bucket, or what was kept `before` where these or the mean are not finite."""
+        """Stores the losses of a bucket as its residual, or keeps the residual `before` if the losses or the
+        mean are not finite.
+        """
         sound = losses.isfinite() & mean.isfinite().all()
         kept = torch.where(sound, losses, before)
         for name, place in zip(layout.names, layout.places, strict=True):
             self._residuals[name] = kept[place].clone()
 
     def _gather(self, layout: Layout, device: torch.device) -> Tensor:
-        """The residuals of a bucket, (numel,) float32; zeros where there are none yet."""
+        """The residuals of a bucket, (numel,) float32; zeros if there are none yet."""
         found = torch.zeros(layout.numel, dtype=torch.float32, device=device)
         for name, place in zip(layout.names, layout.places, strict=True):
             if name in self._residuals:

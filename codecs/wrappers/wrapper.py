@@ -1,4 +1,4 @@
-"""Wrappers of codecs, put there by `make_codec` for the options that all codecs have."""
+"""The base class of wrappers, which `make_codec` adds for the options that all codecs have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradwire.codecs.shards import Shard
 
 
 class Wrapper(Codec):
-    """A codec around another one: whatever it does not say or do itself is the inner one's."""
+    """A codec around another one; everything that it does not override is delegated to the inner codec."""
 
     def __init__(self, inner: Codec) -> None:
         self.inner = inner
@@ -20,7 +20,7 @@ class Wrapper(Codec):
 
     @abstractmethod
     def options(self) -> dict[str, object]:
-        """Those of `CommonOptions` that it stands for, and their values."""
+        """The `CommonOptions` that this wrapper implements, and their values."""
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         return self.inner.supports(topology, size, layout)
