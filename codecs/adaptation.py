@@ -37,8 +37,7 @@ class Numbers:
 
     def refusal(self, value: float | Sequence[float]) -> str | None:
         """The reason why `value` is not allowed, worded to follow the field's name in a message; None if it
-        is allowed.
-        """
+        is allowed."""
         if isinstance(value, int | float) is self.listed:
             return f"is {'one number' if self.listed else 'a list'}, not {self.allowed()}"
         numbers = value if isinstance(value, Sequence) else [value]
@@ -110,14 +109,12 @@ class Adapts(Protocol):
 
     def refuses_decision(self, decision: Decision) -> str | None:
         """The reason why a decision from a file does not fit this codec; None if it fits. Its numbers have
-        already been checked against `decides`.
-        """
+        already been checked against `decides`."""
         return None
 
     def refuses_in(self, decision: Decision, this_round: Round) -> str | None:
         """The reason why a decision from a file cannot be followed in this round, e.g. because it lacks this
-        bucket; None if it can.
-        """
+        bucket; None if it can."""
         return None
 
     @abstractmethod

@@ -118,8 +118,7 @@ class AllToAll(AllToAllOptions, Codec):
 
     def _slice_length(self, numel: int, ranks: int) -> int:
         """Number of coordinates in a slice: a whole number of groups, and therefore of the smoother's
-        blocks.
-        """
+        blocks."""
         return -(-numel // (ranks * self.group)) * self.group
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
@@ -149,8 +148,7 @@ class AllToAll(AllToAllOptions, Codec):
 
     def _smooth_apart(self, values: Tensor) -> None:
         """Transforms every 32 of `values`, float32, in place, unless the transform is fused with the
-        quantization.
-        """
+        quantization."""
         if self.hadamard == "apart":
             hadamard_(values.view(-1, BLOCK))
 

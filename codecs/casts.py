@@ -130,8 +130,7 @@ class CastHops(LossyHops):
 
     def _own(self, chunks: range) -> Tensor:
         """This worker's sums of `chunks`, which are either all still in the bucket or all stored: the
-        bucket's coordinates, or the stored sums.
-        """
+        bucket's coordinates, or the stored sums."""
         place = self._place(chunks)
         if self._is_summed[chunks.start]:
             assert self._sums is not None
@@ -167,8 +166,7 @@ class CastHops(LossyHops):
 
     def seal_in_result(self) -> Tensor | None:
         """The result, if messages have its dtype: the sink then divides the sum, and other ranks receive
-        means.
-        """
+        means."""
         if self._x.dtype != self._wire or self._losses is not None:
             return None
         self._sends_means = True
@@ -295,8 +293,7 @@ class SelectedHops(CastHops):
         bounds: Sequence[int] | None = None,
     ) -> None:
         """`x` is this worker's bucket, (numel,) of a floating dtype, not written to; selected coordinates are
-        multiplied by `factor`. Chunks hold equally many selected coordinates unless `bounds` delimit them.
-        """
+        multiplied by `factor`. Chunks hold equally many selected coordinates unless `bounds` delimit them."""
         self._bucket, self._selection, self._factor, self._places = x, selection, factor, bounds
         own = selection.take(x)
         if factor != 1.0:
@@ -318,8 +315,7 @@ class SelectedHops(CastHops):
 
     def losses(self) -> Tensor:
         """The error of every coordinate: the whole value where it is not sent, and the effect of the factor
-        and of rounding where it is.
-        """
+        and of rounding where it is."""
         lost = self._bucket.to(torch.float32, copy=True)
         own = self._selection.take(lost)
         self._selection.put(own - own * constant(self._factor, own) + super().losses(), lost)

@@ -22,8 +22,7 @@ from dataclasses import dataclass, field
 class Cost:
     """The cost of a step: how many times each operation of `task=bench` runs over a coordinate, and the bytes
     per coordinate that plain tensor arithmetic reads and writes, which take as long as in a copy. On a CPU
-    the number of bytes may be larger.
-    """
+    the number of bytes may be larger."""
 
     operations: Mapping[str, float] = field(default_factory=dict)
     num_bytes: float = 0.0
@@ -72,8 +71,7 @@ def hop_costs(
     seal: Cost | None = None,
 ) -> dict[str, Cost]:
     """Costs of the hops of `interface.Hops`; hops that are not given are composed of the others as in that
-    class.
-    """
+    class."""
     return {
         "encode": encode,
         "accumulate": accumulate,
@@ -108,8 +106,7 @@ def exact_costs(workers: int, wire: int) -> dict[str, Cost]:
 
 def coder_costs(workers: int, encoding: str, decoding: str | None = None) -> dict[str, Cost]:
     """Costs of a `groups.GroupCoder` whose operations are named "<family>.<operation>.<label>". `encoding`
-    and `decoding` (by default the same) are "<family>.<label>".
-    """
+    and `decoding` (by default the same) are "<family>.<label>"."""
 
     def operation(template: str, name: str) -> Cost:
         family, label = template.split(".", 1)

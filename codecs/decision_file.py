@@ -121,8 +121,7 @@ def read_decisions(path: str, option: str | None = None) -> DecisionFile:
 @lru_cache(maxsize=2)
 def _read(path: str, option: str, version: tuple[int, int, int]) -> DecisionFile:
     """Reads and caches a file; `version` changes with it. So a world of 64 ranks in one process reads it
-    once.
-    """
+    once."""
     assert version
     digest = hashlib.sha256()
     with open_regular(Path(path).expanduser()) as file:
@@ -163,8 +162,7 @@ def _lines(file: BufferedReader, option: str, seen: Callable[[bytes], None]) -> 
 
 def _of_step(line: bytes, step: int, option: str) -> bytes:
     """A line without its leading step number. Most lines of a run are then equal, and equal lines are parsed
-    once.
-    """
+    once."""
     begin, key = b'{"%s": %d, ' % (STEP.encode(), step), b'"%s"' % STEP.encode()
     if line.startswith(begin) and key not in line[len(begin) :]:
         return b"{" + line[len(begin) :]

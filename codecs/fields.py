@@ -179,8 +179,7 @@ def list_of(
 
 def number_or_pair(minimum: int, maximum: int, default: int, *, hint: str = "") -> Any:
     """A field that holds a whole number or a list of two, the smaller first. Its type is Any because
-    configurations do not support a union of both.
-    """
+    configurations do not support a union of both."""
     bounds: dict[str, Any] = {"low": minimum, "high": maximum}
     each = Rule(kinds=(WHOLE,), **bounds)
     return checked(default, kinds=(WHOLE, LIST), pair=True, elements=each, hint=hint, **bounds)

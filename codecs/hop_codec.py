@@ -13,8 +13,7 @@ from gradwire.codecs.shards import Shard, joined
 
 class LossyHops(Hops, Protocol):
     """Hops that report the losses of this worker's own encodings, which error feedback adds to the next
-    gradient.
-    """
+    gradient."""
 
     _losses: Tensor | None = None
     """Those so far, None if they are not asked for."""
@@ -59,14 +58,12 @@ class HopCodec(Codec):
 
     def plan_scatter(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> Hops:
         """The hop-wise state of a scatter. It differs from `plan`'s in codecs whose chunks there do not hold
-        the same coordinates in every round.
-        """
+        the same coordinates in every round."""
         return self.plan(x, this_round, reduced, num_chunks)
 
     def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
         """The coordinates of a bucket that one chunk of a scatter holds, in every round. A codec that does
-        not implement this has no scatter.
-        """
+        not implement this has no scatter."""
         raise ValueError(f"codec={self.name} has no scatter")
 
     @property
@@ -129,8 +126,7 @@ class ReportsLosses(Protocol):
 
 class LossyHopCodec(HopCodec, ReportsLosses):
     """A hop-wise codec whose `plan()` returns `LossyHops`, so that error feedback can wrap it. Its sums are
-    in float32.
-    """
+    in float32."""
 
     async def synchronize_with_losses(
         self, x: Tensor, this_round: Round, comm: Collectives

@@ -116,15 +116,13 @@ class Hops(Protocol):
 
     def shard(self, chunks: Sequence[int]) -> Tensor:
         """The mean over the workers for the coordinates of `chunks`, whose sums are complete but not sealed:
-        float32, chunk by chunk, in the order in which `HopCodec.chunk` lists their coordinates.
-        """
+        float32, chunk by chunk, in the order in which `HopCodec.chunk` lists their coordinates."""
         raise ValueError(f"{type(self).__name__} have no shards")
 
 
 class Collectives(Protocol):
     """The collectives a codec may use. All but `group` and `worked` are coroutines that all ranks must run
-    alike.
-    """
+    alike."""
 
     rank: int
     size: int
@@ -133,8 +131,7 @@ class Collectives(Protocol):
     @property
     def kept(self) -> Kept:
         """The chunks that `reduce_scatter` leaves on each rank. Raises ValueError on a topology that computes
-        no partial sums.
-        """
+        no partial sums."""
         ...
 
     def in_phase(self, phase: Literal["probe"]) -> Collectives:
@@ -180,8 +177,7 @@ class Collectives(Protocol):
 
     async def receive(self, out: Tensor, source: int) -> Tensor:
         """Receive a tensor of the size and dtype of `out`, contiguous, from rank `source` into `out`; returns
-        `out`.
-        """
+        `out`."""
         ...
 
     async def send_and_receive(self, sends: Mapping[int, Tensor], receives: Mapping[int, Tensor]) -> None:
@@ -194,8 +190,7 @@ class Collectives(Protocol):
 
     def worked(self, label: str, share: float) -> None:
         """Labels the computation since the last label, message or wait, for this share of the bucket's
-        coordinates. A codec without `Hops` labels in this way the steps that its `costs` list.
-        """
+        coordinates. A codec without `Hops` labels in this way the steps that its `costs` list."""
         ...
 
     async def backend_sum(self, x: Tensor) -> Tensor:
@@ -230,8 +225,7 @@ class Codec(ABC):
     @cached_property
     def memories(self) -> Memories:
         """State that lasts from step to step. It is saved in checkpoints, and a skipped step leaves it
-        unchanged.
-        """
+        unchanged."""
         return Memories()
 
     def __post_init__(self) -> None:
@@ -240,16 +234,14 @@ class Codec(ABC):
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         """None, or the reason why this codec cannot run there; by default only a dtype that training
-        gradients do not have is refused. Called before anything starts.
-        """
+        gradients do not have is refused. Called before anything starts."""
         if layout.dtype in GRADIENT_DTYPES:
             return None
         return f"codec={self.name} takes float32, bfloat16 and float16 gradients, got {layout.dtype}"
 
     def supports_stages(self, stages: int, *, refines: bool = False) -> str | None:
         """None, or the reason why this codec, with its settings, cannot run with a model in `stages` stages
-        (1 without a pipeline), or without refinement of means. Called before anything starts.
-        """
+        (1 without a pipeline), or without refinement of means. Called before anything starts."""
         if self.refines and not refines:
             return (
                 f"codec={self.name} keeps refining a gradient until it is used; use parallel=blocks, which "
@@ -275,15 +267,13 @@ class Codec(ABC):
 
     def observe(self, observations: Sequence[Observation]) -> None:
         """Receive the real or simulated times of this rank's step, for codecs with the trait `clock_driven`.
-        Called before the step's `end_step` or `skip_step`.
-        """
+        Called before the step's `end_step` or `skip_step`."""
         return
 
     @property
     def scatters(self) -> bool:
         """True if the codec can stop half-way, with a shard of the mean on each rank: `shards` and
-        `scatter`.
-        """
+        `scatter`."""
         return False
 
     def shards(self, layout: Layout, kept: Kept) -> tuple[Shard, ...]:
@@ -338,8 +328,7 @@ class Codec(ABC):
     def take_back(self, names: Collection[str]) -> None:
         """Called on all ranks before `end_step` with the parameters whose means are not applied in this step
         because no rank used them. The codec restores their memories, so that it still sends their residuals
-        later.
-        """
+        later."""
         self.memories.take_back(names)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -356,8 +345,7 @@ class Codec(ABC):
 
     def costs(self, workers: int) -> Costs | None:
         """Costs of the codec's steps among `workers`, see `costs`; None if `task=bench` measures none of its
-        operations.
-        """
+        operations."""
         return None
 
 

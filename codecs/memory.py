@@ -25,8 +25,7 @@ LIMIT = 1 << 29
 
 class FreeBlocks:
     """Free blocks of host memory. Threads may share an instance: a block that one thread is examining is
-    hidden from the others.
-    """
+    hidden from the others."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         """Keeps up to `limit` bytes."""

@@ -80,8 +80,7 @@ def write_energies(x: Tensor, block: int, energies: Tensor) -> None:
 
 def _spans(x: Tensor, block: int) -> Tensor:
     """The blocks as (blocks, spans, width) zero-padded spans; the width is at most `SPAN`, and the smallest
-    power of two that holds a shorter block. The padding changes no sum.
-    """
+    power of two that holds a shorter block. The padding changes no sum."""
     width = min(1 << (block - 1).bit_length(), SPAN)
     rows = _padded(torch.nn.functional.pad(x, (0, -x.numel() % block)).view(-1, block), width)
     return rows.view(rows.shape[0], -1, width)
@@ -93,8 +92,7 @@ def _padded(rows: Tensor, multiple: int) -> Tensor:
 
 def _span_energies(spans: Tensor) -> Tensor:
     """The energies of spans: (blocks, spans) float64. With m a power of two near the span's largest
-    magnitude: m²·Σ(x/m)², the sum in float32, the product exact.
-    """
+    magnitude: m²·Σ(x/m)², the sum in float32, the product exact."""
     rows = spans.flatten(0, 1)
     field = exponents(rows.abs().amax(dim=1))
     squares = fold((rows * normalizers(field)[:, None]).square())
@@ -223,8 +221,7 @@ class OmniReduce(OmniReduceOptions, LossyHopCodec):
 
     def end_step(self, step: int) -> Mapping[str, float]:
         """The union's and a worker's numbers of blocks over all buckets of the step, as shares of all
-        blocks.
-        """
+        blocks."""
         super().end_step(step)
         return self._local.counted()
 
@@ -234,8 +231,7 @@ class OmniReduce(OmniReduceOptions, LossyHopCodec):
 
     def costs(self, workers: int) -> Costs:
         """Costs of a round: the energies of all blocks are sorted; the blocks of the union, at its target
-        size, are gathered, summed in bfloat16 and scattered into zeros.
-        """
+        size, are gathered, summed in bfloat16 and scattered into zeros."""
         share = self.bits / WIRE_BITS
         parts = {label: cost * share for label, cost in exact_costs(workers, wire=2).items()}
         return {
@@ -274,8 +270,7 @@ class LocalK:
     def _first_share(self, workers: int) -> float:
         """The share that fills the target if workers choose independently. If their choices overlap, the
         union starts smaller and grows fast; a union that starts too large would shrink by at most 1 − γ per
-        round.
-        """
+        round."""
         unchosen: float = (1.0 - self._target) ** (1.0 / workers)
         return 1.0 - unchosen
 

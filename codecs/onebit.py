@@ -1,6 +1,5 @@
 """1-bit SGD: the sign of each coordinate, and the values that the two signs are decoded to (Seide et al.,
-Interspeech 2014).
-"""
+Interspeech 2014)."""
 
 from __future__ import annotations
 

@@ -99,8 +99,7 @@ linear_dequantize.register_fake(lambda message, numel, *_: _values(numel, messag
 @torch.library.custom_op("gradwire::mxfp_quantize", mutates_args=())
 def mxfp_quantize(x: Tensor, width: int, rule: str, mu: float) -> tuple[Tensor, Tensor]:
     """Packed elements of MXFP8, 6 or 4, and the bf16 maxima of their blocks of 32, from which the scales are
-    computed with μ by `rule`, one of `ScaleRule`.
-    """
+    computed with μ by `rule`, one of `ScaleRule`."""
     x, element = _flat(x), BY_WIDTH[width]
     maxima = block_maxima(x)
     elements, saturated = _bytes(len(maxima) * block_bytes(element), x), x.new_zeros((), dtype=torch.int64)
@@ -218,8 +217,7 @@ def thc_dequantize(
     seed: int,
 ) -> Tensor:
     """Decodes sums of the integers of `workers` workers to their mean, given the maximum over the workers of
-    their `root_mean_squares`.
-    """
+    their `root_mean_squares`."""
     ranges, randomness = Ranges(root_mean_squares, t_p), Randomness(_key(seed), 0)
     return dequantize(
         sums, workers, cut(numel, block), ranges, QuantizationTable(tuple(entries)), randomness

@@ -97,8 +97,7 @@ class LowRankMessages:
 
     def _keep_error(self, lost: Tensor, delivered: Tensor, message: BackwardMessage) -> None:
         """Store the error `lost` by a message, and keep the stored error of rows and tokens that it did not
-        have. After a message that is not finite, keep the old error.
-        """
+        have. After a message that is not finite, keep the old error."""
         known = self._errors.get(message.link)
         before = torch.zeros_like(lost) if known is None else _room(known.to(lost.device), message)
         after = before.clone()

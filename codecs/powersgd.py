@@ -141,8 +141,7 @@ class PowerSGD(PowerSGDOptions, Codec):
 
     def _keep_error(self, name: str, lost: Tensor, delivered: Tensor) -> None:
         """Store the residual `lost` of a compressed parameter; after a result that is not finite, keep the
-        old one.
-        """
+        old one."""
         before = self._errors[name].to(lost.device) if name in self._errors else torch.zeros_like(lost)
         self._errors[name] = torch.where(all_finite(delivered), lost, before)
 
@@ -184,8 +183,7 @@ async def _means(parts: Mapping[str, Tensor], this_round: Round, comm: Collectiv
 @dataclass(frozen=True)
 class ParameterMatrix:
     """A parameter's place in the bucket, and the (rows, columns) of the matrix that it is treated as;
-    uncompressed at rank 0.
-    """
+    uncompressed at rank 0."""
 
     name: str
     place: slice
@@ -213,8 +211,7 @@ def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
 
 def all_finite(values: Tensor) -> Tensor:
     """True if all of `values` (at least one) are finite: a tensor without dimensions, computed in one
-    pass.
-    """
+    pass."""
     low, high = torch.aminmax(values)
     return (low > -torch.inf) & (high < torch.inf)
 

@@ -59,8 +59,7 @@ def top_level(bits: int) -> int:
 
 def level_codes(values: Tensor, normalizer: Tensor, normalized: Tensor, dithers: Tensor, bits: int) -> Tensor:
     """Codes < 2^bits of finite float32 `values`, given the `group_norms` of their groups: int32 of the same
-    shape. `dithers` holds an integer below 2¹⁶ for each value.
-    """
+    shape. `dithers` holds an integer below 2¹⁶ for each value."""
     # Positions among levels in units of 2⁻¹⁶, to which a 16-bit dither is added. Even with rounding errors no
     # position exceeds the last level's.
     levels = top_level(bits)
@@ -128,8 +127,7 @@ class PairCoder(SliceCoder):
     @property
     def _whole(self) -> int:
         """The smallest number of coordinates, a multiple of the group, whose codes of either width take whole
-        bytes.
-        """
+        bytes."""
         return max(self.group, 16)
 
     @property
@@ -141,8 +139,7 @@ class PairCoder(SliceCoder):
 
     def _parts(self, message: Tensor, numel: int) -> tuple[Tensor, Tensor, Tensor]:
         """Views of the bytes of the wider codes, which must be aligned at 16 bits, of the narrower codes and
-        of the norms.
-        """
+        of the norms."""
         (narrow, wide), pairs = self.bits, -(-numel // 2)
         between, end = packed_bytes(pairs, wide), packed_bytes(pairs, narrow + wide)
         return message[:between], message[between:end], message[end:]
@@ -192,8 +189,7 @@ in both norms to within a tenth; most are those of random bits."""
 
 def pair_costs(workers: int, bits: tuple[int, int]) -> Costs:
     """Costs of a `PairCoder`: half of the coordinates are packed in either width; all else is tensor
-    arithmetic.
-    """
+    arithmetic."""
 
     def packing(name: str) -> Cost:
         both = (Cost({f"bitpack.{name}.{nearest((3, 4, 8, 12), each)}": 0.5}) for each in bits)
@@ -281,8 +277,7 @@ class QSGD(QSGDOptions, SliceCodec):
 
     def costs(self, workers: int) -> Costs:
         """Costs of the hops; the l2 norm adds to encoding, more than any number of bits, and nothing to
-        decoding.
-        """
+        decoding."""
         if len(self.widths) == 2:
             narrow, wide = self.widths
             return pair_costs(workers, (narrow, wide))

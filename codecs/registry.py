@@ -76,8 +76,7 @@ def codec_classes() -> dict[str, type[Codec]]:
 
 def codec_options(name: str) -> type:
     """The dataclass of a codec's settings: the options of one of this package's codecs, or the class itself
-    of any other. Raises ValueError for an unknown name.
-    """
+    of any other. Raises ValueError for an unknown name."""
     return OWN[name].options if name in OWN else codec_class(name)
 
 
@@ -101,8 +100,7 @@ def register_codec(codec_class: type[Codec]) -> type[Codec]:
 
 def codec_class(name: str) -> type[Codec]:
     """The class of a codec's name: one of `codec_classes()`, or a plug-in (see `plugins`). Raises ValueError
-    for an unknown name.
-    """
+    for an unknown name."""
     return find("codec", name, _CODECS, "<module>:<class>", _checked)
 
 

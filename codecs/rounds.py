@@ -67,8 +67,7 @@ class Layout:
     @property
     def key(self) -> str:
         """The key of this bucket in a codec's state that belongs to the bucket as a whole, not to a
-        parameter.
-        """
+        parameter."""
         return f"bucket-{self.uid:08x}"
 
     @classmethod

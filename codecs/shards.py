@@ -31,8 +31,7 @@ class Stretches:
 
     def within(self, start: int, stop: int) -> Iterator[Stretches]:
         """The parts of these stretches between coordinates `start` and `stop`, ascending: at most three
-        runs.
-        """
+        runs."""
         first = min(max(-((self.start - start) // self.stride), 0), self.count)
         last = max(min((stop - self.length - self.start) // self.stride, self.count - 1), -1)
         if first > 0:
@@ -77,8 +76,7 @@ class Shard:
 
     def moved(self, places: Sequence[slice]) -> Shard:
         """Translates this shard of a small bucket, which consists of the `places` of a larger one, to a shard
-        of the larger one.
-        """
+        of the larger one."""
         starts = accumulate((place.stop - place.start for place in places), initial=0)
         ends = list(zip(pairwise(starts), places, strict=True))
         found = [

@@ -55,8 +55,7 @@ class SliceCoder(Protocol):
 
     def accumulate(self, message: Tensor, first: int, sums: Tensor) -> None:
         """Adds the decoded message to `sums`, (numel,) float32; codecs may override it with one fused
-        operation.
-        """
+        operation."""
         sums.add_(self.decode(message, first, sums.numel()))
 
     def accumulate_encode(self, message: Tensor, first: int, sums: Tensor, out: Tensor) -> None:
@@ -196,8 +195,7 @@ class GroupCoder(SliceCoder, ABC):
 
     def run(self, library: Library, operation: str, values: Tensor, first: int = 0, **given: Any) -> None:
         """Run a kernel of this coder's family for the coordinates of `values`; `given` are fields as in
-        `native.call`.
-        """
+        `native.call`."""
         fields = {**self.settings(library, first), "numel": values.numel(), **given}
         run(library, f"{self.family}_{operation}", values.device, **fields)
 

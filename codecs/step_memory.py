@@ -109,15 +109,13 @@ PREFIX = "norms/"
 
 def of_contraction(share: float) -> float:
     """The largest residual, relative to the norm of the gradient, of a codec that keeps at least this share
-    of the encoded energy.
-    """
+    of the encoded energy."""
     return 2 * math.sqrt(1 - share) / share
 
 
 class LatestNorms(StepMemory[Tensor]):
     """The norms of each bucket's latest gradients, by the name of the bucket's first parameter: (LATEST,)
-    float32 each, the newest last, zeros if there were fewer.
-    """
+    float32 each, the newest last, zeros if there were fewer."""
 
     def median(self, bucket: str, gradient: Tensor) -> Tensor:
         """Add the norm of `gradient`, (numel,) float32, and return the median of the latest norms, ()

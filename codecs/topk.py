@@ -32,8 +32,7 @@ def selected_count(fraction: float, numel: int) -> int:
 
 def largest_coordinates(x: Tensor, count: int) -> Tensor:
     """Indices of the `count` largest magnitudes of (numel,) float32, ascending int64. NaN counts as larger
-    than infinity; ties go to the earlier coordinate.
-    """
+    than infinity; ties go to the earlier coordinate."""
     magnitudes = x.view(torch.int32).bitwise_and(_MAGNITUDE)
     smallest = magnitudes.topk(count, sorted=False).values.min()
     above, alike = magnitudes > smallest, magnitudes == smallest

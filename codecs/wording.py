@@ -1,6 +1,5 @@
 """Values and names in messages: formatted as on the command line, with the nearest known name or an
-example.
-"""
+example."""
 
 from __future__ import annotations
 
@@ -147,8 +146,7 @@ def _listed(key: str, value: Any, of: ValueRule) -> Iterator[list[Any]]:
 
 def _choices(word: str, rule: ValueRule) -> Iterator[Any]:
     """The choice that differs from `word` only in case and signs, has it as another name, or looks
-    similar.
-    """
+    similar."""
     alike = {_plain(str(choice)): choice for choice in rule.choices}
     if _plain(word) in alike:
         yield alike[_plain(word)]

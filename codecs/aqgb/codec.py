@@ -117,8 +117,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
     @property
     def boundary(self) -> int:
         """Bytes of a partition of uncompressed coordinates; with fewer bits per coordinate they hold
-        several.
-        """
+        several."""
         return payload_bytes(self.partition, FULL)
 
     hindsight = {SENT: 2}
@@ -141,8 +140,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
 
     def refuses_in(self, decision: Decision, this_round: Round) -> str | None:
         """Checks that the decision covers this bucket. All blocks are known after the first step, so from
-        then on decisions must cover every one of them.
-        """
+        then on decisions must cover every one of them."""
         blocks, planned = len(self._sizes), len(_listed(decision, "first"))
         if planned not in (0, blocks):
             return f"first is of {planned} blocks, and this run has {blocks}"
@@ -228,8 +226,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
 
     async def _send(self, block: Open, steps: Sequence[int], comm: Collectives) -> None:
         """Exchanges one piece, in which rank r sends `steps[r]` bits of every coordinate, and adds the
-        received bits to the block.
-        """
+        received bits to the block."""
         numel, own, mine = block.x.numel(), block.parts[comm.rank], steps[comm.rank]
         plane = torch.empty(0, dtype=torch.uint8, device=block.x.device)
         if mine:
@@ -250,8 +247,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
 
     def feedback(self) -> Feedback:
         """Per bucket, the seconds at which blocks are ready and can be used, and the rate, all float64; empty
-        columns until all of them are known.
-        """
+        columns until all of them are known."""
         seen = self._profile
         known = seen.is_complete
         forward = seen.forward or [0.0] * len(seen.backward)  # not known yet: nothing is refined

@@ -66,8 +66,7 @@ NOTHING = Packing(0, 0, 0)
 
 def partitions_per_packet(partition: int, packet: int, size: Size) -> int:
     """Number of partitions of `partition` coordinates that fit into a packet of `packet` bytes. Raises
-    ValueError if not even one fits.
-    """
+    ValueError if not even one fits."""
     fitting = packet // size(partition)
     if not fitting:
         raise ValueError(
@@ -79,8 +78,7 @@ def partitions_per_packet(partition: int, packet: int, size: Size) -> int:
 
 def packing(numel: int, partition: int, packet: int, size: Size) -> Packing:
     """Counts the packets of a payload of `numel` coordinates without making it. Raises ValueError if a
-    partition does not fit into a packet.
-    """
+    partition does not fit into a packet."""
     per_packet = partitions_per_packet(partition, packet, size)
     whole, left = divmod(numel, partition)
     count, last = -(-whole // per_packet), whole % per_packet or per_packet
@@ -92,15 +90,13 @@ def packing(numel: int, partition: int, packet: int, size: Size) -> Packing:
 
 def num_packets(numel: int, partition: int, packet: int, size: Size) -> int:
     """Number of packets that carry `numel` coordinates. Raises ValueError if a partition does not fit into a
-    packet.
-    """
+    packet."""
     return packing(numel, partition, packet, size).packets
 
 
 def packets(numel: int, partition: int, packet: int, size: Size) -> Iterator[Packet]:
     """The packets of a payload of `numel` coordinates, in order. Raises ValueError if a partition does not
-    fit into a packet.
-    """
+    fit into a packet."""
     partitions_per_packet(partition, packet, size)
     first = count = num_bytes = 0
     for begin in range(0, numel, partition):
@@ -174,8 +170,7 @@ class Payload:
 
 def plane_of(x: Tensor, bits: int, more: int) -> Tensor:
     """The plane that extends the payload of (numel,) `x` from `bits` bits by `more`: (refinement_bytes,)
-    uint8.
-    """
+    uint8."""
     plane = torch.empty(plane_bytes(x.numel(), bits, more), dtype=torch.uint8, device=x.device)
     tfp_plane(x, bits, more, BASE, plane)
     return plane

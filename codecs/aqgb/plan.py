@@ -48,8 +48,7 @@ class StepProfile:
 
     def see(self, seen: Sequence[Observation], blocks: int, size: int, *, planned: bool) -> None:
         """Updates the averages with one rank's observations of a step with `blocks` blocks among `size`
-        ranks.
-        """
+        ranks."""
         made = {one.bucket: one for one in seen if one.phase == MADE}
         used: dict[int, list[Observation]] = {}
         for one in seen:
@@ -116,8 +115,7 @@ class AgreedTimes:
     """Times that all ranks share: the `sizes` of the blocks in coordinates, the times at which each is ready
     (`backward`) and at which the next forward pass can use it at the earliest (`forward`), both in seconds
     and the maximum over the ranks, and the `rate` at which every rank's broadcast reaches the others, in
-    bytes per second.
-    """
+    bytes per second."""
 
     sizes: Sequence[int]
     backward: Sequence[float]
@@ -128,8 +126,7 @@ class AgreedTimes:
 @dataclass(frozen=True)
 class BitPlan:
     """For each block, the bits that are sent `first` and how many `more` follow; `end` is when the first bits
-    have arrived.
-    """
+    have arrived."""
 
     first: tuple[int, ...]
     more: tuple[int, ...]
@@ -166,8 +163,7 @@ def bits_of(ratio: float) -> int:
 
 def _first_bits(agreed: AgreedTimes, floor: float) -> tuple[list[int], float]:
     """The bits of the first stage by block, and the time when all of them have arrived. The newest block goes
-    first.
-    """
+    first."""
     bits: list[int] = []
     waiting: list[float] = []  # bytes of each block that are undelivered, as they travel
     last = len(agreed.sizes) - 1

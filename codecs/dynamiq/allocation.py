@@ -105,8 +105,7 @@ def allocate(patterns: Tensor, spare: Tensor, increments: WidthIncrements, alloc
 
 def _raised(patterns: Tensor, taken: Tensor, widths: Sequence[int]) -> Tensor:
     """The widths, given the smallest one and the increments taken, (chunks, increments·super-groups) bool: a
-    taken increment of a super-group implies all its smaller ones.
-    """
+    taken increment of a super-group implies all its smaller ones."""
     bits = torch.tensor([b - a for a, b in pairwise(widths)], device=patterns.device)
     by_increment = taken.view(patterns.shape[0], len(bits), patterns.shape[1])
     return widths[0] + (by_increment * bits[:, None]).sum(dim=1)
@@ -114,8 +113,7 @@ def _raised(patterns: Tensor, taken: Tensor, widths: Sequence[int]) -> Tensor:
 
 def _costs(patterns: Tensor, widths: Sequence[int]) -> Tensor:
     """Bytes of every increment of a chunk, ordered by increment, then super-group: (increments·super-groups,)
-    int64.
-    """
+    int64."""
     each = torch.tensor([code_bytes(b - a) for a, b in pairwise(widths)], device=patterns.device)
     return each.repeat_interleave(patterns.shape[1])
 
@@ -209,8 +207,7 @@ coordinates, rounded independently with hierarchical scales and the default non-
 
 def lost_share(widths: Sequence[int], code_bits: float, kind: ValueKind, group: int) -> float:
     """ω for super-groups that get `code_bits` of code per coordinate on average: the geometric mean over the
-    two neighbouring `widths` (ascending).
-    """
+    two neighbouring `widths` (ascending)."""
     shares = LOST_SHARES[kind, group]
     if code_bits <= widths[0]:
         return shares[widths[0]]

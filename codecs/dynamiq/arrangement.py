@@ -116,8 +116,7 @@ class Chunks:
     @cached_property
     def offsets(self) -> tuple[int, ...]:
         """The start of each chunk's message, and the end of the last one, if every message has its full
-        capacity.
-        """
+        capacity."""
         return (0, *accumulate(size.capacity for size in self.sizes))
 
 
@@ -140,8 +139,7 @@ class Arrangement:
     @cached_property
     def counts(self) -> tuple[Mapping[int, int], ...]:
         """Number of super-groups of each width in every chunk. Waits for the device to copy them to the
-        host.
-        """
+        host."""
         return tuple(counts_of(row, self.format.widths) for row in self.numbers.cpu())
 
     @property
@@ -152,8 +150,7 @@ class Arrangement:
     @cached_property
     def offsets(self) -> tuple[int, ...]:
         """The start of each chunk's message, and the end of the last one: messages take their full capacity,
-        or only the bytes used if sizes are exact.
-        """
+        or only the bytes used if sizes are exact."""
         if not self.exact_size:
             return self.chunks.offsets
         return (0, *accumulate(align(used_bytes(counts, self.format)) for counts in self.counts))
@@ -207,8 +204,7 @@ def native_plan(
 @lru_cache(maxsize=64)
 def _spare(sizes: tuple[ChunkSize, ...], device: torch.device) -> Tensor:
     """The chunks' spare bytes, (chunks,) int64. They are the same in every round, so they are copied to the
-    device once.
-    """
+    device once."""
     return torch.tensor([size.spare for size in sizes], device=device)
 
 

@@ -99,8 +99,7 @@ def marked(patterns: Tensor, choice: Tensor) -> Tensor:
 
 def unmarked(scales: Tensor) -> Tensor:
     """The patterns (int32) of scales without their codebook bits; a negative scale mirrors the values decoded
-    with it.
-    """
+    with it."""
     return scales & ~_LARGER
 
 

@@ -100,8 +100,7 @@ class DynamiQ(DynamiQOptions, LossyHopCodec):
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         """Refuses error feedback for small buckets: there some super-groups stay at the smallest width,
-        however large their residual is.
-        """
+        however large their residual is."""
         code_bits = self._bits - self._format.overhead_bits
         few = num_super_groups(layout.numel) < FOLLOWING * largest_sum
         kind = cast(ValueKind, self.values)
@@ -171,8 +170,7 @@ class DynamiQ(DynamiQOptions, LossyHopCodec):
     def costs(self, workers: int) -> Costs:
         """Costs of the hops: a single width is looked up directly, several are replaced by the benchmark's
         mixture. Broadcast messages become means only at the end; otherwise decoding has produced means
-        already.
-        """
+        already."""
         family, widths = ("dynamiq_plus", (4, 8)) if self.codebooks > 1 else ("dynamiq", (2, 3, 4, 5, 6, 8))
         several = len(self.widths) > 1
         label = "mix" if several else f"{nearest(widths, self.widths[0])}"

@@ -117,8 +117,7 @@ class Dither:
 @dataclass(frozen=True)
 class Coder:
     """The parameters of one worker's operations in one round: values per width, randomness, the rounding of
-    scales, and the message format.
-    """
+    scales, and the message format."""
 
     values: Mapping[int, Values | Codebooks]
     dither: Dither
@@ -131,8 +130,7 @@ def compress(
 ) -> None:
     """Write the whole message (uint8) of a chunk; `super_groups` (int64) are the rows' indices in the bucket,
     `counts` the super-groups of each width. Values that share a bf16 scale with a non-finite value decode to
-    NaN.
-    """
+    NaN."""
     for section in sections(message, counts, coder.format):
         keys = coder.dither.keys(super_groups[section.rows])
         _compress_section(rows[section.rows], keys, coder, section)

@@ -74,8 +74,7 @@ def used_bytes(counts: Mapping[int, int], message_format: Format) -> int:
 @dataclass(frozen=True)
 class ChunkSize:
     """One chunk: its number of super-groups, its capacity in bytes, the bytes left over at the smallest
-    width, and whether the smallest width alone exceeds the budget.
-    """
+    width, and whether the smallest width alone exceeds the budget."""
 
     super_groups: int
     capacity: int
@@ -229,8 +228,7 @@ def super_group_scale(maximum: Tensor, spare: int = 0) -> Tensor:
 def rounded_scale(maximum: Tensor, addend: Tensor | int, spare: int = 0) -> Tensor:
     """bf16 patterns like those of `super_group_scale`, with `addend` added to the float32 pattern before its
     last 16 + `spare` bits are dropped. An addend of all ones rounds up; one of as many random bits (int32, of
-    the shape of `maximum`) rounds without bias.
-    """
+    the shape of `maximum`) rounds without bias."""
     pattern = ((maximum.view(torch.int32) + addend) >> (16 + spare)) << spare
     pattern = pattern.clamp(max=_LARGEST >> spare << spare).masked_fill(maximum < _SMALLEST, 0)
     return pattern.masked_fill(~maximum.isfinite(), _NAN)

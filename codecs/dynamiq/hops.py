@@ -1,6 +1,5 @@
 """One round of DynamiQ, hop by hop (DynamiQ §3.4, §3.5): the work of a hop on a chunk, the order of these
-calls, and the compiled calls that the rounds of a bucket reuse.
-"""
+calls, and the compiled calls that the rounds of a bucket reuse."""
 
 from __future__ import annotations
 
@@ -79,8 +78,7 @@ class DynamiQHops(LossyHops):
     ) -> None:
         """`x` is this worker's bucket, (numel,) float32 or bfloat16; it is not written to. The mean is given
         in `dtype`. `hops` holds one hop object for each chunk, made here if None. `finished` is called when
-        `hops` and `arrangement` are no longer needed.
-        """
+        `hops` and `arrangement` are no longer needed."""
         self._dtype, self._x = dtype, x
         self.arrangement = self._arrangement = arrangement
         self._sums: Tensor | None = None
@@ -191,8 +189,7 @@ class DynamiQHops(LossyHops):
 
     def _mean_of(self, chunk: int) -> Tensor:
         """The mean of a chunk, (coordinates,) float32, laid out as if its super-groups were a whole
-        bucket.
-        """
+        bucket."""
         plan, rows = self._arrangement, self._arrangement.rows[chunk]
         if chunk not in self._summed and self._filled[chunk].super_groups:
             self._hops[chunk].run(x=self._x, new_sums=self._rows(chunk))
@@ -231,15 +228,13 @@ Item = TypeVar("Item")
 
 class KeptRounds:
     """The plan of a bucket and the hops of its chunks, kept between rounds: their tensors, and native calls
-    of which only the round's own fields change. Serves one round at a time.
-    """
+    of which only the round's own fields change. Serves one round at a time."""
 
     def __init__(
         self, library: Library, x: Tensor, chunks: Chunks, increments: WidthIncrements, coder: Coder
     ) -> None:
         """`x` is a bucket like those of later rounds; `coder` belongs to any round with the same number of
-        workers.
-        """
+        workers."""
         plan = native_plan(library, chunks, increments, coder.dither.workers, x.device)
         self._plan, self._chunks = plan, chunks
         self.hops = [

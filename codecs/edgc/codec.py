@@ -165,14 +165,12 @@ class EDGC(EDGCOptions, Codec, Adapts):
     @property
     def _is_due(self) -> bool:
         """True if the step about to end is the last one of a window, or the first later one that was not
-        skipped.
-        """
+        skipped."""
         return self._step >= 0 and (self._step + 1) // self.window > self._windows
 
     def feedback(self) -> Feedback:
         """At the end of a window: the rows, columns and number of the matrices of each shape, int64, and the
-        sums of entropies, zeros and times, float64. Empty at the end of other steps.
-        """
+        sums of entropies, zeros and times, float64. Empty at the end of other steps."""
         nothing = torch.zeros(0, dtype=torch.float64, device="cpu")
         shapes = torch.tensor(self._samples.shapes() if self._is_due else [], dtype=torch.int64, device="cpu")
         totals = self._samples.totals() if self._is_due else nothing
@@ -199,8 +197,7 @@ class EDGC(EDGCOptions, Codec, Adapts):
 
     def _timed(self, plan: RankPlan, agreed: Agreed) -> RankPlan:
         """The plan with the measured times added: those of the first stage's communication, once all
-        compression ranks have been probed, and those of all stages' backward passes.
-        """
+        compression ranks have been probed, and those of all stages' backward passes."""
         times = [stage["times"].view(-1, 2) for stage in agreed.stages]
         backward = [mean_of(own[1]) for own in times if own.numel()]
         plan = replace(plan, backward_s=sum(backward) / len(backward) if backward else 0.0)

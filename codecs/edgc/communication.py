@@ -58,8 +58,7 @@ def matrices(layout: Layout, min_compression_rate: float) -> list[MatrixPlace]:
 class Samples:
     """For each matrix its shape and four sums over the window so far: of entropies, of the number of samples
     with an entropy, of the shares of exact zeros, and of the number of all samples. A matrix of zeros has no
-    entropy.
-    """
+    entropy."""
 
     def __init__(self, estimator: str, stride: int) -> None:
         self._estimator, self._stride = estimator, stride
@@ -127,8 +126,7 @@ FIRST_PROBE, REPETITIONS, MOST_PROBES = 2, 2, 6
 
 class StepTimes(NamedTuple):
     """Times of one rank in a step, in seconds: how long gradients were in flight, the same for a probe if the
-    step had one, and the mean time of a micro-batch's backward pass, 0 outside pipelines.
-    """
+    step had one, and the mean time of a micro-batch's backward pass, 0 outside pipelines."""
 
     communication: float
     backward: float
@@ -140,8 +138,7 @@ NO_TIMES = StepTimes(0.0, 0.0, False)
 
 def step_times(observations: Sequence[Observation]) -> StepTimes:
     """The times of a step. A bucket is in flight from the moment it is ready, so that compression counts;
-    overlapping times of several buckets count once.
-    """
+    overlapping times of several buckets count once."""
     ready: dict[int, float] = {}
     ends: dict[int, float] = {}
     backward, has_probe = [], False
@@ -172,8 +169,7 @@ def _covered(intervals: Iterable[tuple[float, float]]) -> float:
 
 def mean_rank(shapes: Sequence[MatrixShape], rank: int, min_compression_rate: float) -> float:
     """The rank at which the matrices, if all of them were compressed, would be sent as as many numbers as
-    they are at `rank`, where matrices that would not get smaller go uncompressed.
-    """
+    they are at `rank`, where matrices that would not get smaller go uncompressed."""
     numbers = 0
     for rows, columns, matrices in shapes:
         effective = effective_rank((rows, columns), rank, min_compression_rate)
@@ -207,8 +203,7 @@ def rank_of_step(step: int, shapes: Sequence[MatrixShape], min_compression_rate:
 
 class StageTimes:
     """Sums and counts of one rank's times: of the communication of uncompressed steps, of backward passes in
-    the current window, and, by compression rank, of the communication of steps that probe.
-    """
+    the current window, and, by compression rank, of the communication of steps that probe."""
 
     def __init__(self) -> None:
         self.values = torch.zeros(2 + MOST_PROBES, 2, dtype=torch.float64, device="cpu")
@@ -259,8 +254,7 @@ def largest_saving_rank(
     model: LineFit, shapes: Sequence[MatrixShape], uncompressed_s: float, min_compression_rate: float
 ) -> int:
     """The largest compression rank that takes less time than uncompressed gradients; 0 if there is none (eq.
-    2).
-    """
+    2)."""
     ranks = range(1, highest_rank(shapes, min_compression_rate) + 1)
     times = {rank: model.at(mean_rank(shapes, rank, min_compression_rate)) for rank in ranks}
     return max((rank for rank, seconds in times.items() if seconds < uncompressed_s), default=0)

@@ -146,8 +146,7 @@ def wrong_with(decision: Decision) -> str | None:
 @dataclass(frozen=True)
 class Window:
     """One window's result for the matrices of one shape in one stage: their mean entropy [nats], −∞ if all of
-    them were zero, and the mean share of exact zeros.
-    """
+    them were zero, and the mean share of exact zeros."""
 
     stage: int
     rows: int
@@ -164,8 +163,7 @@ class Window:
 @dataclass(frozen=True)
 class RankControl:
     """The settings of EDGC's rank control. `min_rank` 0 means a quarter of the largest rank; `warm_up_steps`
-    is the earliest step at which compression may begin.
-    """
+    is the earliest step at which compression may begin."""
 
     min_rank: int
     step_limit: int
@@ -195,8 +193,7 @@ class RankControl:
 
     def _warmed_up(self, plan: RankPlan, seen: Sequence[Control], next_step: int) -> RankPlan:
         """The plan at the end of a window of the warm-up. The warm-up ends with the first window, not before
-        `warm_up_steps`, whose entropies ask for less than the largest rank.
-        """
+        `warm_up_steps`, whose entropies ask for less than the largest rank."""
         asked = [_asked(replace(each, reference_rank=self._most(plan, each))) for each in seen]
         falling = [rank < self._most(plan, each) for rank, each in zip(asked, seen, strict=True)]
         deciding = [fell for fell, each in zip(falling, seen, strict=True) if self._decides(each)]
@@ -225,8 +222,7 @@ class RankControl:
     def _aligned(self, plan: RankPlan, following: Sequence[Control], stage_offset: float) -> list[Control]:
         """Aligns the later stages of a model: their backward passes end earlier, so they get the first
         stage's ranks, increased by as much as they have time for (eq. 4). A shape that the first stage lacks
-        keeps its own rank.
-        """
+        keeps its own rank."""
         first = {each.shape: each.rank for each in following if each.stage == 0}
         previous = {(each.stage, each.shape): each for each in plan.controls}
         found = []
@@ -240,8 +236,7 @@ class RankControl:
 
     def _limited(self, plan: RankPlan, control: Control, asked: int) -> int:
         """Limits a rank as in Algorithm 1: at most the step limit away from the previous rank, and within the
-        bounds.
-        """
+        bounds."""
         most, least = self._most(plan, control), self._least(plan, control)
         near = max(control.rank - self.step_limit, min(control.rank + self.step_limit, asked))
         return max(least, min(most, near))

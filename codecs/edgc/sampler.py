@@ -72,8 +72,7 @@ def sampling_key(seed: int) -> Key:
 
 def sampled_coordinates(windows: Tensor, numel: int, stride: int, key: Key) -> Tensor:
     """The coordinates drawn from `windows`, int64. Window w consists of `stride` of the `numel` coordinates,
-    from w·stride on; the last one may be shorter. Same shape, int64.
-    """
+    from w·stride on; the last one may be shorter. Same shape, int64."""
     first = windows * stride
     length = (numel - first).clamp(max=stride)
     hashes = mix32(mix32(windows ^ key[0]) + key[1] + (windows >> 32))
@@ -127,8 +126,7 @@ def log2_widths() -> Tensor:
 
 def finite_counts(counts: Tensor) -> Tensor:
     """The counts of finite non-zero values, from a histogram (4097,) int64 on any device: float64 (2, 2040)
-    on the host, the positive values first, then the negative ones.
-    """
+    on the host, the positive values first, then the negative ones."""
     return counts[:BINS].cpu().view(2, -1)[:, :FINITE].double()
 
 
@@ -173,8 +171,7 @@ def gaussian_entropy_with_zeros(counts: Tensor) -> float:
 
 def gaussian_entropy_without_zeros(x: Tensor) -> float:
     """log σ + ½·log 2πe, where σ² is the mean square of the values of `x`, any shape, other than zero: the
-    Gaussian counterpart of `differential_entropy`. −inf if there are none.
-    """
+    Gaussian counterpart of `differential_entropy`. −inf if there are none."""
     alive = int(x.count_nonzero())
     energy = sum(float(piece.double().square().sum()) for piece in torch.split(x.flatten(), _PIECE))
     return math.log(2 * math.pi * math.e * energy / alive) / 2 if alive else -math.inf
@@ -214,8 +211,7 @@ _HIST_PIECE = 1 << 14
 class Sample:
     """The entropy of a matrix [nats], −inf if there is nothing but zeros, and the share of exact zeros among
     the coordinates that were drawn. `bits` and `hist` exclude zeros from the entropy; `gaussian` includes
-    them in σ.
-    """
+    them in σ."""
 
     nats: float
     zeros: float

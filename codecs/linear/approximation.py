@@ -28,8 +28,7 @@ from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise
 @dataclass(frozen=True)
 class Compression:
     """Mean losses of a vector, relative to its energy: the whole `error`, and its `bias`, the part that
-    averaging over rounds does not remove.
-    """
+    averaging over rounds does not remove."""
 
     error: float
     bias: float

@@ -104,6 +104,5 @@ class Linear(LinearOptions, SliceCodec):
 
 def lost_share(bits: int, stochastic: bool) -> float:
     """The share ω of the energy that an encoding loses while residuals are encoded: that of `qsgd.lost_share`
-    for the same levels, and half of it with rounding to nearest.
-    """
+    for the same levels, and half of it with rounding to nearest."""
     return (2 if stochastic else 1) / ((1 << (bits - 1)) - 1) ** 2

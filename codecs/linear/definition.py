@@ -177,8 +177,7 @@ def _scales(rows: Tensor, form: MessageFormat, hadamard: bool) -> Tensor:
 
 def _store(scales: Tensor, target: Tensor) -> None:
     """Write scales, padded with zeros, as bit patterns, because PyTorch's conversions treat NaN differently
-    on different devices.
-    """
+    on different devices."""
     pattern = scales.view(torch.int32)
     patterns = target.view(torch.int16 if target.dtype == torch.bfloat16 else torch.int32)
     patterns[: len(scales)] = pattern >> 16 if target.dtype == torch.bfloat16 else pattern

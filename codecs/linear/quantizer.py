@@ -86,8 +86,7 @@ class LinearQuantizer:
 
     def dequantize(self, message: Tensor, out: Tensor, hadamard: bool | None = None) -> None:
         """Write the values of `message` to `out`. They are transformed back if they were transformed;
-        `hadamard` overrides this.
-        """
+        `hadamard` overrides this."""
         linear_dequantize(message, out, *self._decoding(hadamard))
 
     def reduce(self, messages: Tensor, out: Tensor, hadamard: bool | None = None) -> None:
@@ -101,8 +100,7 @@ class LinearQuantizer:
 
     def add(self, message: Tensor, target: Tensor, hadamard: bool | None = None) -> None:
         """Add the values of `message`, as `dequantize` decodes them, to `target`: in float32, rounded
-        once.
-        """
+        once."""
         linear_add(message, target, *self._decoding(hadamard))
 
     def _decoding(self, hadamard: bool | None) -> tuple[int, int, str, bool]:
@@ -117,8 +115,7 @@ _GROUPS = (128, 2048)
 
 def quantizing(quantizer: LinearQuantizer) -> Cost:
     """The cost of quantization per coordinate. Random bits cost more than the number of bits or the
-    transform, so costs are those of the benchmark at 4 bits without the transform.
-    """
+    transform, so costs are those of the benchmark at 4 bits without the transform."""
     if quantizer.rounding == "stochastic":
         return once("linear.quantize_stochastic.4")
     return once(_named("quantize", quantizer))
@@ -131,8 +128,7 @@ def dequantizing(quantizer: LinearQuantizer) -> Cost:
 
 def adding(quantizer: LinearQuantizer) -> Cost:
     """The cost of adding a message, per coordinate, without the transform, which the benchmark does not
-    include.
-    """
+    include."""
     return once(f"linear.add.{quantizer.bits}")
 
 

@@ -73,8 +73,7 @@ class MXFP(MXFPOptions, LossyHopCodec, Adapts):
 
     def refuses_decision(self, decision: Decision) -> str | None:
         """Refuses a decision whose second factor is positive before any factor was in use: a factor of 0
-        means there was none yet.
-        """
+        means there was none yet."""
         wrong = [mu for mu in pair_of(decision) if 0 < mu < self.mu_minimum]
         if not wrong:
             return None

@@ -119,8 +119,7 @@ def _table(element: ElementFormat, device: torch.device) -> Tensor:
 @dataclass(frozen=True)
 class SharedScales:
     """The inputs for the scales of a bucket's blocks, the same on all workers: the reduced `maxima`,
-    (blocks,) bf16, μ and the rule. Sums of elements are divided by the number of `workers`.
-    """
+    (blocks,) bf16, μ and the rule. Sums of elements are divided by the number of `workers`."""
 
     maxima: Tensor
     mu: float

@@ -43,8 +43,7 @@ LARGEST_MU = 1e30
 @dataclass
 class CastCount:
     """Counts of one rank in one round: its number of `casts`, and how many of these `saturated` (an int64
-    scalar on the device).
-    """
+    scalar on the device)."""
 
     saturated: Tensor
     casts: int = 0
@@ -63,8 +62,7 @@ class CastCounts:
 
     def total(self) -> Tensor:
         """The numbers of saturated casts and of all casts in the step so far, (2,) int64, without waiting for
-        the device.
-        """
+        the device."""
         counts = torch.zeros(2, dtype=torch.int64, device="cpu")
         for each in self._rounds:
             counts = counts.to(each.saturated.device)
@@ -119,8 +117,7 @@ BLOCKS_PER_UNIT = 2
 
 class MXFPHops(LossyHops):
     """Partial sums as packed elements: a chunk's message is its slice of the sums. The scales are the same
-    for the whole round.
-    """
+    for the whole round."""
 
     def __init__(
         self,

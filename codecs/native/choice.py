@@ -58,8 +58,7 @@ def _refuse_old_driver(name: str) -> None:
 
 def set_kernels(name: str) -> None:
     """Select the kernels to run from now on: one of `KERNELS`, or, for tests, `emulated` (CUDA's sources on
-    the CPU).
-    """
+    the CPU)."""
     global _active
     _active = name
 
@@ -77,8 +76,7 @@ def using_kernels(name: str) -> Iterator[None]:
 
 def without_kernels(device: torch.device) -> str | None:
     """None if compiled kernels run on tensors of this device, otherwise a reason for `Codec.refuses_capture`:
-    PyTorch's definition takes a round's key by value, so a graph would replay one step's random bits.
-    """
+    PyTorch's definition takes a round's key by value, so a graph would replay one step's random bits."""
     return None if library_for(device) is not None else "kernels=default takes the key by value"
 
 

@@ -53,8 +53,7 @@ _CONSTANT = re.compile(r"\b([A-Z]\w*) = (-?\d+)\b")
 
 class Struct(ctypes.Structure):
     """A ctypes struct of the headers that rejects attributes other than its fields; `tensors` gives the
-    dtypes that each pointer may point to.
-    """
+    dtypes that each pointer may point to."""
 
     __slots__ = ()
     tensors: ClassVar[dict[str, tuple[torch.dtype, ...]]] = {}
@@ -182,8 +181,7 @@ def load_library(name: str) -> Library | None:
 
 def _directories() -> Iterator[Path]:
     """Folders to search for libraries; an editable install keeps its libraries near `site-packages`, not in
-    the sources.
-    """
+    the sources."""
     if directory := os.environ.get(DIRECTORY):
         yield Path(directory)
         return
@@ -210,8 +208,7 @@ def cuda_devices() -> int:
 
 def old_driver() -> str | None:
     """The reason why this driver cannot run the CUDA kernels: its major version is older than that of the
-    CUDA runtime in the library. None if it can, or without CUDA kernels or a driver.
-    """
+    CUDA runtime in the library. None if it can, or without CUDA kernels or a driver."""
     cuda = library("cuda")
     return None if cuda is None else _old_driver(cuda)
 
@@ -236,8 +233,7 @@ def cpu_level() -> str | None:
 
 def choose_cpu_level(name: str) -> bool:
     """Use this instruction set, or the best one if the name is empty; returns False if this machine lacks it.
-    For tests.
-    """
+    For tests."""
     cpu = library("cpu")
     assert cpu is not None, "there is no library for CPUs"
     return bool(cpu.handle.gradwire_cpu_choose(name.encode()) == 0)

@@ -1,6 +1,5 @@
 """Options of the codecs that send fewer numbers than coordinates: some of the coordinates, or matrices of low
-rank.
-"""
+rank."""
 
 from __future__ import annotations
 

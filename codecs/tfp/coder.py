@@ -68,8 +68,7 @@ class FirstBitsCoder(GroupCoder):
 @dataclass(frozen=True)
 class TruncationCoder(FirstBitsCoder):
     """Codes in the format `target` of the coordinates or, if `scaled`, of the coordinates divided by a
-    block's scale; rounded stochastically with `random`, otherwise towards zero.
-    """
+    block's scale; rounded stochastically with `random`, otherwise towards zero."""
 
     target: TruncatedFormat
     scaled: bool
@@ -99,8 +98,7 @@ class TruncationCoder(FirstBitsCoder):
 @dataclass(frozen=True)
 class EmbeddedCoder(FirstBitsCoder):
     """Codes of coordinates divided by a block's scale, rounded towards zero, such that the code of fewer bits
-    is a prefix.
-    """
+    is a prefix."""
 
     random = None
 

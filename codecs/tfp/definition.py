@@ -40,8 +40,7 @@ FP32_MANTISSA = 23
 @dataclass(frozen=True)
 class TruncatedFormat:
     """The first `bits` of a format with `exponent_bits` exponent bits, some of which may be cut off, and
-    exponent `bias`; `infinite` if its largest exponent is reserved for infinities and NaN.
-    """
+    exponent `bias`; `infinite` if its largest exponent is reserved for infinities and NaN."""
 
     bits: int
     exponent_bits: int
@@ -56,8 +55,7 @@ class TruncatedFormat:
     @property
     def dropped_bits(self) -> int:
         """Number of bits that truncation removes from a magnitude with this exponent and float32's
-        mantissa.
-        """
+        mantissa."""
         return FP32_MANTISSA - self.mantissa_bits
 
     @property
@@ -154,8 +152,7 @@ def block_scales(rows: Tensor, maximum: float, round_up: bool) -> Tensor:
 
 def scaled_down(rows: Tensor, scales: Tensor) -> Tensor:
     """Rows of (blocks, 32) float32 divided by their scales; unchanged where the scale is 0, NaN where it is
-    NaN.
-    """
+    NaN."""
     divisor = scales.to(torch.float32)
     quotients = rows / divisor.masked_fill(divisor == 0, 1.0)
     return quotients.masked_fill(divisor.isnan(), torch.nan)

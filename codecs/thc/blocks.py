@@ -109,8 +109,7 @@ class QuantizationTable:
 
     def expected_error(self, t: float) -> float:
         """E(Q(Z) − Z)² of a standard normal Z: the share of its energy that a worker loses if its norm is the
-        largest of all.
-        """
+        largest of all."""
         unit = 2 * t / self.granularity
         inner = sum(
             _rounding_error(-t + low * unit, -t + high * unit) for low, high in pairwise(self.entries)
@@ -171,8 +170,7 @@ def _cumulative(z: float) -> float:
 @lru_cache(maxsize=16)
 def neighbours(table: QuantizationTable, device: torch.device) -> Tensor:
     """For each integer k in [0, g] the largest entry that is at most k, and the distance to the next entry, 1
-    after the last: (2, g + 1) float32.
-    """
+    after the last: (2, g + 1) float32."""
     below = [max(entry for entry in table.entries if entry <= k) for k in range(table.granularity + 1)]
     distances = dict(zip(table.entries, (b - a for a, b in pairwise(table.entries)), strict=False))
     gaps = [distances.get(entry, 1) for entry in below]

@@ -84,8 +84,7 @@ class THCHops(LossyHops):
 
     def keep_losses(self) -> None:
         """Computes all losses at once: they occur before the first hop, while the sums are still this
-        worker's own integers.
-        """
+        worker's own integers."""
         self._losses = self._x.to(torch.float32) - self._mean(1, torch.float32)
 
     def _mean(self, workers: int, dtype: torch.dtype) -> Tensor:
@@ -162,8 +161,7 @@ class THC(THCOptions, LossyHopCodec):
 
     def plan_scatter(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> THCHops:
         """A plan whose chunks are whole blocks, so that each chunk can be rotated back on its own. Small
-        blocks make shards nearly equally long.
-        """
+        blocks make shards nearly equally long."""
         bounds = whole_blocks(cut(x.numel(), self.block), num_chunks)
         return self.plan(x, this_round, reduced, num_chunks, bounds)
 
@@ -189,8 +187,7 @@ class THC(THCOptions, LossyHopCodec):
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         """Refuses error feedback if a worker loses all of its gradient. The size of sums is irrelevant,
-        because a worker only loses a part of its own gradient.
-        """
+        because a worker only loses a part of its own gradient."""
         lost = self._table.expected_error(self.t_p)
         if lost < 1:
             return None

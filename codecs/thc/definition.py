@@ -1,7 +1,6 @@
 """Conversion between a bucket and integers: signs are flipped at random, blocks rotated, and the values
 within their ranges rounded at random. This is the definition, in plain PyTorch, that compiled kernels
-reproduce.
-"""
+reproduce."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ _SHARED = 0
 class Randomness:
     """Randomness of one worker in one round: the signs before the rotation, the same on all workers, and its
     own dither. `key` comes from seed, step and the bucket's uid; apart from it, both depend only on the
-    coordinate. `key_place` is `Round.key_place`.
-    """
+    coordinate. `key_place` is `Round.key_place`."""
 
     key: Key
     rank: int
@@ -37,8 +35,7 @@ class Randomness:
 
     def signs_flipped(self, values: Tensor, first: int) -> Tensor:
         """Float32 `values`, coordinates `first` and following, with each sign flipped with probability ½;
-        flipping twice restores the values. `first` and the number of values are multiples of 128.
-        """
+        flipping twice restores the values. `first` and the number of values are multiples of 128."""
         units, zero = _units(values, first)
         words = torch.stack(philox4x32((units, zero + _SHARED, zero, zero), self.key), dim=1)
         bit = torch.arange(32, device=values.device)
@@ -217,8 +214,7 @@ def _blocks(values: Tensor, segment: BlockSegment) -> Tensor:
 
 def _rounded(v: Tensor, table: QuantizationTable, dither: Tensor) -> Tensor:
     """Rounds `v` to the entry below or above it, with probabilities that make the result unbiased: float32 of
-    its shape.
-    """
+    its shape."""
     low = v.floor()
     if table.is_uniform:
         return low + (v - low + dither).floor()

@@ -97,8 +97,7 @@ def bucket_root_mean_square(blocks: RotatedBlocks, root_mean_squares: Tensor) ->
 
 def _powers(maximum: Tensor) -> tuple[Tensor, Tensor]:
     """For 2^e ≤ maximum < 2^(e+1), returns 2^(1−e) and 2^e, both normal numbers: e is limited to [−126,
-    127].
-    """
+    127]."""
     field = exponents(maximum, SMALLEST_NORMAL)
     return normalizers(field), power_of_two(field)
 

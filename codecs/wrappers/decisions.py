@@ -152,8 +152,7 @@ class Decisions(Wrapper):
 
     def _followed_in(self, step: int) -> Decision:
         """The followed decision for step `step`, with what the followed run observed in that step, if
-        recorded.
-        """
+        recorded."""
         if self.followed is None or step < 0:
             return self._decision
         recorded = {
@@ -238,8 +237,7 @@ def decision_of(codec: Codec) -> Decision:
 
 def stage_report(codec: Codec) -> Tensor:
     """A stage's report to the other stages as a step ends: (length,) uint8, empty if there is nothing to
-    report.
-    """
+    report."""
     return codec.report() if isinstance(codec, Decisions) else packed([])
 
 
@@ -268,8 +266,7 @@ class _Carrier:
 
     async def delivered(self) -> list[Tensor]:
         """The parts, combined over the ranks; sent in a message of their own if there was no reduction to add
-        them to.
-        """
+        them to."""
         if self._reduced is None:
             own = [numbers for numbers, _ in self._parts]
             filled = any(numbers.numel() for numbers in own)

@@ -81,8 +81,7 @@ class ErrorFeedback(Wrapper):
     async def scatter(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         """Like `synchronize`, but a rank sees only its own shard of the mean. If that is not finite, the
         bucket's residuals stay unchanged; if only another rank's shard is not finite, `skip_step` restores
-        them.
-        """
+        them."""
         before, corrected, wide = self._corrected(x, this_round)
         mean, losses = await self._lossy.scatter_with_losses(corrected, wide, comm)
         self._keep(this_round.layout, before, losses, mean)
@@ -90,8 +89,7 @@ class ErrorFeedback(Wrapper):
 
     def _corrected(self, x: Tensor, this_round: Round) -> tuple[Tensor, Tensor, Round]:
         """The residual of a bucket, the gradient plus the residual, both (numel,) float32, and the round for
-        that sum.
-        """
+        that sum."""
         gradient = x.to(torch.float32)
         norm = self._norms.median(this_round.layout.names[0], gradient)
         times = MARGIN * self._lossy.largest_residual(this_round)
@@ -101,8 +99,7 @@ class ErrorFeedback(Wrapper):
 
     def _keep(self, layout: Layout, before: Tensor, losses: Tensor, mean: Tensor) -> None:
         """Stores the losses of a bucket as its residual, or keeps the residual `before` if the losses or the
-        mean are not finite.
-        """
+        mean are not finite."""
         sound = losses.isfinite() & mean.isfinite().all()
         kept = torch.where(sound, losses, before)
         for name, place in zip(layout.names, layout.places, strict=True):
