@@ -1,7 +1,8 @@
 """The ranks of a run as a mesh with named dimensions, and the groups of ranks along each.
 
-There are two views of the same ranks. `stage` and `replica` say what ranks do: a replica is one copy of the
-model, whose parts are its stages. `node` and `local` say where they are: a node holds consecutive ranks.
+There are two views of the same ranks. `stage` and `replica` describe their roles: a replica is one copy of
+the model, whose parts are its stages. `node` and `local` describe their locations: a node holds consecutive
+ranks.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from typing import Literal
 from gradwire.codecs.interface import Level
 
 Dimension = Literal["replica", "stage", "node", "local"]
-"""Along `replica` lie the ranks that hold the same stage, along `stage` those that hold a replica together;
-along `local` a group's ranks on one node, along `node` their counterparts, one on each node."""
+"""The dimensions of the mesh. A group along `replica` has all ranks with the same stage, one along `stage`
+all ranks of one replica. Within a group, `local` has the ranks on one node, `node` their counterparts, one on
+each node."""
 
 
 @dataclass(frozen=True)
 class Mesh:
     """`size` ranks on `num_nodes` nodes, in `stages` stages.
 
-    Ranks of one stage are consecutive, as Megatron-LM has them by default, so that gradients stay inside a
-    node where they can, and activations cross nodes. Raises ValueError unless the ranks fill both.
+    Ranks of one stage are consecutive, as in Megatron-LM by default, so that gradients stay inside a node if
+    possible, and activations cross nodes. Raises ValueError unless the ranks fill all nodes and stages.
     """
 
     size: int
@@ -36,20 +38,20 @@ class Mesh:
 
     @property
     def replicas(self) -> int:
-        """The number of copies of the model: the ranks of a stage."""
+        """The number of copies of the model, which is the number of ranks in a stage."""
         return self.size // self.stages
 
     def node_of(self, rank: int) -> range:
-        """The ranks on the node of a rank, its own included."""
+        """The ranks on the node of `rank`, including itself."""
         local = self.size // self.num_nodes
         first = rank // local * local
         return range(first, first + local)
 
     def group(self, dimension: Dimension | Level, rank: int, of: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """The ranks, in ascending order, that `rank` shares a group along `dimension` with.
+        """The ranks, in ascending order, of the group along `dimension` that `rank` belongs to.
 
         `all`, `node` and `local` are relative to `of`, a group (by default all ranks). Raises ValueError for
-        `node` and `local` where the group has more ranks on one node than on another.
+        `node` and `local` if the group has more ranks on one node than on another.
         """
         members = of or tuple(range(self.size))
         if dimension == "all":

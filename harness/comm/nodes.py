@@ -1,4 +1,4 @@
-"""The nodes of a run's ranks, which are spread over them evenly, each node holding consecutive ranks."""
+"""The nodes of a run's ranks: all nodes hold the same number of consecutive ranks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def ranks_per_node(
     network: NetworkConfig | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> int:
-    """The number of ranks on a node: `cluster.ranks_per_node`, or what null means.
+    """The number of ranks on a node: `cluster.ranks_per_node`, or a default if it is null.
 
-    Null: as many as a node of the two-level network has, or as torchrun has started on this machine; without
-    either, all ranks are on one node. The number of workers must be known. Raises ValueError in one line if
-    the network places the ranks otherwise, or if they do not fill the nodes.
+    The default is the node size of the two-level network, or the number of ranks that torchrun has started on
+    this machine; without either, all ranks are on one node. The number of workers must be known. Raises
+    ValueError in one line if the network places the ranks differently, or if they do not fill the nodes.
     """
     given, size = cluster.ranks_per_node, cluster.size
     if given is None:
@@ -34,7 +34,8 @@ def num_nodes(cluster: ClusterConfig, network: NetworkConfig | None = None) -> i
 
 
 def check_placement(given: int | None, network: NetworkConfig | None) -> None:
-    """Raises ValueError if a network's nodes hold other numbers of ranks than `given`; None fits all."""
+    """Raises ValueError if a network's nodes hold a number of ranks other than `given`; None is always
+    accepted."""
     placed = _network_node(network)
     if given is not None and placed is not None and given != placed:
         raise ValueError(
@@ -44,8 +45,8 @@ def check_placement(given: int | None, network: NetworkConfig | None) -> None:
 
 
 def local_world(size: int, environment: Mapping[str, str] = os.environ) -> int | None:
-    """The number of `size` ranks that a launcher has started on each machine; None if it is unknown, or if
-    that many do not divide them (machines with different numbers of ranks)."""
+    """The number of `size` ranks that a launcher has started on each machine; None if it is unknown or does
+    not divide `size` (machines with different numbers of ranks)."""
     found = environment.get("LOCAL_WORLD_SIZE", "")
     if "RANK" not in environment or not (found.isascii() and found.isdigit()):
         return None
@@ -53,7 +54,7 @@ def local_world(size: int, environment: Mapping[str, str] = os.environ) -> int |
 
 
 def one_node_refusal(topology: str, size: int) -> str:
-    """The reason why a topology between nodes cannot be used where all ranks are on one."""
+    """The reason why a topology that needs several nodes cannot be used: all ranks are on one node."""
     return (
         f"topology={topology}: all cluster.workers={size} are on one node; say how many share a node, "
         "cluster.ranks_per_node=, or use topology=ring"
@@ -61,18 +62,19 @@ def one_node_refusal(topology: str, size: int) -> str:
 
 
 LaunchedNode = tuple[int | None, str]
-"""The facts that a rank of a launcher has of its node: `cluster.ranks_per_node` and `LOCAL_WORLD_SIZE`, empty
-if unset."""
+"""The settings of a launcher's rank that determine its node: `cluster.ranks_per_node` and `LOCAL_WORLD_SIZE`,
+empty if unset."""
 
 
 def launched_node(cluster: ClusterConfig, environment: Mapping[str, str] = os.environ) -> LaunchedNode:
-    """The facts that this rank has."""
+    """The node settings of this rank."""
     return cluster.ranks_per_node, environment.get("LOCAL_WORLD_SIZE", "")
 
 
 def check_launched_nodes(nodes: Sequence[LaunchedNode], between: str | None) -> None:
-    """Raises ValueError in one line, the same on all ranks, if the ranks of a launcher, in their order, count
-    nodes differently, or the topology `between` nodes, if it is one, finds a single node."""
+    """Raises ValueError in one line, the same on all ranks, if the ranks of a launcher disagree on the size
+    of a node, or if there is only one node and `between` names a topology that needs several. `nodes` is in
+    rank order."""
     numbers = {number for number, _ in nodes}
     if numbers == {None} and len({local for _, local in nodes}) == 1:
         if between is not None and len(nodes) > 1:
@@ -89,8 +91,9 @@ def check_launched_nodes(nodes: Sequence[LaunchedNode], between: str | None) -> 
 
 
 def check_divides(key: str, ranks: int, subject: str, size: int) -> None:
-    """Raises ValueError unless nodes of `ranks` ranks, given as `key`, are filled by `size`, the value of
-    `subject`."""
+    """Raises ValueError unless `ranks`, the node size given as `key`, divides `size`, the value of
+    `subject`.
+    """
     if size % ranks:
         divisors = [n for n in range(1, size + 1) if size % n == 0]
         nearest = min(divisors, key=lambda n: abs(n - ranks))
@@ -108,5 +111,5 @@ def _network_node(network: NetworkConfig | None) -> int | None:
 
 
 def _launched_here(cluster: ClusterConfig, size: int, environment: Mapping[str, str]) -> int | None:
-    """As `local_world`; a virtual cluster's ranks are all in this process, whatever started it."""
+    """As `local_world`, but all ranks of a virtual cluster are in this process, whatever started it."""
     return None if cluster.name == "virtual" else local_world(size, environment)

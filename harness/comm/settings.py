@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from gradwire.harness.runtime.fields import at_least, between, one_of
 
 MOST_WORKERS = 1024
-"""Most workers of a real or virtual cluster; a schedule for more takes minutes to make."""
+"""The largest number of workers of a real or virtual cluster; a schedule for more takes minutes to make."""
 
 MOST_COMMUNICATORS = 2
-"""Buckets in flight on NCCL, which matches messages by order: each has a communicator, and these take memory.
-With two, a bucket's statistics travel while the payload of the one before does."""
+"""Buckets in flight on NCCL. NCCL matches messages by order, so each bucket in flight needs a communicator,
+which takes memory. With two, a bucket's statistics travel while the payload of the bucket before does."""
 
 
 GRAPHS = ("auto", "always", "never")
-"""The rounds that are captured in CUDA graphs: those that can be, all of them, none."""
+"""Which rounds are captured in CUDA graphs: those that can be, all of them (refusing others), or none."""
 
 
 @dataclass(frozen=True)

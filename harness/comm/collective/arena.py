@@ -1,4 +1,4 @@
-"""The memory that messages are made in and arrive in, and its parts: both are kept from round to round."""
+"""The memory that messages are made in and arrive in; it is reused from round to round."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torch import Tensor
 from gradwire.codecs.interface import align
 
 MOST_PARTS = 4096
-"""Parts of a slot that are remembered; where messages have another length every round, they are forgotten."""
+"""Number of parts of a slot that are cached; the cache is cleared where messages change their lengths every
+round."""
 
 
 class Slot:
@@ -22,20 +23,20 @@ class Slot:
 
     @classmethod
     def over(cls, room: Tensor) -> Slot:
-        """A slot in memory that there is, (bytes,) uint8."""
+        """A slot over existing memory, (bytes,) uint8."""
         slot = cls(room.device)
         slot._room = room
         return slot
 
     def reserve(self, num_bytes: int) -> None:
-        """Make room for so many bytes."""
+        """Make room for `num_bytes` bytes."""
         if self._room.numel() < num_bytes:
             self._room = torch.empty(align(num_bytes), dtype=torch.uint8, device=self._room.device)
             self._parts.clear()
 
     def part(self, start: int, stop: int) -> Tensor:
-        """The bytes from `start` to `stop`: the same tensor every time, because making one takes longer than
-        what is done with a short message."""
+        """The bytes from `start` to `stop`. Returns the same tensor object every time, because creating one
+        takes longer than the work on a short message."""
         found = self._parts.get((start, stop))
         if found is None:
             if len(self._parts) == MOST_PARTS:
@@ -45,7 +46,7 @@ class Slot:
 
     @property
     def num_bytes(self) -> int:
-        """Memory it holds."""
+        """Bytes of memory that the slot holds."""
         return self._room.numel()
 
 
@@ -58,11 +59,11 @@ class SlotPlace(NamedTuple):
 
     @property
     def message(self) -> Tensor:
-        """Its bytes."""
+        """The bytes of the message."""
         return self.slot.part(self.start, self.stop)
 
     def part(self, start: int, stop: int) -> Tensor:
-        """Its bytes from `start` to `stop`, counted from where it begins."""
+        """The bytes of the message from `start` to `stop`, relative to its beginning."""
         return self.slot.part(self.start + start, self.start + stop)
 
 
@@ -79,7 +80,7 @@ class Arena:
         self._next = 0
 
     def take(self, num_bytes: int) -> Slot:
-        """The next slot, with room for so many bytes."""
+        """The next slot, with room for `num_bytes` bytes."""
         if self._next == len(self._slots):
             self._slots.append(Slot(self._device))
         slot = self._slots[self._next]

@@ -22,7 +22,7 @@ from gradwire.harness.timing.trace.step import ACTIVATIONS
 @dataclass(frozen=True)
 class Fabric:
     """The schedules of groups of ranks, the nodes and stages that ranks are spread over, and the number of
-    segments that the messages of an all-reduce are cut into (messages of metadata are not cut)."""
+    segments that the messages of an all-reduce are cut into (metadata messages are not cut)."""
 
     make_schedule: Topology
     num_nodes: int = 1
@@ -33,15 +33,16 @@ class Fabric:
     )
 
     def mesh(self, size: int) -> Mesh:
-        """The groups of `size` ranks. Raises ValueError if these fill no nodes or stages."""
+        """The mesh of `size` ranks. Raises ValueError if they do not fill all nodes and stages."""
         return Mesh(size, self.num_nodes, self.stages)
 
     def node(self, rank: int, size: int) -> range | None:
-        """The ranks on the node of one of `size` ranks; None if all are on one."""
+        """The ranks on the node of `rank`, one of `size` ranks; None if all ranks are on one node."""
         return self.mesh(size).node_of(rank) if self.num_nodes > 1 else None
 
     def schedules(self, size: int, num_nodes: int | None = None) -> tuple[Schedule, Schedule]:
-        """(metadata's, an all-reduce's) among `size` ranks on `num_nodes` nodes (default: all), made once."""
+        """The schedules of metadata and of an all-reduce among `size` ranks on `num_nodes` nodes (default:
+        all). They are made once."""
         num_nodes = num_nodes or self.num_nodes
         if (size, num_nodes) not in self._made:
             whole = made_for(self.make_schedule, size, num_nodes)
@@ -52,8 +53,8 @@ class Fabric:
 class ScheduledCollectives:
     """Implements `gradwire.codecs.interface.Collectives` for one coroutine of one rank.
 
-    `whole` are the ranks that `group("all")` means: those of the world, or of the group along `replica` or
-    `stage` that a parallelism has chosen. `members` are those of these collectives, by default the same.
+    `whole` holds the ranks of `group("all")`: those of the world, or of the group along `replica` or `stage`
+    that a parallelism has chosen. `members` holds the ranks of these collectives, by default the same.
     `phase`, if given, replaces the phases that bytes are counted under.
     """
 
@@ -77,9 +78,9 @@ class ScheduledCollectives:
     def group(self, level: Level | Dimension) -> ScheduledCollectives:
         """The collectives of this rank's group along a dimension of the mesh.
 
-        `replica` and `stage` are groups of all ranks, for parallelisms: what is handed such collectives knows
-        no ranks but these. `all`, `node` and `local` are groups of those ranks. Raises ValueError for a group
-        that has more ranks on one node than on another.
+        Parallelisms use `replica` and `stage`, which are groups of all ranks; a codec that is given such
+        collectives only sees the ranks of its group. `all`, `node` and `local` are groups within these.
+        Raises ValueError for a group that has more ranks on one node than on another.
         """
         if level in ("replica", "stage"):
             whole = self._mesh.group(level, self._channel.rank)
@@ -176,7 +177,7 @@ class ScheduledCollectives:
 
     async def _exchange(self, sends: Sequence[Tensor], receives: Sequence[Tensor], phase: str) -> None:
         """Exchanges with every other rank at once: the i-th send goes to rank i, the i-th receive comes from
-        it."""
+        rank i."""
         others = [i for i in range(self.size) if i != self.rank]
         handle = self._channel.post(
             [(self._members[i], _bytes(sends[i])) for i in others],
@@ -193,8 +194,8 @@ def _bytes(tensor: Tensor) -> Tensor:
 def all_gathering(
     own: Tensor, phase: str | None = None, sizes: Sequence[int] | None = None
 ) -> Callable[[ScheduledCollectives], Coroutine[Any, None, list[Tensor]]]:
-    """One rank's collective that gives all ranks each one's tensor, of `sizes` elements if they differ,
-    counted under `phase`."""
+    """One rank's collective that gathers every rank's tensor on all ranks, counted under `phase`; `sizes`
+    gives the number of elements per rank if they differ."""
 
     async def run(comm: ScheduledCollectives) -> list[Tensor]:
         return await (comm if phase is None else comm.in_phase(phase)).all_gather(own, sizes)

@@ -1,4 +1,4 @@
-"""Runs a schedule for one rank: the one place where messages meet a codec's hops."""
+"""Runs a schedule for one rank. This is the only place where messages are passed to a codec's hops."""
 
 from __future__ import annotations
 
@@ -56,8 +56,9 @@ class Execution:
     async def run(self, *, scatter_only: bool = False) -> None:
         """Executes the steps; with `scatter_only` stops when every sink holds its full sum, unsealed.
 
-        As many steps are in flight as the schedule has segments, or fewer if a step's messages need data that
-        is still on its way. They are awaited in the order posted, which is the same in every world.
+        The number of steps in flight is the schedule's number of segments, or less if a step's messages need
+        data that has not arrived yet. Steps are awaited in the order posted, which is the same in every
+        world.
         """
         steps, self._scatter_only = self._steps, scatter_only
         if scatter_only:
@@ -121,7 +122,7 @@ class Execution:
         return SlotPlace(self._sealed, self._offsets[chunks.start], self._offsets[chunks.stop])
 
     def _inner_part(self, chunks: range) -> Tensor:
-        """The part for `chunks` of the message that passes them on; several actions may fill one message."""
+        """The part for `chunks` of the message that carries them on; several actions may fill one message."""
         carrier = self._carriers[chunks.start]
         if carrier.chunks not in self._inner:
             size = self._hops.message_bytes(carrier.chunks, carrier.workers)
@@ -152,8 +153,8 @@ class Execution:
                 self._worked("accumulate_encode", chunks)
 
     def _collect(self, incoming: Sequence[tuple[Receive, SlotPlace]]) -> None:
-        """Sums the messages of all ranks, this one's included, in the order of the ranks, which is the same
-        on each."""
+        """Sums the messages of all ranks, including this one's, in rank order, which is the same on every
+        rank."""
         (chunks,) = {receive.chunks for receive, _ in incoming}
         messages = {self._members[receive.peer]: place.message for receive, place in incoming}
         messages[self._channel.rank] = self._leaves[chunks]

@@ -1,7 +1,7 @@
 """Metadata as hops: statistics, masks and counters reduced in a fixed order, never by the backend.
 
-Orders differ between backends and worlds, and gloo's MAX loses rank 1's NaN; here the result is the
-same bytes on every rank and in every world.
+Backends differ in the order of reduction, and gloo's MAX loses rank 1's NaN. Here the result has the same
+bytes on every rank and in every world.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def _sum(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _norm(a: Tensor, b: Tensor) -> Tensor:
-    """sqrt(a² + b²): squares of float32 neither overflow nor vanish in float64, so no scaling."""
+    """sqrt(a² + b²), computed in float64, where squares of float32 neither overflow nor vanish, so that no
+    scaling is needed."""
     wide, other = a.double(), b.double()
     return (wide * wide + other * other).sqrt().float().to(a.dtype)
 
@@ -48,8 +49,11 @@ def magnitude_bits(x: Tensor) -> Tensor:
 
 @lru_cache(maxsize=1024)
 def _laid_out(sizes: tuple[tuple[int, int], ...], num_chunks: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The order of parts in a message, and where in a message of all chunks each begins and the last ends.
-    `sizes` are the parts' elements and their bytes."""
+    """The order of parts in a message, and the offset of each part in a message of all chunks, followed by
+    the end of the last.
+
+    `sizes` holds the number of elements and the item size of each part.
+    """
     order = tuple(sorted(range(len(sizes)), key=lambda i: -sizes[i][1]))
     unit, starts = sizes[order[0]][1], [0]
     for chunk in range(num_chunks):
@@ -64,8 +68,8 @@ def _laid_out(sizes: tuple[tuple[int, int], ...], num_chunks: int) -> tuple[tupl
 class MetadataHops(Hops):
     """Tensors of any length and dtype, each split evenly over the chunks, one message per hop.
 
-    They are laid out by descending item size, so every one is aligned within a message. What a chunk has is
-    padded to the largest item size.
+    Tensors are laid out by descending item size, so that each is aligned within a message. The part of a
+    chunk is padded to a multiple of the largest item size.
     """
 
     def __init__(self, parts: Sequence[tuple[Tensor, Op]], num_chunks: int) -> None:
@@ -81,7 +85,7 @@ class MetadataHops(Hops):
         self._kernel = kernel_for([(self._values[i], parts[i][1]) for i in self._order], num_chunks, unit)
 
     def _bounds(self, index: int, chunk: int) -> tuple[int, int]:
-        """The elements of a part that a chunk has."""
+        """The range of a part's elements that belongs to a chunk."""
         numel, each = self._values[index].numel(), self._per_chunk[index]
         return min(chunk * each, numel), min((chunk + 1) * each, numel)
 
@@ -89,7 +93,7 @@ class MetadataHops(Hops):
         return self._starts[chunks.stop] - self._starts[chunks.start]
 
     def _views(self, message: Tensor, chunks: range) -> list[tuple[int, Tensor, Tensor]]:
-        """(part index, own values, message's values) for every part of every chunk."""
+        """(part index, own values, message's values) for every part of every chunk in the message."""
         views = []
         for chunk in chunks:
             start = self._starts[chunk] - self._starts[chunks.start]
@@ -123,7 +127,7 @@ class MetadataHops(Hops):
             own.copy_(received)
 
     def results(self) -> list[Tensor]:
-        """The reduced tensors, in the order and dtype given (maxima as magnitudes)."""
+        """The reduced tensors, in their original order and dtype (maxima as magnitudes)."""
         return [
             value.view(original.dtype) if value.dtype != original.dtype else value
             for value, original in zip(self._values, self._originals, strict=True)

@@ -1,4 +1,4 @@
-"""The compiled kernel that combines metadata: one call per message, whatever it holds."""
+"""The compiled kernel that combines metadata: one call per message, whatever its parts are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.loading import Library
 
 Action = Literal["PUT", "COMBINE", "TAKE"]
-"""Own values to the message; both to the own ones; the message's to the own ones."""
+"""PUT writes own values to the message, COMBINE reduces the message into the own values, TAKE copies the
+message to the own values."""
 
 _OPERATION = "metadata_hop"
 
@@ -39,7 +40,8 @@ _KINDS: dict[tuple[Op, torch.dtype], str] = {
     ("or", torch.int32): "OR_32",
     ("or", torch.int64): "OR_64",
 }
-"""The kernel's operations: all that codecs reduce. PyTorch does the others, which plugins may add."""
+"""The kernel's operations, which cover the metadata of all built-in codecs. PyTorch does the others, which
+plug-ins may add."""
 
 
 @cache
@@ -71,7 +73,7 @@ class MetadataKernel:
         self._call = Call(library, _OPERATION, self._device, settings)
 
     def run(self, action: Action, message: Tensor, chunks: range) -> None:
-        """Do this with `message`, uint8, which holds these chunks."""
+        """Do `action` with `message`, uint8, which holds these chunks."""
         arguments = self._call.arguments
         arguments.action = _action(self._library, action)
         arguments.first, arguments.last = chunks.start, chunks.stop
@@ -84,7 +86,8 @@ class MetadataKernel:
 
 
 def kernel_for(parts: Sequence[tuple[Tensor, Op]], num_chunks: int, unit: int) -> MetadataKernel | None:
-    """The kernel for contiguous `parts`, by descending item size; None where PyTorch's definition runs."""
+    """The kernel for contiguous `parts`, in order of descending item size; None if PyTorch's definition must
+    be used."""
     library = library_for(parts[0][0].device)
     known = len(parts) <= MOST_PARTS and all((op, value.dtype) in _KINDS for value, op in parts)
     if library is None or not known:

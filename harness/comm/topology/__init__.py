@@ -1,1 +1,1 @@
-"""Topologies: who sends what to whom, as data."""
+"""Topologies as data: which rank sends which chunks to which rank."""

@@ -1,8 +1,8 @@
 """Broadcast: every rank sends its own encoded gradient to all others; nothing is encoded twice (AQGB §III).
 
 The error does not grow with the number of hops, the bytes grow with the number of ranks. Every rank decodes
-the same messages in the order of the ranks, so results are bit-identical. (The MX formats, whose sums never
-leave their format, round at every addition here, too.)
+the same messages in the order of the ranks, so results are bit-identical. (The MX formats are an exception:
+their sums stay in the element format, so they are rounded at every addition.)
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from gradwire.harness.comm.topology.schedule import Receive, Schedule, Send, Ste
 
 
 def broadcast(size: int) -> Schedule:
-    """All to all in one step, one chunk."""
+    """A schedule of one step with one chunk, in which every rank sends to all others."""
     everything = range(1)
     steps = []
     for rank in range(size):

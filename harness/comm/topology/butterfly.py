@@ -21,8 +21,8 @@ def butterfly(size: int) -> Schedule:
 
 
 def _workers(first: int, count: int, extras: int, stride: int) -> int:
-    """The contributions that the core ranks first, first + stride, … hold, each with that of its folded extra
-    rank."""
+    """The contributions held by the core ranks first, first + stride, …, including those of their folded
+    extra ranks."""
     holders = [first + i * stride for i in range(count)]
     return sum(2 if holder < extras else 1 for holder in holders)
 
@@ -36,7 +36,9 @@ def _extra_steps(partner: int, core: int, size: int) -> list[Step]:
 
 
 def _halves(chunks: range, rank: int) -> tuple[range, range]:
-    """(kept, given) halves of the chunks a rank still works on; a rank ends with chunk `rank`."""
+    """The kept and the given halves of the chunks that a rank still works on; a rank ends with chunk
+    `rank`.
+    """
     middle = (chunks.start + chunks.stop) // 2
     low, high = range(chunks.start, middle), range(middle, chunks.stop)
     return (high, low) if rank >= middle else (low, high)

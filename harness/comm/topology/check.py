@@ -15,7 +15,7 @@ InFlight = dict[tuple[int, int], deque[Content]]
 
 
 class _PacedRank:
-    """One rank, which posts every step as early and receives every message as late as it may."""
+    """One rank that posts every step as early as it may and receives every message as late as it may."""
 
     def __init__(self, rank: int, schedule: Schedule) -> None:
         self.rank, self.steps, self._segments = rank, schedule.ranks[rank], schedule.segments
@@ -93,8 +93,8 @@ class _PacedRank:
 def check_schedule(schedule: Schedule) -> None:
     """Raises AssertionError unless `schedule` is a correct all-reduce.
 
-    Every contribution is counted exactly once in every chunk. Every rank ends with every chunk of one and the
-    same sealing. Stated contribution counts are right. Each rank encodes a chunk at most once, and each chunk
+    Every contribution is counted exactly once in every chunk. All ranks end with the same sealed version of
+    every chunk. Stated contribution counts are right. Each rank encodes a chunk at most once, and each chunk
     is encoded `size` times in all. Between two ranks messages are received in the order they are sent. No
     rank waits for a message that is never sent, whether as many steps are in flight as allowed or each step
     waits for its own messages only.
@@ -129,7 +129,8 @@ def _check_form(steps: Sequence[Step]) -> None:
 
 
 def _check_actions(receive: Receive, carriers: dict[int, range]) -> None:
-    """`carriers`: the message that passes on a chunk's sum once it is encoded."""
+    """Checks the actions of one receive; `carriers` gives the message that carries on a chunk's sum once it
+    is encoded."""
     covered = [c for _, chunks in receive.actions for c in chunks]
     assert covered == list(receive.chunks), f"{receive} acts on {covered}"
     for action, chunks in receive.actions:
@@ -140,8 +141,8 @@ def _check_actions(receive: Receive, carriers: dict[int, range]) -> None:
 
 
 def _check_one_by_one(schedule: Schedule) -> None:
-    """Checks the schedule as NCCL runs it: a step is one group of messages, and the next step waits for all
-    of it."""
+    """Checks the schedule as NCCL runs it: a step is one group of messages, and the next step waits for the
+    whole group."""
     position = [0] * schedule.size
     waiting = [_messages(schedule, r, 0) for r in range(schedule.size)]
     progress = True
@@ -183,5 +184,5 @@ def _check_result(schedule: Schedule, ranks: list[_PacedRank]) -> None:
 
 
 def chunks_sent(schedule: Schedule) -> list[int]:
-    """The number of chunks each rank sends in all, which shows the balance of the load."""
+    """The number of chunks that each rank sends in total, which shows how balanced the load is."""
     return [sum(len(send.chunks) for step in steps for send in step.sends) for steps in schedule.ranks]

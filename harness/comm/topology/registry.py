@@ -23,8 +23,8 @@ TOPOLOGIES: dict[str, Topology] = {
 
 
 def make_schedule(name: str, size: int, num_nodes: int = 1) -> Schedule:
-    """The schedule of topology `name` over `size` ranks on `num_nodes` nodes; ValueError if it allows no such
-    ranks."""
+    """The schedule of topology `name` over `size` ranks on `num_nodes` nodes. Raises ValueError if the
+    topology does not support them."""
     made = topology(name)
     if size < 1:
         raise ValueError(f"cluster.workers={size} must be at least 1")
@@ -34,13 +34,15 @@ def make_schedule(name: str, size: int, num_nodes: int = 1) -> Schedule:
 def topology(name: str) -> Topology:
     """Returns the topology of a name: one of `TOPOLOGIES`, or a plug-in, see `gradwire.codecs.plugins`.
 
-    A plug-in's schedules are executed on sets of ranks before they are used. Raises ValueError.
+    A plug-in's schedules are verified by executing them on sets of ranks before they are used. Raises
+    ValueError for an unknown name.
     """
     return find("topology", name, TOPOLOGIES, "<module>:<function>", _checked)
 
 
 def depends_on_nodes(name: str) -> bool:
-    """True if the schedules of topology `name` depend on the number of nodes. Raises ValueError."""
+    """True if the schedules of topology `name` depend on the number of nodes. Raises ValueError for an
+    unknown name."""
     made = topology(name)
     return knows_nodes(made.args[0] if isinstance(made, partial) else made)
 
@@ -55,7 +57,8 @@ def _checked(found: object, name: str) -> Topology:
 
 @lru_cache(maxsize=64)
 def _proven(function: Callable[..., object], name: str, size: int, num_nodes: int = 1) -> Schedule:
-    """Returns what `function` gives for `size` ranks. Raises ValueError unless it is a correct all-reduce."""
+    """Returns the schedule that `function` makes for `size` ranks. Raises ValueError unless it is a correct
+    all-reduce."""
     given = f"topology={name} with cluster.workers={size}"
     try:
         schedule: object = made_for(cast(Topology, function), size, num_nodes)

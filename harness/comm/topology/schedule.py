@@ -46,7 +46,7 @@ class Receive:
 
 @dataclass(frozen=True)
 class Step:
-    """Messages posted together by one rank, at most one to and one from each peer; the step ends when all
+    """Messages posted together by one rank, at most one to and one from each peer. The step ends when all
     have arrived."""
 
     phase: Phase
@@ -56,22 +56,22 @@ class Step:
 
 @dataclass(frozen=True)
 class Route:
-    """One rank's steps, with what follows from them."""
+    """One rank's steps, with properties derived from them."""
 
     steps: tuple[Step, ...]
     needed: tuple[int, ...]
-    """For each step the last earlier one that must have been received before its messages can be made: see
+    """For each step the last earlier one that must have been received before its messages can be made; see
     `last_needed`."""
     carriers: Mapping[int, Send]
-    """The message that passes on the sum of each chunk, of those that are passed on."""
+    """For each chunk that this rank sends on, the message that carries its sum."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """An all-reduce: `ranks[r]` is what rank r does.
+    """An all-reduce: `ranks[r]` holds the steps of rank r.
 
-    A rank may have as many steps in flight at once as the topology's messages are cut into `segments`. Where
-    the number of ranks is a power of two all of them send equally much, or `balanced` is false.
+    A rank may have as many steps in flight at once as messages have `segments`. If the number of ranks is a
+    power of two, all ranks send equally much, unless `balanced` is false.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Schedule:
     _routes: dict[int, Route] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def route(self, rank: int) -> Route:
-        """A rank's steps, worked out once."""
+        """A rank's steps, computed once."""
         if rank not in self._routes:
             steps = self.ranks[rank]
             inner = [send for step in steps for send in step.sends if send.source == "inner"]
@@ -93,20 +93,21 @@ class Schedule:
 
     @property
     def gradients_sent(self) -> float:
-        """The number of encoded gradients that all ranks send together: 2(n − 1) for any all-reduce of
-        sums."""
+        """The number of encoded gradients that all ranks send in total: 2(n − 1) for any all-reduce that sums
+        hop by hop."""
         sends = [send for steps in self.ranks for step in steps for send in step.sends]
         return sum(len(send.chunks) for send in sends) / self.num_chunks
 
     @property
     def sums_on_the_way(self) -> bool:
-        """True if messages hold partial sums; otherwise every rank collects all others' own messages."""
+        """True if messages hold partial sums; False if every rank collects the other ranks' own messages."""
         receives = [receive for steps in self.ranks for step in steps for receive in step.receives]
         return not any(action == "collect" for receive in receives for action, _ in receive.actions)
 
     @property
     def kept(self) -> tuple[tuple[int, ...], ...]:
-        """The chunks that each rank keeps of a reduce-scatter. Raises ValueError where nothing is summed."""
+        """The chunks that each rank keeps after a reduce-scatter. Raises ValueError if messages hold no
+        partial sums."""
         if self.size == 1:
             return (tuple(range(self.num_chunks)),)
         if not self.sums_on_the_way:
@@ -122,7 +123,7 @@ class Schedule:
 
 def last_needed(steps: Sequence[Step]) -> list[int]:
     """For each of a rank's steps, the last earlier step that must have been received before its messages can
-    be made: the last whose receives touch the same chunks; −1 if none does."""
+    be made: the last one whose receives touch the same chunks, or −1 if there is none."""
     needed, last = [], dict[int, int]()
     for index, step in enumerate(steps):
         sent = [last.get(chunk, -1) for send in step.sends for chunk in send.chunks]
@@ -132,32 +133,31 @@ def last_needed(steps: Sequence[Step]) -> list[int]:
 
 
 Topology = Callable[..., Schedule]
-"""A topology: a function from world size to schedule. One that has a parameter `num_nodes` also gets over
-how many nodes the ranks are spread: evenly, consecutive ranks on the same node."""
+"""A topology: a function from world size to schedule. If it has a parameter `num_nodes`, it also gets the
+number of nodes, over which ranks are spread evenly, consecutive ranks on the same node."""
 
 
 def made_for(topology: Topology, size: int, num_nodes: int) -> Schedule:
-    """Returns the schedule that `topology` gives for `size` ranks on `num_nodes` nodes."""
+    """Returns the schedule that `topology` makes for `size` ranks on `num_nodes` nodes."""
     if knows_nodes(topology):
         return topology(size, num_nodes=num_nodes)
     return topology(size)
 
 
 def knows_nodes(topology: Topology) -> bool:
-    """True if a topology's schedules depend on the number of nodes: it has an argument for that."""
+    """True if a topology has a parameter for the number of nodes."""
     return "num_nodes" in signature(topology).parameters
 
 
 def pipelined(schedule: Schedule, segments: int) -> Schedule:
-    """Returns `schedule` with each step as `segments` steps in a row, one for each segment of its messages,
-    so that work overlaps sending.
+    """Returns `schedule` with each step split into `segments` successive steps, one for each segment of its
+    messages, so that work overlaps sending.
 
-    A rank that has sent segment j − 1 encodes segment j while the first is on its way, and passes a segment
-    on before the next has arrived. Each rank sends the same data to the same ranks, in `segments` times as
-    many chunks and steps.
+    A rank encodes segment j while segment j − 1 is on its way, and passes a segment on before the next has
+    arrived. Each rank sends the same data to the same ranks, in `segments` times as many chunks and steps.
 
     Each chunk becomes `segments` chunks. A message of m chunks becomes messages of m of the smaller chunks,
-    so the segments of one message are equally long, and both of its ends are cut alike.
+    so the segments of one message are equally long, and sender and receiver cut it in the same way.
     """
     assert segments >= 1, f"{segments} segments"
     assert schedule.segments == 1, "already pipelined"
@@ -185,8 +185,8 @@ def _segment(chunks: range, segments: int, j: int) -> range:
 
 
 def _cut_receive(receive: Receive, segments: int, j: int, starts: set[int]) -> Receive:
-    """Cuts out segment j. Its actions are divided so that each writes to one message: those begin at
-    `starts`."""
+    """Cuts out segment j of a receive. Its actions are divided at `starts` so that each writes to one
+    message."""
     chunks = _segment(receive.chunks, segments, j)
     actions: list[tuple[Action, range]] = []
     for action, whole in receive.actions:

@@ -1,10 +1,10 @@
 """Two-level all-reduce: reduce-scatter inside every node, all-reduce between nodes, all-gather inside.
 
-With N ranks on each of M nodes a bucket has N slices of M chunks each. Inside a node slices go round a ring,
-after which each rank holds the node's sum of one slice. Its counterparts on the other nodes hold their
-nodes' sums of the same slice, and these M ranks reduce it by a ring of their own, chunk by chunk. The sealed
-chunks go round both rings again. A rank sends (2(N − 1)·M + 2(M − 1))/(N·M) of an encoded gradient, of which
-only 2(M − 1)/(N·M) leaves its node.
+With N ranks on each of M nodes a bucket has N slices of M chunks each. Inside a node slices travel around a
+ring, after which each rank holds the node's sum of one slice. Its counterparts on the other nodes hold their
+nodes' sums of the same slice, and these M ranks reduce them over another ring, chunk by chunk. The sealed
+chunks travel around both rings again. A rank sends (2(N − 1)·M + 2(M − 1))/(N·M) of an encoded gradient, of
+which only 2(M − 1)/(N·M) leaves its node.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from gradwire.harness.comm.topology.schedule import Action, Receive, Schedule, S
 
 
 def two_level(size: int, num_nodes: int = 1) -> Schedule:
-    """Two levels over `num_nodes` nodes of consecutive ranks, `size` chunks; on one node it is a ring.
+    """The two-level schedule over `num_nodes` nodes of consecutive ranks, with `size` chunks; on one node it
+    is a ring.
 
     Raises ValueError if the ranks do not fill the nodes.
     """
@@ -27,7 +28,9 @@ def two_level(size: int, num_nodes: int = 1) -> Schedule:
 
 
 class _NodeRank:
-    """One rank: its place in the ring inside its node, and in the ring of its counterparts on all nodes."""
+    """One rank: its position in the ring inside its node, and in the ring of its counterparts on all
+    nodes.
+    """
 
     def __init__(self, rank: int, num_local: int, num_nodes: int) -> None:
         self._num_local, self._num_nodes = num_local, num_nodes
@@ -44,7 +47,8 @@ class _NodeRank:
         return between + [self._gather_inside(hop) for hop in range(self._num_local - 1)]
 
     def _reduce_inside(self, hop: int) -> Step:
-        """Sums of hop + 1 ranks: slice (local − hop) to the right, the one before from the left."""
+        """The step that sends slice (local − hop), summed over hop + 1 ranks, to the right, and receives the
+        slice before from the left."""
         sent, received = self._chunks(self._local - hop), self._chunks(self._local - hop - 1)
         last = hop == self._num_local - 2
         actions = self._actions_on_node_sums() if last else (("inner", received),)
@@ -55,8 +59,8 @@ class _NodeRank:
         )
 
     def _actions_on_node_sums(self) -> tuple[tuple[Action, range], ...]:
-        """The actions on the node's sums of this rank's slice: the first chunk of the ring between nodes is
-        passed on at once, the others are added to later."""
+        """The actions on the node's sum of this rank's slice: the first chunk of the ring between nodes is
+        encoded for sending at once, the others are added to later."""
         if self._num_nodes == 1:
             return (("sink", self._chunks(self._slice)),)
         whole, first = self._chunks(self._slice), self._chunk(self._node)
@@ -68,8 +72,8 @@ class _NodeRank:
         return tuple((action, chunks) for action, chunks in parts if chunks)
 
     def _reduce_between(self, hop: int) -> Step:
-        """Sums of hop + 1 nodes: chunk (node − hop) of the slice to the next node, the one before from the
-        previous."""
+        """The step that sends chunk (node − hop) of the slice, summed over hop + 1 nodes, to the next node,
+        and receives the chunk before from the previous node."""
         sent, received = self._chunk(self._node - hop), self._chunk(self._node - hop - 1)
         source: Source = "inner" if hop or self._num_local > 1 else "leaf"
         action: Action = "sink" if hop == self._num_nodes - 2 else "inner"
@@ -97,19 +101,19 @@ class _NodeRank:
         )
 
     def _chunks(self, number: int) -> range:
-        """The chunks of a slice."""
+        """The chunks of slice `number`."""
         start = number % self._num_local * self._num_nodes
         return range(start, start + self._num_nodes)
 
     def _chunk(self, number: int) -> range:
-        """One chunk of this rank's slice."""
+        """Chunk `number` of this rank's slice."""
         chunk = self._slice * self._num_nodes + number % self._num_nodes
         return range(chunk, chunk + 1)
 
     def _inside(self, distance: int) -> int:
-        """The rank so far to the right in this node."""
+        """The rank `distance` positions to the right in this node."""
         return self._node * self._num_local + (self._local + distance) % self._num_local
 
     def _between(self, distance: int) -> int:
-        """This rank's counterpart so many nodes further."""
+        """This rank's counterpart `distance` nodes further."""
         return (self._node + distance) % self._num_nodes * self._num_local + self._local

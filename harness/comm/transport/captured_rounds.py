@@ -1,13 +1,13 @@
 """Captured rounds: a bucket's round is captured once, in a CUDA graph, which later steps launch.
 
-The host then starts the whole round, messages included, by one call. A step changes only values on the
+The host then starts the whole round, messages included, with one call. A step changes only values on the
 device: the gradient in its bucket, and the key of the round's random bits. A graph keeps all memory that the
-round has made. It finds the bucket at the address where it was captured, so it is launched only where that is
-the same.
+round has allocated. It reads the bucket at the address where it was captured, so it is launched only for a
+bucket at the same address.
 
-In the order of a bucket's rounds: `CapturedRounds.due` counts the first ones, which run as they are, and then
-gives a `CapturedRound`; a communication thread runs it as a `CapturedTask`, which captures it, the first
-time, and launches it; `LaunchWatch` ends the process if a launch does not come to its end.
+In the order of a bucket's rounds: `CapturedRounds.due` counts the first rounds, which run uncaptured, and
+then returns a `CapturedRound`; a communication thread runs it as a `CapturedTask`, which captures the round
+the first time and launches it; `LaunchWatch` ends the process if a launch does not complete.
 """
 
 from __future__ import annotations
@@ -32,24 +32,25 @@ from gradwire.codecs.interface import Capture
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 
 SETTLING = 2
-"""Rounds of a bucket before the one that is captured: in these a codec makes what it keeps, and NCCL connects
-the ranks."""
+"""Rounds of a bucket before the one that is captured: in these rounds a codec creates its persistent tensors,
+and NCCL connects the ranks."""
 
 MOST_ADDRESSES = 2
-"""Addresses of a bucket at which its round may be captured: one that always lies elsewhere is not."""
+"""The number of addresses of a bucket at which its round may be captured; a bucket that keeps moving is not
+captured."""
 
 POLL_S = 0.5
-"""Seconds between two looks at launches."""
+"""Seconds between two checks of launches."""
 
 logger = logging.getLogger(__name__)
 
 
 class Graph(Protocol):
-    """A CUDA graph, or what stands for one in tests. It is captured once."""
+    """A CUDA graph, or a substitute in tests. It is captured once."""
 
     def capture(self, work: Callable[[], None]) -> None:
-        """Keeps what `work` starts on the current stream, without running it. Raises RuntimeError if it does
-        something that cannot be kept."""
+        """Records the work that `work` starts on the current stream, without running it. Raises RuntimeError
+        if `work` does something that cannot be captured."""
         ...
 
     def launch(self) -> None:
@@ -58,14 +59,15 @@ class Graph(Protocol):
 
 
 class CudaGraph:
-    """PyTorch's, with memory of its own. Nothing waits for the device, nor do other threads."""
+    """PyTorch's CUDA graph with its own memory pool. Neither capture nor launch waits for the device or
+    blocks other threads."""
 
     def __init__(self) -> None:
         self._graph = torch.cuda.CUDAGraph()
 
     def capture(self, work: Callable[[], None]) -> None:
-        # `torch.cuda.graph` would wait for the device first. A launch of another bucket that is under way may
-        # wait for a rank that waits in the same manner for this bucket's.
+        # `torch.cuda.graph` would first wait for the device. That can deadlock: a launch of another bucket in
+        # flight may depend on a rank that waits in the same manner for this bucket's launch.
         self._graph.capture_begin(capture_error_mode="thread_local")
         try:
             work()
@@ -81,32 +83,33 @@ class CudaGraph:
 
 @dataclass(frozen=True)
 class Identity:
-    """The facts that all steps have in common which may launch one round: its `subject`, i.e. the collective
-    and its operand, and the `address` of its bucket."""
+    """The properties that steps must share to launch the same captured round: its `subject`, i.e. the
+    collective and its operand, and the `address` of its bucket."""
 
     subject: Hashable
     address: int
 
 
 class Capturable(ABC):
-    """A collective that does the same in every step, except for its key and the values in its bucket."""
+    """A collective that does the same work in every step, except for its key and the values in its bucket."""
 
     @property
     @abstractmethod
     def key(self) -> Key:
-        """This step's."""
+        """The key of this step's random bits."""
 
     @abstractmethod
     def identity(self) -> Identity | None:
-        """Returns None in a step that has more to do than others."""
+        """The identity of this step's round; None if this step has to do more than others, so that it cannot
+        be launched."""
 
     @abstractmethod
     def refusal(self) -> str | None:
-        """Returns None, or the reason why it can be captured in no step."""
+        """None, or the reason why the collective can never be captured."""
 
     @abstractmethod
     def captured(self, capture: Capture) -> Any:
-        """Returns the collective that is captured: a function of `ScheduledCollectives`, as this one is."""
+        """Returns the collective to capture: a function of `ScheduledCollectives`, like this one."""
 
 
 class CapturedRound:
@@ -121,7 +124,9 @@ class CapturedRound:
         self.result: Any = None
 
     def capture(self, drive: Callable[[Capture, Traffic], Any], traffic: Traffic) -> None:
-        """Captures what `drive` does with these; it returns the round's result. `traffic` counts from 0."""
+        """Captures the work of `drive`, which returns the round's result. `traffic` counts its bytes from
+        0.
+        """
 
         def work() -> None:
             self.result = drive(self.given, traffic)
@@ -139,7 +144,7 @@ class CapturedRound:
 
 @dataclass
 class _AtAddress:
-    """The rounds of a bucket at one address so far, and its capture there."""
+    """The number of rounds of a bucket at one address so far, and the capture for that address."""
 
     rounds: int = 0
     captured: CapturedRound | None = None
@@ -148,9 +153,9 @@ class _AtAddress:
 class CapturedRounds:
     """The captured rounds of a process's rank.
 
-    Where capturing fails, this round and all later ones on this rank run uncaptured; that is warned of once
-    or, if graphs are `required`, raised. Once `watch` was called, a launch on a GPU that does not end in time
-    ends the process.
+    If capturing fails, this round and all later ones on this rank run uncaptured; this causes one warning or,
+    if graphs are `required`, an error. Once `watch` was called, a launch on a GPU that does not complete in
+    time ends the process.
     """
 
     def __init__(self, make_graph: Callable[[], Graph], device: torch.device, *, required: bool) -> None:
@@ -166,14 +171,17 @@ class CapturedRounds:
         weakref.finalize(self, self._known.clear)
 
     def watch(self, rank: int, timeout_s: float) -> None:
-        """Gives launches so long; `rank` is this process's."""
+        """Limits launches to `timeout_s` seconds; `rank` is this process's."""
         if self._device.type == "cuda":
             self._watch = LaunchWatch(timeout_s, partial(end_process, rank, timeout_s))
 
     def due(self, collective: Any, buffers: str, communicator: int) -> CapturedRound | None:
-        """Returns the round to capture, or to launch, in the place of `collective`, which uses these message
-        buffers on this of the rank's communicators; None: it runs as it is. Raises RuntimeError, in one line,
-        if graphs are required of a collective that allows none."""
+        """Returns the round to capture or launch instead of running `collective`, or None if it must run
+        uncaptured.
+
+        `buffers` names its message buffers and `communicator` is the index of the rank's communicator that it
+        uses. Raises RuntimeError, in one line, if graphs are required but the collective cannot be captured.
+        """
         if self.failed or not isinstance(collective, Capturable):
             return None
         if (reason := collective.refusal()) is not None:
@@ -194,12 +202,12 @@ class CapturedRounds:
         return known.captured
 
     def launched(self, communicator: int) -> None:
-        """Watches a launch that has just been put on the current stream."""
+        """Starts watching a launch that has just been put on the current stream."""
         if self._watch is not None:
             self._watch.started(communicator, torch.cuda.current_stream(self._device).record_event())
 
     def fail(self, error: BaseException) -> None:
-        """Captures and launches no more. Raises RuntimeError if graphs are required."""
+        """Stops capturing and launching. Raises RuntimeError if graphs are required."""
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         if self._required:
             raise RuntimeError(f"a round cannot be captured in a CUDA graph: {reason}") from error
@@ -211,14 +219,19 @@ class CapturedRounds:
             )
 
     def forget(self, *, wait: bool = True) -> None:
-        """Forgets all captures, because the buckets change: once they have run, or at once."""
+        """Discards all captures, because the buckets change; with `wait`, after they have finished
+        running.
+        """
         if wait and self._known and self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         self._known.clear()
 
     def close(self, *, failed: bool) -> None:
-        """Forgets all captures, and ends the watch. Launches that are under way end first, or the watch ends
-        the process; where something has `failed` they are not waited for."""
+        """Discards all captures, and ends the watch.
+
+        Launches in flight complete first, or the watch ends the process; if something has `failed`, they are
+        not waited for.
+        """
         self.forget(wait=not failed)
         if self._watch is not None:
             self._watch.close()
@@ -226,10 +239,10 @@ class CapturedRounds:
 
 @dataclass
 class CapturedTask:
-    """A round that a communication thread captures, if that has not been done, and launches.
+    """A round that a communication thread launches, after capturing it the first time.
 
-    `drive` runs the round's coroutine to its end, `uncaptured` makes the task that runs it as it is. `future`
-    gets the result, `counted` the bytes that a launch sends.
+    `drive` runs the round's coroutine to its end, `uncaptured` makes the task that runs it without a graph.
+    `future` receives the result, `counted` the bytes that a launch sends.
     """
 
     rounds: CapturedRounds
@@ -241,15 +254,16 @@ class CapturedTask:
     future: Any
     counted: Traffic
     ready: torch.cuda.Event | None = None
-    """When the inputs are ready on the stream that made them."""
+    """Recorded when the inputs are ready on the stream that made them."""
 
     @property
     def is_captured(self) -> bool:
         return self.captured.traffic is not None
 
     def capture(self) -> CollectiveTask | None:
-        """Captures the round; returns the task to run in its place if that is impossible. Nothing runs
-        yet."""
+        """Captures the round without running it; returns the task to run instead if capturing is
+        impossible.
+        """
         if self.rounds.failed:
             return self.uncaptured()
         try:
@@ -265,30 +279,30 @@ class CapturedTask:
         self.rounds.launched(self.communicator)
 
     def count(self) -> None:
-        """Counts what the launch sends."""
+        """Counts the bytes that the launch sends."""
         assert self.captured.traffic is not None
         self.counted.include(self.captured.traffic)
         self.rounds.launches += 1
 
     def finish(self) -> None:
-        """Hands over the result."""
+        """Sets the result of the future."""
         self.future.set_result(self.captured.result)
 
     def cancel(self, error: BaseException) -> None:
-        """Reports `error` as the outcome."""
+        """Sets `error` as the outcome."""
         self.future.set_exception(error)
 
 
 def make_captured_rounds(graphs: str, device: torch.device) -> CapturedRounds | None:
-    """The captured rounds of a rank for a value of `comm.settings.GRAPHS`; None if it captures none."""
+    """The captured rounds of a rank for a value of `comm.settings.GRAPHS`; None if nothing is captured."""
     if graphs == "never" or device.type != "cuda":
         return None
     return CapturedRounds(CudaGraph, device, required=graphs == "always")
 
 
 def end_process(rank: int, timeout_s: float) -> None:
-    """Ends this process, as PyTorch does where NCCL's own messages come too late: a launch lacks the message
-    of a lost rank, so its sum must not be used."""
+    """Ends this process, as PyTorch does when NCCL's own messages time out: the launch lacks the message of a
+    lost rank, so its result must not be used."""
     logger.critical(
         "gradwire: rank %d: a captured round has not ended within %g s: another rank is lost or late; this "
         "process ends",
@@ -300,25 +314,25 @@ def end_process(rank: int, timeout_s: float) -> None:
 
 
 class Event(Protocol):
-    """The part of a CUDA event that a watch uses."""
+    """The methods of a CUDA event that the watch uses."""
 
     def query(self) -> bool:
-        """Returns True if what was recorded has come to its end."""
+        """Returns True if the recorded work has completed."""
         ...
 
 
 class _Watched(NamedTuple):
     event: Event
     end: float
-    """When it is given up."""
+    """The time at which the launch is given up."""
 
 
 class LaunchWatch:
-    """Notices launches that do not end: NCCL's own watchdog does not see the messages of a graph.
+    """Detects launches that do not complete; NCCL's own watchdog does not see the messages of a graph.
 
-    It looks at the oldest launch of each communicator that it knows of, and keeps the newest one, which
-    follows once that one has ended: those between the two have ended before it. If one has not ended
-    `timeout_s` seconds after its start, `give_up` is called, once.
+    The watch checks the oldest known launch of each communicator. It also keeps the newest, which it checks
+    once the oldest has completed; launches between the two complete in order, before the newest. If a launch
+    has not completed `timeout_s` seconds after its start, `give_up` is called, once.
     """
 
     def __init__(self, timeout_s: float, give_up: Callable[[], None], poll_s: float = POLL_S) -> None:
@@ -329,7 +343,7 @@ class LaunchWatch:
         self._thread: threading.Thread | None = None
 
     def started(self, communicator: int, event: Event) -> None:
-        """Watches a launch on this communicator; `event` was recorded after it."""
+        """Starts watching a launch on this communicator; `event` was recorded after it."""
         watched = _Watched(event, time.monotonic() + self._timeout_s)
         with self._lock:
             self._oldest.setdefault(communicator, watched)
@@ -351,7 +365,7 @@ class LaunchWatch:
                 return
 
     def _is_late(self) -> bool:
-        """Forgets the launches that have ended; returns True if another one should have."""
+        """Drops the launches that have completed; returns True if one is overdue."""
         with self._lock:
             for communicator, watched in list(self._oldest.items()):
                 newest = self._newest[communicator]

@@ -1,7 +1,7 @@
 """The messages of one coroutine of one rank: post sends and receives, await their arrival.
 
-A collective is written against `Channel` alone. What drives the coroutine decides what waiting
-means: blocking a communication thread, or letting another rank of the same process run.
+A collective only uses `Channel`. The driver of the coroutine implements waiting: it blocks a communication
+thread, or lets another rank of the same process run.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ TaggedMessage = tuple[int, Tensor, int]
 
 
 class Handle:
-    """Messages posted together, the `number`-th post of their coroutine; this rank sends `sent_bytes`."""
+    """Messages posted together by one rank, as post `number` of their coroutine; the rank sends `sent_bytes`
+    in total."""
 
     sent_bytes: int = 0
     number: int = 0
 
 
 class Traffic:
-    """Bytes one rank has sent, by phase; the only source of every byte figure.
+    """Bytes that one rank has sent, by phase; every byte figure comes from these counters.
 
-    `node` are the ranks of its node: what goes to others is counted in `between_nodes`, too. None means that
-    there are no others. What a part counts, the `whole` counts, too.
+    `node` holds the ranks of its node: bytes to other ranks are also counted in `between_nodes`. None means
+    that all ranks are on one node. A part's bytes are also counted in the `whole`.
     """
 
     def __init__(self, node: Collection[int] | None = None, whole: Traffic | None = None) -> None:
@@ -46,11 +47,11 @@ class Traffic:
         self.node, self._whole = node, whole
 
     def part(self) -> Traffic:
-        """Counters of their own for some of this rank's bytes, from 0 on."""
+        """Separate counters, from 0 on, for some of this rank's bytes."""
         return Traffic(self.node, self)
 
     def add(self, phase: str, messages: Sequence[tuple[int, int]]) -> None:
-        """Counts what is sent, (peer, bytes) each."""
+        """Counts sent messages, given as (peer, bytes)."""
         self.by_phase[phase] += sum(num_bytes for _, num_bytes in messages)
         if self.node is not None:
             self._between[phase] += sum(num_bytes for peer, num_bytes in messages if peer not in self.node)
@@ -58,14 +59,14 @@ class Traffic:
             self._whole.add(phase, messages)
 
     def include(self, other: Traffic) -> None:
-        """Counts what `other` has counted, too."""
+        """Adds the counts of `other`."""
         self.by_phase.update(other.by_phase)
         self._between.update(other._between)
         if self._whole is not None:
             self._whole.include(other)
 
     def clear(self) -> None:
-        """Counts from 0 again."""
+        """Resets all counts to 0."""
         self.by_phase.clear()
         self._between.clear()
 
@@ -79,14 +80,16 @@ class Traffic:
 
     @property
     def encoded(self) -> tuple[int, int]:
-        """The bytes of gradients and weights, all of them and those to other nodes: what wire bits count."""
+        """The bytes of gradients and weights, in total and to other nodes. Wire bits are computed from
+        these.
+        """
         counts = (self.by_phase, self._between)
         total, between = (sum(n for phase, n in own.items() if phase not in NOT_ENCODED) for own in counts)
         return total, between
 
 
 class Completion:
-    """Awaiting this suspends the coroutine until its driver has seen `handle` complete."""
+    """An awaitable that suspends the coroutine until its driver has seen `handle` complete."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
@@ -114,8 +117,8 @@ class Channel(ABC):
     def post(self, sends: Sequence[Message], receives: Sequence[Message], phase: str) -> Handle:
         """Start messages: `sends` leave these buffers, `receives` fill these.
 
-        Buffers belong to the transport until the handle has been awaited. Empty messages are not
-        sent, so both sides must know the sizes. At most one message per peer and direction.
+        Buffers belong to the transport until the handle has been awaited. Empty messages are not sent, so
+        sender and receiver must both know the sizes. At most one message per peer and direction.
         """
         sends = [(peer, buffer) for peer, buffer in sends if buffer.numel()]
         receives = [(peer, buffer) for peer, buffer in receives if buffer.numel()]
@@ -163,14 +166,14 @@ def _sizes(messages: Sequence[Message]) -> list[tuple[int, int]]:
 
 
 def _are_copies(messages: Sequence[Message]) -> bool:
-    """True if all messages, two or more, are the same bytes in memory for different peers."""
+    """True if two or more messages are the same bytes in memory for different peers."""
     if len(messages) < 2 or len({peer for peer, _ in messages}) < len(messages):
         return False
     return len({(buffer.data_ptr(), buffer.numel() * buffer.element_size()) for _, buffer in messages}) == 1
 
 
 class CollectiveTask:
-    """A coroutine, the callable that gets its result and the one that gets its failure."""
+    """A coroutine, with the callbacks for its result and for its failure."""
 
     def __init__(
         self,
@@ -203,6 +206,6 @@ class CollectiveTask:
         return True
 
     def cancel(self, error: BaseException) -> None:
-        """Abandon the coroutine and report `error` as its outcome."""
+        """Abandons the coroutine and reports `error` as its outcome."""
         self._coroutine.close()
         self._fail(error)

@@ -1,8 +1,8 @@
 """All ranks in one process: mailboxes instead of sockets.
 
-The ranks' coroutines advance by turns, one at a time and always in the same order, so the other ranks do not
-disturb the measurement of one rank's work. When all this would have happened between machines is computed
-afterwards from the logs (`harness.timing.simulate`).
+The ranks' coroutines take turns, one at a time and always in the same order, so that other ranks do not
+disturb the measurement of one rank's work. The times that the same work would take on separate machines are
+computed afterwards from the logs (`harness.timing.simulate`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gradwire.harness.timing.trace.log import TaskLog
 
 
 class LocalHandle(Handle):
-    """Complete when each of its `open` messages has met its counterpart."""
+    """Complete when each of its `open` messages has been matched with its counterpart."""
 
     def __init__(self, messages: int) -> None:
         self.open = messages
@@ -66,7 +66,7 @@ class Mailboxes:
         handle.open -= 1
 
     def waiting(self) -> str:
-        """The ranks that wait for others, for the error message of a deadlock."""
+        """A description of the ranks that wait for others, for the error message of a deadlock."""
         lines = [f"rank {key[1]} for rank {key[0]}" for key in self._receives]
         lines += [f"rank {key[0]} for rank {key[1]} to receive" for key in self._sends]
         return ", ".join(sorted(set(lines)))
@@ -104,8 +104,8 @@ class LocalChannel(Channel):
 def run_local(tasks: Sequence[CollectiveTask], mailboxes: Mailboxes, timestamp: Callable[[], float]) -> None:
     """Runs the ranks' coroutines of one collective to their ends; `timestamp` is the clock of their logs.
 
-    Raises what a coroutine raises, after cancelling the others. Raises RuntimeError, which says who waits for
-    whom, on a deadlock.
+    Raises the exception of a failed coroutine after cancelling the others. Raises RuntimeError naming the
+    waiting ranks on a deadlock.
     """
     running = list(tasks)
     try:
@@ -122,7 +122,7 @@ def run_local(tasks: Sequence[CollectiveTask], mailboxes: Mailboxes, timestamp: 
 
 
 def _is_through(task: CollectiveTask) -> bool:
-    """True if a task waits for nothing."""
+    """True if a task has nothing left to wait for."""
     assert task.handle is None or isinstance(task.handle, LocalHandle)
     return task.handle is None or task.handle.open == 0
 

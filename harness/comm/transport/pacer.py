@@ -1,8 +1,8 @@
 """User-space pacing: a message is handed to the socket when its last bit would have arrived.
 
-No root is needed. One thread per rank plays the uplink: messages leave in order, each after `bytes / rate` on
-a serial link plus the latency. Receivers are not limited, because on a ring or a butterfly one message comes
-in at a time. Real contention needs real shaped links.
+This needs no root privileges. One thread per rank emulates the uplink: messages leave in order, each after
+`bytes / rate` on a serial link plus the latency. Receivers are not limited, because on a ring or a butterfly
+only one message arrives at a time. Emulating contention needs shaped links.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gradwire.harness.runtime.threads import end_at_exit
 class PacedLink:
     """A serial uplink: messages leave one after another at `bytes_per_second`.
 
-    `bytes_per_second = inf` and `latency_s = 0` is the link that costs nothing.
+    `bytes_per_second = inf` and `latency_s = 0` is a link that takes no time.
     """
 
     bytes_per_second: float
@@ -41,7 +41,7 @@ _Departure = tuple[float, Callable[[], "dist.Work | None"], "Future[dist.Work | 
 
 
 class Pacer:
-    """Holds back each send until the link model says it has arrived."""
+    """Delays each send until the link model says it has arrived."""
 
     def __init__(self, link: PacedLink, timeout_s: float) -> None:
         self._link, self._timeout_s = link, timeout_s
@@ -55,7 +55,7 @@ class Pacer:
     def send(
         self, group: dist.ProcessGroup, peer: int, buffer: Tensor, tag: int
     ) -> Callable[[], dist.Work | None]:
-        """Queues a send; calling the result waits until it has left and returns its work."""
+        """Queues a send. The returned function waits until the message has left and returns its work."""
         issued: Future[dist.Work | None] = Future()
         with self._lock:  # several communication threads share the link
             arrival = self._link.transmit(time.monotonic(), buffer.numel() * buffer.element_size())
@@ -75,7 +75,7 @@ class Pacer:
                 issued.set_exception(error)
 
     def close(self) -> None:
-        """Ends the thread without waiting for a slow link: messages still queued have been given up."""
+        """Ends the thread without waiting for a slow link; queued messages are dropped."""
         self.ask_to_end()
         self.join()
 

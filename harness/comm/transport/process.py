@@ -1,8 +1,8 @@
 """Messages between real processes: torch.distributed point-to-point, on gloo or NCCL.
 
-gloo matches messages by tag and wants receives posted before sends (twice as fast on a butterfly:
-the receiver's ready message otherwise queues behind our own bulk data). NCCL ignores tags and
-matches by order, so there every hop is one grouped batch, and each collective in flight has a communicator.
+gloo matches messages by tag, and is twice as fast on a butterfly if receives are posted before sends: the
+receiver's ready message otherwise queues behind this rank's bulk data. NCCL ignores tags and matches by
+order, so there every hop is one grouped batch, and each collective in flight has a communicator.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ Result = TypeVar("Result")
 CPU = torch.device("cpu")
 
 SLACK_S = 1.0
-"""Seconds that connecting may take beyond its limit: gloo keeps the limit itself while the store answers."""
+"""Seconds that connecting may take beyond its limit, for gloo, which enforces the limit itself while the
+store answers."""
 
 
 def private_group(
     group: dist.ProcessGroup | None, backend: str, timeout: timedelta, *, connect: timedelta
 ) -> dist.ProcessGroup:
-    """Makes a group of the same ranks for our messages alone; only its members take part.
+    """Makes a process group of the same ranks for this package's messages alone; only its members take part.
 
-    gloo connects rank by rank, within `connect`: a rank that returned early and left would cut off those
-    still connecting, so all wait for all. NCCL connects with its first message.
+    gloo connects rank by rank, within `connect`. A rank that returned early and left would cut off ranks that
+    are still connecting, so all ranks wait for one another. NCCL connects with its first message.
     """
     members = list(range(dist.get_world_size())) if group is None else dist.get_process_group_ranks(group)
     part = len(members) < dist.get_world_size()
@@ -64,7 +65,7 @@ def private_group(
 
 
 class NotConnectedError(RuntimeError):
-    """Ranks could not connect with each other, and it is unknown which of them is to blame."""
+    """Ranks could not connect with each other, and the rank at fault is unknown."""
 
     missed = "not connected within cluster.timeout_s"
 
@@ -79,12 +80,12 @@ class NotConnectedError(RuntimeError):
 
 _LATE = ("timeout", "timed out")
 _GONE = ("connection closed", "connection reset", "connection refused", "broken pipe", "socket closed")
-"""Words of gloo, NCCL and the stores for a rank that does not answer or is no longer there."""
+"""Words with which gloo, NCCL and the stores report a rank that has left or does not answer."""
 
 
 @contextmanager
 def connecting(timeout: timedelta) -> Iterator[None]:
-    """Raises NotConnectedError for what fails in the block, in which all ranks connect with each other."""
+    """Raises NotConnectedError for a failure in the block, in which all ranks connect with each other."""
     try:
         yield
     except RuntimeError as error:
@@ -92,20 +93,23 @@ def connecting(timeout: timedelta) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of an error, without gloo's file and advice."""
+    """The first line of an error, without gloo's source location and advice."""
     first_line = next(iter(str(error).splitlines()), "no answer in time")
     return first_line.split("] ")[-1].split(". This is typically")[0]
 
 
 def communicators(in_flight: int) -> int:
-    """The number of communicators of a GPU for so many buckets in flight: one where all streams share a
-    queue. There one's messages could wait behind the other's, and ranks start them in different orders."""
+    """The number of communicators of a GPU for `in_flight` buckets in flight.
+
+    It is 1 where all streams share a queue: a communicator's messages could then wait behind another's, and
+    ranks start them in different orders, which would deadlock.
+    """
     single = os.environ.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1"
     return 1 if single else min(in_flight, MOST_COMMUNICATORS)
 
 
 class PeerError(RuntimeError):
-    """A message from or to `peer` did not come through."""
+    """Raised when a message from or to `peer` was lost or late."""
 
     def __init__(self, rank: int, peer: int, cause: BaseException) -> None:
         reason = _reason(cause)
@@ -116,7 +120,7 @@ class PeerError(RuntimeError):
 
 
 class ProcessHandle(Handle):
-    """Works in flight; sends that a pacer still holds back are obtained by calling.
+    """The works in flight; a paced send is a function that waits and returns its work.
 
     `posted` is the recorder's timestamp of the moment they were posted. Without a `timeout` (CUDA) the stream
     waits, not the host.
@@ -151,7 +155,7 @@ def _wait(work: dist.Work | None, timeout: timedelta | None) -> None:
 
 
 class ProcessChannel(Channel):
-    """A channel over a process group of its own; `timestamp` reads the clock."""
+    """A channel over its own process group; `timestamp` reads the clock."""
 
     def __init__(
         self,
@@ -189,7 +193,7 @@ class ProcessChannel(Channel):
     def _issue(
         self, operation: Callable[..., dist.Work | None], peer: int, buffer: Tensor, tag: int
     ) -> dist.Work | None:
-        """Starts one message; a connection that is already broken shows here."""
+        """Starts one message. Raises PeerError if the connection is already broken."""
         try:
             named = {"group_dst" if operation is dist.isend else "group_src": peer}
             return operation(buffer, group=self._group, tag=tag, **named)
@@ -228,7 +232,8 @@ class ProcessChannel(Channel):
 
 
 def driven(coroutine: Coroutine[Handle, None, Result]) -> Result:
-    """The result of a collective of this rank, whose messages are waited for here: on a GPU by the stream."""
+    """Runs a collective of this rank to its end and returns its result. The host waits for its messages; on a
+    GPU, the stream does."""
     try:
         while True:
             handle = coroutine.send(None)

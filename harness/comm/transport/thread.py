@@ -1,10 +1,10 @@
 """A communication thread, which drives collectives while the backward pass runs on.
 
-A transport's works have no callbacks that could chain hops, so a thread blocks on them. A process has one
-thread per bucket in flight. Buckets are assigned to threads in turn by their number, which is the same on all
-ranks, so threads never wait for each other in a circle. (A single thread that blocked on two collectives in
-turn would, where ranks take different numbers of steps.) Everything between two waits is codec work and is
-recorded as such. The time from posting messages to their delivery is recorded as communication.
+The works of a transport have no callbacks that could start the next hop, so a thread blocks on them. A
+process has one thread per bucket in flight. Buckets are assigned to threads in turn by their number, which is
+the same on all ranks, so threads never wait for each other in a circle. (A single thread that blocked on two
+collectives in turn would, where ranks take different numbers of steps.) Everything between two waits is codec
+work and is recorded as such. The time from posting messages to their delivery is recorded as communication.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ from gradwire.harness.timing.measure.spans import Recorder
 
 
 def _new_stream(device: torch.device) -> torch.cuda.Stream | None:
-    """A stream that goes before the backward pass: a bucket's kernels are short, and others wait for them."""
+    """A stream with higher priority than the backward pass, because a bucket's kernels are short and other
+    ranks wait for them."""
     if device.type != "cuda":
         return None
     return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
 
 class Turn:
-    """Codec work of a process's threads, one stretch after another, because one codec serves them all.
+    """A lock under which a process's threads do codec work, one stretch after another, because they share one
+    codec.
 
-    On a GPU the stretches follow each other there, too, on whichever streams: what one has written or freed
-    the next may use. What travels meanwhile is on streams of its own.
+    On a GPU the stretches are ordered in the same way across streams, so that a stretch may use memory that
+    an earlier one has written or freed. Messages travel meanwhile on streams of their own.
     """
 
     def __init__(self) -> None:
@@ -43,7 +45,7 @@ class Turn:
 
     @contextlib.contextmanager
     def taken(self, stream: torch.cuda.Stream | None) -> Iterator[None]:
-        """The block is a stretch of work, on this stream if there is one."""
+        """Holds the lock for the block, a stretch of work on this stream if there is one."""
         with self._lock:
             if stream is not None and self._last is not None:
                 stream.wait_event(self._last)
@@ -74,7 +76,8 @@ class CommunicationThread:
         end_at_exit(self)
 
     def submit(self, task: Task) -> None:
-        """Queues a task; on CUDA it sees what the calling thread's current stream has done so far."""
+        """Queues a task. On CUDA it starts after the work that the calling thread's current stream has been
+        given so far."""
         if self._stream is not None:
             task.ready = torch.cuda.current_stream(self._stream.device).record_event()
         with self._lock:
@@ -84,16 +87,16 @@ class CommunicationThread:
         task.cancel(self.error)
 
     def close(self) -> None:
-        """Finishes what is queued and ends the thread."""
+        """Finishes the queued tasks and ends the thread."""
         self.ask_to_end()
         self.join()
 
     def ask_to_end(self) -> None:
-        """Has the thread end once it has finished what is queued."""
+        """Asks the thread to end once it has finished the queued tasks."""
         self._tasks.put(None)
 
     def join(self, seconds: float | None = None) -> None:
-        """Waits until the thread has ended, for so many seconds at most."""
+        """Waits until the thread has ended, for at most `seconds`."""
         self._thread.join(seconds)
 
     def _run(self) -> None:
@@ -114,8 +117,11 @@ class CommunicationThread:
             self._run_to_end(task)
 
     def _launch(self, task: CapturedTask) -> CollectiveTask | None:
-        """Launches a captured round, which has memory of its own and so needs no turn; capturing it is codec
-        work. Returns the task to run in its place where it cannot be captured."""
+        """Launches a captured round. A launch needs no lock, because it has its own memory; capturing is
+        codec work and takes the lock.
+
+        Returns the task to run instead if the round cannot be captured.
+        """
         if not task.is_captured:
             with self._turn.taken(self._stream):
                 uncaptured = task.capture()
@@ -141,7 +147,7 @@ class CommunicationThread:
                 task.log.waited(handle.number, start, end)
 
     def _advance(self, task: CollectiveTask) -> bool:
-        """Does one stretch of codec work."""
+        """Does one stretch of codec work under the lock."""
         with self._turn.taken(self._stream):
             start, cpu_start = self._recorder.timestamp(), self._recorder.cpu_time()
             if task.log is not None:

@@ -1,8 +1,9 @@
-"""Keeps what virtual workers start collectives with: all of them must have, before the first one can run.
+"""Storage for the inputs of virtual workers' collectives: all workers must have started a collective before
+it can run.
 
-These tensors, most of them gradients, are kept bit for bit, in memory or in a file without a name, which is
-gone with the process however that ends. Then a step needs the memory of one bucket times the workers, not of
-the model.
+These tensors, most of them gradients, are stored bit for bit, in memory or in an unnamed file, which the
+system deletes when the process ends. A step then needs the memory of one bucket times the workers, not of the
+whole model.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ class GradientStore(Protocol):
     """The gradients of one step by (rank, bucket)."""
 
     def put(self, rank: int, bucket: int, x: Tensor) -> None:
-        """Keeps a copy of `x`, (numel,), until the next `clear`."""
+        """Stores a copy of `x`, (numel,), until the next `clear`."""
         ...
 
     def get(self, rank: int, bucket: int) -> Tensor:
-        """Returns what was put there; the caller must not write to it."""
+        """Returns the stored tensor; the caller must not write to it."""
         ...
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drops everything stored."""
         ...
 
 
 class MemoryStore:
-    """Tensors on their device."""
+    """Keeps the tensors on their device."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], Tensor] = {}
@@ -49,7 +50,9 @@ class MemoryStore:
 
 
 class DiskStore:
-    """Bytes in one temporary file (in `$TMPDIR`), written and read in the order they come."""
+    """Keeps the bytes in one temporary file (in `$TMPDIR`), written in the order in which tensors are
+    stored.
+    """
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(prefix="gradwire-gradients-")  # noqa: SIM115 (kept for life)
@@ -89,7 +92,7 @@ def _memory(tensor: Tensor) -> memoryview:
 
 
 class SpillingStore:
-    """In memory as long as a step needs less than half of what is free there, the rest on disk."""
+    """Uses memory until a step needs more than half of the free memory there, and the disk for the rest."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._left = device, 0.0
@@ -114,15 +117,15 @@ class SpillingStore:
 
 
 def make_store(where: str, device: torch.device) -> GradientStore:
-    """Makes a store on the `disk`, in the `memory` of the device, or, for `auto`, on disk as far as the
-    device's memory has no room."""
+    """Makes a store on the `disk`, in the `memory` of the device, or, for `auto`, in memory as far as there
+    is room and else on disk."""
     if where == "auto":
         return SpillingStore(device)
     return DiskStore() if where == "disk" else MemoryStore()
 
 
 def _free(device: torch.device) -> int:
-    """Bytes of free memory."""
+    """Bytes of free memory on a device."""
     if device.type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
         return free

@@ -27,7 +27,7 @@ Collective = Callable[[ScheduledCollectives], Coroutine[Any, None, Result]]
 
 
 class CollectivePlace(NamedTuple):
-    """A collective's identity: the `number`-th, from 0 on, that its rank started in step `step`."""
+    """A collective's identity: its 0-based `number` among those that its rank started in step `step`."""
 
     step: int
     number: int
@@ -38,12 +38,12 @@ class Submission:
     """The terms on which a rank starts a collective.
 
     `buffers` names the message buffers, which collectives that are not in flight together may share.
-    `coordinates` is the size of what is synchronized, for the trace. With `in_turn` it begins when those
-    before it have ended. Other ranks of the same process may write to the input, so that a copy is kept,
-    unless it `is_own`: memory of this rank alone. `has_one_result`: the result is the same on all ranks and
-    not written to, so that a process keeps one of them. With `keeps_input` the input can be read again until
-    the next step. `urgency` is that of all its messages: it goes into the trace, and on a simulated clock
-    those of a lower level go first. Real transports carry messages as they come.
+    `coordinates` is the size of the synchronized data, for the trace. With `in_turn` the collective begins
+    when the preceding ones have ended. The input is copied, because other ranks of the same process may
+    overwrite it, unless it `is_own`: memory of this rank alone. `has_one_result` states that the result is
+    the same on all ranks and not written to, so that a process keeps only one. With `keeps_input` the input
+    can be read again until the next step. `urgency` applies to all messages of the collective: it goes into
+    the trace, and a simulated clock serves lower levels first. Real transports ignore it.
     """
 
     buffers: str
@@ -56,91 +56,99 @@ class Submission:
 
 
 class Started(Awaitable[Result_co], Protocol[Result_co]):
-    """A collective that has been started. Awaiting it, in this step or a later one, gives the result, as
-    often as it is awaited."""
+    """A started collective. Awaiting it, in this step or a later one, returns the result; it may be awaited
+    repeatedly."""
 
     place: CollectivePlace
 
     def result(self) -> Result_co:
-        """Returns the result between two steps, off the record: what a checkpoint keeps of a collective that
-        a later step awaits (`World.resumed`). It waits for it without any clock noticing."""
+        """Waits for the result and returns it between two steps, without recording time. Used for
+        checkpoints, which save the results of collectives that a later step awaits (`World.resumed`)."""
         ...
 
     def input(self) -> Tensor:
-        """Returns its input; only if it was started with `keeps_input`, until the next step."""
+        """Returns the collective's input, until the next step; only available with `keeps_input`."""
         ...
 
 
 class Computing(Protocol):
-    """A stretch of a rank's computation; what is computed from now on has the name `label` in traces."""
+    """A stretch of a rank's computation, recorded in traces under the name `label`."""
 
     label: str
 
     def begin(self, label: str) -> None:
-        """Gives another label to what is computed from here on."""
+        """Records the following computation under another label."""
         ...
 
     def end(self) -> None:
-        """Ends it here, before its block does."""
+        """Ends the computation here, before its block ends."""
         ...
 
 
 class RankStep(Protocol):
     """One rank's part of a step: the calls by which a parallelism computes and communicates.
 
-    A parallelism writes a step as one coroutine per rank. A process drives that of its own rank; where all
-    ranks share a process their coroutines take turns, each up to its next wait, in the order of the ranks.
-    What differs between ranks (gradients, codecs, shards) a coroutine finds by `rank`. What all ranks hold
-    alike exists once per process and changes in `replicated` alone.
+    A parallelism writes a step as one coroutine per rank. A process drives the coroutine of its own rank; if
+    all ranks share a process, their coroutines take turns, each up to its next wait, in rank order. State
+    that differs between ranks (gradients, codecs, shards) is looked up by `rank`. State that is the same on
+    all ranks exists once per process and may only change in `replicated`.
     """
 
     @property
     def rank(self) -> int: ...
 
     def compute(self, label: str) -> AbstractContextManager[Computing]:
-        """The block is the rank's computation; it contains no `await`."""
+        """Records the block as the rank's computation; the block must not contain `await`."""
         ...
 
     def replicated(self, work: Callable[[], Result], group: int = 0) -> Result:
-        """Does work that is the same on all ranks of a group, on state that all of them hold alike, and
-        returns its result. It is done once in each process, and takes all these ranks as long.
+        """Does work on state that all ranks of a group share, and returns its result.
 
-        `group` is the number of the group, if there are several (`Parallelism.group`): the ranks of each call
-        this as often as one another, for the same work in the same order.
+        The work is done once per process, and its time is counted for each of these ranks. `group` is the
+        number of the group, if there are several (`Parallelism.group`). All ranks of a group must call this
+        for the same work in the same order.
         """
         ...
 
     def start(
         self, make: Callable[[Tensor], Collective[Result]], x: Tensor, submission: Submission
     ) -> Started[Result]:
-        """Starts `make(x)`, the rank's next collective, and returns at once. All ranks start the same
-        collectives in the same order. The rank does not write to `x` before its collective has ended."""
+        """Starts `make(x)`, the rank's next collective, and returns at once.
+
+        All ranks must start the same collectives in the same order. The rank must not write to `x` before its
+        collective has ended.
+        """
         ...
 
     def send(self, x: Tensor, to: int, *, is_own: bool = False, urgency: Urgency = ORDINARY) -> Started[None]:
-        """Starts to send `x` to one other rank, phase `activations`; other ranks take no part. Messages of a
-        rank to another arrive in the order of its receives, whatever else both send or start. The rank does
-        not write to `x` before it has been sent; `is_own` as in `Submission`."""
+        """Starts to send `x` to one other rank, under the phase `activations`; other ranks take no part.
+
+        Messages from one rank to another arrive in the order of the receives, whatever else both ranks send
+        or start. The rank must not write to `x` before it has been sent; `is_own` as in `Submission`.
+        """
         ...
 
     def receive(self, out: Tensor, source: int) -> Started[Tensor]:
-        """Starts to receive what a rank sends this one, into `out`, contiguous memory of this rank alone,
-        which the result is. It may be started long before it is sent."""
+        """Starts to receive a message that another rank sends to this one into `out`, contiguous memory of
+        this rank alone; `out` is also the result. May be started long before the message is sent."""
         ...
 
     def wait(self, started: Started[Result]) -> Result:
-        """Waits for a collective that an earlier step has started, and returns its result: what `await` does,
-        in the middle of a computation, which continues after it."""
+        """Waits for a collective that an earlier step has started, and returns its result. Unlike `await` it
+        can be called in the middle of a computation, which continues afterwards."""
         ...
 
     def stopwatch(self) -> Callable[[], float] | None:
-        """Returns a function that reads the seconds since now, for collectives that run during the rank's
-        computation; None where time stands still while they run."""
+        """Returns a function that reads the seconds since this call, for collectives that run during the
+        rank's computation; None if time does not advance while they run."""
         ...
 
     def barrier(self) -> Awaitable[None]:
-        """States that ranks are together here, because each has waited for what all others have sent. Nothing
-        is sent, and a process does not wait; on a simulated clock the ranks continue at the same time."""
+        """States that the ranks are synchronized here, because each has waited for messages from all others.
+
+        Nothing is sent, and a process does not wait; on a simulated clock the ranks continue at the same
+        time.
+        """
         ...
 
 
@@ -150,15 +158,15 @@ RankProgram = Callable[[RankStep], Coroutine[Any, Any, Result]]
 
 @dataclass(frozen=True)
 class StepEnd(Generic[Result]):
-    """The end of a step: what each hosted rank's coroutine returned, and the length of the step on the
-    simulated clock, in seconds; None if the wall clock counts."""
+    """The end of a step: the return value of each hosted rank's coroutine, and the length of the step on the
+    simulated clock, in seconds; None if real time is measured."""
 
     results: Mapping[int, Result]
     simulated_s: float | None
 
 
 class World(Protocol):
-    """All ranks of a run; `ranks` are those hosted by this process."""
+    """All ranks of a run; `ranks` lists those hosted by this process."""
 
     @property
     def size(self) -> int: ...
@@ -177,13 +185,13 @@ class World(Protocol):
 
     @property
     def clock(self) -> SimulatedClock | None:
-        """The simulated clock; None where the wall clock counts."""
+        """The simulated clock; None if real time is measured."""
         ...
 
     @property
     def measured(self) -> StepTrace:
-        """The last step as it was measured here, before the simulated clock; nothing where the wall clock
-        counts."""
+        """The last step's trace as measured here, before the simulated clock was applied; empty if real time
+        is measured."""
         ...
 
     def begin_step(self, now_s: float) -> None:
@@ -191,17 +199,17 @@ class World(Protocol):
         ...
 
     def run_step(self, step: int, programs: Mapping[int, RankProgram[Result]]) -> StepEnd[Result]:
-        """Runs step number `step`, on the record: given per hosted rank what that does.
+        """Runs step number `step` and records it, given the program of each hosted rank.
 
-        Raises what a rank's program or a collective raises.
+        Raises the exception of a rank's program or of a collective.
         """
         ...
 
     def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:
-        """Runs one collective now, given per hosted rank; returns its results per hosted rank.
+        """Runs one collective now, given for each hosted rank; returns the results by hosted rank.
 
-        All ranks of all processes must call it in the same order. It leaves no spans, and its bytes count
-        only in the phases it names.
+        All ranks of all processes must call it in the same order. It records no spans, and its bytes only
+        count under the phases that it names.
         """
         ...
 
@@ -210,13 +218,13 @@ class World(Protocol):
         ...
 
     def resumed(self, rank: int, place: CollectivePlace, result: Result) -> Started[Result]:
-        """Returns a collective that a hosted rank had started before an interruption, to be awaited by the
-        rank like the one it was; `result` is what it came to."""
+        """Returns a collective that a hosted rank had started before an interruption, for the rank to await
+        as before; `result` is its saved result."""
         ...
 
     def windows(self) -> Mapping[int, tuple[float, float]]:
-        """Returns from when to when the last step counts for each hosted rank on the simulated clock, in
-        seconds of its spans; nothing where the wall clock counts."""
+        """Returns the interval of the last step on the simulated clock for each hosted rank, in seconds of
+        its spans; empty if real time is measured."""
         ...
 
     def settle(self) -> None:
@@ -224,13 +232,13 @@ class World(Protocol):
         ...
 
     def take_traffic(self) -> Mapping[int, Traffic]:
-        """Returns the counters, per hosted rank, of all that was started since the last call. What of it is
-        still in flight counts in them later."""
+        """Returns, per hosted rank, the byte counters of all collectives started since the last call.
+        Collectives still in flight continue to count in them."""
         ...
 
     def observations(self) -> Mapping[int, Sequence[Observation]]:
-        """Returns what the clock says of the last step, per hosted rank, once the device is done with it;
-        nothing if no traces are kept. Called before `take_notes`."""
+        """Returns the timing observations of the last step, per hosted rank, once the device has finished it;
+        empty if no traces are kept. Must be called before `take_notes`."""
         ...
 
     def take_notes(self) -> Mapping[int, StepNotes]:
@@ -238,18 +246,21 @@ class World(Protocol):
         ...
 
     def forget(self) -> None:
-        """Forgets what was done so far: message buffers, spans, notes and bytes sent. Called after a warm-up
-        and before the first step that counts."""
+        """Discards everything recorded so far: message buffers, spans, notes and byte counts. Called after a
+        warm-up and before the first step that counts."""
         ...
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        """Returns the parts of a checkpoint that hold what is in flight on the simulated clock, none where
-        nothing is; what it has come to is the parallelism's to keep. Raises RuntimeError, one line, if that
-        has not taken it by `result` before."""
+        """Returns the parts of a checkpoint that hold the messages in flight on the simulated clock; empty if
+        there are none.
+
+        The parallelism saves the results of these collectives. Raises RuntimeError, one line, if it has not
+        taken them by `result` before.
+        """
         ...
 
     def load_state_dict(self, read: Callable[[str], dict[str, Tensor]]) -> None:
-        """Loads what `state_dict` gave; called after `forget`."""
+        """Loads a result of `state_dict`; called after `forget`."""
         ...
 
     def close(self) -> None:

@@ -43,18 +43,18 @@ if TYPE_CHECKING:
     from gradwire.harness.timing.simulate.clock import SimulatedClock
 
 Line = tuple[str, int]
-"""(`to` or `from`, another rank)"""
+"""A direction (`to` or `from`) and the other rank."""
 
 
 class ProcessWorld:
     """This process's rank among those of `group`, with a process group and threads of its own.
 
-    A rank that is silent for `timeout_s` is lost; connecting takes no longer than `connect_s`, by default as
-    long. `link` paces what is sent (gloo only). Up to `in_flight` collectives run at once (on NCCL as many as
-    there are `communicators`), without `overlap` only while the rank waits. `spans` records what happened
-    when, `trace` every message. Both grow until they are taken out, which is to be done step by step.
-    `captured` keeps captured rounds: none is used while spans or traces are kept, because there are no
-    timestamps within a graph.
+    A rank that sends nothing for `timeout_s` is considered lost; connecting may take `connect_s`, by default
+    the same. `link` paces sent messages (gloo only). Up to `in_flight` collectives run at once (on NCCL, as
+    many as there are `communicators`); without `overlap` they only run while the rank waits. `spans` records
+    intervals, `trace` every message. Both grow until they are taken out, which should be done after every
+    step. `captured` holds the captured rounds, which are not used while spans or traces are recorded, because
+    there are no timestamps within a graph.
     """
 
     def __init__(
@@ -106,21 +106,21 @@ class ProcessWorld:
 
     @property
     def error(self) -> BaseException | None:
-        """The first failure on a communication thread, if there is one."""
+        """The first failure on a communication thread, or None."""
         return next((thread.error for thread in self._all_threads() if thread.error is not None), None)
 
     def _all_threads(self) -> set[CommunicationThread]:
         return {*self._threads, self._control, *(thread for thread, _ in self._lines.values())}
 
     def begin_step(self, now_s: float) -> None:
-        """Does nothing: real links know the time."""
+        """Does nothing, because real links follow real time."""
 
     def run_step(self, step: int, programs: Mapping[int, RankProgram[Result]]) -> StepEnd[Result]:
         rank_step = self.open_step(step)
         return StepEnd({self.rank: rank_step.drive(programs[self.rank](rank_step))}, None)
 
     def open_step(self, step: int = 0) -> ProcessStep:
-        """Begins a step that no program describes: a script's, which calls what it returns."""
+        """Begins a step without a program, for a script that calls the returned step's methods itself."""
         self._lane, self._logs, self._buckets = LaneLog(self._traces), [], 0
         return ProcessStep(self, step, self._lane, self._overlap)
 
@@ -156,7 +156,7 @@ class ProcessWorld:
         capture: Capture,
         traffic: Traffic,
     ) -> Any:
-        """Runs a round that is captured, with message buffers of its own and without timestamps."""
+        """Runs a round that is being captured, with message buffers of its own and without timestamps."""
         group = self._group_of(thread)
         channel = ProcessChannel(group, number, traffic, self._timeout, lambda: None, batched=self._batched)
         return driven(make(capture)(ScheduledCollectives(channel, self._fabric, Arena(self.device))))
@@ -169,8 +169,11 @@ class ProcessWorld:
         urgency: Urgency,
         future: Any,
     ) -> None:
-        """Starts to send something to a rank, or to receive it, as `submit` does: `line` says to or from
-        which rank. Each line has a thread, so that none waits for what another is to send."""
+        """Starts to send data to a rank, or to receive it; `line` gives the direction and the rank. Otherwise
+        like `submit`.
+
+        Each line has its own thread, so that no transfer waits for another line's.
+        """
         if self._batched:
             raise ValueError(
                 "ranks on GPUs send and receive inside of collectives alone, because NCCL matches messages "
@@ -185,7 +188,8 @@ class ProcessWorld:
         self._give(thread, future, partial(self._task, collective, number, thread, str(line), future, log))
 
     def _give(self, thread: CommunicationThread, future: Any, make: Callable[[], Task]) -> None:
-        """Has the thread run what `make` gives; if a collective has failed, `future` fails with it."""
+        """Has the thread run the task that `make` returns; if a collective has failed, `future` fails with
+        the same error."""
         if self.closed:
             raise RuntimeError("these ranks' connections have been closed")
         if self.error is not None:  # the other ranks will not take part any more
@@ -255,7 +259,7 @@ class ProcessWorld:
     def observations(self) -> dict[int, tuple[Observation, ...]]:
         if not self._traces:
             return {}
-        # What is still in flight has timestamps to come: only its start is reported.
+        # Timestamps of collectives still in flight are missing, so only their start is reported.
         ended = [log if log.has_ended else log.begun() for log in self._logs]
         if self._batched:
             torch.cuda.synchronize(self.device)
@@ -286,7 +290,7 @@ class ProcessWorld:
         return Pacer(link, timeout_s)
 
     def forget_buffers(self) -> None:
-        """Frees the message buffers, for example those of a former bucket layout, and forgets captures."""
+        """Frees the message buffers, for example those of an earlier bucket layout, and discards captures."""
         if self._captured is not None:
             self._captured.forget()
         self._arenas.clear()
@@ -308,7 +312,7 @@ class ProcessWorld:
         return {}
 
     def load_state_dict(self, read: Callable[[str], dict[str, Tensor]]) -> None:
-        """Does nothing: nothing is in flight when a process begins."""
+        """Does nothing, because nothing is in flight when a process begins."""
 
     def close(self) -> None:
         """Ends the threads and leaves the group. Does nothing a second time, or if the script has already

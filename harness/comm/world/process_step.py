@@ -29,7 +29,8 @@ class _NoBarrier:
 
 
 class ProcessComputing:
-    """The computation under way: from `since` on it has not been recorded yet; None once it has ended."""
+    """A computation in progress; `since` is the time from which it has not been recorded yet, None once it
+    has ended."""
 
     def __init__(self, label: str, recorder: Recorder, lane: LaneLog) -> None:
         self.label, self._recorder, self._lane = label, recorder, lane
@@ -37,7 +38,7 @@ class ProcessComputing:
         self._cpu_since = recorder.cpu_time()
 
     def cut(self) -> None:
-        """Records what was computed so far."""
+        """Records the computation so far."""
         if self._since is not None:
             now = self._recorder.timestamp()
             self._recorder.add("compute", self._since, now)
@@ -50,7 +51,7 @@ class ProcessComputing:
         self.label = label
 
     def go_on(self) -> None:
-        """Leaves out the time since `cut`, which is not the rank's computation."""
+        """Continues the computation; the time since `cut` is not counted as the rank's computation."""
         if self._since is not None:
             self._since, self._cpu_since = self._recorder.timestamp(), self._recorder.cpu_time()
 
@@ -66,10 +67,11 @@ class ProcessComputing:
 
 
 class ProcessStep:
-    """The step of this process's rank, whose collectives run on communication threads. `lane` logs the
-    rank's work. Without `overlap` collectives begin when the rank waits for one of them.
+    """The step of this process's rank, whose collectives run on communication threads.
 
-    A coroutine has it driven; a script that calls `start` by itself calls `wait_for` in the end.
+    `lane` logs the rank's work. Without `overlap` collectives begin when the rank waits for one of them. The
+    step is either driven with a coroutine, or by a script that calls `start` itself and `wait_for` at the
+    end.
     """
 
     def __init__(self, world: ProcessWorld, number: int, lane: LaneLog, overlap: bool) -> None:
@@ -108,7 +110,7 @@ class ProcessStep:
     def _start(
         self, submit: Callable[[ProcessStarted[Result]], None], kept: Tensor | None = None
     ) -> ProcessStarted[Result]:
-        """Starts what `submit` gives to a communication thread."""
+        """Passes a new collective to `submit`, which starts it on a communication thread."""
         place = CollectivePlace(self._number, self._started)
         started: ProcessStarted[Result] = ProcessStarted(place, self._world.started, kept)
         self._started += 1
@@ -151,7 +153,7 @@ class ProcessStep:
         return _NoBarrier()
 
     def drive(self, program: Coroutine[Any, Any, Result]) -> Result:
-        """Runs the rank's program to its end; collectives that it has not awaited continue after it. Raises
+        """Runs the rank's program to its end; collectives that it has not awaited continue afterwards. Raises
         the first failure of any collective."""
         try:
             while True:
@@ -166,7 +168,7 @@ class ProcessStep:
             program.close()
 
     def wait_for(self, started: ProcessStarted[Any]) -> BaseException | None:
-        """Waits for a collective: see `ProcessStarted.wait`."""
+        """Waits for a collective; see `ProcessStarted.wait`."""
         self._start_held_back()
         start = self._recorder.timestamp()
         error = started.wait()

@@ -1,8 +1,8 @@
-"""Started collectives, from their start until their results are taken: those of a process, and of ranks that
-share one.
+"""Collectives from their start until their results are taken, with one rank or all ranks in a process.
 
-A program gets a `Started` for each: a `ProcessStarted`, whose communication thread sets the result, or a
-`VirtualStarted`, one rank's end of what all ranks start together. `StartedCollectives` has those of a world.
+A program gets a `Started` for each collective: a `ProcessStarted`, whose communication thread sets the
+result, or a `VirtualStarted`, one rank's handle of a collective that all ranks start together.
+`StartedCollectives` holds those of a world.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Takeable(Protocol):
-    """A started collective; `is_taken` once its result was taken, or where it has none."""
+    """A started collective; `is_taken` is true once its result was taken, or if it has none."""
 
     place: CollectivePlace
 
@@ -33,8 +33,8 @@ class Takeable(Protocol):
 
 
 class StartedCollectives:
-    """The collectives that a world has started: those whose results are not taken, and, where threads run
-    them on `device`, those in flight and their first failure."""
+    """A world's collectives whose results are not taken yet. Where threads run them on `device`, also counts
+    those in flight and holds their first failure."""
 
     def __init__(self, device: torch.device | None = None) -> None:
         on_gpu = device is not None and device.type == "cuda"
@@ -46,16 +46,16 @@ class StartedCollectives:
         self._known: WeakSet[Takeable] = WeakSet()  # weak: dropped collectives need no await
 
     def add(self, started: Takeable) -> None:
-        """Notes one whose result is to be taken."""
+        """Registers a collective whose result is to be taken."""
         self._known.add(started)
 
     def begin(self) -> None:
-        """Counts one more in flight, until its `set_result`."""
+        """Counts one more collective in flight, until its `set_result`."""
         with self.changed:
             self._in_flight += 1
 
     def end(self) -> None:
-        """Counts one less; called with `changed` held."""
+        """Counts one collective less; called with `changed` held."""
         self._in_flight -= 1
         self.changed.notify_all()
 
@@ -66,18 +66,18 @@ class StartedCollectives:
             self.changed.notify_all()
 
     def settle(self) -> None:
-        """Waits until none is in flight. Raises the first failure."""
+        """Waits until no collective is in flight. Raises the first failure."""
         with self.changed:
             self.changed.wait_for(lambda: not self._in_flight or self.error is not None)
             if self.error is not None:
                 raise self.error
 
     def forget(self) -> None:
-        """Forgets the results that were not taken."""
+        """Drops the collectives whose results were not taken."""
         self._known.clear()
 
     def check_taken(self) -> None:
-        """Raises RuntimeError for one whose result a parallelism has not put into its checkpoint."""
+        """Raises RuntimeError for a collective whose result a parallelism has not saved in its checkpoint."""
         for started in self._known:
             if not started.is_taken:
                 step, number = started.place
@@ -127,9 +127,11 @@ class ProcessStarted(Started[Result]):
         return found
 
     def wait(self) -> BaseException | None:
-        """Waits for the result; on CUDA it is then under way, and the current stream waits for it.
+        """Waits for the result; on CUDA waits only until it has been launched, and makes the current stream
+        wait for it.
 
-        Returns the first failure of any collective. Raised here, it would hold the frames of all callers.
+        Returns the first failure of any collective. An exception raised here would keep the frames of all
+        callers alive.
         """
         collectives = self._collectives
         with collectives.changed:
@@ -145,8 +147,8 @@ class ProcessStarted(Started[Result]):
 
 
 class Input(NamedTuple):
-    """One rank's part of a collective, its `number`-th: the function that makes it, the time of its start,
-    in seconds of the rank's step, its input, which is in the store if that is None, and its terms."""
+    """One rank's part of its `number`-th collective: the function that makes it, its start in seconds of the
+    rank's step, its input (in the store if None), and its terms."""
 
     number: int
     make: Callable[[Tensor], Collective[Any]]
@@ -157,8 +159,8 @@ class Input(NamedTuple):
 
 @dataclass
 class StartedTogether:
-    """A collective of a step among `ranks`, as far as they have started it. `name` says which it is, and
-    `order` when it runs of those that can."""
+    """A collective of a step among `ranks`, with the parts of the ranks that have started it. `name`
+    identifies it in messages; `order` sorts those that are ready to run."""
 
     name: str
     ranks: Sequence[int]
@@ -167,16 +169,16 @@ class StartedTogether:
     has_one_result: bool = False
     inputs: dict[int, Input] = field(default_factory=dict)
     results: dict[int, Any] = field(default_factory=dict)
-    """Those that their ranks have not taken yet."""
+    """Results by rank, until the rank takes its own."""
     has_run: bool = False
 
     @property
     def missing(self) -> list[int]:
-        """The ranks that have not started it."""
+        """The ranks that have not started the collective."""
         return [rank for rank in self.ranks if rank not in self.inputs]
 
     def check_started(self) -> None:
-        """Raises RuntimeError unless all its ranks have started it."""
+        """Raises RuntimeError unless all its ranks have started the collective."""
         if self.missing:
             raise RuntimeError(
                 f"the step is stuck: ranks {sorted(self.inputs)} wait for {self.name}, which ranks "
@@ -184,13 +186,13 @@ class StartedTogether:
             )
 
     def collective(self, rank: int, store: GradientStore) -> Collective[Any]:
-        """The collective that a rank runs."""
+        """The collective as a rank runs it, with its input."""
         given = self.inputs[rank]
         return given.make(store.get(rank, given.number) if given.own is None else given.own)
 
 
 class VirtualStarted(Started[Result]):
-    """One rank's end of a collective of some step; `steps` has the step that each rank is in."""
+    """One rank's handle of a collective; `steps` holds the current step of each rank."""
 
     def __init__(
         self,

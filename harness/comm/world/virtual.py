@@ -1,7 +1,7 @@
 """All ranks in this process: a virtual cluster of any size on one machine, under a simulated clock.
 
-Collectives run one after another, all ranks of one together. Their work is measured as it is done. When the
-step is over, the clock says when it would have been done, with overlap and on the given network.
+Collectives run one after another, each on all of its ranks together. Their work is measured as it runs. When
+the step is over, the clock computes when the work would have run with overlap and on the given network.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ CLOCK = "clock"
 
 
 class VirtualWorld:
-    """`size` ranks with counters and timelines of their own; `clock` turns what they did into time.
+    """`size` ranks with their own counters and timelines; `clock` converts their recorded work to simulated
+    times.
 
-    Without a clock, work has the times measured here, and buckets and hops do not wait for one another.
-    `inputs` says where it keeps what collectives are started with: see `make_store`.
+    Without a clock, times are as measured here, and buckets and hops do not wait for one another. `inputs`
+    selects where the inputs of collectives are stored: see `make_store`.
     """
 
     def __init__(
@@ -76,20 +77,22 @@ class VirtualWorld:
         """The last step on the clock; without one, as it was measured."""
 
     def synchronize(self) -> None:
-        """Waits for the device, so that wall-clock timestamps measure what was launched."""
+        """Waits for the device, so that wall-clock timestamps include the launched work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def _timestamp(self) -> float:
-        """Seconds of work so far: CPU time of this thread, which does all of it, so that nothing else on the
-        machine is counted; on a GPU the time until it has done what was launched."""
+        """Seconds of work so far. On a CPU this is the CPU time of this thread, which does all the work, so
+        that other programs on the machine do not count; on a GPU, the time until the launched work has
+        finished."""
         if self.device.type == "cpu":
             return time.thread_time()
         self.synchronize()
         return time.perf_counter()
 
     def begin_step(self, now_s: float) -> None:
-        """Sets the step's second, on which the rates of the clock's links may depend; by default it is 0."""
+        """Sets the time at which the step begins, which the rates of the clock's links may depend on; 0 by
+        default."""
         self._now_s = now_s
 
     @collector_paused()
@@ -116,8 +119,8 @@ class VirtualWorld:
     def _run_together(
         self, tasks: Mapping[int, list[tuple[int, TaskTrace]]], together: StartedTogether
     ) -> None:
-        """Runs a collective on all its ranks, and records each rank's work under its number there. Raises
-        RuntimeError, naming the ranks that have not started it."""
+        """Runs a collective on all its ranks, and records each rank's work under the rank's own number for
+        it. Raises RuntimeError naming the ranks that have not started it."""
         together.check_started()
         logs = {
             rank: TaskLog(
@@ -141,7 +144,7 @@ class VirtualWorld:
             tasks[rank].append((together.inputs[rank].number, own))
 
     def _time(self, step: int) -> None:
-        """Puts the step, as it was measured, on the clock; each rank's recorder gets its spans."""
+        """Puts the measured step on the simulated clock; each rank's recorder gets the resulting spans."""
         self.timed = self.measured
         if self._window is not None:
             self.timed = self._window.step(step, self.measured, self._now_s)
@@ -161,7 +164,7 @@ class VirtualWorld:
         return {rank: own.window or (0.0, end) for rank, own in self.timed.items()}
 
     def settle(self) -> None:
-        """Does nothing: all that a step starts has run when it is over."""
+        """Does nothing, because all collectives of a step have run when it is over."""
 
     def take_traffic(self) -> dict[int, Traffic]:
         taken, self._counted = self._counted, {rank: own.part() for rank, own in self.traffic.items()}

@@ -1,9 +1,8 @@
 """Steps of all ranks in one process: their coroutines take turns, each up to its next wait.
 
-A rank computes as if it were alone: its computation is measured, what the others do in between is not part of
-it. When no rank can continue, the collective that is waited for runs on all ranks together. So one collective
-is under way at a time, and the memory needed is that of one, times the ranks, and that of the collectives'
-inputs.
+The computation of each rank is measured separately, without the work of other ranks in between. When no rank
+can continue, the awaited collective runs on all ranks together. So only one collective runs at a time, which
+limits memory to that of one collective, times the ranks, and the inputs of all.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from gradwire.harness.timing.trace.step import ORDINARY, TRANSFERS, Urgency
 
 
 class _CoroutineBarrier:
-    """Awaited, it suspends the rank's coroutine until all ranks are there."""
+    """Awaiting this suspends the rank's coroutine until all ranks have reached the barrier."""
 
     def __await__(self) -> Generator[_CoroutineBarrier, None, None]:
         yield self
 
 
 class _Computing:
-    """A stretch of one rank's computation; the seconds go to its step."""
+    """A stretch of one rank's computation; its seconds are added to the rank's step."""
 
     def __init__(self, label: str, step: VirtualStep) -> None:
         self.label, self._step = label, step
@@ -49,12 +48,12 @@ class _Computing:
             self._step.has_computed(self.label, self._step.timestamp() - self._since)
 
     def took(self, seconds: float) -> None:
-        """So many seconds were computed without being done here."""
+        """Adds `seconds` of computation that another rank did on this rank's behalf."""
         if self._since is not None:
             self._since -= seconds
 
     def go_on(self) -> None:
-        """Leaves out the time since `cut`, which is not the rank's computation."""
+        """Continues the computation; the time since `cut` is not counted as the rank's computation."""
         if self._since is not None:
             self._since = self._step.timestamp()
 
@@ -69,9 +68,12 @@ class _Computing:
 
 
 class Shared:
-    """The state that the ranks of step `number` share: the collectives, those of all ranks and those by which
-    one rank sends another something, and the results of replicated work. `steps` has the step that each rank
-    is in, now and when a later one has begun, `started` those that may still be awaited then."""
+    """The state that the ranks of step `number` share.
+
+    Holds the collectives of all ranks, the transfers between pairs of ranks, and the results of replicated
+    work. `steps` holds the current step of each rank, also after a later step has begun; `started` holds the
+    collectives that may still be awaited then.
+    """
 
     def __init__(
         self,
@@ -89,7 +91,8 @@ class Shared:
 
 
 class VirtualStep:
-    """The step of one rank: what it has computed, and what it has started when."""
+    """The step of one rank: its computation so far, and the collectives that it has started, with their
+    times."""
 
     def __init__(self, rank: int, shared: Shared) -> None:
         self.rank, self._shared, self.timestamp = rank, shared, shared.timestamp
@@ -151,7 +154,7 @@ class VirtualStep:
         )
 
     def _transfer(self, source: int, destination: int) -> StartedTogether:
-        """The next one from `source` to `destination` that this rank takes part in."""
+        """The next transfer from `source` to `destination` that this rank takes part in."""
         known, number = (
             self._shared.transfers.setdefault((source, destination), []),
             self._transfers[source, destination],
@@ -208,7 +211,7 @@ class VirtualStep:
         self.lane.computed(label, start, self.computed_s)
 
     def has_waited(self, place: CollectivePlace) -> None:
-        """Logs that the rank uses the result of a collective of this step, or of one before."""
+        """Logs that the rank uses the result of a collective of this or an earlier step."""
         steps_back = self._shared.number - place.step
         self.lane.awaited(place.number, self.computed_s, self.computed_s, steps_back)
 
@@ -223,9 +226,9 @@ def drive(
     steps: Mapping[int, VirtualStep],
     run_together: RunTogether,
 ) -> dict[int, Result]:
-    """Runs the ranks' programs by turns, in the order of the ranks; returns their results.
+    """Runs the ranks' programs in turns, in rank order; returns their results.
 
-    Raises what one of them raises, and RuntimeError if they wait for one another for ever.
+    Raises the exception of a failed program, and RuntimeError on a deadlock.
     """
     running: dict[int, Coroutine[Any, Any, Result]] = {
         rank: program(steps[rank]) for rank, program in programs.items()
@@ -250,8 +253,8 @@ def drive(
 
 
 def _ready(waits: dict[int, Wait], size: int, run_together: RunTogether) -> list[int]:
-    """The ranks, of `size`, that can continue, once what they wait for has happened; their waits are
-    removed."""
+    """The ranks, of `size`, that can continue after the events that they wait for have happened; removes
+    their waits."""
     awaited = {rank: wait.together for rank, wait in waits.items() if isinstance(wait, VirtualStarted)}
     if not awaited:
         if waits and len(waits) < size:
