@@ -1,4 +1,5 @@
-"""Gradients, accumulated in float32 in flat buckets, whose collectives start while backward runs on."""
+"""Accumulation of gradients in flat float32 buckets, whose collectives start while the backward pass is
+running."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from gradwire.harness.comm.world.interface import Collective, Computing, RankSte
 from gradwire.harness.timing.trace.step import ORDINARY, Urgency, passes_until
 
 Receive = Callable[[str, Tensor], Tensor | None]
-"""Takes what the parameter of this name has for a gradient after a micro-batch; returns what autograd is to
-add that of the next one to, None if it is to make a new tensor."""
+"""Receives a parameter's gradient of one micro-batch, by name. Returns the tensor that autograd is to add the
+next micro-batch's gradient to, or None if autograd is to make a new tensor."""
 
 MakeCollective = Callable[[Any, int, Tensor], Collective[Tensor]]
 """(bucket, its index in the step, its gradient) -> the collective to start."""
@@ -30,8 +31,8 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class GradientBucket:
-    """The gradients of the parameters of `layout`, one after another, (numel,) float32; in a process that
-    hosts several ranks those of one rank at a time."""
+    """The gradients of the parameters of `layout`, one after another, (numel,) float32. In a process that
+    hosts several ranks it holds one rank's gradients at a time."""
 
     layout: Layout
     gradient: Tensor
@@ -42,11 +43,11 @@ class GradientBucket:
 
     @cached_property
     def places(self) -> Mapping[str, Tensor]:
-        """The parameters' places in `gradient`, by name, in their shapes."""
+        """Views of `gradient` for each parameter, by name, in the parameter's shape."""
         return dict(self.views(self.gradient))
 
     def views(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """The parameters' places in a flat buffer, by name, in their shapes."""
+        """Views of a flat buffer for each parameter, by name, in the parameter's shape."""
         parts = zip(
             self.layout.names, torch.split_with_sizes(flat, self._sizes), self.layout.shapes, strict=True
         )
@@ -54,8 +55,8 @@ class GradientBucket:
 
 
 def bucketed(names: Sequence[str], sizes: Mapping[str, int], cap_mb: float) -> list[tuple[str, ...]]:
-    """Parameters by bucket, in their order: a bucket is closed as soon as its float32 gradients take `cap_mb`
-    MiB, as DistributedDataParallel does it."""
+    """Parameters grouped in buckets, in order: a bucket is closed as soon as its float32 gradients take
+    `cap_mb` MiB, as in DistributedDataParallel."""
     found: list[list[str]] = [[]]
     size = 0
     for name in names:
@@ -68,10 +69,10 @@ def bucketed(names: Sequence[str], sizes: Mapping[str, int], cap_mb: float) -> l
 
 
 class Hooks:
-    """Hands each parameter's gradient to a receiver, once per backward pass, as soon as it is there.
+    """Passes each parameter's gradient to a receiver, once per backward pass, as soon as it is ready.
 
-    Except for what a receiver has autograd add to, no gradient is kept: what autograd makes is of one
-    parameter at a time.
+    Gradients are not kept, except in the tensors that a receiver has autograd add to: autograd's own memory
+    holds one parameter's gradient at a time.
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
@@ -92,7 +93,7 @@ class Hooks:
 
     @contextmanager
     def handing(self, receive: Receive, sums: Mapping[str, Tensor] = MappingProxyType({})) -> Iterator[None]:
-        """Hands gradients to `receive` in this block; to those in `sums` autograd adds."""
+        """Passes gradients to `receive` in this block; autograd adds directly to the tensors in `sums`."""
         self.receive = receive
         for name, total in sums.items():
             self._parameters[name].grad = total
@@ -106,11 +107,11 @@ class Hooks:
 
 @dataclass
 class StartedBuckets:
-    """The collectives of one rank's buckets in a step, started in their order as the buckets get ready.
+    """The collectives of one rank's buckets in a step, started in order as the buckets become ready.
 
-    `computing`, if all passes are one stretch of computation, ends with the last bucket, and is labelled
-    `label(k)` once k buckets have been started. All other fields are those of `Submission`; inputs are kept
-    in a `measured` step.
+    If all passes are one stretch of computation, `computing` is that stretch: it ends with the last bucket,
+    and is labelled `label(k)` once k buckets have been started. All other fields are those of `Submission`;
+    inputs are kept in a `measured` step.
     """
 
     rank_step: RankStep
@@ -126,7 +127,7 @@ class StartedBuckets:
     def start(
         self, make: Callable[[Tensor], Collective[Tensor]], x: Tensor, layout: Layout, *, is_last: bool
     ) -> None:
-        """Starts the next bucket's collective, given its gradient."""
+        """Starts the next bucket's collective with the bucket's gradient."""
         if is_last and self.computing is not None:
             self.computing.end()
         submission = Submission(
@@ -144,11 +145,11 @@ class StartedBuckets:
 
 
 class Accumulation:
-    """One rank's gradients of a step: adds up those of its micro-batches, and has each bucket's collective
-    started as it gets ready.
+    """One rank's gradients of a step: adds up those of its micro-batches, and starts each bucket's collective
+    when it is ready.
 
-    All ranks start the buckets in their order, whatever order their gradients come in; none is started
-    without `make_collective`.
+    All ranks start the buckets in the same order, whatever order their gradients arrive in. Without
+    `make_collective` none is started.
     """
 
     def __init__(
@@ -173,8 +174,8 @@ class Accumulation:
         self.started = starts.started
 
     def receive(self, name: str, gradient: Tensor) -> Tensor | None:
-        """Adds the gradient of one micro-batch, unless autograd has: see `Receive`. Raises RuntimeError if
-        there are more of them."""
+        """Adds the gradient of one micro-batch, unless autograd has already added it: see `Receive`. Raises
+        RuntimeError if there are more gradients than micro-batches."""
         number, view = self._places[name]
         self._times[name] += 1
         times = self._times[name]
@@ -195,11 +196,11 @@ class Accumulation:
 
     @property
     def unused(self) -> list[str]:
-        """The parameters that have got no gradient so far."""
+        """The parameters that have received no gradient so far."""
         return [name for name in self._places if not self._times[name]]
 
     def finish(self) -> None:
-        """Starts the buckets that are left, with zeros for the parameters that have got no gradient."""
+        """Starts the remaining buckets, with zeros for the parameters that have received no gradient."""
         for name, (number, view) in self._places.items():
             if number >= len(self.started) and not self._times[name]:
                 view.zero_()

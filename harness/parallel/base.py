@@ -1,4 +1,4 @@
-"""The step of every parallelism around its ranks' programs, and ranks that each hold a whole model."""
+"""The base of every parallelism's step, and the base of those whose ranks each hold a whole model."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from gradwire.harness.parallel.synchronize import end_codecs
 
 
 class RankOutcome(NamedTuple):
-    """One rank's step: its mean loss, the norm of the mean gradient, and the buckets kept of a measured
-    step. A scalar that is still on the device is read at the end of the step."""
+    """The outcome of one rank's step: its mean loss, the norm of the mean gradient, and the buckets kept in a
+    measured step. Scalars may still be on the device; they are read at the end of the step."""
 
     loss: Tensor | float
     grad_norm: Tensor | float
@@ -35,7 +35,9 @@ class RankOutcome(NamedTuple):
 
 
 class BaseParallelism(ABC):
-    """One codec for each of the world's ranks in this process, and a step of their programs."""
+    """Holds one codec for each of the world's ranks in this process, and runs the ranks' programs of a
+    step.
+    """
 
     settling_passes = 1
 
@@ -60,13 +62,13 @@ class BaseParallelism(ABC):
 
     @abstractmethod
     def _warm_up_passes(self, batches: MicroBatches, passes: int) -> None:
-        """Makes the discarded passes, and a discarded update."""
+        """Makes discarded passes and one discarded update."""
 
     def _settled(self, before: Snapshot) -> None:  # noqa: B027 (a stage has nothing to do)
-        """Ends the warm-up, given what was there before it."""
+        """Ends the warm-up and restores the state `before` it."""
 
     def _round(self, step: int, layout: Layout, rank: int, bucket: int) -> Round:
-        """The synchronization of a bucket, over all ranks."""
+        """The `Round` of a bucket's synchronization over all ranks."""
         return Round(step, layout, rank, self._world.size, self._setup.seed, bucket)
 
     @abstractmethod
@@ -116,9 +118,11 @@ class BaseParallelism(ABC):
 
 
 class Replicas(BaseParallelism):
-    """Ranks that each hold the whole model and train it on data of their own. Replicas are identical bit for
-    bit, so ranks that share a process share a model; `_updater` is its optimizer, and `_prepared` the model
-    as Accelerate, or DDP, has wrapped it."""
+    """Ranks that each hold the whole model and train it on their own data.
+
+    Replicas are identical bit for bit, so ranks that share a process share a model. `_updater` is its
+    optimizer, and `_prepared` the model as wrapped by Accelerate or DDP.
+    """
 
     _updater: KeepsMoments
     _prepared: nn.Module
@@ -167,7 +171,8 @@ class Replicas(BaseParallelism):
 
 
 def read_together(values: Sequence[Tensor | float]) -> list[float]:
-    """Scalars as numbers. Those on the device are read in one copy, so that the host waits once a step."""
+    """Scalars as Python numbers. Those on the device are read with one copy, so that the host waits once per
+    step."""
     tensors = [value.detach().double() for value in values if isinstance(value, Tensor)]
     read = iter(torch.stack(tensors).tolist() if tensors else ())
     return [next(read) if isinstance(value, Tensor) else value for value in values]

@@ -1,8 +1,9 @@
 """DistributedDataParallel's buckets as layouts, and the order in which it lays gradients out in them.
 
-DDP gives a gradient the strides of its parameter if they leave no gaps: the transposed view of a contiguous
-matrix lies column after column, a convolution in `torch.channels_last` channel after channel. Codecs that see
-matrices, and what any codec remembers of a coordinate, need an order that does not depend on that.
+DDP gives a gradient the strides of its parameter if they leave no gaps: the gradient of a transposed view is
+stored column by column, that of a convolution in `torch.channels_last` channel by channel. Codecs that treat
+gradients as matrices, and the state that codecs keep for coordinates, need an order that does not depend on
+strides.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from gradwire.codecs.interface import Layout
 from gradwire.harness.parallel.gradient_error import MeasuredBucket
 
 WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
-"""The words that torch.compile and activation checkpointing add to the names of the parameters they wrap."""
+"""Prefixes that torch.compile and activation checkpointing add to the names of the parameters they wrap."""
 
 
 def parameter_names(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters by name, tied ones once. The names are those before the model was wrapped, so that a
-    codec's globs and saved state are the same with and without torch.compile."""
+    """The parameters by name, tied ones once. Names are those of the unwrapped model, so that a codec's globs
+    and saved state are the same with and without torch.compile."""
     return {plain_name(name): parameter for name, parameter in model.named_parameters()}
 
 
 def plain_name(name: str) -> str:
-    """A parameter's name without what wrappers add to it."""
+    """A parameter's name without the prefixes that wrappers add."""
     for wrapper in WRAPPERS:
         name = name.replace(wrapper, "")
     return name
@@ -41,8 +42,8 @@ Strides = tuple[int, ...]
 
 
 def permuted_strides(parameter: Tensor) -> Strides | None:
-    """The strides of a parameter whose gradient lies in another order than that of its shape; None for all
-    others, those with gaps or overlaps too, whose gradients DDP makes contiguous."""
+    """The strides of a parameter whose gradient is stored in a different order than its shape's; None for all
+    others, including those with gaps or overlaps, whose gradients DDP makes contiguous."""
     if parameter.is_contiguous():
         return None
     expected = 1
@@ -55,14 +56,15 @@ def permuted_strides(parameter: Tensor) -> Strides | None:
 
 @dataclass(frozen=True)
 class MemoryOrder:
-    """The bucket of `layout` as it lies in memory: the parameters one after another, those in `permuted` by
-    the strides given there."""
+    """The order of a bucket of `layout` in memory: the parameters one after another, those in `permuted`
+    stored with the given strides."""
 
     layout: Layout
     permuted: Mapping[str, Strides]
 
     def logical(self, flat: Tensor) -> Tensor:
-        """A bucket, (numel,), with each parameter in the order of its shape; the same tensor if it is so."""
+        """A bucket, (numel,), with each parameter in the order of its shape; the same tensor if it already
+        is."""
         if not self.permuted:
             return flat
         found = torch.empty_like(flat)
@@ -71,7 +73,7 @@ class MemoryOrder:
         return found
 
     def in_memory(self, flat: Tensor) -> Tensor:
-        """The reverse of `logical`."""
+        """The inverse of `logical`."""
         if not self.permuted:
             return flat
         found = torch.empty_like(flat)
@@ -80,14 +82,13 @@ class MemoryOrder:
         return found
 
     def views(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """The parameters' places in a bucket as it lies in memory, by name, in their shapes."""
+        """Views of each parameter in a bucket in memory order, by name, in the parameter's shape."""
         for name, part in self._in_order(flat):
             strides = self.permuted.get(name)
             yield name, part if strides is None else part.as_strided(part.shape, strides)
 
     def measured(self, read_raw: Callable[[], Tensor], mean: Tensor) -> MeasuredBucket:
-        """A bucket of a measured step in the order of the layout, given bucket and mean as they lie in
-        memory."""
+        """A bucket of a measured step in the order of the layout, given bucket and mean in memory order."""
         return MeasuredBucket(lambda: self.logical(read_raw()), self.logical(mean))
 
     def _in_order(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -113,8 +114,8 @@ class BucketLayouts:
         self._known: dict[tuple[tuple[str, ...], torch.dtype], Layout] = {}
 
     def check(self, buckets: Sequence[tuple[str, ...]], device: torch.device) -> None:
-        """Raises ValueError unless these parameters' buckets, those of the first backward pass, can be
-        synchronized. Buckets that DDP makes later are checked then."""
+        """Raises ValueError unless the buckets of these parameters, those of the first backward pass, can be
+        synchronized. Buckets that DDP makes later are checked when they appear."""
         for names in buckets:
             dtype = self._dtypes[names[0]]
             try:
@@ -127,8 +128,8 @@ class BucketLayouts:
                 ) from None
 
     def of(self, bucket: GradBucket) -> Layout:
-        """The bucket's layout: parameters lie one after another, in the order in which gradients get
-        ready. `in_memory` gives their order there."""
+        """The bucket's layout: parameters one after another, in the order in which their gradients become
+        ready. `in_memory` gives their order in memory."""
         names = tuple(self._names[id(parameter)] for parameter in bucket.parameters())
         layout = self.named(names, bucket.buffer().dtype, bucket.buffer().device)
         assert layout.numel == bucket.buffer().numel(), "a bucket has padding that its layout does not know"
@@ -155,6 +156,6 @@ class BucketLayouts:
 
 
 def layout_hash(layouts: Sequence[Layout]) -> str:
-    """16 hex digits identifying the buckets: names, shapes, dtypes, in order."""
+    """16 hex digits that identify the buckets by names, shapes and dtypes, in order."""
     text = "\n".join(f"{layout.names} {layout.shapes} {layout.dtype}" for layout in layouts)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

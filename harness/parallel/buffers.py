@@ -1,7 +1,7 @@
 """A model's buffers that training changes, such as BatchNorm's statistics: each rank has its own.
 
-Before evaluation and checkpoints all ranks take over rank 0's. In between nothing is sent: what a rank
-computes in training mode does not depend on them.
+Before evaluation and checkpoints all ranks copy rank 0's buffers. Otherwise nothing is sent, because
+computation in training mode does not depend on them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ from gradwire.harness.timing.trace.step import CONTROL
 
 
 class RankTensors:
-    """Values of each rank for `tensors`, parts of a model or its optimizer that ranks of one process share:
-    the tensors hold those of one of `ranks` at a time. At first all ranks have the values that are there."""
+    """The values of each rank for `tensors`, parts of a model or its optimizer that the ranks of one process
+    share.
+
+    The tensors hold the values of one of `ranks` at a time. Initially all ranks have the tensors' current
+    values.
+    """
 
     def __init__(self, tensors: Mapping[str, Tensor], ranks: Sequence[int]) -> None:
         self._tensors, self._ranks = dict(tensors), ranks
@@ -28,7 +32,7 @@ class RankTensors:
         self._common = self._current() if len(ranks) > 1 else {}
 
     def load(self, rank: int) -> None:
-        """Puts the values of `rank` in their places."""
+        """Copies the values of `rank` into the tensors."""
         if rank == self._loaded:
             return
         self.park()
@@ -38,7 +42,7 @@ class RankTensors:
         self._loaded = rank
 
     def park(self) -> None:
-        """Keeps the values that are in place; what is written there from now on belongs to no rank."""
+        """Saves the current rank's values; later writes to the tensors belong to no rank."""
         if self._loaded is not None:
             self._kept[self._loaded] = self._current()
             self._loaded = None
@@ -56,25 +60,27 @@ class RankBuffers:
         self.begin()
 
     def watch(self, before: Mapping[str, Tensor]) -> None:
-        """Finds those that training changes: the ones that differ from `before`, a pass earlier."""
+        """Finds the buffers that training changes: those that differ from `before`, their values one pass
+        earlier."""
         if not self._buffers:
             return
         flags = [float(not _equal(buffer, before[name])) for name, buffer in self._buffers.items()]
-        # What changes on one rank alone would be sent by that rank alone.
+        # Ranks must agree on the set: a buffer that changed on one rank alone would be sent by that rank
+        # alone.
         rows = self._world.gather(dict.fromkeys(self._world.ranks, flags))
         changed = [any(column) for column in zip(*rows, strict=True)]
         self._changing = tuple(name for name, own in zip(self._buffers, changed, strict=True) if own)
 
     def begin(self) -> None:
-        """Gives all ranks the buffers that the model has now."""
+        """Gives all ranks the model's current buffers."""
         self._own = RankTensors({name: self._buffers[name] for name in self._changing}, self._world.ranks)
 
     def load(self, rank: int) -> None:
-        """Gives the model the buffers of `rank`."""
+        """Loads the buffers of `rank` into the model."""
         self._own.load(rank)
 
     def take_first(self) -> None:
-        """Gives all ranks the buffers of rank 0. All processes call it."""
+        """Gives all ranks the buffers of rank 0. All processes must call it."""
         if not self._changing:
             return
         ranks = self._world.ranks
@@ -102,6 +108,6 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 
 
 async def _combine(own: Tensor, comm: ScheduledCollectives) -> Tensor:
-    """Every rank's bytes, those of rank 0 if all others are zero."""
+    """Combines every rank's bytes with "or", which gives rank 0's if all others send zeros."""
     (bits,) = await comm.in_phase(CONTROL).reduce([(own, "or")])
     return bits

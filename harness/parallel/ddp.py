@@ -1,7 +1,8 @@
-"""Data parallelism: every rank holds the whole model; buckets are synchronized while backward runs on.
+"""Data parallelism: every rank holds the whole model; buckets are synchronized while the backward pass is
+running.
 
-Accelerate gives device and precision, DistributedDataParallel the buckets, its hook the moments at which they
-are ready, and the world the ranks: one in this process, or all of them.
+Accelerate handles device and precision. DistributedDataParallel makes the buckets, and its hook reports when
+they are ready. The world provides the ranks: one in this process, or all of them.
 """
 
 import dataclasses
@@ -28,8 +29,8 @@ from gradwire.harness.timing.trace.step import UPDATE, passes_until
 
 
 class BackwardPass(NamedTuple):
-    """One rank's pass under way: the collectives of its buckets, their layouts, and the function that makes
-    one."""
+    """One rank's pass in progress: the collectives of its buckets, their layouts, and the function that makes
+    a collective."""
 
     starts: StartedBuckets
     layouts: list[Layout]
@@ -37,7 +38,7 @@ class BackwardPass(NamedTuple):
 
 
 class DataParallel(Replicas):
-    """One optimizer and set of buckets for all of the world's ranks here."""
+    """One optimizer and one set of buckets, shared by all of the world's ranks in this process."""
 
     _updater: Updater
 
@@ -63,8 +64,8 @@ class DataParallel(Replicas):
         self._pass: BackwardPass | None = None
 
     def _bucket_ready(self, state: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
-        """Starts a bucket's synchronization. DistributedDataParallel calls it; its future is complete,
-        so that the pass runs on: the means replace the gradients later."""
+        """Starts a bucket's synchronization; called by DistributedDataParallel. The returned future is
+        already complete, so that the pass continues; the means replace the gradients later."""
         if self._pass is not None:
             starts, layouts, synchronize = self._pass
             layout, number = self._layouts.of(bucket), len(layouts)
@@ -84,7 +85,8 @@ class DataParallel(Replicas):
         self._updater.warm_up()
 
     async def _settle(self, step: int, batches: Sequence[Batch], rank_step: RankStep) -> None:
-        """A pass whose gradients are not used: it settles the buckets, on whichever rank it is made."""
+        """Makes a pass whose gradients are not used, so that DDP settles its buckets; any rank's batches will
+        do."""
         rank_step.replicated(partial(self._forward_backward, step, batches, rank_step.rank))
 
     async def _warm_up_rank(self, batches: Sequence[Batch], rank_step: RankStep) -> None:
@@ -98,7 +100,7 @@ class DataParallel(Replicas):
     def _run_pass(
         self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
     ) -> tuple[BackwardPass, Tensor]:
-        """A rank's pass, its buckets under way, and the mean loss of its micro-batches."""
+        """Runs a rank's pass and starts its buckets; returns these and the mean loss of its micro-batches."""
         rank = rank_step.rank
         codec = self._codecs[rank]
 
@@ -124,7 +126,7 @@ class DataParallel(Replicas):
         return passed, loss
 
     async def _take_means(self, passed: BackwardPass, rank_step: RankStep) -> list[Tensor]:
-        """Waits for all buckets and puts their means into the places of the gradients."""
+        """Waits for all buckets and writes their means into the gradients."""
         means = []
         for layout, started in zip(passed.layouts, passed.starts.started, strict=True):
             means.append(await started)

@@ -1,7 +1,8 @@
-"""The held-out metrics, computed by all replicas together, the same numbers for any number of them.
+"""The held-out metrics, computed by all replicas together; the result does not depend on the number of
+replicas.
 
-Batch b is computed by replica b mod replicas, and the float64 sums are added in batch order. Nothing is drawn
-at random, and training mode is restored.
+Batch b is computed by replica b mod replicas, and the float64 sums are added in batch order. No random
+numbers are used, and training mode is restored.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Sums = tuple[float, ...]
 
 
 def evaluate(model: nn.Module, objective: Objective, world: World, micro_batch: int) -> dict[str, float]:
-    """The objective's metrics on the held-out split, by their keys in METRICS, of ranks that each hold the
+    """The objective's metrics on the held-out split, by their keys in METRICS, for ranks that each hold the
     whole model."""
 
     def sums(rows: range) -> Sums:
@@ -45,8 +46,8 @@ def evaluate(model: nn.Module, objective: Objective, world: World, micro_batch: 
 def evaluate_stages(
     stages: Mapping[int, Stage], num_stages: int, objective: Objective, world: World, micro_batch: int
 ) -> dict[str, float]:
-    """Those of a model in stages: each replica's stages compute a batch together, and the last one has its
-    sums. All processes call it."""
+    """The same metrics for a model in stages: the stages of a replica compute a batch together, and the last
+    one computes its sums. All processes must call it."""
     replicas = world.size // num_stages
 
     def sums_of_round(rows: Mapping[int, range]) -> dict[int, Sums]:
@@ -68,7 +69,8 @@ def _metrics(
     replicas: int,
     sums_of_round: Callable[[Mapping[int, range]], Mapping[int, Sums]],
 ) -> dict[str, float]:
-    """Adds up what `sums_of_round` gives for the rows of one batch of each rank here, none past the end."""
+    """Adds up the results of `sums_of_round`, which gets the rows of one batch for each rank here, an empty
+    range past the end."""
     num_rows, width = len(objective.data.held_out), objective.num_sums
     num_batches = math.ceil(num_rows / micro_batch)
     found: dict[int, list[float]] = {rank: [] for rank in world.ranks}
@@ -89,7 +91,7 @@ def _metrics(
 
 
 async def _stage_sums(stage: Stage, objective: Objective, rows: range, comm: ScheduledCollectives) -> Sums:
-    """The sums of held-out rows in the last stage; zeros in the others and for no rows."""
+    """The sums over held-out rows in the last stage; zeros in the other stages and for an empty range."""
     beat()
     zeros = (0.0,) * objective.num_sums
     if not rows:

@@ -1,4 +1,5 @@
-"""The distance of a step's synchronized gradient from the exact average, for which raw buckets are kept."""
+"""The distance of a step's synchronized gradient from the exact average, computed from raw buckets kept for
+it."""
 
 from __future__ import annotations
 
@@ -14,13 +15,14 @@ from gradwire.harness.comm.world.interface import Collective, Started, World
 from gradwire.harness.timing.trace.step import MEASURE
 
 SLICE = 1 << 22
-"""Coordinates whose exact average is formed at once. In float64 a whole bucket would need several times its
-memory, for every rank that this process hosts."""
+"""Coordinates whose exact average is computed at once. For a whole bucket, float64 would need several times
+the bucket's memory on every rank that this process hosts."""
 
 
 @dataclass(frozen=True)
 class MeasuredBucket:
-    """A bucket of a measured step: one rank's raw bucket, which may have to be read, and the result."""
+    """A bucket of a measured step: one rank's raw bucket, possibly read only on demand, and the synchronized
+    result."""
 
     read_raw: Callable[[], Tensor]
     synchronized: Tensor
@@ -28,10 +30,10 @@ class MeasuredBucket:
 
 @dataclass(frozen=True)
 class GradientError:
-    """vNMSE's two sums over all synchronized coordinates: ‖x̄ − x̂‖² and ‖x̄‖².
+    """The two sums of vNMSE over all synchronized coordinates: ‖x̄ − x̂‖² and ‖x̄‖².
 
-    `nonzero` counts the coordinates of which x̄ is not 0, `lost` those of them of which x̂ is. `figures` are a
-    parallelism's own of the step, by their keys in METRICS.
+    `nonzero` counts the coordinates whose exact mean x̄ is not 0, `lost` those of them whose result x̂ is 0.
+    `figures` holds a parallelism's further figures of the step, by their keys in METRICS.
     """
 
     squared_error: float
@@ -42,18 +44,19 @@ class GradientError:
 
     @property
     def vnmse(self) -> float | None:
-        """vNMSE, or None if it has no value: the average gradient is zero or not finite."""
+        """vNMSE; None if it is undefined because the average gradient is zero or not finite."""
         ratio = self.squared_error / self.squared_norm if self.squared_norm > 0 else float("nan")
         return ratio if ratio == ratio and ratio != float("inf") else None
 
     @property
     def zeroed(self) -> float | None:
-        """The share of coordinates not 0 in the exact mean that the codec turned to 0; None if all are."""
+        """The share of coordinates with a nonzero exact mean that the codec set to 0; None if there are no
+        such coordinates."""
         return self.lost / self.nonzero if self.nonzero else None
 
 
 def kept_buckets(started: Sequence[Started[Tensor]], means: Sequence[Tensor]) -> list[MeasuredBucket]:
-    """The buckets of a measured step and their means, which stay as they are."""
+    """The buckets of a measured step and their means, which must not be changed afterwards."""
     return [MeasuredBucket(own.input, mean) for own, mean in zip(started, means, strict=True)]
 
 
@@ -64,15 +67,15 @@ def gradient_error(
 ) -> GradientError:
     """The sums over all buckets of all groups of ranks, the same on every rank; `buckets` per hosted rank.
 
-    The exact average is the sum in float64 partial sums over the run's own topology, uncounted. `group`
-    numbers the groups of ranks that synchronize the same parameters (`Parallelism.group`).
+    The exact average is computed with float64 partial sums over the run's own topology; its bytes are not
+    counted. `group` numbers the groups of ranks that synchronize the same parameters (`Parallelism.group`).
     """
     totals = dict.fromkeys(world.ranks, (0.0,) * 4)
     for index in range(_most(world, {rank: len(buckets[rank]) for rank in world.ranks})):
         own = {rank: buckets[rank][index] for rank in world.ranks if index < len(buckets[rank])}
         slices = {rank: _slices(own[rank]) if rank in own else [] for rank in world.ranks}
         for number in range(_most(world, {rank: len(found) for rank, found in slices.items()})):
-            # A collective of its own each: message buffers are used again in the next one.
+            # Each slice is a separate collective, so that the next one can reuse the message buffers.
             sums = world.run(
                 {
                     rank: _squared_sums(*found[number]) if number < len(found) else _no_sums
@@ -87,12 +90,12 @@ def gradient_error(
 
 
 def _most(world: World, counts: Mapping[int, int]) -> int:
-    """The largest count of all ranks: those of other groups may have fewer buckets."""
+    """The largest count on any rank: ranks of other groups may have fewer buckets."""
     return int(max(count for (count,) in world.gather({rank: [own] for rank, own in counts.items()})))
 
 
 def _slices(bucket: MeasuredBucket) -> list[tuple[Tensor, Tensor]]:
-    """(raw, synchronized) coordinates."""
+    """Slices of a bucket as pairs of raw and synchronized coordinates."""
     split = torch.split(bucket.read_raw(), SLICE), torch.split(bucket.synchronized, SLICE)
     return list(zip(*split, strict=True))
 
@@ -115,9 +118,10 @@ def _squared_sums(raw: Tensor, synchronized: Tensor) -> Collective[tuple[float, 
 
 
 def gather_raw(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]) -> Tensor:
-    """All ranks' raw gradients, (ranks, coordinates) on the CPU, bucket after bucket; bytes are not counted.
+    """All ranks' raw gradients, (ranks, coordinates) on the CPU, bucket by bucket; their bytes are not
+    counted.
 
-    `buckets` per hosted rank. The result is the same on every rank.
+    `buckets` holds those of each hosted rank. The result is the same on every rank.
     """
     gathered = []
     for index in range(len(buckets[world.ranks[0]])):

@@ -1,4 +1,4 @@
-"""The interface between the trainer and a parallelism. The loop owns the clock, the parallelism the step."""
+"""The interface between the trainer, which controls time, and a parallelism, which executes the step."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ MicroBatches = Mapping[int, Sequence[Batch]]
 
 
 class WeightedBatch(dict[str, Tensor]):
-    """A batch that has more or fewer labels that count than the step's micro-batches have on average.
+    """A batch whose number of counted labels differs from the average of the step's micro-batches.
 
-    Its loss and gradient, means over its own labels, weigh so many times what those of any other `Batch` do:
-    see `passes.weighted`.
+    Its loss and gradient, means over its own labels, are multiplied by its weight: see `passes.weighted`.
     """
 
     def __init__(self, batch: Batch, weight: float) -> None:
@@ -38,11 +37,11 @@ ReadPart = Callable[[str], dict[str, Tensor]]
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """One optimizer step.
+    """The outcome of one optimizer step.
 
-    `losses`: hosted rank to mean loss of its micro-batches. `simulated_s`: the step's length on the simulated
-    clock, None if the wall clock counts. `logged`: what the codec wants recorded. `decision`: what it follows
-    in the next step, empty if it makes no decisions.
+    `losses` maps each hosted rank to the mean loss of its micro-batches. `simulated_s` is the step's length
+    on the simulated clock, None if real time is measured. `logged` holds the codec's figures to record,
+    `decision` its decision for the next step, empty if it makes none.
     """
 
     losses: Mapping[int, float]
@@ -55,8 +54,11 @@ class StepOutcome:
 
 @dataclass(frozen=True)
 class ParallelSetup:
-    """The settings of a run that its parallelism needs. `codec`: its name and options, for `make_codec`.
-    `accumulation`: micro-batches of each worker in a step."""
+    """The settings of a run that its parallelism needs.
+
+    `codec` holds the codec's name and options for `make_codec`, `accumulation` the number of micro-batches of
+    each worker in a step.
+    """
 
     model: ModelConfig
     parallel: ParallelConfig
@@ -77,64 +79,70 @@ class Parallelism(Protocol):
     """The number of passes before `layout` is final."""
 
     def warm_up(self, batches: MicroBatches, passes: int) -> None:
-        """Makes discarded passes, codec included, that settle the bucket layout; restores all state."""
+        """Makes discarded passes, codec included, that settle the bucket layout; then restores all state."""
         ...
 
     replicas: int
     """The number of copies of the model that are trained on data of their own."""
 
     def replica(self, rank: int) -> int:
-        """The number of the copy that `rank` belongs to: it gets that one's share of the data."""
+        """The number of the model copy that `rank` belongs to, which determines its share of the data."""
         ...
 
     def group(self, rank: int) -> int:
-        """The number of the group of ranks that synchronize the same parameters as `rank`, from 0 on."""
+        """The 0-based number of the group of ranks that synchronize the same parameters as `rank`."""
         ...
 
     def layout(self, rank: int) -> tuple[Layout, ...]:
-        """The frozen buckets of the group of `rank`, a rank of this process, in the order in which they are
-        synchronized."""
+        """The frozen buckets of `rank`, a rank of this process, in the order in which they are
+        synchronized.
+        """
         ...
 
     def step(self, step: int, batches: MicroBatches, learning_rate: float, measured: bool) -> StepOutcome:
-        """Forward, backward, synchronization, clipping and update. `measured` keeps the gradients."""
+        """Forward and backward passes, synchronization, clipping and update. `measured` keeps the gradients
+        for `gradient_error`."""
         ...
 
     def gradient_error(self) -> GradientError:
-        """The error of the last step's synchronization if it was `measured`; off the clock."""
+        """The error of the last step's synchronization, which must have been `measured`; its time is not
+        counted."""
         ...
 
     def raw_gradients(self) -> Tensor:
-        """All workers' gradients of the last step before synchronization, if it was `measured`: (workers,
-        coordinates) on the CPU, in the order of `layout()`. All ranks call it, off the clock."""
+        """All workers' gradients of the last step before synchronization, which must have been `measured`:
+        (workers, coordinates) on the CPU, in the order of `layout()`. All ranks must call it; its time is not
+        counted."""
         ...
 
     def evaluate(self, objective: Objective, micro_batch: int) -> dict[str, float]:
-        """The objective's metrics on the held-out split, by their keys in METRICS. All processes call it,
-        after `finish`."""
-        ...
-
-    def whole_model(self) -> nn.Module | None:
-        """The plain model with all its parameters, to be saved, in the process of rank 0; all processes call
+        """The objective's metrics on the held-out split, by their keys in METRICS. All processes must call
         it, after `finish`."""
         ...
 
+    def whole_model(self) -> nn.Module | None:
+        """The plain model with all its parameters, to be saved, in the process of rank 0; None in others. All
+        processes must call it, after `finish`."""
+        ...
+
     def finish(self) -> None:
-        """Completes whatever is pending, and gives all ranks the same buffers; all processes call it before
+        """Completes pending updates, and gives all ranks the same buffers. All processes must call it before
         evaluation and checkpoints."""
         ...
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        """This process's parts of a checkpoint: part to tensors by parameter name.
+        """This process's parts of a checkpoint: from part to tensors by parameter name.
 
-        They hold all that a step changes: model, optimizer, codecs. One rank's part holds what is the same on
-        all ranks. What belongs to a rank is a part named after it, which is the same in every world. Of a
-        collective that a later step awaits they hold its place and its result (`World.resumed`).
+        They hold everything that a step changes: model, optimizer, codecs. One rank writes the parts that are
+        the same on all ranks. State of a single rank is in a part named after the rank, which is the same in
+        every world. For a collective that a later step awaits, they hold its place and its result
+        (`World.resumed`).
         """
         ...
 
     def load_state_dict(self, read: ReadPart) -> None:
-        """Loads the state of a checkpoint, after `warm_up`, which settles the layout it belongs to.
+        """Loads the state of a checkpoint. Called after `warm_up`, because the state belongs to the settled
+        layout.
 
         Raises ValueError if it belongs to another model.
         """
@@ -143,23 +151,23 @@ class Parallelism(Protocol):
 
 @runtime_checkable
 class KeepsRawBuckets(Protocol):
-    """A parallelism whose workers' own gradients can be looked at one by one."""
+    """A parallelism whose workers' gradients can be read one worker at a time."""
 
     def raw_buckets(self, rank: int) -> list[Tensor]:
-        """A hosted rank's gradients of the last step before synchronization, if it was `measured`: (numel,)
-        for each bucket of `layout(rank)`, off the clock."""
+        """A hosted rank's gradients of the last step before synchronization: (numel,) for each bucket of
+        `layout(rank)`. The step must have been `measured`; the time of this call is not counted."""
         ...
 
 
 @runtime_checkable
 class KeepsMainWeights(Protocol):
-    """A parallelism whose main weights are more exact than the model's. Both are taken off the clock:
-    (numel,) float32 on the CPU in the order of `layout()`."""
+    """A parallelism whose main weights are more precise than the model's. Both are returned as (numel,)
+    float32 on the CPU in the order of `layout()`; the time of these calls is not counted."""
 
     def model_weights(self) -> Tensor:
-        """Those that the next step computes with."""
+        """The model's weights, which the next step computes with."""
         ...
 
     def main_weights(self) -> Tensor:
-        """Those of all shards; all processes call it."""
+        """The main weights of all shards. All processes must call it."""
         ...

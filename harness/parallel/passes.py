@@ -1,4 +1,4 @@
-"""Forward and backward of one rank's micro-batches: one piece of code for every world."""
+"""Forward and backward passes of one rank's micro-batches; all worlds share this code."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def forward_backward(
     step: int,
     rank: int,
 ) -> Tensor:
-    """Accumulates the mean gradient of `batches` by their weights; of a model in DistributedDataParallel,
-    buckets are synchronized during the last backward.
+    """Accumulates the weighted mean gradient of `batches`. With DistributedDataParallel, buckets are
+    synchronized during the last backward pass.
 
-    Random state is set anew before each micro-batch, so that dropout depends on (seed, step, micro-batch,
-    rank) alone. Returns the mean loss by the same weights, a float64 scalar on the model's device: reading it
-    here would make the host wait for the device before the last buckets are sent.
+    Random state is set before each micro-batch, so that dropout only depends on (seed, step, micro-batch,
+    rank). Returns the weighted mean loss, a float64 scalar that stays on the model's device: reading it here
+    would make the host wait for the device before the last buckets are sent.
     """
     without_synchronization = getattr(model, "no_sync", contextlib.nullcontext)
     total = torch.zeros((), dtype=torch.float64, device=accelerator.device)
@@ -45,8 +45,8 @@ def forward_backward(
 
 
 def weighted(loss: Tensor, batch: Batch) -> Tensor:
-    """The part of a micro-batch in the sum of which the step's loss is the mean. Every parallelism calls it
-    on the model's loss, before anything else is done with that."""
+    """A micro-batch's term in the sum whose mean is the step's loss. Every parallelism applies it to the
+    model's loss before any other use."""
     if not isinstance(batch, WeightedBatch):
         return loss
     if not batch.weight:  # no label counts: the loss is NaN, a mean over nothing
@@ -55,8 +55,8 @@ def weighted(loss: Tensor, batch: Batch) -> Tensor:
 
 
 def seed_dropout(seed: int, device: torch.device) -> None:
-    """Does what `torch.manual_seed` does, but only for the device in use: torch keeps stack traces for
-    others."""
+    """Does what `torch.manual_seed` does, but only for the device in use: for others torch would store stack
+    traces."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(seed)
@@ -78,7 +78,7 @@ def wrap(
     """
     prepared = accelerator.prepare_model(model, evaluation_mode=True)
     with warnings.catch_warnings():
-        # `broadcast_buffers` is on its way out, its successor is not in every version we run with.
+        # `broadcast_buffers` is deprecated, but its successor is not in every supported version of torch.
         warnings.simplefilter("ignore", FutureWarning)
         return DistributedDataParallel(
             prepared,
@@ -86,13 +86,13 @@ def wrap(
             static_graph=static_graph,
             find_unused_parameters=find_unused_parameters,
             gradient_as_bucket_view=gradient_as_bucket_view,
-            # Else each forward begins with a broadcast by the backend that is not counted or paced; buffers
-            # that training changes are each rank's own until evaluation, see `buffers`.
+            # With broadcasts each forward pass would begin with one by the backend that is neither counted
+            # nor paced. Instead, ranks keep their own buffers until evaluation, see `buffers`.
             broadcast_buffers=False,
         )
 
 
 def settling_passes(model: DistributedDataParallel) -> int:
-    """The number of passes that settle the buckets: the second rearranges them, the third of a static
-    graph."""
+    """The number of passes until the buckets are final: the second pass rearranges them, and with a static
+    graph also the third."""
     return 3 if model.static_graph else 2

@@ -31,8 +31,8 @@ def _stages(settings: ParallelConfig) -> int:
 
 @dataclass(frozen=True)
 class ParallelKind:
-    """The function that makes a parallelism, the reason why a run cannot have it (None: it can), and the
-    number of stages."""
+    """A parallelism: the function that makes it, the function that returns the reason why a run cannot use it
+    (None if it can), and its number of stages."""
 
     build: Callable[[ParallelSetup, nn.Module, Accelerator, World], Parallelism]
     supports: Callable[[ParallelSetup], str | None]
@@ -48,8 +48,8 @@ PARALLELISMS = {
 
 
 def parallel_kind(name: str) -> ParallelKind:
-    """Returns the parallelism of a name: one of `PARALLELISMS`, or a plug-in, a `ParallelKind`. Raises
-    ValueError."""
+    """Returns the parallelism of a name: one of `PARALLELISMS`, or a plug-in that is a `ParallelKind`. Raises
+    ValueError for an unknown name."""
     return find("parallel", name, PARALLELISMS, "<module>:<name>", _checked)
 
 

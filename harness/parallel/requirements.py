@@ -1,4 +1,5 @@
-"""The reasons why a run cannot have a parallelism: its codec, its topology, the parallelism's settings."""
+"""The reasons why a run cannot use a parallelism because of its codec, its topology or the parallelism's
+settings."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def ddp_refusal(setup: ParallelSetup) -> str | None:
             f"{setup.accumulation}: DistributedDataParallel loses gradients; use static_graph=false"
         )
     codec = make_codec(**setup.codec)
-    # The buckets are not known yet; they are asked about again after warm-up.
+    # Buckets are not known yet; the codec is asked again after warm-up.
     bucket = Layout.flat(1 << 20, device=setup.device)
     return codec.supports_stages(1) or _codec_refusal(codec, setup, bucket)
 
@@ -61,8 +62,8 @@ def blocks_refusal(setup: ParallelSetup) -> str | None:
 
 
 def _refused_blocks(parallel: BlocksConfig, setup: ParallelSetup) -> str | None:
-    """The reason why a model has no such blocks, None if it has them. Of weights from the hub that is known
-    once they are read."""
+    """The reason why a model cannot be divided into these blocks; None if it can. For weights from the hub
+    this is only known after loading them."""
     if setup.model.weights != "random" and setup.model.path is None:
         return None
     model = without_values(setup.model)
@@ -98,8 +99,8 @@ def sharded_refusal(setup: ParallelSetup) -> str | None:
 def scatter_refusal(
     config: ShardedConfig, codec: Codec, topology: str, workers: int, bucket: Layout
 ) -> str | None:
-    """Returns None, or the reason why buckets like `bucket` cannot be scattered and gathered, in one line
-    with the fix."""
+    """None, or the reason why buckets like `bucket` cannot be scattered and gathered, in one line with the
+    fix."""
     if config.main == "algorithm4" and config.weights == "exact":
         return (
             "parallel.main=algorithm4 is for quantized weights, and parallel.weights=exact are not; use "
@@ -120,7 +121,7 @@ def scatter_refusal(
 
 
 def codecs_with_scatter() -> list[str]:
-    """The codecs that can leave each rank with its shard of the mean."""
+    """The codecs that can leave a shard of the mean on each rank."""
     return [name for name in codec_names() if make_codec(name).scatters]
 
 
@@ -172,7 +173,7 @@ def _codec_refusal(codec: Codec, setup: ParallelSetup, bucket: Layout) -> str | 
 
 
 def _in_words(reason: str | None, codec: str, topology: str, workers: int) -> str | None:
-    """A codec's own reason, with the settings that it depends on."""
+    """A codec's own reason, prefixed with the settings that it depends on."""
     if reason is None:
         return None
     reason = reason if reason.startswith(f"codec={codec}") else f"codec={codec}: {reason}"

@@ -13,7 +13,7 @@ from gradwire.harness.runtime.fields import at_least, list_of, one_of
 MOST_BUCKET_CAP_MB = 65_536
 
 PASSES_PER_STAGE = 4
-"""Micro-batches of a pipeline for each of its stages, unless the configuration gives a number."""
+"""The default number of micro-batches of a pipeline for each of its stages."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ PARALLEL_SETTINGS: Mapping[str, type[ParallelConfig]] = {
     "pipeline": PipelineConfig,
     "sharded": ShardedConfig,
 }
-"""Those of this package by name."""
+"""The settings of this package's parallelisms, by name."""
 
 
 @dataclass(frozen=True)
 class OutsideParallelConfig(DataParallelConfig):
-    """A parallelism from outside: `parallel=my_module:name`."""
+    """A parallelism from another package: `parallel=my_module:name`."""
 
     name: str = ""

@@ -13,7 +13,7 @@ from gradwire.harness.parallel.interface import ReadPart
 
 
 class Snapshot:
-    """Model buffers and codec state; parameters and optimizer are not touched by a warm-up."""
+    """Model buffers and codec state before a warm-up, which does not change parameters and optimizer."""
 
     def __init__(self, model: nn.Module, codecs: Mapping[int, Codec]) -> None:
         self.buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
@@ -41,7 +41,7 @@ def codec_part(rank: int) -> str:
 
 
 class KeepsMoments(Protocol):
-    """An updater of parameters, which keeps moments of them in checkpoints: `<field>/<parameter name>`."""
+    """An optimizer wrapper whose moments are saved in checkpoints under `<field>/<parameter name>`."""
 
     def state_dict(self) -> dict[str, Tensor]: ...
 
@@ -49,12 +49,12 @@ class KeepsMoments(Protocol):
 
 
 def replicated_state(model: nn.Module, updater: KeepsMoments) -> dict[str, dict[str, Tensor]]:
-    """The parts that all replicas hold alike; one of them writes them."""
+    """The parts that are the same on all replicas; one of them writes them."""
     return {MODEL: model_tensors(model), OPTIMIZER: updater.state_dict()}
 
 
 def codec_state(codecs: Mapping[int, Codec]) -> dict[str, dict[str, Tensor]]:
-    """The memory of each rank's codec."""
+    """The state of each rank's codec."""
     return {codec_part(rank): codec.state_dict() for rank, codec in codecs.items()}
 
 

@@ -32,12 +32,11 @@ def synchronization(
 ) -> Collective[Tensor]:
     """The coroutine that turns bucket `x` of `this_round.rank` into the mean over all ranks.
 
-    One rank alone has nothing to synchronize: its gradient passes untouched. RuntimeError when the
-    codec's result does not fit the bucket or, with `check_hashes`, differs between ranks. If it `captures`,
-    and the codec allows it, later steps may launch it again: the result is then in the same
-    memory in each.
+    With one rank the gradient is returned unchanged. Raises RuntimeError if the codec's result does not fit
+    the bucket or, with `check_hashes`, differs between ranks. With `captures`, if the codec allows it, later
+    steps may launch the captured round: the result is then always in the same memory.
 
-    `order` says how `x`, and then the mean, lie in memory where that may not be the order of the layout.
+    `order` is the memory order of `x` and of the mean, if it may differ from the layout's.
     """
     return Synchronization(codec, x, this_round, check_hashes, captures, order)
 
@@ -60,7 +59,7 @@ class Synchronization(Capturable):
         if self.order is not None:
             x = self.order.logical(x)
         mean = await self.codec.synchronize(x, this_round, comm)
-        # A result of another length or dtype would be taken silently by DistributedDataParallel.
+        # DistributedDataParallel would silently accept a result of another length or dtype.
         if mean.shape != x.shape or mean.dtype != x.dtype:
             raise RuntimeError(f"codec returned {mean.dtype}{list(mean.shape)} for {x.dtype}{list(x.shape)}")
         if self.check_hashes:
@@ -75,7 +74,7 @@ class Synchronization(Capturable):
         return self.codec.refuses_capture(self.this_round.layout)
 
     def identity(self) -> Identity | None:
-        """None where hashes are compared, which the host does, and for one rank alone."""
+        """None for a single rank, and if hashes are compared, which only the host can do."""
         own, x = self.this_round, self.x
         if not self.captures or self.check_hashes or own.size == 1:
             return None
@@ -89,8 +88,8 @@ class Synchronization(Capturable):
 def mean_over_active(
     synchronize: Collective[Tensor], has_data: bool, device: torch.device, keep: Callable[[Tensor], None]
 ) -> Collective[Tensor]:
-    """The coroutine that makes the mean over all ranks one over those that have data, at least one: the
-    gradients of the others are zeros. `keep` is given the mean over all ranks."""
+    """The coroutine that rescales the mean over all ranks to the mean over the ranks with data, at least one;
+    the gradients of the others are zeros. `keep` is called with the mean over all ranks."""
 
     async def run(comm: ScheduledCollectives) -> Tensor:
         (active,) = await comm.reduce([(torch.tensor([float(has_data)], device=device), "sum")])
@@ -102,7 +101,7 @@ def mean_over_active(
 
 
 def refused_graphs(codec: Codec, device: torch.device, check_hashes: bool) -> str | None:
-    """None, or the reason why no round of this codec can be captured, for those who ask for that."""
+    """None, or the reason why no round of this codec can be captured, for users who require graphs."""
     if device.type != "cuda":
         return f"CUDA graphs need ranks on GPUs, and these are on {device.type}"
     if check_hashes:
@@ -113,8 +112,8 @@ def refused_graphs(codec: Codec, device: torch.device, check_hashes: bool) -> st
 def refinement(
     codec: Codec, mean: Tensor, this_round: Round, elapsed: Elapsed | None, check_hashes: bool
 ) -> Collective[Tensor]:
-    """The coroutine that turns a bucket's `mean` into a better one, if the codec `refines`: see
-    `Codec.refine`. RuntimeError as `synchronization`."""
+    """The coroutine that refines a bucket's `mean`, if the codec `refines`: see `Codec.refine`. Raises
+    RuntimeError as `synchronization` does."""
 
     async def run(comm: ScheduledCollectives) -> Tensor:
         if this_round.size == 1 or not codec.refines:
@@ -130,9 +129,9 @@ def refinement(
 
 
 def scattering(codec: Codec, x: Tensor, this_round: Round, shard: Shard) -> Collective[Tensor]:
-    """The coroutine that turns bucket `x` of `this_round.rank` into its shard of the mean over all ranks.
+    """The coroutine that reduces bucket `x` of `this_round.rank` to its shard of the mean over all ranks.
 
-    RuntimeError when the codec's result does not fit the shard.
+    Raises RuntimeError if the codec's result does not fit the shard.
     """
 
     async def run(comm: ScheduledCollectives) -> Tensor:
@@ -155,9 +154,9 @@ def synchronize_buckets(
     *,
     check_hashes: bool,
 ) -> RankProgram[list[Tensor]]:
-    """A rank's program for a step of nothing but synchronization: returns the buckets' means.
+    """A rank's program for a step that only synchronizes: returns the buckets' means.
 
-    `buckets` are this rank's own, all of them ready as the step begins.
+    `buckets` are this rank's own, all of them ready when the step begins.
     """
 
     async def run(rank_step: RankStep) -> list[Tensor]:
@@ -191,9 +190,9 @@ def end_codecs(
     skipped: bool = False,
     unused: Collection[str] = (),
 ) -> tuple[Mapping[str, float], Decision]:
-    """Ends a step for the codecs of the ranks in this process; those that follow the clock get its
-    observations. The step was `skipped` if the means are not used; those of the `unused` parameters are not
-    applied.
+    """Ends a step for the codecs of the ranks in this process; clock-driven codecs get the world's
+    observations. If the step is `skipped`, none of its means are applied; otherwise all but those of the
+    `unused` parameters are.
 
     Returns the codecs' logged values and their decision for the next step, both the same on all ranks.
     """
@@ -207,7 +206,7 @@ def end_codecs(
 
 
 async def compare_hashes(x: Tensor, when: str, what: str, comm: ScheduledCollectives) -> None:
-    """Raises RuntimeError, which says `when` and `what`, unless all ranks hold the same bytes in `x`."""
+    """Raises RuntimeError, worded with `when` and `what`, unless all ranks hold the same bytes in `x`."""
     digest = hashlib.blake2b(x.cpu().view(torch.uint8).numpy().tobytes(), digest_size=16).digest()
     own = torch.frombuffer(bytearray(digest), dtype=torch.uint8).to(x.device)
     hashes = await comm.in_phase(MEASURE).all_gather(own)

@@ -1,4 +1,4 @@
-"""Clip and update after synchronization: one piece of code for every world."""
+"""Clipping and update after synchronization; all worlds share this code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ STATE_FIELDS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """An optimizer and global-norm clipping; matrices decay, vectors do not. Each step brings its rate."""
+    """An optimizer's settings with global-norm clipping. Matrices have weight decay, vectors do not. The
+    learning rate is given with each step."""
 
     weight_decay: float
     beta1: float
@@ -28,36 +29,38 @@ class OptimizerSettings:
     name: str = "adamw"
     """`adamw`, whose decay is decoupled; `adam`, whose decay is added to the gradient; `sgd`, likewise."""
     momentum: float = 0.9
-    """Used by `sgd` alone."""
+    """Only used by `sgd`."""
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields that the optimizer keeps of each parameter."""
+        """The fields that the optimizer keeps for each parameter."""
         return () if self.name == "sgd" and not self.momentum else STATE_FIELDS[self.name]
 
 
 class NoUpdate(torch.optim.SGD):
-    """The optimizer of parameters on the device `meta`, which have no values: those of a step that is only
-    traced."""
+    """The optimizer of parameters on the device `meta`, which have no values, for steps that are only
+    traced.
+    """
 
     def step(self, closure: object = None) -> None:  # type: ignore[override]
         """Does nothing."""
 
 
 def with_value(x: Tensor) -> Tensor:
-    """`x`, or ones on the CPU in the place of a tensor on the device `meta`, whose values cannot be read."""
+    """`x`, or ones on the CPU if `x` is on the device `meta` and cannot be read."""
     return torch.ones(x.shape, dtype=x.dtype, device="cpu") if x.is_meta else x
 
 
 def decays(weight: Tensor) -> bool:
-    """True if a parameter's weights decay: matrices do, vectors do not."""
+    """True if a parameter has weight decay: matrices do, vectors do not."""
     return weight.dim() >= 2
 
 
 def make_optimizer(
     decaying: Sequence[Tensor], others: Sequence[Tensor], settings: OptimizerSettings
 ) -> torch.optim.Optimizer:
-    """The optimizer of all parallelisms, weight decay for some parameters only; each step sets its rate."""
+    """The optimizer of all parallelisms, with weight decay for the `decaying` parameters; each step sets its
+    learning rate."""
     groups = [
         {"params": list(decaying), "weight_decay": settings.weight_decay},
         {"params": list(others), "weight_decay": 0.0},
@@ -73,13 +76,13 @@ def make_optimizer(
 
 
 def optimizer_of(parameters: Sequence[Tensor], settings: OptimizerSettings) -> torch.optim.Optimizer:
-    """`make_optimizer` of parameters in their own shapes: those of a model, a stage or a block."""
+    """`make_optimizer` for parameters in their own shapes: those of a model, a stage or a block."""
     decaying, others = [p for p in parameters if decays(p)], [p for p in parameters if not decays(p)]
     return make_optimizer(decaying, others, settings)
 
 
 def forget_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Sets the state, whose memory stays, to that before the first step."""
+    """Resets the optimizer's state to that before the first step, in the same memory."""
     for state in optimizer.state.values():
         for value in state.values():
             value.zero_()
@@ -88,15 +91,15 @@ def forget_moments(optimizer: torch.optim.Optimizer) -> None:
 class Updater:
     """The optimizer on the synchronized gradients, after clipping by their global norm.
 
-    A step whose gradients are not finite is skipped, by the optimizer itself: the host reads the norm once
-    everything has been started. All ranks hold the same gradients, bit for bit, so all of them skip or none
-    does.
+    A step whose gradients are not finite is skipped by the optimizer itself on the device, so that the host
+    only reads the norm after everything has been started. All ranks hold the same gradients, bit for bit, so
+    they all skip the same steps.
     """
 
     def __init__(
         self, model: nn.Module, settings: OptimizerSettings, only: Collection[str] | None = None
     ) -> None:
-        """Updates the trainable parameters of `model`, or `only` those of these names."""
+        """Updates the trainable parameters of `model`, or only those named in `only`."""
         named = {p: name for name, p in model.named_parameters() if only is None or name in only}
         parameters = [p for p in named if p.requires_grad]
         self.optimizer = optimizer_of(parameters, settings)
@@ -104,8 +107,9 @@ class Updater:
         self._names: dict[Tensor, str] = dict(named.items())
 
     def warm_up(self) -> None:
-        """Uses the gradients for a step that changes nothing and is forgotten, so that the state's memory
-        exists."""
+        """Makes an update that changes no values, so that the state is allocated; overwrites the
+        gradients.
+        """
         torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
         for group in self.optimizer.param_groups:
             group["lr"] = 0.0
@@ -115,10 +119,11 @@ class Updater:
         self.optimizer.zero_grad(set_to_none=True)
 
     def apply(self, learning_rate: float, norm: float | None = None) -> Tensor:
-        """Clips and updates; returns the gradient norm before clipping, a scalar on the device. The step is
-        skipped if it is not finite.
+        """Clips and updates; returns the gradient norm before clipping, a scalar on the device. If the norm
+        is not finite, the step is skipped.
 
-        `norm` is that of the whole gradient if there are parameters elsewhere, by default that of these.
+        `norm` must be given if parts of the gradient are elsewhere; by default it is computed from these
+        parameters.
         """
         limit = self._clip_norm if self._clip_norm is not None else float("inf")
         if norm is None:
@@ -135,8 +140,8 @@ class Updater:
         return total
 
     def _make_momenta(self) -> None:
-        """Momenta of SGD that are not there yet, as zeros. In its first step SGD does not initialize them if
-        that step is skipped."""
+        """Creates missing SGD momenta as zeros, because SGD does not initialize them if its first step is
+        skipped."""
         if self._settings.name != "sgd" or not self._settings.momentum:
             return
         for parameter in self._parameters:

@@ -1,6 +1,6 @@
-"""Data parallelism by blocks of layers: each is synchronized as soon as the backward pass has made it, and
-updated just before the next forward pass uses it.
+"""Data parallelism by blocks of layers: each block is synchronized as soon as the backward pass has computed
+its gradient, and updated just before the next forward pass uses it.
 
-In reading order: `groups` for what a block is, `parallelism` for a step, `updates` for what it leaves to the
-next one.
+Reading order: `groups` (the blocks), `parallelism` (a step), `updates` (the updates that a step leaves to the
+next one).
 """

@@ -13,13 +13,13 @@ from gradwire.codecs.wording import shortened
 from gradwire.harness.parallel.buckets import parameter_names
 
 MOST_CONTAINERS = 2
-"""Lists of layers within one another that count: those of a stage of ResNet are two."""
+"""The number of nested lists of layers that name a layer; a stage of ResNet consists of two."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """The `number`-th group of layers in the order of the forward pass: its parameters by their names, and
-    the modules that have them."""
+    """The `number`-th group of layers in the order of the forward pass: its parameters by name, and the
+    modules that hold them."""
 
     number: int
     parameters: Mapping[str, nn.Parameter]
@@ -31,10 +31,10 @@ class Block:
 
 
 def make_blocks(model: nn.Module, count: int, layers: Sequence[Sequence[str]]) -> list[Block]:
-    """The trainable parameters of `model` in blocks: as the globs of `layers` say, a list for each block; if
-    there are none, `count` blocks of whole layers, of nearly the same size.
+    """The trainable parameters of `model` in blocks, either given by the globs of `layers`, a list for each
+    block, or `count` blocks of whole layers and nearly equal size.
 
-    Raises ValueError, one line with the fix, for globs that name no layer, leave one out or name it twice,
+    Raises ValueError, one line with the fix, for globs that name no layer, omit a layer or name one twice,
     and for more blocks than layers.
     """
     names = {name: p for name, p in parameter_names(model).items() if p.requires_grad}
@@ -52,7 +52,7 @@ def make_blocks(model: nn.Module, count: int, layers: Sequence[Sequence[str]]) -
 
 
 def _named(names: Mapping[str, nn.Parameter], layers: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The parameters that each block's globs match, themselves or as part of a layer."""
+    """The parameters that each block's globs match, by their own name or the name of their layer."""
     for number, globs in enumerate(layers):
         if not globs or not isinstance(globs, Sequence) or not all(isinstance(g, str) and g for g in globs):
             raise ValueError(
@@ -83,7 +83,7 @@ def _named(names: Mapping[str, nn.Parameter], layers: Sequence[Sequence[str]]) -
 
 
 def _even(names: Mapping[str, nn.Parameter], count: int) -> list[list[str]]:
-    """Consecutive layers in `count` groups, of which the largest is as small as can be."""
+    """Consecutive layers in `count` groups, such that the largest group is as small as possible."""
     layers: dict[str, list[str]] = {}
     for name in names:
         layers.setdefault(_layer(name), []).append(name)
@@ -100,7 +100,9 @@ def _even(names: Mapping[str, nn.Parameter], count: int) -> list[list[str]]:
 
 
 def _layer(name: str) -> str:
-    """The layer that a parameter belongs to: that of a list of layers if it is in one, else its module."""
+    """The layer that a parameter belongs to: the innermost element of a list of layers, or else its
+    module.
+    """
     parts, containers = name.split("."), 0
     for index, part in enumerate(parts):
         if part.isdecimal():
@@ -111,7 +113,7 @@ def _layer(name: str) -> str:
 
 
 def _partition(sizes: Sequence[int], count: int) -> Iterator[tuple[int, int]]:
-    """Cuts `sizes` into `count` stretches, none empty, whose largest sum is as small as can be."""
+    """Cuts `sizes` into `count` non-empty stretches, such that the largest sum is as small as possible."""
     before = [0, *accumulate(sizes)]
     best = [[(before[stop], 0) for stop in range(len(sizes) + 1)]]
     for groups in range(2, count + 1):

@@ -39,8 +39,8 @@ NORM = "norm"
 
 
 class BlocksPass:
-    """One rank's forward and backward pass. The forward pass waits for each block's update as it gets
-    there."""
+    """One rank's forward and backward pass. Before the forward pass uses a block, it waits for the block's
+    update."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class BlocksPass:
         """Gives the seconds since the last backward pass began, if time passes meanwhile."""
 
     def use(self, number: int) -> None:
-        """The forward pass is about to use a block. Raises RuntimeError if it has not used one before it,
-        whose gradients would be taken for later ones."""
+        """Called when the forward pass is about to use a block. Raises RuntimeError if it has skipped an
+        earlier block, whose gradients would then be attributed to later ones."""
         if number in self._to_use:
             if self._to_use[0] < number:
                 raise RuntimeError(
@@ -70,7 +70,7 @@ class BlocksPass:
             self._update(number)
 
     def end_forward(self) -> None:
-        """A forward pass has ended; blocks that it has not used are updated now."""
+        """Called at the end of a forward pass; blocks that it has not used are updated now."""
         for number in list(self._to_use):
             self.use(number)
         self._forward_passes -= 1
@@ -80,8 +80,8 @@ class BlocksPass:
 
 
 class Blocks(Replicas):
-    """One optimizer for each block, for all of the world's ranks here. Buckets are blocks in the order in
-    which a backward pass makes them, the last block first."""
+    """One optimizer for each block, shared by all of the world's ranks in this process. Buckets are blocks in
+    the order in which a backward pass computes their gradients, the last block first."""
 
     _updater: BlockUpdaters
 
@@ -149,12 +149,13 @@ class Blocks(Replicas):
     def _run_pass(
         self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
     ) -> tuple[list[Started[Tensor]], Tensor, Elapsed | None]:
-        """A rank's pass, its blocks' synchronization under way, the mean loss of its micro-batches, and a
-        function of the seconds since its backward pass began."""
+        """Runs a rank's pass and starts its blocks' synchronization. Returns the started collectives, the
+        mean loss of its micro-batches, and a function that returns the seconds since its backward pass began.
+        """
         rank, last = rank_step.rank, len(self._blocks) - 1
 
         def synchronize(bucket: GradientBucket, number: int, x: Tensor) -> Collective[Tensor]:
-            # Means wait for the next forward pass: each step has its own memory for them.
+            # Means must survive until the next forward pass, so each step allocates its own memory for them.
             this_round, check = self._round(step, bucket.layout, rank, number), self._setup.check_hashes
             return synchronization(self._codecs[rank], x, this_round, check, captures=False)
 
@@ -189,8 +190,9 @@ class Blocks(Replicas):
     def _refine(
         self, step: int, means: Sequence[Tensor], elapsed: Elapsed | None, rank_step: RankStep
     ) -> dict[int, Started[Tensor]]:
-        """Starts what is still to come of each block, in the order in which the next forward pass uses
-        them."""
+        """Starts the refinement of each block, in the order in which the next forward pass uses the
+        blocks.
+        """
         rank, found = rank_step.rank, dict[int, Started[Tensor]]()
         codec = self._codecs[rank]
 
@@ -214,7 +216,7 @@ class Blocks(Replicas):
         return found
 
     def _update(self, rank_step: RankStep, number: int) -> None:
-        """Carries out what is pending of a block, once its mean is there."""
+        """Applies the pending update of a block, once its mean has arrived."""
         pending = self._pending.get(rank_step.rank)
         if pending is None:
             return
@@ -230,8 +232,8 @@ class Blocks(Replicas):
             self._updater.apply(number, mean, pending.norm, pending.rate)
 
     def finish(self) -> None:
-        """Carries out all pending updates. The next step waits for their collectives all the same: on a
-        simulated clock they are on their way."""
+        """Applies all pending updates. The next step still waits for their collectives, because on a
+        simulated clock these are still in flight."""
         for number in range(len(self._blocks)):
             for pending in self._pending.values():
                 if number in pending.means:
@@ -279,7 +281,9 @@ class Blocks(Replicas):
 
 
 def _pending_part(rank: int) -> str:
-    """The name of the part that says which collectives a rank's next forward pass waits for."""
+    """The name of the checkpoint part that lists the collectives which a rank's next forward pass waits
+    for.
+    """
     return f"pending-rank{rank}"
 
 

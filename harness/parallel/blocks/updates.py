@@ -1,4 +1,4 @@
-"""Updates of blocks: what a step leaves to be done before the next forward pass uses a block."""
+"""Updates of blocks that a step leaves pending until the next forward pass uses the block."""
 
 from __future__ import annotations
 
@@ -24,22 +24,24 @@ class BlockUpdaters:
         buckets: Sequence[GradientBucket],
         settings: OptimizerSettings,
     ) -> None:
-        """`buckets` are those of the blocks, the last block's first."""
+        """`buckets` holds the buckets of the blocks, starting with that of the last block."""
         self._blocks, self._buckets = blocks, list(reversed(buckets))
         self._updaters = [Updater(model, settings, block.parameters.keys()) for block in blocks]
 
     @staticmethod
     def norm(means: Sequence[Tensor]) -> float:
-        """The norm of all blocks' gradients as one vector."""
+        """The norm of the gradients of all blocks together."""
         return float(torch.nn.utils.get_total_norm(means))
 
     def apply(self, number: int, mean: Tensor, norm: float, rate: float) -> None:
-        """Clips and updates a block; `mean`, (numel,) in its bucket's layout, is written to."""
+        """Clips and updates a block; `mean`, (numel,) in its bucket's layout, is overwritten."""
         self._set_gradients(number, mean)
         self._updaters[number].apply(rate, norm)
 
     def warm_up(self) -> None:
-        """A step of each block that changes nothing and is forgotten, so that the state's memory exists."""
+        """Makes an update of each block that changes no values, so that the optimizers allocate their
+        state.
+        """
         for number, updater in enumerate(self._updaters):
             self._set_gradients(number, torch.zeros_like(self._buckets[number].gradient))
             updater.warm_up()
@@ -53,8 +55,8 @@ class BlockUpdaters:
         return {key: value for updater in self._updaters for key, value in updater.state_dict().items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Loads what `state_dict` returned, or what one optimizer of all parameters did. Raises ValueError
-        for parameters that no block has."""
+        """Loads a result of `state_dict`, or the state of a single optimizer of all parameters. Raises
+        ValueError for parameters that no block has."""
         known = {name: number for number, block in enumerate(self._blocks) for name in block.parameters}
         own: list[dict[str, Tensor]] = [{} for _ in self._blocks]
         for key, value in state.items():
@@ -69,9 +71,10 @@ class BlockUpdaters:
 @dataclass
 class Pending:
     """The updates that a rank's step leaves to the next one: the blocks' means by number, or the collectives
-    that give them, with the norm and the rate of the update.
+    that compute them, with the norm and the learning rate of the update.
 
-    A collective whose mean has been taken already is waited for all the same: the clock says when it ends.
+    A collective whose mean has already been taken is still waited for, because the clock determines when it
+    ends.
     """
 
     norm: float
@@ -84,7 +87,7 @@ class Pending:
         return self.started[number].result() if number in self.started else self.means[number]
 
     def places(self, blocks: int) -> Tensor:
-        """(blocks, 2) int64: step and number of each block's collective, -1 where there is none."""
+        """(blocks, 2) int64: step and number of each block's collective, -1 if there is none."""
         places = [
             self.started[n].place if n in self.started else CollectivePlace(-1, -1) for n in range(blocks)
         ]

@@ -1,4 +1,6 @@
-"""Pipeline parallelism: each rank holds a stage, some consecutive layers, and passes activations on.
+"""Pipeline parallelism: each rank holds a stage, some consecutive layers, and sends activations to the next
+stage.
 
-The layers are the model's, the messages our own, so that every codec, world and network works with it.
+Layers come from the model and messages from this package, so that every codec, world and network works with
+it.
 """

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 NORM, TIED = "norm", "tied"
-"""Labels of computation besides passes and updates."""
+"""Labels of computation other than passes and updates."""
 
 
 class Pipeline(BaseParallelism):
-    """One codec for each of the world's ranks here, and each stage that they hold once."""
+    """Holds one codec for each of the world's ranks in this process, and one copy of each of their stages."""
 
     def __init__(
         self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
@@ -92,7 +92,8 @@ class Pipeline(BaseParallelism):
     async def _gradients(
         self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
     ) -> RankOutcome:
-        """Computes all passes, and gives the stage's parameters their gradients' means over the replicas."""
+        """Computes all passes, and replaces the gradients of the stage's parameters by their means over the
+        replicas."""
         rank, held = rank_step.rank, self._held(rank_step.rank)
         accumulation = Accumulation(
             StartedBuckets(rank_step, measured, is_own=True),
@@ -142,7 +143,7 @@ class Pipeline(BaseParallelism):
     def _synchronization(
         self, step: int, rank: int, bucket: GradientBucket, number: int, x: Tensor
     ) -> Collective[Tensor]:
-        """The coroutine that turns a stage's bucket into the mean over its replicas."""
+        """The coroutine that reduces a stage's bucket to the mean over its replicas."""
         setup, replica = self._setup, self.replica(rank)
         stage, stages = self.group(rank), self._stages
         this_round = Round(
@@ -156,7 +157,7 @@ class Pipeline(BaseParallelism):
         return run
 
     async def _sum_tied(self, held: HostedStage, rank_step: RankStep) -> None:
-        """Gives the first and the last stage the sum of their gradients of the parameter that they share."""
+        """Replaces the gradients of the parameter shared by the first and the last stage by their sum."""
         if self._tied is None:
             return
         stage, name = held.stage, None
@@ -191,7 +192,8 @@ class Pipeline(BaseParallelism):
         return assembled(self._world, self._hosted, self._setup.model.family, self._stages)
 
     def finish(self) -> None:
-        """Nothing is pending between steps, and no model here has buffers that training changes."""
+        """Does nothing: no updates are pending between steps, and no supported model has buffers that
+        training changes."""
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
         return pipeline_state(self._hosted, self._codecs, self.replicas)

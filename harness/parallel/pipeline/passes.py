@@ -1,5 +1,5 @@
-"""One rank's passes of a step, and its messages to neighbouring stages: hidden states, and their gradients as
-codecs encode them."""
+"""One rank's passes of a step, and its messages to neighbouring stages: hidden states and, encoded by codecs,
+their gradients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gradwire.harness.timing.trace.step import DECODE, ENCODE, stage_pass
 class StageLinks:
     """One rank's messages in one step: those that it receives before passes and sends after them.
 
-    Hidden states travel in float32, and their gradients, too, unless the rank's codec encodes them.
+    Hidden states travel in float32; so do their gradients, unless the rank's codec encodes them.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class StageLinks:
         self._step, self._seed, self._replica = step, seed, replica
 
     def buffer(self, one: Pass) -> Tensor:
-        """Room for what a pass needs from another stage."""
+        """A buffer for a pass's input from another stage."""
         shape, device = self._shape(one), self._batches[one.micro_batch]["input_ids"].device
         if not self.encodes(one):
             return torch.empty(shape, device=device)
@@ -56,17 +56,18 @@ class StageLinks:
         return torch.empty(num_bytes, dtype=torch.uint8, device=device)
 
     def encodes(self, one: Pass) -> bool:
-        """True if the codec encodes what a pass needs from another stage, and what it sends."""
+        """True if the codec encodes the gradients that a pass receives from another stage and sends."""
         return one.direction == "backward" and self._codec is not None
 
     def decoded(self, received: Tensor, one: Pass) -> Tensor:
-        """The gradient that a backward pass needs, from what came."""
+        """The gradient that a backward pass needs, decoded from the received message."""
         assert self._codec is not None
         return self._codec.decode_backward(received, self._received(one))
 
     def encoded(self, gradient: Tensor, one: Pass) -> Tensor:
-        """The message of a backward pass, given the gradient of the hidden states that its stage has
-        received."""
+        """The message that a backward pass sends: the gradient of its stage's input hidden states,
+        encoded.
+        """
         assert self._codec is not None
         return self._codec.encode_backward(gradient, self._message(one, self._stage.number))
 
@@ -93,10 +94,10 @@ class StageLinks:
 
 
 class StagePasses:
-    """A stage of a replica in one step.
+    """The passes of one rank's stage in one step.
 
-    `forward` is the stage as it is computed, in mixed precision if asked for. Dropout depends on `seed` and
-    on (micro-batch, replica, stage).
+    `forward` computes the stage, in mixed precision if requested. Dropout depends on `seed` and on
+    (micro-batch, replica, stage).
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class StagePasses:
         others."""
 
     async def run(self, actions: Sequence[Action], accumulation: Accumulation, hooks: Hooks) -> None:
-        """Does a step's `actions`, and adds the gradients to `accumulation`."""
+        """Executes a step's `actions`, and adds the gradients to `accumulation`."""
         sent: list[Started[None]] = []
         for kind, one in actions:
             if kind == "receive":

@@ -1,7 +1,7 @@
-"""A pipeline's schedule as data: what each stage does in a step, in which order.
+"""A pipeline's schedule as data: the ordered actions of each stage in a step.
 
-A micro-batch goes forward through all stages and then backward through them. A pass of a stage needs what the
-stage before it, in that direction, sends it. `check` proves a schedule without running it.
+A micro-batch goes forward through all stages and then backward through them. A pass of a stage needs the
+message of the preceding stage in that direction. `check` proves a schedule without running it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ Direction = Literal["forward", "backward"]
 
 
 class Pass(NamedTuple):
-    """One micro-batch through one stage."""
+    """One forward or backward pass of a micro-batch through a stage."""
 
     direction: Direction
     micro_batch: int
 
 
 class Action(NamedTuple):
-    """The operations of a stage: compute a pass, start to receive its input, or send its result."""
+    """One operation of a stage: compute a pass, start to receive its input, or send its result."""
 
     kind: Literal["compute", "receive", "send"]
     of: Pass
@@ -37,8 +37,8 @@ def gpipe(stage: int, stages: int, micro_batches: int) -> list[Pass]:
 
 
 def one_forward_one_backward(stage: int, stages: int, micro_batches: int) -> list[Pass]:
-    """1F1B (PipeDream-Flush): a stage holds the activations of no more micro-batches than there are stages
-    from it to the last one."""
+    """1F1B (PipeDream-Flush): a stage holds the activations of at most as many micro-batches as there are
+    stages from itself to the last one."""
     ahead = min(stages - 1 - stage, micro_batches)
     passes = [Pass("forward", batch) for batch in range(ahead)]
     for batch in range(micro_batches):
@@ -58,8 +58,8 @@ Schedule = tuple[tuple[Action, ...], ...]
 def make_schedule(order: Order, stages: int, micro_batches: int) -> Schedule:
     """The actions of all stages.
 
-    What a pass needs is received from before the pass that precedes it on, so that it comes while that one is
-    computed.
+    The receive of a pass's input is started before the preceding pass, so that the input arrives while that
+    pass is computed.
     """
     return tuple(tuple(_actions(order, stage, stages, micro_batches)) for stage in range(stages))
 
@@ -78,12 +78,12 @@ def _actions(order: Order, stage: int, stages: int, micro_batches: int) -> Itera
 
 
 def source(one: Pass, stage: int, stages: int) -> int | None:
-    """The stage that sends `stage` what it needs for a pass; None where it has that itself."""
+    """The stage that sends `stage` the input of a pass; None if the pass needs no message."""
     return _within(stage - 1 if one.direction == "forward" else stage + 1, stages)
 
 
 def destination(one: Pass, stage: int, stages: int) -> int | None:
-    """The stage that a pass's result is sent to; None where no stage needs it."""
+    """The stage that a pass's result is sent to; None if no stage needs it."""
     return _within(stage + 1 if one.direction == "forward" else stage - 1, stages)
 
 
@@ -95,18 +95,18 @@ def in_epilogue(micro_batch: int, stage: int, stages: int, micro_batches: int) -
     """True if a stage awaits the gradient of a micro-batch in the epilogue of its step, i.e. for one of its
     last stages − 1 − stage backward passes.
 
-    In 1F1B they follow the last pair of a forward and a backward pass. In GPipe, where all backward passes
-    follow all forward ones, they are left to do when the last stage has done its own, if passes take the
-    same time everywhere.
+    In 1F1B these passes follow the last pair of a forward and a backward pass. In GPipe, where all backward
+    passes follow all forward ones, they are those that remain when the last stage has done its own, if all
+    passes take the same time.
     """
     return micro_batch >= micro_batches - (stages - 1 - stage)
 
 
 def check(schedule: Schedule, micro_batches: int) -> tuple[int, ...]:
-    """Returns how many micro-batches' activations each stage holds at most.
+    """Returns the largest number of micro-batches whose activations each stage holds at a time.
 
-    Raises ValueError unless every stage computes each micro-batch forward once and later backward once, what
-    it sends is received by its neighbour, in that one's order, and no stage waits for ever.
+    Raises ValueError unless every stage computes each micro-batch forward once and later backward once,
+    neighbours receive the messages of a stage in the order sent, and no stage waits for ever.
     """
     for stage, actions in enumerate(schedule):
         _check_passes(stage, actions, micro_batches)
@@ -145,7 +145,7 @@ def _most_held(actions: Sequence[Action]) -> int:
 
 
 class _Lines:
-    """The results on their way from stage to stage, and the receives that have been started."""
+    """The messages in transit between stages, and the receives that have been started."""
 
     def __init__(self, stages: int) -> None:
         self._stages = stages
@@ -153,8 +153,8 @@ class _Lines:
         self._expected: dict[tuple[int, int], list[Pass]] = {}
 
     def can_go(self, stage: int, action: Action) -> bool:
-        """Does an action, or returns False if what it needs has not come; raises ValueError if something else
-        comes."""
+        """Executes an action, or returns False if its input has not arrived. Raises ValueError if a message
+        other than the expected one arrives."""
         kind, one = action
         if kind == "send":
             to = destination(one, stage, self._stages)
@@ -178,7 +178,7 @@ class _Lines:
         return True
 
     def check_empty(self) -> None:
-        """Raises ValueError if something is left over."""
+        """Raises ValueError if a message or receive is left over."""
         for lines in (self._sent, self._expected):
             for (origin, to), left in lines.items():
                 if left:

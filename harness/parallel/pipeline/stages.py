@@ -1,4 +1,4 @@
-"""The stages in the process of the ranks that hold them: their buckets, updates and parts of a checkpoint."""
+"""The stages hosted by this process: their buckets, updates and parts of a checkpoint."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from gradwire.harness.timing.trace.step import MEASURE
 
 
 class HostedStage:
-    """A stage that ranks of this process hold: its parameters and optimizer once for all of them. Passes of
-    several ranks take turns, so that each rank has buckets of its own."""
+    """A stage that ranks of this process hold: its parameters and optimizer exist once for all of them. Each
+    rank has its own buckets, because the passes of several ranks interleave."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class HostedStage:
         self.parameters = {name: p for name, p in stage.named().items() if p.requires_grad}
         self.hooks, self.updater = Hooks(self.parameters), Updater(stage.model, setup.optimizer)
         sizes = {name: parameter.numel() for name, parameter in self.parameters.items()}
-        # Gradients get ready in about this order.
+        # Gradients become ready in approximately this order.
         backwards = list(reversed(self.parameters))
         device = next(iter(self.parameters.values())).device
         self.layouts = tuple(
@@ -52,7 +52,7 @@ class HostedStage:
         }
 
     def set_gradients(self, means: Sequence[Tensor], rank: int) -> None:
-        """Makes views of the means of a rank's buckets the gradients."""
+        """Sets views of the means in a rank's buckets as the parameters' gradients."""
         for bucket, mean in zip(self.buckets[rank], means, strict=True):
             for name, view in bucket.views(mean):
                 self.parameters[name].grad = view
@@ -64,27 +64,27 @@ class HostedStage:
         return found
 
     def squares(self, without: str | None) -> Tensor:
-        """The sum of the squares of all gradients, (1,) float64, `without` a parameter's that another stage
-        counts."""
+        """The sum of the squares of all gradients, (1,) float64; the parameter `without`, which another stage
+        counts, is left out."""
         counted = [self.gradient(name) for name in self.parameters if name != without]
         return with_value(torch.nn.utils.get_total_norm(counted).double().square().view(1))
 
 
 def stage_part(number: int) -> str:
-    """The name of the part with the parameters of a stage."""
+    """The name of the checkpoint part with the parameters of a stage."""
     return f"model-stage{number}"
 
 
 def optimizer_part(number: int) -> str:
-    """The name of the part with the moments of a stage's parameters."""
+    """The name of the checkpoint part with the moments of a stage's parameters."""
     return f"optimizer-stage{number}"
 
 
 def pipeline_state(
     stages: Mapping[int, HostedStage], codecs: Mapping[int, Codec], replicas: int
 ) -> dict[str, dict[str, Tensor]]:
-    """This process's parts: each stage once, written by its first rank, and what each rank's codec
-    remembers."""
+    """This process's parts of a checkpoint: each stage once, written by its first rank, and the state of each
+    rank's codec."""
     parts = codec_state(codecs)
     for number, held in stages.items():
         if number * replicas in codecs:
@@ -94,8 +94,8 @@ def pipeline_state(
 
 
 def load_pipeline(read: ReadPart, stages: Mapping[int, HostedStage], codecs: Mapping[int, Codec]) -> None:
-    """Loads what `pipeline_state` gave in all processes. Raises ValueError if it belongs to another model, or
-    to other stages."""
+    """Loads the results of `pipeline_state` from all processes. Raises ValueError if they belong to another
+    model or to different stages."""
     for number, held in stages.items():
         load_model(read, held.stage.model, stage_part(number))
         held.updater.load_state_dict(read(optimizer_part(number)))
@@ -106,8 +106,8 @@ def load_pipeline(read: ReadPart, stages: Mapping[int, HostedStage], codecs: Map
 def assembled(
     world: World, stages: Mapping[int, HostedStage], family: str, num_stages: int
 ) -> nn.Module | None:
-    """The whole model, on the CPU, in the process of rank 0, from the first replica's stages; all processes
-    call it. None in the others."""
+    """The whole model, on the CPU, assembled from the first replica's stages in the process of rank 0; None
+    in other processes. All processes must call it."""
     whole, parts = None, list[Stage]()
     if 0 in world.ranks:
         model = stages[0].stage.model
@@ -137,7 +137,8 @@ async def _send_to_first(stage: Stage, comm: ScheduledCollectives) -> None:
 
 
 async def _receive_all(first: Stage, parts: Sequence[Stage], comm: ScheduledCollectives) -> None:
-    """Fills `parts`, the stages of a whole model, from the first stage here and the others elsewhere."""
+    """Fills `parts`, the stages of a whole model, with the first stage of this process and the stages
+    received from others."""
     own = parameters_to_vector(first.model.parameters()).detach()
     for number, part in enumerate(parts):
         values = own

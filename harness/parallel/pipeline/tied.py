@@ -1,5 +1,5 @@
-"""Messages between a replica's stages in a step: tied gradients, norms, losses, and the numbers that codecs
-decide by; phase `control`."""
+"""Messages between a replica's stages in a step: tied gradients, norms, losses, and codecs' reports; their
+phase is `control`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gradwire.harness.timing.trace.step import CONTROL
 
 
 class StepFigures(NamedTuple):
-    """The figures that all ranks of a replica have in the end: the norm of the whole model's gradient, the
-    loss, and what each stage's codec reports, bytes; nothing if none of them does."""
+    """The figures that all ranks of a replica share after a step: the norm of the whole model's gradient, the
+    loss, and the bytes that each stage's codec reports, empty if none reports any."""
 
     norm: float
     loss: float
@@ -25,8 +25,8 @@ class StepFigures(NamedTuple):
 
 
 def summing_ends(own: Tensor) -> Collective[Tensor]:
-    """The coroutine that adds the first stage's and the last one's gradient of the parameter they share, in
-    that order, so that both get the same bits; the stages between give nothing and get nothing back."""
+    """The coroutine that adds the gradients of a parameter shared by the first and the last stage, in that
+    order, so that both get the same bits. Other stages take part without data."""
 
     async def run(comm: ScheduledCollectives) -> Tensor:
         stages = comm.group("stage").in_phase(CONTROL)
@@ -41,7 +41,9 @@ def summing_ends(own: Tensor) -> Collective[Tensor]:
 
 
 def gathering_figures(report: Tensor, own: Tensor) -> Collective[tuple[list[Tensor], list[Tensor]]]:
-    """The coroutine that gives all stages each one's figures and, if any has something to report, reports."""
+    """The coroutine that gathers each stage's figures on all stages, and their reports if any stage has
+    one.
+    """
 
     async def run(comm: ScheduledCollectives) -> tuple[list[Tensor], list[Tensor]]:
         stages = comm.group("stage").in_phase(CONTROL)
@@ -49,7 +51,7 @@ def gathering_figures(report: Tensor, own: Tensor) -> Collective[tuple[list[Tens
         lengths = [int(row[-1]) for row in rows]
         if not any(lengths):
             return rows, []
-        # No message is empty: a stage with nothing to report sends one byte.
+        # Messages must not be empty, so a stage with nothing to report sends one byte.
         sizes = [max(1, length) for length in lengths]
         sent = (
             report.to(own.device) if report.numel() else torch.zeros(1, dtype=torch.uint8, device=own.device)
@@ -61,8 +63,8 @@ def gathering_figures(report: Tensor, own: Tensor) -> Collective[tuple[list[Tens
 
 
 async def agree(squares: Tensor, loss: Tensor, report: Tensor, rank_step: RankStep) -> StepFigures:
-    """Adds the stages' sums of squares, (1,) float64 each, in their order; the last stage's loss is the
-    replica's. Each stage's codec may `report` numbers, (length,) uint8. All ranks call it."""
+    """Adds the stages' sums of squares, (1,) float64 each, in stage order; the loss is the last stage's. Each
+    stage's codec may `report` numbers, (length,) uint8. All ranks must call it."""
     own = torch.cat([squares, loss.view(1), squares.new_tensor([report.numel()])])
     rows, reports = await rank_step.start(
         partial(gathering_figures, report), own, Submission(buffers="norm", coordinates=1, is_own=True)
@@ -72,8 +74,8 @@ async def agree(squares: Tensor, loss: Tensor, report: Tensor, rank_step: RankSt
 
 
 def start_nothing(rank_step: RankStep, count: int, device: torch.device) -> None:
-    """Starts `count` collectives that do nothing: all ranks start as many, whatever number of buckets their
-    stages have."""
+    """Starts `count` collectives that do nothing: all ranks must start the same number, however many buckets
+    their stages have."""
     for _ in range(count):
         rank_step.start(
             _nothing, torch.empty(0, device=device), Submission(buffers="none", coordinates=0, is_own=True)

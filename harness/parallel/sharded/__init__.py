@@ -1,5 +1,5 @@
 """Sharded data parallelism: every rank holds the model, and updates a shard of its weights.
 
-Megatron-LM's distributed optimizer (ZeRO's first stage), as SDP4Bit and ZeRO++ compress it: gradients are
-scattered, and weights, or what has changed of them, are gathered.
+This is Megatron-LM's distributed optimizer (ZeRO's first stage) with the compression of SDP4Bit and ZeRO++:
+gradients are reduce-scattered, and weights, or their changes, are gathered.
 """

@@ -16,14 +16,14 @@ from gradwire.harness.parallel.sharded.shards import FlatBucket, ShardOptimizer
 from gradwire.harness.timing.trace.step import MEASURE
 
 Copies = Mapping[int, Sequence[MeasuredBucket]]
-"""The hosted ranks' buckets of a measured step, by rank; what is synchronized is each rank's shard alone."""
+"""The hosted ranks' buckets of a measured step, by rank; the synchronized part is only each rank's shard."""
 
 
 def sharded_error(
     world: World, buckets: Sequence[FlatBucket], copies: Copies, optimizers: Mapping[int, ShardOptimizer]
 ) -> GradientError:
-    """The error of the scattered mean, and as further figures of the step how much of it was turned to zero
-    and, where there are `optimizers` with main weights, how far the model is from these."""
+    """The error of the scattered mean, the share of it that was set to zero and, if there are `optimizers`
+    with main weights, the distance of the model's weights from the main weights."""
     found = gradient_error(world, whole_buckets(world, buckets, copies))
     figures = {} if found.zeroed is None else {"zeroed_share": found.zeroed}
     if optimizers:
@@ -34,7 +34,7 @@ def sharded_error(
 def whole_buckets(
     world: World, buckets: Sequence[FlatBucket], copies: Copies
 ) -> dict[int, list[MeasuredBucket]]:
-    """The buckets of the mean, put together from all ranks' shards, for each of the ranks here."""
+    """The buckets of the mean, assembled from all ranks' shards, for each rank of this process."""
     found: dict[int, list[MeasuredBucket]] = {rank: [] for rank in world.ranks}
     for number, bucket in enumerate(buckets):
         whole = _whole(world, bucket, {rank: copies[rank][number].synchronized for rank in world.ranks})
@@ -55,7 +55,7 @@ def whole_main(
 
 
 def _whole(world: World, bucket: FlatBucket, shards: Mapping[int, Tensor]) -> Tensor:
-    """A bucket's values, (numel,) float32, put together from all ranks' shards."""
+    """A bucket's values, (numel,) float32, assembled from all ranks' shards."""
     gathered = world.run({rank: all_gathering(own, MEASURE, bucket.sizes) for rank, own in shards.items()})
     whole = torch.empty_like(bucket.gradient)
     for shard, values in zip(bucket.shards, gathered[world.ranks[0]], strict=True):

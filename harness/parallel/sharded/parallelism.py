@@ -36,12 +36,12 @@ from gradwire.harness.parallel.update import with_value
 from gradwire.harness.timing.trace.step import CONTROL, GATHERED, UPDATE, passes_until
 
 NORM = "norm"
-"""The label of computation besides those of data parallelism."""
+"""The label of computation other than data parallelism's."""
 
 
 class Sharded(Replicas):
-    """One shard of main weights and moments for each of the world's ranks here; the buffer of gradients once
-    for all of them."""
+    """One shard of main weights and moments for each of the world's ranks in this process; all of them share
+    one gradient buffer."""
 
     def __init__(
         self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
@@ -67,8 +67,8 @@ class Sharded(Replicas):
         self._world.run_step(-1, {rank: partial(self._warm_up_rank, batches[rank]) for rank in self._codecs})
 
     def make_buckets(self, ready: Sequence[str]) -> None:
-        """Moves parameters into buckets, in the order in which rank 0's gradients were `ready`; those without
-        gradients come last."""
+        """Moves parameters into buckets, in the order in which rank 0's gradients became `ready`; parameters
+        without gradients come last."""
         numbers = {name: float(number) for number, name in enumerate(self._parameters)}
         order = [*ready, *(name for name in self._parameters if name not in set(ready))]
         rows = self._world.gather(dict.fromkeys(self._world.ranks, [numbers[name] for name in order]))
@@ -101,7 +101,7 @@ class Sharded(Replicas):
         return self._world.run(dict.fromkeys(self._world.ranks, ask))[self._world.ranks[0]]
 
     async def _warm_up_rank(self, batches: Sequence[Batch], rank_step: RankStep) -> None:
-        """A step that changes nothing: what it gathers is not used."""
+        """Makes a step that changes nothing: the gathered weights are not used."""
         own = self._optimizers[rank_step.rank]
         passed, _ = self._run_pass(-1, batches, rank_step, measured=False)
         gradients = [await gradient for gradient in passed.started]
@@ -113,7 +113,8 @@ class Sharded(Replicas):
     def _run_pass(
         self, step: int, batches: Sequence[Batch], rank_step: RankStep, *, measured: bool
     ) -> tuple[Accumulation, Tensor]:
-        """A rank's pass, its buckets under way, and the mean loss of its micro-batches."""
+        """Runs a rank's pass and starts its buckets; returns the accumulation and the mean loss of its
+        micro-batches."""
         rank = rank_step.rank
 
         def scatter(bucket: FlatBucket, number: int, x: Tensor) -> Collective[Tensor]:
@@ -155,7 +156,7 @@ class Sharded(Replicas):
         return RankOutcome(loss, norm, copies)
 
     async def _norm(self, gradients: Sequence[Tensor], rank_step: RankStep) -> float:
-        """The norm of the mean gradient, from all ranks' shards: squares are added in the order of ranks."""
+        """The norm of the mean gradient, from all ranks' shards; squares are added in rank order."""
         with rank_step.compute(NORM):
             own = squared_norm(gradients, self._world.device)
         squares = await rank_step.start(
@@ -166,7 +167,7 @@ class Sharded(Replicas):
         return math.sqrt(sum(float(with_value(square)) for square in squares))
 
     async def _gather_weights(self, rank_step: RankStep) -> None:
-        """Brings the model's weights up to date with all ranks' main weights."""
+        """Updates the model's weights from all ranks' main weights."""
         under_way = [self._start_gathering(number, rank_step) for number in range(len(self._buckets))]
         for bucket in self._buckets:
             messages = await under_way.pop(0)  # and forgets it: messages are kept no longer than needed

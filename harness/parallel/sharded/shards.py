@@ -1,5 +1,5 @@
-"""Flat buckets, whose weights the model's parameters are views of, and a rank's own shard of all of them:
-main weights and Adam's moments, in float32."""
+"""Flat buckets, which the model's parameters are views of, and a rank's shard of all buckets: main weights
+and Adam's moments, in float32."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ STEP = "step"
 
 @dataclass(frozen=True)
 class FlatBucket(GradientBucket):
-    """Also the `weights` of its parameters, (numel,) in the model's dtype, the same on all ranks, and the
-    `shards` of all ranks."""
+    """A gradient bucket that also holds the `weights` of its parameters, (numel,) in the model's dtype, the
+    same on all ranks, and the `shards` of all ranks."""
 
     weights: Tensor
     shards: tuple[Shard, ...]
@@ -37,9 +37,9 @@ class FlatBucket(GradientBucket):
 def flattened(
     layout: Layout, shards: tuple[Shard, ...], parameters: Mapping[str, nn.Parameter], dtype: torch.dtype
 ) -> tuple[FlatBucket, Tensor]:
-    """Moves parameters into flat buffers, of which they become views, in `dtype`.
+    """Moves parameters into flat buffers of type `dtype` and makes them views of these.
 
-    Returns the bucket and the weights as they were, (numel,) float32.
+    Returns the bucket and the original weights, (numel,) float32.
     """
     owners = [parameters[name] for name in layout.names]
     whole = torch.cat([owner.detach().reshape(-1).float() for owner in owners])
@@ -50,8 +50,8 @@ def flattened(
 
 
 class Piece(NamedTuple):
-    """Coordinates of one parameter: those of `run`, counted from the parameter's first one, are at `place` in
-    the shard's values."""
+    """Coordinates of one parameter in a shard: those of `run`, relative to the parameter's first coordinate,
+    are at `place` in the shard's values."""
 
     name: str
     run: Stretches
@@ -75,7 +75,8 @@ def pieces(layout: Layout, shard: Shard) -> Iterator[Piece]:
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive values of the `bucket`-th shard that all decay, or all do not: a parameter of Adam's."""
+    """Consecutive values of the `bucket`-th shard that either all have weight decay or all have none; Adam
+    treats them as one parameter."""
 
     bucket: int
     place: slice
@@ -87,8 +88,8 @@ class ShardOptimizer:
     """The main weights of the shards of `rank`, and their moments; nothing here has a full model's size.
 
     `shards` are the main weights by bucket, (shard,) float32 each, views of one buffer. The optimizer works
-    coordinate by coordinate, so that it does not matter which coordinates a shard has; only weight decay
-    knows parameters.
+    coordinate by coordinate, so a shard may consist of any coordinates; only weight decay depends on
+    parameters.
     """
 
     def __init__(self, buckets: Sequence[FlatBucket], rank: int, settings: OptimizerSettings) -> None:
@@ -124,14 +125,14 @@ class ShardOptimizer:
                 yield Segment(number, place, decaying_too, weights)
 
     def warm_up(self, gradients: Sequence[Tensor]) -> None:
-        """Makes a step that changes nothing and is forgotten, so that the moments' memory exists."""
+        """Makes an update that changes no values, so that the moments are allocated."""
         if all(bool(gradient.isfinite().all()) for gradient in gradients):
             self._step(gradients, 0.0)
         forget_moments(self._optimizer)
 
     def update(self, gradients: Sequence[Tensor], norm: float, learning_rate: float) -> None:
-        """Clips `gradients`, the means of this rank's shards by bucket, which it may overwrite, by the `norm`
-        of all ranks', and updates the main weights."""
+        """Clips `gradients`, the means of this rank's shards by bucket, by the `norm` over all ranks, and
+        updates the main weights. `gradients` may be overwritten."""
         if self._clip_norm is not None:
             factor = min(1.0, self._clip_norm / (norm + 1e-6))  # as torch's clip_grad_norm_ has it
             for gradient in gradients:
@@ -152,7 +153,7 @@ class ShardOptimizer:
             main.copy_(bucket.shards[self.rank].take(values))
 
     def release(self) -> None:
-        """Gives the memory of the main weights back until `hold`, which brings it, but not the values."""
+        """Frees the memory of the main weights until `hold` allocates it again, without the values."""
         self._main.untyped_storage().resize_(0)
 
     def hold(self) -> None:
@@ -160,7 +161,7 @@ class ShardOptimizer:
 
     @property
     def num_steps(self) -> int:
-        """Updates so far."""
+        """Number of updates so far."""
         state = self._optimizer.state.get(self._segments[0].weights, {})
         return int(state[STEP]) if state else 0
 
@@ -175,7 +176,7 @@ class ShardOptimizer:
         return found
 
     def load_moments(self, number: int, moments: dict[str, Tensor], num_steps: int) -> None:
-        """Sets what `moments` and `num_steps` have given, of the `number`-th shard."""
+        """Restores the moments and step count of the `number`-th shard."""
         for segment in self._segments:
             if segment.bucket == number:
                 state = self._optimizer.state[segment.weights]

@@ -1,4 +1,4 @@
-"""Checkpoints by parameter: what one number of ranks has written, another one loads."""
+"""Checkpoints by parameter, which can be loaded by a different number of ranks than wrote them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def shard_part(rank: int) -> str:
 def sharded_state(
     model: nn.Module, optimizers: Mapping[int, ShardOptimizer], codecs: Mapping[int, Codec], *, has_main: bool
 ) -> dict[str, dict[str, Tensor]]:
-    """This process's parts: the model once, each rank's shard by parameter, what its codec remembers.
+    """This process's parts: the model once, each rank's shard by parameter, and the state of its codec.
 
-    A piece of a parameter is called `<field>/<parameter>/<start>:<length>:<stride>:<count>`: the coordinates
-    of the parameter that its values belong to.
+    A piece of a parameter has the key `<field>/<parameter>/<start>:<length>:<stride>:<count>`, which names
+    the parameter's coordinates that it holds.
     """
     parts = codec_state(codecs)
     for rank, own in optimizers.items():
@@ -59,8 +59,11 @@ def load_sharded(
     *,
     has_main: bool,
 ) -> None:
-    """Loads what `sharded_state` gave in all processes, of `size` ranks or another number. Raises ValueError
-    if it belongs to another model, or to another number of ranks with codecs that remember something."""
+    """Loads the results of `sharded_state` from all processes, which may have had another number of ranks
+    than `size`.
+
+    Raises ValueError if they belong to another model, or, for codecs with state, to another number of ranks.
+    """
     load_model(read, model)
     fields = (*MOMENTS, MAIN) if has_main else MOMENTS
     loads = {rank: _Load(own, fields) for rank, own in optimizers.items()}
@@ -84,7 +87,7 @@ def load_sharded(
 
 
 class _Load:
-    """One rank's shard, put together from the pieces of all shards that were saved."""
+    """One rank's shard, assembled from the pieces of all saved shards."""
 
     def __init__(self, own: ShardOptimizer, fields: Sequence[str]) -> None:
         self._own = own
@@ -93,7 +96,7 @@ class _Load:
         self._num_steps = 0
 
     def add(self, saved: Mapping[str, Tensor]) -> None:
-        """Takes what one rank has saved."""
+        """Adds the saved pieces of one rank."""
         self._num_steps = int(saved[STEP])
         there = dict[str, list[Stretches]]()
         for key in saved:
@@ -117,7 +120,7 @@ class _Load:
     def _assemble(
         self, number: int, piece: Piece, runs: Sequence[Stretches], saved: Mapping[str, Tensor]
     ) -> None:
-        """Takes the coordinates of a piece that are among those of `runs`."""
+        """Copies the coordinates of a piece that are among those of `runs`."""
         numel = max(run.start + (run.count - 1) * run.stride + run.length for run in (piece.run, *runs))
         place, missing = piece.place, self._missing[number]
         for field, values in self._values[number].items():
@@ -132,7 +135,7 @@ class _Load:
         missing[place] &= ~wanted
 
     def finish(self) -> None:
-        """Hands everything to the optimizer. Raises ValueError if something is missing."""
+        """Passes the assembled shard to the optimizer. Raises ValueError if something is missing."""
         rank = self._own.rank
         if any(bool(missing.any()) for missing in self._missing):
             raise ValueError(f"the checkpoint is another model's: it lacks some weights of rank {rank}")

@@ -22,7 +22,7 @@ class WeightMessages(Protocol):
     """The encoding of a rank's shard of a bucket as a message, and of all ranks' messages as the model's
     weights.
 
-    All ranks, that of the shard too, decode the same bytes, so that they hold the same model bit for bit.
+    All ranks, including the sender, decode the same bytes, so that they hold the same model bit for bit.
     """
 
     def encode(self, main: Tensor, bucket: FlatBucket, rank: int) -> Tensor:
@@ -30,20 +30,20 @@ class WeightMessages(Protocol):
         ...
 
     def size(self, numel: int) -> int:
-        """Elements of the message of a shard of `numel` coordinates."""
+        """Number of elements of the message of a shard of `numel` coordinates."""
         ...
 
     def decode(self, message: Tensor, bucket: FlatBucket, rank: int) -> None:
-        """Brings the shard of `rank` in the model's weights up to date."""
+        """Updates the shard of `rank` in the model's weights."""
         ...
 
     def begin(self, whole: Tensor, bucket: FlatBucket) -> None:
-        """Sets the model's weights as they are before the first step, from (numel,) float32 main weights."""
+        """Sets the model's initial weights from (numel,) float32 main weights."""
         ...
 
 
 class Exact:
-    """The main weights in the model's dtype."""
+    """Sends the main weights, cast to the model's dtype."""
 
     def encode(self, main: Tensor, bucket: FlatBucket, rank: int) -> Tensor:
         return main.to(bucket.weights.dtype)
@@ -88,8 +88,8 @@ class QuantizedWeights:
 class QuantizedDifferences(QuantizedWeights):
     """qWD (SDP4Bit §3.1): main weights less the model's, quantized, and added to the model's in float32.
 
-    What the quantization loses stays in the difference, and travels in the next step. The weights of before
-    are those that the model has: no buffer of its size is needed.
+    Quantization errors remain in the difference and are sent in the next step. The previous weights are the
+    model's own, so no extra buffer is needed.
     """
 
     def encode(self, main: Tensor, bucket: FlatBucket, rank: int) -> Tensor:
@@ -107,8 +107,9 @@ class QuantizedDifferences(QuantizedWeights):
 
 
 class _Window:
-    """A shard's `values` of a bucket: in their places if these are consecutive, else a copy, written back by
-    `close`."""
+    """A shard's `values` in a bucket: a view if they are consecutive, else a copy, which `close` writes
+    back.
+    """
 
     def __init__(self, shard: Shard, flat: Tensor) -> None:
         self._shard, self._flat = shard, flat
@@ -122,7 +123,7 @@ class _Window:
 
 
 def weight_messages(settings: ShardedConfig) -> WeightMessages:
-    """The messages of a value of `parallel.weights`."""
+    """The message type for a value of `parallel.weights`."""
     if settings.weights == "exact":
         return Exact()
     quantizer = LinearQuantizer(settings.weight_bits, settings.weight_group)
@@ -132,7 +133,9 @@ def weight_messages(settings: ShardedConfig) -> WeightMessages:
 def gathering(
     messages: WeightMessages, bucket: FlatBucket, rank: int, main: Tensor
 ) -> Collective[list[Tensor]]:
-    """The coroutine that sends all others the main weights of a rank's shard; returns all ranks' messages."""
+    """The coroutine that sends the main weights of a rank's shard to all others; returns all ranks'
+    messages.
+    """
 
     async def run(comm: ScheduledCollectives) -> list[Tensor]:
         own = messages.encode(main, bucket, rank)
@@ -144,7 +147,7 @@ def gathering(
 
 async def gathered_by_level(comm: ScheduledCollectives, own: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     """The messages of all ranks, of `sizes` elements each: gathered between nodes first, by the ranks with
-    the same local index, then inside nodes, so that every message comes to a node once."""
+    the same local index, then inside nodes, so that every message enters a node once."""
     between, inside = comm.group("node"), comm.group("local")
     if 1 in (between.size, inside.size):
         return await comm.all_gather(own, sizes)
