@@ -68,7 +68,7 @@ class Mesh:
         return members[index % local :: local]
 
     def nodes_of(self, members: tuple[int, ...]) -> int:
-        """The number of nodes that these ranks lie on. Raises ValueError if they are spread unevenly."""
+        """The number of nodes that hold these ranks. Raises ValueError if the ranks are spread unevenly."""
         if len(members) == self.size or self.num_nodes == 1:
             return self.num_nodes
         counts = Counter(self.node_of(rank).start for rank in members)

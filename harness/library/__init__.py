@@ -1,1 +1,1 @@
-"""Compressed synchronization for your own training script: `attach` and what it returns."""
+"""Compressed synchronization for a user's own training script: `attach` and what it returns."""

@@ -1,15 +1,15 @@
-"""Ranks compare their settings before any of them sends a gradient.
+"""Comparison of the ranks' settings before any rank sends a gradient.
 
-They use the key-value store that their process group was made with: each writes its settings there, reads
-those of the others, and the first outcome that a rank decides on, in one atomic step, holds for all.
+Ranks use the key-value store that their process group was made with: each writes its settings there and reads
+those of the others, and the first outcome that a rank stores, atomically, holds for all.
 
-`all_gather_object` on a gloo group would be shorter, but cannot keep what this does. It says nothing before
-all ranks have come: a rank that refuses its arguments would wait for one that never comes before the others
-learn why. `new_group` is itself such a collective, and a script on NCCL has no gloo group. Where a rank is
-missing or stopped, it fails with gloo's words, which name no rank, after a limit that a stopped store does
-not keep; and torch's counters of groups then differ between ranks, so that the script's next `new_group`
-fails. `monitored_barrier` names missing ranks on rank 0 alone. And the reason why a rank was lost has to be
-found when it cannot take part in a collective any more.
+`all_gather_object` on a gloo group would be shorter, but has several drawbacks. It returns nothing before all
+ranks have called it, so the reason why one rank refuses its arguments could not reach the others while any
+rank is missing. A script on NCCL has no gloo group, and `new_group` is itself such a collective. If a rank is
+missing or stopped, gloo's error names no rank, and a stopped store does not enforce the time limit; torch's
+counters of groups then differ between ranks, so that the script's next `new_group` fails. `monitored_barrier`
+names missing ranks on rank 0 only. Finally, the reason why a rank was lost must be found after it has become
+unable to take part in a collective.
 """
 
 from __future__ import annotations
@@ -34,28 +34,30 @@ Statement = Mapping[str, str]
 """One rank's settings: name to value in words."""
 
 STATED, READY, LEFT = "stated", "ready", "left"
-"""The keys that each rank writes in a call: its statement, that it has read all others', the end of a refused
-call."""
+"""The keys that each rank writes in a call: its statement, a note that it has read all others' statements,
+and a note that it has left a refused call."""
 
 OUTCOME, FAILED = "outcome", "failed"
 
 POLL_S, LONGEST_POLL_S = 0.005, 0.2
-"""Seconds between the first two looks into the store, and the longest time between later ones, each of which
-is 1.5 times as long as the one before. Python handles signals in between."""
+"""Seconds between the first two polls of the store, and the longest interval; each interval is 1.5 times as
+long as the one before. Python handles signals in between."""
 
 PATIENCE_S = 5.0
-"""Seconds that rank 0 stays for the others to read why a call is refused, since it often serves the store."""
+"""Seconds that rank 0 waits for the others to read why a call is refused, because it often hosts the
+store.
+"""
 
 SLACK_S = 1.0
-"""Seconds that a call may take longer than its limit before the store counts as gone."""
+"""Seconds beyond its limit that a call may take before the store is considered lost."""
 
 MOST_NAMED = 3
-"""Most differences that a message lists; it gives the number of the others."""
+"""The largest number of differences that a message lists; it only counts the others."""
 
 
 @dataclass
 class _OfGroup:
-    """The part that all agreements of one process group share."""
+    """The state that all agreements of one process group share."""
 
     numbers: Iterator[int] = field(default_factory=count)
     written: list[tuple[PrefixStore, str]] = field(default_factory=list)
@@ -66,7 +68,7 @@ _groups: WeakKeyDictionary[dist.ProcessGroup, _OfGroup] = WeakKeyDictionary()
 
 
 class CallOutcome(NamedTuple):
-    """The end of a call on all ranks, as `rank` has decided it: agreement, a `refusal`, or ranks that were
+    """The outcome of a call on all ranks, as stored by `rank`: agreement, a `refusal`, or ranks that were
     `missing` from a `phase`."""
 
     rank: int
@@ -76,16 +78,19 @@ class CallOutcome(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """The reason why a rank's synchronization ended; `peer` is the rank it has lost, None if it failed by
-    itself."""
+    """The reason why a rank's synchronization ended; `peer` is the rank that it has lost, None if its own
+    work failed."""
 
     reason: str
     peer: int | None
 
 
 class Agreement:
-    """The ranks of `group` from one call of `what` on, e.g. `attach()`. All of them call it in the same
-    order; each waits `timeout_s` seconds for the others, which may be set anew."""
+    """The ranks of `group` and their calls of `what`, e.g. `attach()`.
+
+    All ranks make these calls in the same order; each waits up to `timeout_s` seconds for the others. The
+    timeout may be changed.
+    """
 
     def __init__(self, group: dist.ProcessGroup, timeout_s: float, what: str) -> None:
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
@@ -95,7 +100,7 @@ class Agreement:
         self.timeout_s, self._what, self._calls = timeout_s, what, count()
 
     def refuse(self, reason: str) -> None:
-        """Refuses to take part, instead of `agree`."""
+        """Refuses the call on all ranks; called instead of `agree`."""
         call = next(self._calls)
 
         def refuse() -> None:
@@ -108,11 +113,12 @@ class Agreement:
     def agree(
         self, own: Statement, what: str | None = None, last_word: Callable[[], str | None] = lambda: None
     ) -> None:
-        """Returns once all ranks have called this with the same statement. `last_word` is called when they
-        have: it returns a reason why this rank does not take part after all, or None.
+        """Returns once all ranks have called this with the same statement. `last_word` is called after that;
+        it may return a reason why this rank refuses after all.
 
-        Raises ValueError on every rank if they differ, and at once if one has refused; TimeoutError naming
-        the ranks that did not call it in time; ConnectionError if the store cannot be reached.
+        Raises ValueError on every rank if statements differ, and immediately if a rank has refused;
+        TimeoutError naming the ranks that did not call it in time; ConnectionError if the store cannot be
+        reached.
         """
         what, call = what or self._what, next(self._calls)
         try:
@@ -145,8 +151,8 @@ class Agreement:
         self._check(call, what)
 
     def _await_all(self, call: int, phase: str, deadline: float, what: str) -> None:
-        """Returns once all ranks have written this phase's key. Raises the call's outcome if there is one,
-        and decides on one at the deadline."""
+        """Returns once all ranks have written this phase's key. Raises the call's outcome if it is already
+        decided, and decides it at the deadline."""
         keys = [f"{call}/{phase}/{rank}" for rank in range(self.size)]
         pause = POLL_S
         while not self._has(f"{call}/{OUTCOME}"):
@@ -163,14 +169,14 @@ class Agreement:
         self._check(call, what)
 
     def _decide(self, call: int, outcome: CallOutcome) -> None:
-        """Makes this the call's outcome, if it has none."""
+        """Stores this as the call's outcome, unless it already has one."""
         key = f"{call}/{OUTCOME}"
         with _reached():
             self._store.compare_set(key, "", json.dumps(outcome))
         self._shared.written.append((self._store, key))
 
     def _check(self, call: int, what: str) -> None:
-        """Raises the call's outcome, unless that is agreement."""
+        """Raises the call's outcome, unless it is agreement."""
         rank, refusal, missing, phase = json.loads(self._get(f"{call}/{OUTCOME}"))
         if refusal is not None:
             raise ValueError(f"{what}: rank {rank} refuses: {refusal}")
@@ -188,8 +194,8 @@ class Agreement:
             )
 
     def _leave(self, call: int) -> None:
-        """Ends a refused call on this rank. Rank 0 waits until the others have ended it, at most PATIENCE_S,
-        because the store, and with it the reason, may disappear with its process."""
+        """Ends a refused call on this rank. Rank 0 waits for the others, at most PATIENCE_S, because the
+        store, and with it the reason, may disappear with its process."""
         self._put(f"{call}/{LEFT}/{self.rank}", "")
         end, pause = time.monotonic() + min(self.timeout_s, PATIENCE_S), POLL_S
         keys = [f"{call}/{LEFT}/{rank}" for rank in range(self.size)]
@@ -198,14 +204,14 @@ class Agreement:
             pause = min(1.5 * pause, LONGEST_POLL_S)
 
     def fail(self, reason: str, peer: int | None = None) -> None:
-        """Records why this rank's synchronization ended, for ranks that lose it; `peer` is the rank that it
-        has lost itself."""
+        """Records why this rank's synchronization ended, for ranks that lose this one; `peer` is the rank
+        that it has lost."""
         words = json.dumps(Failure(reason, peer))
         with contextlib.suppress(RuntimeError, NoAnswerError):
             within(PATIENCE_S, lambda: self._store.set(f"{FAILED}/{self.rank}", words))
 
     def failures(self) -> dict[int, Failure]:
-        """Returns the failures that other ranks have recorded by now."""
+        """Returns the failures that other ranks have recorded so far."""
         found = dict[int, Failure]()
 
         def look() -> None:
@@ -232,8 +238,8 @@ class Agreement:
             return bool(self._store.check(list(keys)))
 
     def _forget_before(self, call: int) -> None:
-        """Removes this rank's keys of earlier calls from the store. All ranks have made this call, so they
-        have read what they needed."""
+        """Removes this rank's keys of earlier calls from the store. All ranks have made this call, so they no
+        longer need the older keys."""
         kept = []
         for store, key in self._shared.written:
             if store is self._store and key.startswith(f"{call}/"):
@@ -257,7 +263,8 @@ def _reached() -> Iterator[None]:
 
 
 def differences(statements: Sequence[Statement]) -> str | None:
-    """Returns the settings in which ranks differ: `rank 1 has seed=1, the others 0`; None if they agree.
+    """Returns the settings in which ranks differ, e.g. `rank 1 has seed=1, the others 0`; None if there are
+    none.
 
     If codecs differ, their options are not compared.
     """

@@ -64,24 +64,24 @@ def attach(
 
     Call it on every rank, before training, with the same arguments:
 
-        model = DistributedDataParallel(model)
+    model = DistributedDataParallel(model)
         synchronizer = gradwire.attach(model, codec="dynamiq", topology="butterfly", bits=4)
 
     `codec` is a name, with its options as keywords, or an instance that serves no other model; `topology` a
     name or a function from world size to schedule. `seed`, the same on all ranks, is that of all randomness.
     `overlap=False` synchronizes after the backward pass; at most `buckets` buckets are in flight, with each
     message in so many `segments`. `rate_mbit` limits each rank's sends (gloo). `ranks_per_node` consecutive
-    ranks share a node, by default those that torchrun has started on each machine, or all. A rank that is
-    silent for `timeout_s` seconds counts as lost: by default as long as a collective of the process group may
-    take, and 120 within this call. `check_hashes`
-    compares the result over all ranks after every synchronization. On GPUs rounds are captured in CUDA graphs
-    where the codec allows it: `graphs="always"` refuses other codecs, `"never"` does not do it.
+    ranks share a node, by default those that torchrun has started on each machine, or all. A rank that sends
+    nothing for `timeout_s` seconds is considered lost; by default this is the timeout of the process group's
+    collectives, and 120 seconds within this call. `check_hashes` compares the result over all ranks after
+    every synchronization. On GPUs rounds are captured in CUDA graphs if the codec allows it;
+    `graphs="always"` refuses other codecs, `"never"` disables capture.
 
-    The ranks compare their arguments before anything is sent. Raises ValueError on every rank where they
-    differ, naming who has what, and where an argument, codec or model is refused on one of them, or two
-    threads attach at once; TimeoutError naming the ranks that have not called it within `timeout_s` seconds;
-    ConnectionError where the process group's store is gone; SynchronizationError where the ranks agree and
-    cannot be connected, which `backward()` raises when a synchronization fails.
+    The ranks compare their arguments before anything is sent. Raises ValueError on every rank if arguments
+    differ, naming the ranks and their values, if an argument, codec or model is refused on any rank, or if
+    two threads attach at once; TimeoutError naming the ranks that have not called it within `timeout_s`
+    seconds; ConnectionError if the process group's store is gone; SynchronizationError if the ranks agree but
+    cannot be connected. `backward()` raises SynchronizationError when a synchronization fails.
     """
     given: dict[str, Any] = {
         "seed": seed,
@@ -125,7 +125,7 @@ def attach(
 
 @dataclass(frozen=True)
 class AttachPlan:
-    """Checked arguments of `attach`, and what must be equal on all ranks."""
+    """The checked arguments of `attach`, with the description that must be equal on all ranks."""
 
     options: AttachOptions
     codec: Codec
@@ -161,6 +161,6 @@ def _plan(
 
 
 def _groups(model: Any) -> list[dist.ProcessGroup]:
-    """The ranks of the model; none if it names none."""
+    """The process group of the model's ranks, as a list; empty if the model has none."""
     wrapped = getattr(model, "_orig_mod", model)
     return [wrapped.process_group] if isinstance(wrapped, DistributedDataParallel) else []

@@ -20,10 +20,10 @@ from gradwire.harness.library.steps import ModelSteps
 
 
 class Attached(ABC):
-    """A model's gradients go through a codec until `detach()`.
+    """A model whose gradients go through a codec until `detach()`.
 
-    `_call` names the function that made it. `state_dict`, `load_state_dict` and `skip_step` are called on all
-    ranks.
+    `_call` names the function that created it. `state_dict`, `load_state_dict` and `skip_step` must be called
+    on all ranks.
     """
 
     codec: Codec
@@ -54,30 +54,33 @@ class Attached(ABC):
 
     @property
     def step(self) -> int:
-        """The number of backward passes synchronized so far, including those before a loaded state. It is
-        part of the key of all randomness."""
+        """The number of backward passes synchronized so far, including those before a loaded state. Random
+        keys depend on it."""
         return self._steps.steps
 
     @property
     @abstractmethod
     def bytes_sent(self) -> int:
-        """Bytes this rank has sent for synchronization since it was attached, by its own count."""
+        """Bytes that this rank has sent for synchronization since it was attached, counted by the
+        transport.
+        """
 
     @property
     def decision(self) -> Decision:
-        """The codec's decision for the latest step, the same on all ranks: numbers, and lists of them, by
-        name. Before the first step it is that for the first. Empty for a codec that decides nothing."""
+        """The codec's decision for the latest step, the same on all ranks: numbers and lists of numbers, by
+        name. Before the first step it is the decision for the first. Empty for a codec that makes no
+        decisions."""
         return decision_of(self.codec)
 
     @in_no_mode
     def skip_step(self) -> None:
-        """States that the last backward pass's gradients are not used: a codec with state takes back what it
-        has learned from them. Call it on all ranks, before the next pass and before `state_dict()`; it checks
-        that through the process group's store.
+        """Declares that the last backward pass's gradients are not used: a codec with state discards what it
+        has stored of them.
 
-        Raises RuntimeError if there is no such pass, and TimeoutError naming the ranks that have not called
-        it within `timeout_s`. They and this rank then raise SynchronizationError in their next pass, because
-        codecs that remember different steps would give each rank other gradients.
+        Call it on all ranks, before the next pass and before `state_dict()`; this is checked through the
+        process group's store. Raises RuntimeError if there is no such pass, and TimeoutError naming the ranks
+        that have not called it within `timeout_s`. In that case all ranks raise SynchronizationError in their
+        next pass, because codecs whose states belong to different steps would give ranks different gradients.
         """
         self._require_attached()
         if not self._steps.step_open:
@@ -95,10 +98,11 @@ class Attached(ABC):
     ) -> None:
         """Resumes from what `state_dict` returned on this rank, here or in another process.
 
-        Call it on all ranks, after the call that has made this and before the next pass; as many ranks as
-        there were. The script loads the model's and the optimizer's own states. DDP's buckets become those of
-        the saved run at once; no warm-up is needed. With `strict` the settings that change results must be
-        those it was saved with. `state` may be a function that reads it: if that fails, all ranks raise.
+        Call it on all ranks, after attaching and before the next pass, with the same number of ranks as in
+        the saved run. The script loads the model's and the optimizer's states itself. DDP's buckets
+        immediately become those of the saved run; no warm-up is needed. With `strict` the settings that
+        affect results must equal the saved ones. `state` may be a function that reads the state: if it fails
+        on one rank, all ranks raise.
 
         Raises ValueError on every rank, naming the rank and the difference, for the state of another model,
         rank or codec, and for one that cannot be read; nothing has changed then. Raises TimeoutError naming
@@ -128,17 +132,17 @@ class Attached(ABC):
 
     @abstractmethod
     def _take(self, saved: Any) -> None:
-        """Takes what the codecs do not remember from a checked state, on which all ranks agree."""
+        """Restores the checked state apart from the codecs' own; all ranks agree on it."""
 
     def _codecs(self) -> list[Codec]:
         return [self.codec]
 
     @abstractmethod
     def detach(self) -> None:
-        """Gives the model its own communication back. Does nothing a second time."""
+        """Restores the model's own communication. Does nothing if called again."""
 
     def close(self) -> None:
-        """Detaches."""
+        """Detaches the codec."""
         self.detach()
 
     def __enter__(self) -> Self:
@@ -150,8 +154,8 @@ class Attached(ABC):
         self.detach()
 
     def raise_error(self) -> None:
-        """Raises the error that ended the synchronization, as it was raised on a communication thread, if
-        there is one. It is the cause of what a pass has raised."""
+        """Raises the error that ended the synchronization, if there is one, as raised on a communication
+        thread. It is the cause of the error that a pass has raised."""
         error, failure = self.world.error, self._steps.failure
         if error is not None:
             raise bare(error).with_traceback(error.__traceback__)
@@ -171,7 +175,7 @@ class Attached(ABC):
 def _load_codecs(
     codecs: Sequence[Codec], states: Sequence[Mapping[str, Tensor]], before: Sequence[Mapping[str, Tensor]]
 ) -> None:
-    """Gives each codec its state, or all of them what they had `before`."""
+    """Loads each codec's state, or, if one fails, restores all to the states `before`."""
     try:
         for codec, state in zip(codecs, states, strict=False):
             codec.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""The DDP communication hook, which hands each bucket to the communication threads when it gets ready."""
+"""The DDP communication hook, which passes each bucket to the communication threads when it is ready."""
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -20,14 +20,15 @@ from gradwire.harness.parallel.gradient_error import MeasuredBucket
 from gradwire.harness.parallel.synchronize import end_codecs, mean_over_active, synchronization
 
 BACKWARD = "backward"
-"""The label of what is computed from a pass's first bucket to its last."""
+"""The label of computation between a pass's first bucket and its last."""
 
 
 class BucketHook(ModelSteps):
     """The state of one model's hook between its calls.
 
-    A step begins with the first bucket of a backward pass, and its buckets travel while the pass runs on. The
-    end of the pass waits for all of them. `Synchronizer` asks for copies with `measured`, and is called then.
+    A step begins with the first bucket of a backward pass, and its buckets are sent while the pass continues.
+    At the end of the pass it waits for all of them. `Synchronizer` requests copies with `measured`, and is
+    then called back.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class BucketHook(ModelSteps):
         self._begin_pass()
 
     def copies(self) -> list[MeasuredBucket]:
-        """The buckets of a `measured` step with their means, at the end of its pass."""
+        """The buckets of a `measured` step with their means; available at the end of its pass."""
         return [
             self.bucket_layouts.in_memory(layout).measured(
                 started.input, self._over_all.get(index, started.future.value())
@@ -76,7 +77,7 @@ class BucketHook(ModelSteps):
         self.step, self.step_open = step, False
 
     def announce(self, layouts: Sequence[Layout]) -> None:
-        """Gives the buckets of the next pass, in order, if it is a `delayed` one: DDP then calls each of them
+        """Sets the buckets of the next pass, in order, if it is `delayed`: DDP then reports each of them as
         the first bucket, with that bucket's parameters."""
         self.announced, self.layouts = list(layouts), []
 
@@ -98,7 +99,7 @@ class BucketHook(ModelSteps):
         )
 
     def fail_before_pass(self, error: BaseException) -> SynchronizationError:
-        """As `fail`, for what is found before the next pass has begun."""
+        """`fail` for errors found before the next pass has begun."""
         return self.fail(error, step=self.steps)
 
     def fail(
@@ -107,7 +108,7 @@ class BucketHook(ModelSteps):
         explain: Callable[[BaseException], str] | None = None,
         step: int | None = None,
     ) -> SynchronizationError:
-        """As `ModelSteps` has it, by default in the latest step."""
+        """`ModelSteps.fail`, by default for the latest step."""
         failure = super().fail(error, explain, self.step if step is None else step)
         self.on_failure()
         return failure
@@ -147,12 +148,12 @@ class BucketHook(ModelSteps):
                 self.on_decision(self.step, decision)
 
     def see_unused(self) -> None:
-        """Finds the parameters that the latest pass has not used, unless they are known."""
+        """Determines the parameters that the latest pass has not used, unless they are already known."""
         if self._unused is None:
             self._unused = self.unused() if self.codec.traits.stateful else ()
 
     def _keep(self, index: int, mean: Tensor) -> None:
-        """Keeps a measured bucket's mean over all ranks where DDP gets another one."""
+        """Keeps a measured bucket's mean over all ranks if DDP gets a different one."""
         if self.measured:
             self._over_all[index] = mean
 
@@ -173,7 +174,7 @@ class BucketHook(ModelSteps):
         world = self.world
         this_round = Round(self.step, layout, world.rank, world.size, self._seed, index)
         order = self.bucket_layouts.in_memory(layout)
-        # A rank that has joined has no backward pass.
+        # A rank that has joined (DDP's join) has no backward pass.
         has_data = self.delayed or _in_backward()
         divides = world.size > 1 and self.divides_by_active()
 
@@ -195,8 +196,8 @@ class BucketHook(ModelSteps):
         )
 
     def _end_with_backward(self) -> None:
-        """Has `_end_pass` called when the backward pass ends, before DDP takes the futures' results: those of
-        failed buckets never have one."""
+        """Has `_end_pass` called when the backward pass ends, before DDP reads the futures, which would wait
+        for ever for failed buckets."""
         if self.delayed:  # the backward pass has ended, and DDP takes the results next
             self.delayed = False
             self._end_pass()
@@ -220,5 +221,5 @@ class BucketHook(ModelSteps):
 
 
 def _in_backward() -> bool:
-    """True if this thread is in a backward pass. A rank without further data, in DDP's join(), is in none."""
+    """True if this thread is in a backward pass. A rank without further data, in DDP's join(), is not."""
     return bool(torch._C._current_graph_task_id() != NO_PASS)

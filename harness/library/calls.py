@@ -35,11 +35,12 @@ Result = TypeVar("Result")
 
 
 def in_no_mode(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """The function, which runs outside of inference mode, makes no graph, and calls torch's own functions.
+    """Wraps a function to run outside of inference mode, without recording gradients, and with torch's own
+    functions.
 
-    An evaluation that saves or loads runs under `torch.inference_mode()`, a script may build its model under
-    `torch.device("meta")`. Buffers made in such a mode outlive it, and the next backward pass cannot write to
-    them.
+    An evaluation that saves or loads may run under `torch.inference_mode()`, and a script may build its model
+    under `torch.device("meta")`. Buffers created in such a mode outlive it, and the next backward pass could
+    not write to them.
     """
 
     @wraps(function)
@@ -51,17 +52,17 @@ def in_no_mode(function: Callable[Given, Result]) -> Callable[Given, Result]:
 
 
 class CallUnderWay:
-    """One call under way. `overlapped`: another call of this process was under way meanwhile.
+    """One call in progress. `overlapped` is set if another call of this process ran at the same time.
 
-    Ranks pair their calls by order. Where two threads of a process call at once, each rank has an order of
-    its own, and models that are alike would be connected crosswise. So all calls that overlap are refused.
+    Ranks pair their calls by order. If two threads of a process call at once, their order differs between
+    ranks, and identical models would be connected crosswise. So all overlapping calls are refused.
     """
 
     def __init__(self, what: str) -> None:
         self.what, self.overlapped = what, False
 
     def refusal(self) -> str | None:
-        """Returns the reason why the call is refused, None if it is not."""
+        """Returns the reason why the call is refused, or None."""
         if not self.overlapped:
             return None
         return (
@@ -76,7 +77,7 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def calling(what: str) -> Iterator[CallUnderWay]:
-    """The block is a call, which overlaps those of other threads that are under way."""
+    """Marks the block as a call, and detects calls of other threads that overlap with it."""
     call = CallUnderWay(what)
     with _lock:
         _under_way.append(call)
@@ -91,7 +92,7 @@ def calling(what: str) -> Iterator[CallUnderWay]:
 
 
 class Checked(Protocol):
-    """Checked arguments with the `description` that must be equal on all ranks."""
+    """Checked arguments, with the `description` that must be equal on all ranks."""
 
     @property
     def description(self) -> Statement: ...
@@ -107,10 +108,11 @@ def agreed(
     groups: Callable[[], Sequence[dist.ProcessGroup]],
     check: Callable[[Options], Plan],
 ) -> tuple[MeshAgreement, Plan]:
-    """Makes options of what is `given`, has `check` make a plan of them, and returns once all ranks have the
-    same. `groups` returns the ranks, along each dimension of a mesh; none means all ranks.
+    """Makes options from `given`, has `check` make a plan of them, and returns once all ranks have equal
+    plans.
 
-    Raises what `check` raises, on the other ranks too, and what `Agreement.agree` raises.
+    `groups` returns the process groups along each dimension of a mesh; an empty result means all ranks.
+    Raises the error of `check`, on the other ranks too, and those of `Agreement.agree`.
     """
     agreement_of = partial(_agreement, call.what, groups)
     agreement = None
@@ -134,7 +136,8 @@ def agreed(
 def _agreement(
     what: str, groups: Callable[[], Sequence[dist.ProcessGroup]], timeout_s: float
 ) -> MeshAgreement | None:
-    """The ranks that make this call, which wait so many seconds for one another; None without any."""
+    """The agreement of the ranks that make this call, which wait `timeout_s` seconds for one another; None
+    without process groups."""
     if not dist.is_initialized():
         return None
     everyone = dist.group.WORLD
@@ -150,8 +153,8 @@ def _agreement(
 
 @contextlib.contextmanager
 def connecting(agreement: MeshAgreement, what: str) -> Iterator[None]:
-    """Raises SynchronizationError for ranks that cannot be connected in the block: torch's own words name
-    neither the rank nor what it was waiting for."""
+    """Raises SynchronizationError if ranks cannot be connected in the block: torch's own error names neither
+    the rank nor the cause."""
     try:
         yield
     except RuntimeError as error:
@@ -171,8 +174,8 @@ def connect(
     nodes: int | None = None,
     **settings: Any,
 ) -> ProcessWorld:
-    """Connects the ranks of `group`, on so many `nodes`, by default those of `options`; all other `settings`
-    are those of `ProcessWorld`."""
+    """Connects the ranks of `group` on `nodes` nodes, by default those of `options`; the other `settings` are
+    those of `ProcessWorld`."""
     assert options.timeout_s is not None, "with_timeout() fills it in"
     nodes = num_nodes(options, group.size()) if nodes is None else nodes
     rate = options.rate_mbit
@@ -188,23 +191,24 @@ def connect(
 
 
 class ModelHook(Protocol):
-    """The hook that hands a model's gradients to a codec, until its world is closed."""
+    """The hook that passes a model's gradients to a codec until its world is closed."""
 
     codec: Codec
     world: ProcessWorld
 
 
 _serving: weakref.WeakValueDictionary[int, ModelHook] = weakref.WeakValueDictionary()
-"""The active hooks, by their codecs' ids: state is keyed by names, which two models would mix up."""
+"""The active hooks, by the ids of their codecs. State is keyed by parameter names, so two models that shared
+a codec would mix up theirs."""
 
 
 def serve(codec: Codec, hook: ModelHook) -> None:
-    """Remembers as long as `hook` lives that the codec serves its model."""
+    """Registers `hook` as the codec's user for as long as the hook lives."""
     _serving[id(innermost(codec))] = hook
 
 
 def check_unused(codec: Codec, what: str) -> None:
-    """Raises ValueError, which begins with `what`, if the codec serves another model."""
+    """Raises ValueError, beginning with `what`, if another model uses the codec."""
     bare = innermost(codec)
     hook = _serving.get(id(bare))
     if hook is not None and innermost(hook.codec) is bare and not hook.world.closed:

@@ -1,10 +1,10 @@
-"""Everything private that the library needs of DistributedDataParallel, in the versions of PyTorch in TORCH.
+"""All uses of DistributedDataParallel's private members, for the versions of PyTorch in TORCH.
 
-First facts of a wrapped model, then the buckets of its reducer, then the reducer's replacement. DDP cannot
-remove a communication hook, and it settles its buckets only after the first backward pass, in the order in
-which gradients got ready. A new reducer does both. DDP makes one itself when it is unpickled; this module
-does what its `__setstate__` does. A reducer whose backward pass has failed is blocked until then: another
-pass would only report a failed assertion inside PyTorch.
+The module has three parts: properties of a wrapped model, the buckets of its reducer, and the replacement of
+the reducer. DDP cannot remove a communication hook, and it settles its buckets only after the first backward
+pass, in the order in which gradients became ready. Installing a new reducer does both. DDP makes one itself
+when it is unpickled; this module does the same as its `__setstate__`. A reducer whose backward pass has
+failed is blocked until it is replaced: another pass would only report a failed assertion inside PyTorch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradwire.harness.parallel.buckets import parameter_names
 
 TORCH = ">=2.8,<2.14"
-"""The versions whose private members are known to be these, as in pyproject.toml."""
+"""The versions whose private members this module knows, as in pyproject.toml."""
 
 Buckets = tuple[tuple[str, ...], ...]
 """The parameters' names, bucket by bucket, in the order of a backward pass."""
@@ -32,47 +32,48 @@ def has_hook(model: DistributedDataParallel) -> bool:
 
 
 def uses_python_reducer(model: Any) -> bool:
-    """True if torch.compile reduces gradients by itself, without hooks that get buckets."""
+    """True if torch.compile reduces gradients itself, without hooks that receive buckets."""
     return bool(getattr(model, "_use_python_reducer", False))
 
 
 def size_when_wrapped(model: DistributedDataParallel) -> tuple[int, int]:
-    """Returns the number of the parameters that DDP was made with, and their bytes."""
+    """Returns the number of parameters that the model had when it was wrapped, and their bytes."""
     get_facts: Any = model._get_ddp_logging_data
     facts = get_facts()
     return int(facts["num_parameter_tensors"]), int(facts["total_parameter_size_bytes"])
 
 
 def divides_by_active(model: Any) -> bool:
-    """True if means are those over the ranks that still have data, in DDP's join()."""
+    """True if DDP's join() divides sums by the number of ranks that still have data."""
     return bool(model._join_config.enable and not model._divide_by_initial_world_size)
 
 
 def synchronized(model: DistributedDataParallel) -> dict[str, nn.Parameter]:
-    """The parameters that DDP hands over, by name, without frozen ones and those it ignores."""
+    """The parameters that DDP synchronizes, by name, without frozen ones and those it ignores."""
     reduced = {id(parameter) for parameter in _parameters(model)[0]}
     named = parameter_names(model.module).items()
     return {name: parameter for name, parameter in named if id(parameter) in reduced}
 
 
 def _parameters(model: Any) -> tuple[list[nn.Parameter], list[bool]]:
-    """The parameters that DDP synchronizes, in the order of the model, and True for each sparse gradient."""
+    """The parameters that DDP synchronizes, in the order of the model, with a flag for each that is True for
+    sparse gradients."""
     found: tuple[list[nn.Parameter], list[bool]] = model._build_params_for_reducer()
     return found
 
 
 def settles(model: DistributedDataParallel) -> bool:
-    """True if DDP makes its buckets anew after it has seen in which order gradients get ready."""
+    """True if DDP rebuilds its buckets once it knows the order in which gradients become ready."""
     return model.static_graph or not model.find_unused_parameters
 
 
 def has_settled(model: DistributedDataParallel) -> bool:
-    """True if DDP has made its buckets anew."""
+    """True if DDP has rebuilt its buckets."""
     return bool(model._has_rebuilt_buckets)
 
 
 def settle(model: DistributedDataParallel) -> bool:
-    """Settles the buckets now if it can, as DDP would do at the start of the next forward pass.
+    """Rebuilds the buckets now if possible, as DDP would at the start of the next forward pass.
 
     Returns True if it did; rank 0's buckets were then sent to all ranks.
     """
@@ -91,7 +92,7 @@ def current_buckets(model: DistributedDataParallel) -> Buckets:
 
 
 def first_buckets(model: DistributedDataParallel) -> Buckets:
-    """The buckets of a new reducer's first backward pass, in the order of the model. Takes no memory."""
+    """The buckets of a new reducer's first backward pass, in the order of the model. Allocates no memory."""
     parameters, sparse = _parameters(model)
     names = {id(parameter): name for name, parameter in parameter_names(model.module).items()}
     indices, _ = _compute_bucket_assignment_by_size([*parameters], _first_limits(model), sparse)
@@ -99,7 +100,8 @@ def first_buckets(model: DistributedDataParallel) -> Buckets:
 
 
 def _first_limits(model: Any) -> list[int]:
-    """The bytes at which DDP cuts its first buckets; the last limit holds for all further buckets."""
+    """The bucket sizes in bytes at which DDP cuts its first buckets; the last limit applies to all further
+    buckets."""
     given: list[int] = getattr(model, "bucket_bytes_cap_list", [])  # PyTorch 2.8 has none
     if given:
         return given
@@ -113,8 +115,8 @@ def unused(model: DistributedDataParallel, reduced: Sequence[str]) -> set[str]:
     """The parameters that no rank has used since the synchronized pass before the latest one, by name, among
     those that the reducer was made with, in its order.
 
-    DDP looks for them with `find_unused_parameters`, agrees on them over the ranks, and keeps their gradients
-    as they were. It does not in a static graph, in which a parameter is used in each pass or in none.
+    With `find_unused_parameters` DDP finds such parameters, agrees on them over the ranks, and leaves their
+    gradients unchanged. In a static graph it does not, because a parameter is used in every pass or in none.
     """
     if not model.find_unused_parameters or model.static_graph:
         return set()
@@ -123,7 +125,7 @@ def unused(model: DistributedDataParallel, reduced: Sequence[str]) -> set[str]:
 
 
 class Blocked:
-    """Takes the place of a model's reducer: every use of it by DDP raises what `make_error` makes."""
+    """Replaces a model's reducer: every use of it by DDP raises the error that `make_error` returns."""
 
     def __init__(self, model: Any, make_error: Callable[[], Exception]) -> None:
         def refuse(gradient: Tensor) -> None:
@@ -144,8 +146,8 @@ class Blocked:
 
 
 def block(model: DistributedDataParallel, make_error: Callable[[], Exception]) -> None:
-    """Makes every later pass raise what `make_error` makes until the reducer is renewed: in forward, or in
-    backward if forward is over. Passes without gradients still work."""
+    """Makes every later pass raise the error that `make_error` returns, until the reducer is renewed: in
+    forward, or in backward if forward is over. Passes without gradients still work."""
     blocked: Any = model.reducer
     if not isinstance(blocked, Blocked):
         blocked = Blocked(model, make_error)
@@ -158,8 +160,8 @@ def renew(model: DistributedDataParallel) -> None:
 
 
 def renew_settled(model: DistributedDataParallel, buckets: Buckets) -> None:
-    """Installs a reducer without a hook whose buckets are and stay `buckets`. All ranks call it, because rank
-    0's buckets are sent to all of them. Raises ValueError if the model's buckets are others."""
+    """Installs a reducer without a hook whose buckets are permanently `buckets`. All ranks must call it,
+    because rank 0's buckets are sent to all of them. Raises ValueError if the resulting buckets differ."""
     parameters, sparse = _parameters(model)
     if settles(model):
         named = parameter_names(model.module)
@@ -169,7 +171,7 @@ def renew_settled(model: DistributedDataParallel, buckets: Buckets) -> None:
         if wanted != have:
             odd = ", ".join(sorted(wanted ^ have)[:3])
             raise ValueError(f"the state is another model's: only one of them trains {odd}")
-        # It cuts buckets along the parameters in the order of their gradients, here as it is known.
+        # The reducer cuts buckets along the parameters in the order of their gradients, which is known here.
         parameters = [named[name] for bucket in buckets for name in bucket]
         _renew(model, parameters, [is_sparse[id(parameter)] for parameter in parameters])
         model.reducer._push_all_rebuilt_params()

@@ -1,4 +1,4 @@
-"""The decisions of a codec on record: `decisions.jsonl` as a synchronizer writes and follows it."""
+"""A codec's recorded decisions: `decisions.jsonl` as a synchronizer writes and follows it."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ WHERE_AND_WHEN = {
     *(field.name for field in dataclasses.fields(AttachOptions) if field.name != "seed"),
     *("gradwire", "torch", "device", "codec.decisions"),
 }
-"""The settings that say where a synchronizer works and what is seen of it, not what is synchronized: they may
-differ between a script's run and one that follows its decisions."""
+"""Settings that concern where a synchronizer runs and what is reported, not what is synchronized: they may
+differ between a run and another one that follows its decisions."""
 
 
 def decided_about(description: Statement) -> dict[str, str]:
-    """The settings that decisions are about, of those that all ranks share."""
+    """The settings that decisions depend on, out of those that all ranks share."""
     found = {key: value for key, value in description.items() if key not in WHERE_AND_WHEN}
     found["topology"] += f" {found.pop('schedule')}"  # a name first: two schedules may share it
     return found
 
 
 def check_given_decisions(codec: Codec, description: Statement) -> None:
-    """Raises ValueError if the codec follows decisions that were made with other settings, or those of a
-    completed run that were changed since."""
+    """Raises ValueError if the codec follows decisions that were made with other settings, including settings
+    of a completed run that were changed later."""
     if isinstance(codec, Decisions) and codec.followed is not None:
         check_sealed_decisions(codec.followed)
         codec.followed.check_settings(decided_about(description))
@@ -41,8 +41,8 @@ def check_given_decisions(codec: Codec, description: Statement) -> None:
 class DecisionRecord:
     """A file that rank 0 writes decisions to, each when the step before it ends.
 
-    Raises ValueError if `step`, the number of the coming step, cannot be recorded there: the first one needs
-    a new file, a later one needs the decisions up to its own.
+    Raises ValueError if `step`, the number of the next step, cannot be recorded there: the first step needs a
+    new file, a later one a file with all decisions before it.
     """
 
     def __init__(self, path: Path, description: Statement, step: int) -> None:
@@ -61,7 +61,7 @@ class DecisionRecord:
             self._append(self._header)
 
     def check(self, step: int) -> None:
-        """Raises ValueError unless `step` can be the coming step."""
+        """Raises ValueError unless `step` can be the next step."""
         if step > self._last:
             raise ValueError(
                 f"{self._path} has decisions for {self._last} steps, and step {step} comes next; record them "
@@ -69,8 +69,8 @@ class DecisionRecord:
             )
 
     def add(self, step: int, decision: Decision) -> None:
-        """Writes what `step` follows, in place of what is there for it and later steps, where a run was taken
-        back to an earlier state. Raises OSError."""
+        """Writes the decision that `step` follows. It replaces existing decisions for this and later steps,
+        which are there if a run was reset to an earlier state. Raises OSError."""
         if step <= self._last:
             found = read_decisions(str(self._path), str(self._path))
             kept = ({STEP: number, **found.decision(number)} for number in range(1, step))

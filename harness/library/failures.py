@@ -1,4 +1,4 @@
-"""Failures: the error that a rank raises, and its explanation by the failures of ranks that it has lost."""
+"""Failures: the error that a rank raises, explained by the failures of the ranks that it has lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SynchronizationError(RuntimeError):
 
 
 def in_words(error: BaseException) -> str:
-    """The text of an error, after its type if the error is not ours."""
+    """The text of an error, prefixed with its type unless it is one of this package's errors."""
     words = str(error) or "no reason given"
     return words if isinstance(error, RuntimeError) else f"{type(error).__name__}: {words}"
 
@@ -24,8 +24,8 @@ def in_words(error: BaseException) -> str:
 def origin(peer: int, failures: Mapping[int, Failure]) -> dict[int, Failure]:
     """The failures of other ranks that explain why `peer` was lost.
 
-    These are the failures of ranks that failed by themselves. If there are none, it is the failure of the
-    last rank in the chain of ranks that have lost each other: it names the one that has gone silent.
+    These are the failures of ranks whose own work failed. If there are none, it is the failure of the last
+    rank in the chain of ranks that have lost each other, which names the rank that stopped responding.
     """
     own = {rank: failure for rank, failure in failures.items() if failure.peer is None}
     if own:
@@ -39,7 +39,8 @@ def origin(peer: int, failures: Mapping[int, Failure]) -> dict[int, Failure]:
 
 
 def explained(agreement: Agreement, error: BaseException) -> str:
-    """The error's own text and, if a rank was lost, the reason it has recorded; records this one, too."""
+    """The error's own text and, if a rank was lost, the reason that this rank has recorded; records this
+    error, too."""
     own = in_words(error)
     if not isinstance(error, PeerError):
         agreement.fail(own)
@@ -53,16 +54,16 @@ def explained(agreement: Agreement, error: BaseException) -> str:
 
 
 def again(failure: SynchronizationError) -> SynchronizationError:
-    """The failure and its causes as new objects, because raised ones collect tracebacks, whose frames and
-    callers hold the model."""
+    """Copies of the failure and its causes: raised errors keep tracebacks, whose frames hold the model."""
     anew = SynchronizationError(*failure.args)
     anew.__cause__ = None if failure.__cause__ is None else bare(failure.__cause__)
     return anew
 
 
 def bare(error: BaseException, *above: BaseException) -> BaseException:
-    """The error and its causes as new objects without tracebacks; `above` are the errors that it is a cause
-    of."""
+    """Copies of the error and its causes without tracebacks; `above` holds the errors that it is a cause
+    of.
+    """
     kind = type(error)
     try:
         anew: BaseException = kind.__new__(kind, *error.args)  # __init__ may want other arguments
@@ -76,8 +77,8 @@ def bare(error: BaseException, *above: BaseException) -> BaseException:
 
 
 class MeshAgreement:
-    """Agrees along each dimension of a mesh, one after the other, so that all of its ranks agree. Ranks are
-    named by their places in a dimension."""
+    """Agrees along each dimension of a mesh, one after the other, so that all ranks of the mesh agree. Ranks
+    are named by their positions in a dimension."""
 
     def __init__(self, groups: Sequence[dist.ProcessGroup], timeout_s: float, what: str) -> None:
         self.dimensions = [Agreement(group, timeout_s, what) for group in groups]
@@ -97,14 +98,15 @@ class MeshAgreement:
             each.timeout_s = seconds
 
     def refuse(self, reason: str) -> None:
-        """Refuses to take part, instead of `agree`."""
+        """Refuses the call on all ranks; called instead of `agree`."""
         for each in self.dimensions:
             each.refuse(reason)
 
     def agree(
         self, own: Statement, what: str | None = None, last_word: Callable[[], str | None] = lambda: None
     ) -> None:
-        """Returns once all ranks have called this with the same statement. Raises what `Agreement` raises."""
+        """Returns once all ranks have called this with the same statement. Raises the errors of
+        `Agreement.agree`."""
         for index, each in enumerate(self.dimensions):
             try:
                 each.agree(own, what, last_word)
@@ -114,7 +116,7 @@ class MeshAgreement:
                 raise
 
     def explained(self, dimension: int, error: BaseException) -> str:
-        """The text of an error along a dimension, which is recorded along all of them."""
+        """The text of an error along a dimension; it is recorded along all dimensions."""
         words = explained(self.dimensions[dimension], error)
         for number, each in enumerate(self.dimensions):
             if number != dimension % len(self.dimensions):

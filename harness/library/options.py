@@ -1,5 +1,5 @@
-"""The arguments of `attach` and `shard_hooks`: checked, made into a codec and a topology, and written out for
-other ranks."""
+"""The arguments of `attach` and `shard_hooks`: their checks, the codec and topology made from them, and their
+description for other ranks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.fields import check_arguments, shown
 
 AGREE_S = 120.0
-"""Seconds that the ranks wait for one another to call `attach` and to connect, without a `timeout_s`."""
+"""Seconds that ranks wait for one another to call `attach` and to connect, unless `timeout_s` is given."""
 
 
 def _as_in(schema: type, name: str) -> Any:
@@ -43,7 +43,7 @@ def _as_in(schema: type, name: str) -> Any:
 
 @dataclass(frozen=True)
 class CommonArguments:
-    """The keywords of `attach` and `shard_hooks` besides the codec's."""
+    """The keywords that `attach` and `shard_hooks` share, apart from the codec's."""
 
     seed: int = between(0, 2**31 - 1, 0)  # of all randomness
     segments: int = _as_in(OverlapConfig, "segments")  # per message: one is encoded while another is sent
@@ -57,7 +57,7 @@ class CommonArguments:
 
 @dataclass(frozen=True)
 class AttachOptions(CommonArguments):
-    """The keywords of `attach` besides the codec's."""
+    """The keywords of `attach` apart from the codec's."""
 
     overlap: bool = True  # synchronize while the backward pass is running; False: after it
     buckets: int = _as_in(OverlapConfig, "buckets")  # in flight at once, at most
@@ -66,7 +66,8 @@ class AttachOptions(CommonArguments):
 
 @dataclass(frozen=True)
 class ShardOptions(CommonArguments):
-    """The keywords of `shard_hooks` besides the codec's; those of weights as in `parallel=sharded`."""
+    """The keywords of `shard_hooks` apart from the codec's; the ones for weights are those of
+    `parallel=sharded`."""
 
     weights: str = _as_in(ShardedConfig, "weights")  # exact, quantized, or quantized differences
     weight_bits: int = _as_in(ShardedConfig, "weight_bits")  # of a quantized weight or difference
@@ -77,13 +78,14 @@ Options = TypeVar("Options", bound=CommonArguments)
 
 
 def make_options(schema: type[Options], **values: Any) -> Options:
-    """Makes the options with these values. Raises ValueError: name, value, what is allowed."""
+    """Makes the options with these values. Raises ValueError giving the name, the value and the allowed
+    values."""
     _check(schema, values)
     return schema(**{name: plain(value) for name, value in values.items()})
 
 
 def with_nodes(options: Options, size: int) -> Options:
-    """The options with `ranks_per_node` of `size` ranks filled in. Raises ValueError."""
+    """The options with `ranks_per_node` filled in for `size` ranks. Raises ValueError if it does not fit."""
     if options.ranks_per_node is not None:
         check_divides("ranks_per_node", options.ranks_per_node, "world size", size)
         return options
@@ -92,8 +94,8 @@ def with_nodes(options: Options, size: int) -> Options:
 
 
 def with_timeout(options: Options, group: dist.ProcessGroup, device: torch.device) -> Options:
-    """The options with the `timeout_s` of `group` filled in: then a rank that does something alone, as to
-    evaluate, may take as long as it may with the group's own collectives."""
+    """The options with the timeout of `group` filled in as `timeout_s`, so that a rank that works alone, e.g.
+    on an evaluation, has as much time as with the group's own collectives."""
     if options.timeout_s is not None:
         return options
     return dataclasses.replace(options, timeout_s=group_timeout_s(group, device))
@@ -136,7 +138,7 @@ def _check(schema: type, values: Mapping[str, Any], prefix: str = "") -> None:
 def make_checked_codec(
     codec: Any, options: Mapping[str, Any], schema: type[CommonArguments] = AttachOptions
 ) -> Codec:
-    """Returns the codec of a name and its options, or the given instance. Raises ValueError. `schema` has the
+    """Returns the given codec, or the codec of a name and its options. Raises ValueError. `schema` holds the
     other keywords of the call."""
     if isinstance(codec, str):
         _check_keywords(codec, options, schema)
@@ -156,7 +158,7 @@ def make_checked_codec(
 
 
 def _check_keywords(codec: str, options: Mapping[str, Any], schema: type[CommonArguments]) -> None:
-    """Refuses a mistyped keyword, which may have been meant for the codec or for the call."""
+    """Refuses a mistyped keyword, with suggestions from both the codec's and the call's keywords."""
     if codec not in codec_names():
         return  # `make_codec` raises it
     schema_of_codec = codec_options(codec)
@@ -172,8 +174,8 @@ def _check_keywords(codec: str, options: Mapping[str, Any], schema: type[CommonA
 
 
 def make_checked_schedule(topology: Any, size: int, num_nodes: int = 1) -> Topology:
-    """Returns the topology of a name, or the given function, called once per number of ranks. Raises
-    ValueError unless it is a correct all-reduce over `size` ranks on `num_nodes` nodes."""
+    """Returns the given topology, or the topology of a name; its schedules are made once per number of ranks.
+    Raises ValueError unless it is a correct all-reduce over `size` ranks on `num_nodes` nodes."""
     if isinstance(topology, str):
         check_value("topology", topology, Rule((TEXT,), choices=tuple(sorted(TOPOLOGIES))))
         return partial(make_schedule, topology)
@@ -198,7 +200,7 @@ def make_checked_schedule(topology: Any, size: int, num_nodes: int = 1) -> Topol
 
 
 def describe_call(codec: Codec, schedule: Schedule, options: CommonArguments) -> dict[str, str]:
-    """The settings that must be equal on all ranks whatever the model is, name to value in words."""
+    """The settings that must be equal on all ranks for any model, from name to value as text."""
     from gradwire import __version__
 
     return {
@@ -212,7 +214,7 @@ def describe_call(codec: Codec, schedule: Schedule, options: CommonArguments) ->
 
 
 def check_graphs(codec: Codec, device: torch.device, options: AttachOptions) -> None:
-    """Raises ValueError where graphs are asked for that cannot be."""
+    """Raises ValueError if graphs are required but impossible."""
     if options.graphs != "always":
         return
     if (reason := refused_graphs(codec, device, options.check_hashes)) is not None:
@@ -220,7 +222,7 @@ def check_graphs(codec: Codec, device: torch.device, options: AttachOptions) -> 
 
 
 def _check_backend(codec: Codec, schedule: Schedule, options: CommonArguments) -> None:
-    """Refuses what has no effect on the backend's own all-reduce, where it is not the default."""
+    """Refuses non-default settings that have no effect on the backend's own all-reduce."""
     given: dict[str, Any] = {"rate_mbit": options.rate_mbit, "segments": options.segments}
     default: dict[str, Any] = {"rate_mbit": None, "segments": 1}
     if not isinstance(codec, Exclude):  # what is excluded travels over the topology
@@ -238,8 +240,8 @@ def _check_backend(codec: Codec, schedule: Schedule, options: CommonArguments) -
 def check_runs(
     codec: Codec, schedule: Schedule, device: torch.device, options: CommonArguments
 ) -> Callable[[Layout], str | None]:
-    """Returns a function that says why a bucket cannot be synchronized. Raises ValueError if one of usual
-    size cannot."""
+    """Returns a function that gives the reason why a bucket cannot be synchronized, or None. Raises
+    ValueError if a bucket of usual size cannot."""
     if options.rate_mbit is not None and device.type == "cuda":
         raise ValueError(
             f"rate_mbit={options.rate_mbit}: only sends between CPUs can be paced; leave it out on GPUs"

@@ -1,4 +1,4 @@
-"""Models that can have a codec, and their parameters, which must not change as long as they have it."""
+"""Checks of models for codecs, and of their parameters, which must not change while a codec is attached."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ TENSOR_PARALLEL = "torch.distributed.tensor.parallel.ddp"
 
 
 def check_model(model: Any) -> DistributedDataParallel:
-    """Returns the model if it can have a codec. Raises ValueError that says what to do otherwise."""
+    """Returns the model if a codec can be attached to it. Raises ValueError that says what to do
+    otherwise.
+    """
     if not isinstance(model, DistributedDataParallel):
         raise ValueError(_wrong_model(model))
     check_group(model.process_group, "attach()")
@@ -77,7 +79,8 @@ def check_model(model: Any) -> DistributedDataParallel:
 
 
 def _is_divided(found: Any) -> bool:
-    """True if a parameter is a shard, or a forward hook is that by which DDP makes parameters shards."""
+    """True if a parameter is a shard, or if a forward hook is the one by which DDP turns parameters into
+    shards."""
     return isinstance(found, DTensor) or getattr(found, "__module__", "") == TENSOR_PARALLEL
 
 
@@ -102,7 +105,7 @@ def _wrong_model(model: Any) -> str:
 
 
 def describe_model(model: DistributedDataParallel) -> dict[str, str]:
-    """The facts of a model that must be equal on all ranks, name to value in words."""
+    """The properties of a model that must be equal on all ranks, from name to value as text."""
     parameters = [
         (plain_name(name), tuple(each.shape), str(each.dtype))
         for name, each in model.module.named_parameters()
@@ -124,9 +127,8 @@ def describe_model(model: DistributedDataParallel) -> dict[str, str]:
 
 
 class ParameterCheck:
-    """Compares a model's parameters with those that its reducer was made with, before each forward pass whose
-    gradients are synchronized. The reducer itself does not: it leaves each rank with gradients of its own.
-    """
+    """Compares a model's parameters with those that its reducer was made with, before each synchronized
+    forward pass. Without this check the reducer would silently leave each rank with its own gradients."""
 
     def __init__(
         self,
@@ -141,7 +143,7 @@ class ParameterCheck:
         self._handle = model.register_forward_pre_hook(self._hook)
 
     def remove(self) -> None:
-        """Compares no more."""
+        """Stops comparing."""
         self._handle.remove()
 
     def __reduce__(self) -> NoReturn:
@@ -159,7 +161,7 @@ class ParameterCheck:
                 raise self._fail(RuntimeError(change))
 
     def _change(self, model: Any) -> str | None:
-        """The change of a parameter, and its remedy; None if nothing has changed."""
+        """A change of a parameter, with its remedy; None if nothing has changed."""
         here, may_freeze = set[int](), _may_freeze(model)
         for name, parameter in model.module.named_parameters():
             if not isinstance(parameter, nn.Parameter):
@@ -198,11 +200,11 @@ class ParameterCheck:
 
 
 def _may_freeze(model: Any) -> bool:
-    """True if DDP finds out anew which parameters a pass uses."""
+    """True if DDP determines in each pass which parameters are used."""
     return bool(model.find_unused_parameters and not model.static_graph)
 
 
 def _node(parameter: Tensor) -> Node:
-    """The node that adds up the parameter's gradients, to which DDP's reducer has tied itself. PyTorch
-    replaces it where the parameter's memory becomes one of another type or device."""
+    """The autograd node that accumulates the parameter's gradient, which DDP's reducer has hooked. PyTorch
+    replaces it if the parameter's data changes type or device."""
     return get_gradient_edge(parameter).node

@@ -1,4 +1,4 @@
-"""A synchronizer's state as tensors, which `torch.save` with weights only and safetensors can hold: `step`,
+"""A synchronizer's state as tensors, which `torch.save` with weights only and safetensors can store: `step`,
 `about` (JSON as bytes), and entries whose keys begin with their kind."""
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ VERSION = 1
 
 _STEP, _ABOUT = "step", "about"
 _CODEC, _REPLICAS, _WHOLE, _SENT = "codec/", "replicas/", "weights/", "sent/"
-"""The kinds of entries."""
+"""Key prefixes of the kinds of entries."""
 
 _CAP = "DistributedDataParallel's bucket_bytes_cap"
 
 _LIKE_A_GRADIENT = (RESIDUAL, ERROR)
-"""The beginnings of the keys of tensors with one element per coordinate of a parameter."""
+"""Key prefixes of tensors with one element per coordinate of a parameter."""
 
 RESULTS = ("codec", "topology", "schedule", "seed", "segments", "world size")
-"""The settings, besides the codec's own, that change what is synchronized."""
+"""The settings, apart from the codec's own, that change the synchronized results."""
 
 REMEMBERED_BY = ("codec", "codec.ef")
-"""The settings that say whose memory the state holds, which few others can load."""
+"""The settings that identify the codec whose state is saved; few other codecs can load it."""
 
 WEIGHTS = ("weights", "weight_bits", "weight_group", "ranks_per_node")
 """The settings of `shard_hooks` that change results, besides those of every synchronizer."""
@@ -54,13 +54,13 @@ class Saved(ABC):
 
     @abstractmethod
     def common(self) -> dict[str, str]:
-        """The facts that the states of all ranks have in common."""
+        """The facts that must be the same in the states of all ranks."""
 
 
 @dataclass(frozen=True)
 class SavedState(Saved):
-    """The state of `attach`. `upcoming`: the buckets of the next backward pass, None if it is the first.
-    `last`: the buckets of the latest one, None if there was none."""
+    """The state of `attach`. `upcoming` holds the buckets of the next backward pass, None if it is the first;
+    `last` those of the latest one, None if there was none."""
 
     description: Statement
     upcoming: Buckets | None
@@ -68,7 +68,7 @@ class SavedState(Saved):
     codec: dict[str, Tensor]
 
     def pack(self, rank: int) -> dict[str, Tensor]:
-        """Packs the state into CPU tensors that share no memory with anything."""
+        """Packs the state into CPU tensors that share no memory with others."""
         about = {"settings": dict(self.description), "upcoming": self.upcoming, "last": self.last}
         return _packed(self.step, rank, about, {_CODEC: self.codec})
 
@@ -76,7 +76,7 @@ class SavedState(Saved):
     def unpack(
         cls, state: Mapping[str, Tensor], rank: int, description: Statement, strict: bool
     ) -> SavedState:
-        """Unpacks the state for `rank` and its settings. Raises ValueError for anything else."""
+        """Unpacks the state for `rank` and its settings. Raises ValueError for any other state."""
         about = _about(state, rank, {"model", _CAP}, ("upcoming", "last"))
         saved = about["settings"]
         if strict:
@@ -98,8 +98,8 @@ class SavedState(Saved):
         return [self.codec]
 
     def check(self, parameters: Mapping[str, Tensor]) -> None:
-        """Raises ValueError unless what the codec remembers is finite, and by parameter fits these, keyed by
-        name."""
+        """Raises ValueError unless the codec's state is finite, and its entries per parameter fit
+        `parameters`, keyed by name."""
         for key, value in self.codec.items():
             kind, slash, name = key.partition("/")
             kind += slash
@@ -124,8 +124,8 @@ class SavedState(Saved):
 @dataclass(frozen=True)
 class SavedShards(Saved):
     """The state of `shard_hooks`. By module number: `weights`, (shard,), its slice of the weights that all
-    ranks hold, and `sent`, (shard,), its main weights as they were sent last. `replicas`: what the codec
-    between replicas of shards remembers."""
+    ranks hold, and `sent`, (shard,), its main weights as last sent. `replicas` holds the state of the codec
+    between replicas of shards."""
 
     codec: dict[str, Tensor]
     weights: dict[int, Tensor]
@@ -133,7 +133,7 @@ class SavedShards(Saved):
     replicas: dict[str, Tensor]
 
     def pack(self, rank: int, description: Statement) -> dict[str, Tensor]:
-        """Packs the state into CPU tensors that share no memory with anything."""
+        """Packs the state into CPU tensors that share no memory with others."""
         entries: dict[str, Mapping[Any, Tensor]] = {_CODEC: self.codec, _REPLICAS: self.replicas}
         entries |= {_WHOLE: self.weights, _SENT: self.sent}
         return _packed(self.step, rank, {"settings": dict(description)}, entries)
@@ -142,7 +142,7 @@ class SavedShards(Saved):
     def unpack(
         cls, state: Mapping[str, Tensor], rank: int, description: Statement, strict: bool
     ) -> SavedShards:
-        """Unpacks the state for `rank` and its settings. Raises ValueError for anything else."""
+        """Unpacks the state for `rank` and its settings. Raises ValueError for any other state."""
         saved = _about(state, rank, {"modules"})["settings"]
         if saved["modules"] != description["modules"]:
             raise ValueError(
@@ -162,7 +162,7 @@ class SavedShards(Saved):
         return [self.codec, self.replicas]
 
     def check(self) -> None:
-        """Raises ValueError, naming the entry, if something that a pass adds to is not finite."""
+        """Raises ValueError, naming the entry, if a value that later passes add to is not finite."""
         _check_remembered(self.codec)
         _check_remembered(self.replicas)
         _check_finite({f"{_WHOLE}{number}": value for number, value in self.weights.items()})
@@ -190,7 +190,8 @@ def _entries(state: Mapping[str, Tensor], kind: str) -> dict[str, Tensor]:
 
 
 def _check_remembered(codec: Mapping[str, Tensor]) -> None:
-    """Raises ValueError if what a codec owes, or begins with, is not finite: no mean would be any more."""
+    """Raises ValueError if a codec's residuals or start values are not finite, because no later mean would be
+    finite."""
     _check_finite({key: codec[key] for key in codec if key.startswith((*_LIKE_A_GRADIENT, START))})
 
 
@@ -206,7 +207,7 @@ def _check_finite(entries: Mapping[str, Tensor]) -> None:
 
 
 def _fits(start: Tensor, parameter: Tensor | None) -> bool:
-    """True if PowerSGD's Qᵀ, (rank, columns), can belong to this parameter as a matrix."""
+    """True if PowerSGD's Qᵀ, (rank, columns), has the shape for this parameter as a matrix."""
     return parameter is not None and start.dim() == 2 and parameter.numel() % start.shape[1] == 0
 
 
@@ -214,7 +215,7 @@ def _about(
     state: Mapping[str, Tensor], rank: int, settings: set[str], buckets: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The facts in a state of `rank`, with at least these `settings`, and lists of names in `buckets`. Raises
-    ValueError for another one's."""
+    ValueError for another rank's state."""
     if not isinstance(state, Mapping):
         raise ValueError(
             f"{shown(state)} is not a state of a synchronizer; give what state_dict() returned, e.g. "
@@ -250,7 +251,9 @@ def _buckets(listed: Any) -> Buckets | None:
 
 
 def _compare(saved: Statement, own: Statement, settings: Sequence[str]) -> None:
-    """Raises ValueError for a state that was saved with others of these settings, or another codec's."""
+    """Raises ValueError for a state that was saved with other values of these settings, or for another
+    codec.
+    """
     for key in dict.fromkeys([*own, *saved]):
         if (key in settings or key.startswith("codec.")) and saved.get(key) != own.get(key):
             loosely = "" if key in REMEMBERED_BY else ", or load with strict=False"

@@ -1,4 +1,4 @@
-"""The all-gather and the reduce-scatter that FSDP2 calls for one module, instead of its own."""
+"""The all-gather and the reduce-scatter that FSDP2 calls for one module instead of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gradwire.harness.library.shard_step import ShardStep
 
 
 class Hook:
-    """The common part of both. FSDP2 wants the result when the call returns, so that the rank waits."""
+    """The common base of both. FSDP2 expects the result when the call returns, so the rank waits."""
 
     def __init__(self, step: ShardStep, module: ShardedModule) -> None:
         self._step, self._module = step, module
@@ -34,7 +34,7 @@ class Hook:
 
 
 class WeightGather(Hook, AllGather):
-    """Gathers a module's weights as `parallel.weights` says."""
+    """Gathers a module's weights as `parallel.weights` specifies."""
 
     def __call__(
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
@@ -43,15 +43,15 @@ class WeightGather(Hook, AllGather):
 
 
 class ReplicaAverage(dist.ProcessGroup):
-    """Takes the place of `group`, over which FSDP2 sums a module's gradients: averages them by a codec."""
+    """Replaces `group`, over which FSDP2 sums a module's gradients: averages them with a codec."""
 
     def __init__(self, step: ShardStep, module: ShardedModule, group: dist.ProcessGroup) -> None:
         super().__init__(group.rank(), group.size())  # type: ignore[call-arg]
         self.instead_of, self._step, self._module = group, step, module
 
     def allreduce(self, tensors: Any, options: Any = None) -> Any:  # type: ignore[override]
-        """Averages the only tensor in place. FSDP2 wants the result when the call returns: nothing is left to
-        wait for."""
+        """Averages the only tensor in place. FSDP2 expects the result when the call returns, so there is
+        nothing left to wait for."""
         (x,) = tensors
         work = partial(self._step.average, self._module, x, options.reduceOp)
         try:
@@ -63,14 +63,14 @@ class ReplicaAverage(dist.ProcessGroup):
             raise
 
     def forget(self) -> None:
-        """Removes it from the groups that PyTorch may know."""
+        """Removes it from PyTorch's registry of process groups."""
         world: Any = distributed_c10d._world
         for known in (world.pg_map, world.pg_group_ranks):
             known.pop(self, None)
 
 
 class GradientScatter(Hook, ReduceScatter):
-    """Scatters a module's gradients by the codec."""
+    """Scatters a module's gradients with the codec."""
 
     def __call__(
         self,

@@ -1,5 +1,5 @@
-"""Gradients of sharded modules: the slices that PyTorch divides among ranks, as shards of a codec, and means
-over ranks that hold the same parameters: all of a model, or the same shards of it."""
+"""Gradients of sharded modules: PyTorch's slices mapped to a codec's shards, and means over the ranks that
+hold the same parameters (the whole model, or the same shards of it)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from gradwire.harness.library.shard_modules import ShardedModule
 from gradwire.harness.parallel.synchronize import synchronization
 
 UNIT = 256
-"""Slices are made longer by so many coordinates until a codec's shards hold them."""
+"""Slices are lengthened in units of this many coordinates until a codec's shards can hold them."""
 
 MOST_UNITS = 256
-"""They are made longer by no more units: few codecs have groups as long."""
+"""The largest number of units by which slices are lengthened, because few codecs have such long groups."""
 
 
 class GradientSlices:
-    """The slices that PyTorch has of a module's gradients, in a codec's shards: slice r is rank r's.
+    """PyTorch's slices of a module's gradients, placed in a codec's shards: slice r belongs to rank r.
 
-    A bucket is as long as it takes for every rank's shard of it to hold a slice; what is left has zeros.
-    Raises ValueError where some rank gets no shard.
+    The bucket is as long as needed for every rank's shard to hold a slice; the rest is zeros. Raises
+    ValueError if some rank gets no shard.
     """
 
     def __init__(self, codec: Codec, kept: Kept, name: str, numel: int, device: torch.device) -> None:
@@ -45,8 +45,8 @@ class GradientSlices:
                 )
 
     def placed(self, x: Tensor) -> Tensor:
-        """The slices of `x`, (ranks · numel,), in their places: (bucket,) float32, memory of its own or that
-        of `x`."""
+        """The slices of `x`, (ranks · numel,), in their places: (bucket,) float32, which may share memory
+        with `x`."""
         slices = list(torch.split(x.float(), self.numel))
         if self.layout.numel == x.numel() and self.shards == contiguous(len(slices), self.numel):
             return x.float()
@@ -59,7 +59,8 @@ class GradientSlices:
 def gradient_slices(
     codec: Codec, kept: Kept, modules: Sequence[ShardedModule], device: torch.device
 ) -> list[GradientSlices]:
-    """Those of each module, for a codec and what each rank keeps over a topology. Raises ValueError."""
+    """The slices of each module, for a codec and the chunks that each rank keeps. Raises ValueError if a
+    codec's shards do not fit."""
     return [GradientSlices(codec, kept, each.name or "model", each.slice_numel, device) for each in modules]
 
 
@@ -69,7 +70,7 @@ def contiguous(ranks: int, numel: int) -> tuple[Shard, ...]:
 
 
 class ReplicaMeans:
-    """The ranks that hold the same parameters, and the codec between them. `layouts` are those of each
+    """The ranks that hold the same parameters, and the codec between them. `layouts` holds the layout of each
     module's gradients: of its parameters, or of a shard."""
 
     def __init__(

@@ -53,7 +53,7 @@ from gradwire.harness.parallel.sharded.weights import weight_messages
 RING = partial(make_schedule, "ring")
 
 SEEDS_APART = 1_000_003
-"""Between the seeds of two replicas of shards."""
+"""The difference between the seeds of two replicas of shards."""
 
 
 @in_no_mode
@@ -73,24 +73,24 @@ def shard_hooks(
     check_hashes: bool = False,
     **codec_options: Any,
 ) -> ShardSynchronizer:
-    """Scatter the gradients of `model`, which `fully_shard` has sharded, by `codec`, and gather its weights
-    as `weights` says, from now on.
+    """Scatter the gradients of `model`, sharded by `fully_shard`, with `codec`, and gather its weights as
+    `weights` specifies, from now on.
 
     Call it on every rank, after the last `fully_shard` and before training, with the same arguments:
 
-        fully_shard(model)
+    fully_shard(model)
         synchronizer = gradwire.shard_hooks(model, codec="all_to_all", weights="qwd")
 
-    A mesh of two dimensions, replicas of shards, has each shard averaged over the replicas by the codec, too;
-    a model of `replicate` (torch.distributed._composable.replicate_with_fsdp) has all its gradients so.
+    On a mesh of two dimensions (replicas of shards), the codec also averages each shard over the replicas;
+    for a model of `replicate` (torch.distributed._composable.replicate_with_fsdp) it averages all gradients.
 
     `codec` is one that has a scatter, with its options as keywords. `weights` are sent `exact`, quantized
     (`qw`), or as quantized differences from those that all ranks hold (`qwd`), in codes of `weight_bits` with
     a scale for each `weight_group`. All other keywords are those of `attach`. A pass waits for each module's
     weights and gradients.
 
-    Raises ValueError on every rank where arguments differ, naming who has what, and where an argument, codec
-    or model is refused on one of them; TimeoutError naming the ranks that have not called it; a pass whose
+    Raises ValueError on every rank if arguments differ, naming the ranks and their values, or if an argument,
+    codec or model is refused on any rank; TimeoutError naming the ranks that have not called it. A pass whose
     synchronization fails raises SynchronizationError.
     """
     given: dict[str, Any] = {
@@ -122,10 +122,10 @@ def shard_hooks(
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """Checked arguments of `shard_hooks`, and what must be equal on all ranks.
+    """The checked arguments of `shard_hooks`, with the description that must be equal on all ranks.
 
-    `slices` are where the codec keeps the modules' gradients, none where they are not divided; `layouts`
-    those of what is averaged over `replicas`.
+    `slices` maps the modules' gradients to the codec's shards, empty if they are not divided; `layouts`
+    describes the gradients that are averaged over `replicas`.
     """
 
     options: ShardOptions
@@ -225,7 +225,7 @@ def _connected(plan: ShardPlan, connect_s: float) -> ShardStep:
 
 
 def _check_weights(options: ShardOptions) -> None:
-    """Raises ValueError for settings of quantized weights where they are exact."""
+    """Raises ValueError for settings of quantized weights when weights are exact."""
     for name in ("weight_bits", "weight_group"):
         value = getattr(options, name)
         if options.weights == "exact" and value != getattr(ShardOptions, name):
@@ -235,7 +235,8 @@ def _check_weights(options: ShardOptions) -> None:
 
 
 def _check_unhooked(modules: list[ShardedModule]) -> None:
-    """Raises ValueError for a module that has hooks: two synchronizers would give back each other's."""
+    """Raises ValueError for a module that already has hooks: two synchronizers could not be detached in any
+    order."""
     from gradwire.harness.library.shard_comms import (  # PyTorch is new enough for it: the modules say so
         Hook,
         ReplicaAverage,
@@ -250,7 +251,7 @@ def _check_unhooked(modules: list[ShardedModule]) -> None:
 
 
 def _check_scatters(codec: Codec, schedule: Schedule, given: dict[str, Any]) -> None:
-    """Raises ValueError unless the codec can leave ranks with shards over this topology."""
+    """Raises ValueError unless the codec can scatter over this topology."""
     if not codec.scatters:
         names = ", ".join(codecs_with_scatter())
         raise ValueError(f"{WHAT}: codec={codec.name} has no scatter; choose one of {names}")

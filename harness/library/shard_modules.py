@@ -1,7 +1,8 @@
-"""The modules that `fully_shard` has made of a model: which can have codecs, and their own communication.
+"""The modules that `fully_shard` has made of a model: checks whether they can use codecs, and access to their
+communication.
 
-PyTorch lets a script replace a module's all-gather and reduce-scatter. It has no public way to ask what a
-module does with its parameters: everything private that is read is read here.
+PyTorch lets a script replace a module's all-gather and reduce-scatter. It has no public API for what a module
+does with its parameters, so all accesses to private members are in this file.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SUMMED = (torch.float32, torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class ShardedModule:
-    """One module whose parameters are gathered and whose gradients are scattered together."""
+    """One module whose parameters are gathered together and whose gradients are scattered together."""
 
     name: str
     number: int
@@ -50,7 +51,7 @@ class ShardedModule:
 
     @property
     def group(self) -> Any:
-        """FSDP2's own object that holds its parameters. They are all of one mesh."""
+        """FSDP2's own object that holds the module's parameters, all on the same mesh."""
         return self._groups[0]
 
     @property
@@ -59,24 +60,24 @@ class ShardedModule:
 
     @property
     def shards(self) -> dist.ProcessGroup | None:
-        """The ranks that its parameters are divided among, if these are several."""
+        """The ranks that the module's parameters are divided among; None for a single rank."""
         return _several(getattr(self.group.mesh_info, "shard_process_group", None))
 
     @property
     def replicas(self) -> dist.ProcessGroup | None:
-        """The ranks that hold the same parameters, or the same shards of them, if these are several."""
+        """The ranks that hold the same parameters, or the same shards of them; None for a single rank."""
         found = getattr(self.group.mesh_info, "replicate_process_group", None)
         return _several(getattr(found, "instead_of", found))
 
     @property
     def process_groups(self) -> list[dist.ProcessGroup]:
-        """Its ranks along the dimensions of its mesh, without those of one rank."""
+        """The process groups along the dimensions of the module's mesh, without those of a single rank."""
         return [each for each in (self.shards, self.replicas) if each is not None]
 
     @property
     def part(self) -> dist.ProcessGroup | None:
-        """The ranks among which the weights are kept from forward to backward, where these are a part of
-        all (`reshard_after_forward` is their number)."""
+        """The ranks among which the weights are kept between forward and backward, if these are a subset of
+        all (`reshard_after_forward` gives their number)."""
         after = self.group.post_forward_mesh_info
         found, shards = None if after is None else _several(after.shard_process_group), self.shards
         return None if found is None or shards is None or found.size() == shards.size() else found
@@ -88,26 +89,26 @@ class ShardedModule:
 
     @property
     def parameters(self) -> list[Any]:
-        """Its own parameters, without those of modules inside it that are sharded by themselves."""
+        """The module's own parameters, without those of submodules that are sharded separately."""
         return [each.sharded_param for each in self.group.fsdp_params]
 
     @property
     def gathered_dtypes(self) -> set[torch.dtype]:
-        """The types that its weights have where they are gathered."""
+        """The dtypes of the module's gathered weights."""
         policy = self.group.mp_policy.param_dtype
         return {policy or each.dtype for each in self.parameters}
 
     @property
     def scattered_dtypes(self) -> set[torch.dtype]:
-        """The types that its gradients have where they are summed."""
+        """The dtypes in which the module's gradients are summed."""
         policy = self.group.mp_policy
         instead = policy.reduce_dtype or policy.param_dtype
         return {instead or each.dtype for each in self.parameters if each.requires_grad}
 
     @property
     def slice_numel(self) -> int:
-        """Coordinates of each rank's slice of the gradients: of every parameter the share of the dimension
-        along which it is divided, rounded up."""
+        """Coordinates of each rank's slice of the gradients: for every parameter its share of the divided
+        dimension, rounded up."""
         ranks, found = 1 if self.shards is None else self.shards.size(), 0
         for each in self.group.fsdp_params:
             if each.sharded_param.requires_grad:
@@ -116,12 +117,12 @@ class ShardedModule:
         return found
 
     def names(self, model: nn.Module) -> tuple[str, ...]:
-        """Those of its parameters that have gradients, in its order."""
+        """The names of the module's parameters that have gradients, in order."""
         named = {id(each): name for name, each in parameter_names(model).items()}
         return tuple(named[id(each)] for each in self.parameters if each.requires_grad)
 
     def refusal(self, quantized: bool) -> str | None:
-        """The reason why it cannot have codecs, or weights that are `quantized`; None if it can."""
+        """The reason why the module cannot use codecs, or `quantized` weights; None if it can."""
         if len(self._groups) > 1:
             return "is sharded over several meshes; give fully_shard() one"
         if quantized and self.shards is None:
@@ -143,18 +144,21 @@ class ShardedModule:
         return None
 
     def describe(self) -> tuple[object, ...]:
-        """The facts that must be equal on all ranks."""
+        """The properties that must be equal on all ranks."""
         shapes = [(tuple(each.shape), str(each.dtype), each.requires_grad) for each in self.parameters]
         return self.name, shapes, _named(self.gathered_dtypes)
 
     @property
     def communication(self) -> tuple[Any, Any, Any]:
-        """Its all-gather, its reduce-scatter, and the ranks of its all-reduce, None if it has none."""
+        """The module's all-gather, its reduce-scatter, and the ranks of its all-reduce, None if it has
+        none.
+        """
         replicas = getattr(self.group.mesh_info, "replicate_process_group", None)
         return self.group._all_gather_comm, self.group._reduce_scatter_comm, replicas
 
     def install(self, all_gather: Any, reduce_scatter: Any, replicas: Any) -> tuple[Any, Any, Any]:
-        """Replaces its communication, that over replicas unless it is None; returns what it had before."""
+        """Replaces the module's communication (over replicas only if `replicas` is given); returns the
+        previous one."""
         before = self.communication
         self.module.set_custom_all_gather(all_gather)
         self.module.set_custom_reduce_scatter(reduce_scatter)
@@ -164,8 +168,8 @@ class ShardedModule:
 
 
 def sharded_modules(model: Any, *, quantized: bool) -> list[ShardedModule]:
-    """The modules of the model that have parameters of their own, in its order. Raises ValueError for a model
-    that cannot have codecs, or not weights that are `quantized`."""
+    """The modules of the model that have parameters of their own, in order. Raises ValueError for a model
+    that cannot use codecs, or `quantized` weights."""
     if not hasattr(FSDPModule, "set_custom_reduce_scatter"):
         raise ValueError(
             f"{WHAT} needs a PyTorch whose FSDPModule has set_custom_reduce_scatter(); update it"
@@ -198,8 +202,8 @@ def sharded_modules(model: Any, *, quantized: bool) -> list[ShardedModule]:
 
 
 def first_process_groups(model: Any) -> list[dist.ProcessGroup]:
-    """The ranks of the model's first module along its mesh, also of a model that cannot have codecs; none if
-    it has no such module, or this rank alone."""
+    """The process groups along the mesh of the model's first module, even for a model that cannot use codecs;
+    empty if it has no such module, or a single rank."""
     for each in model.modules() if isinstance(model, nn.Module) else ():
         made = ShardedModule("", 0, each)
         if isinstance(each, FSDPModule) and made.has_parameters:
@@ -208,7 +212,7 @@ def first_process_groups(model: Any) -> list[dist.ProcessGroup]:
 
 
 def check_complete(module: ShardedModule, numel: int, expected: int) -> None:
-    """Raises ValueError if a module hands over gradients of some of its parameters."""
+    """Raises ValueError if a module provides gradients for only some of its parameters."""
     if numel != expected:
         raise ValueError(
             f"{module.name or 'the model'} has gradients for {numel} coordinates of {expected}; give every "
@@ -218,9 +222,9 @@ def check_complete(module: ShardedModule, numel: int, expected: int) -> None:
 
 
 def share_of_sum(op: Any, what: str) -> float | None:
-    """The factor of a sum where FSDP2 asks for `op`, None where that is the mean. Raises ValueError
-    for anything but sums and means, naming `what` asks for it."""
-    # of the class ReduceOp both call themselves instances
+    """The factor to multiply a sum by for FSDP2's reduction `op`; None if `op` is the mean. Raises ValueError
+    for anything but sums and means, naming `what` requires it."""
+    # Both pass an isinstance check against ReduceOp.
     made: Any = (op, None) if isinstance(op, dist.ReduceOp.RedOpType) else op.__getstate__()
     kind, factor = made
     if kind == dist.ReduceOp.AVG:
@@ -238,7 +242,7 @@ def _several(group: Any) -> dist.ProcessGroup | None:
 
 
 def describe_modules(modules: Sequence[ShardedModule]) -> str:
-    """The modules in a few words that are equal on all ranks if the modules are."""
+    """A short description of the modules, equal on all ranks if the modules are."""
     return f"{len(modules)} modules of {digest(repr([each.describe() for each in modules]))}"
 
 

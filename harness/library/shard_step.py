@@ -31,13 +31,16 @@ from gradwire.harness.parallel.synchronize import compare_hashes, end_codecs, sc
 from gradwire.harness.timing.trace.step import CONTROL, WEIGHTS
 
 PartKey = tuple[int, ...]
-"""The ranks of a part of all, among which a module's weights are kept from forward to backward."""
+"""The subset of ranks among which a module's weights are kept between forward and backward."""
 
 
 class ModuleWeights:
-    """The memory of a module's weights where differences travel. `whole`: the weights that all ranks
-    hold, (ranks · shard,), None before they are first gathered. `sent`: this rank's main weights as they were
-    gathered last; None once gradients have been scattered since, after which they are expected to change."""
+    """The memory of a module's weights if differences are sent.
+
+    `whole` holds the weights that all ranks have, (ranks · shard,), None before they are first gathered.
+    `sent` holds this rank's main weights as last gathered; None once gradients have been scattered since,
+    because the main weights are then expected to change.
+    """
 
     def __init__(self) -> None:
         self.whole: Tensor | None = None
@@ -47,9 +50,8 @@ class ModuleWeights:
 class ShardStep(ModelSteps):
     """Gathers weights and scatters gradients for the modules of one model.
 
-    A step is a backward pass: it begins with the pass's first scatter and is over for the codec when the next
-    one begins, or on `end_step`. A pass that the script's own error has ended is a step that was
-    skipped.
+    A step is a backward pass: it begins with the pass's first scatter, and ends for the codec when the next
+    one begins, or on `end_step`. A pass that was aborted by an error of the script counts as a skipped step.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class ShardStep(ModelSteps):
 
     @property
     def worlds(self) -> list[ProcessWorld]:
-        """The connections to other ranks, those to all of them first."""
+        """The connections to other ranks; the one to all ranks comes first."""
         between = [] if self.replicas is None or self.replicas.world is self.world else [self.replicas.world]
         return [self.world, *self._parts.values(), *between]
 
@@ -95,8 +97,11 @@ class ShardStep(ModelSteps):
 
     def gather(self, module: ShardedModule, group: dist.ProcessGroup, output: Tensor, main: Tensor) -> None:
         """Fills `output`, (ranks · shard,), with the weights that all ranks hold, given this rank's main
-        weights, (shard,), which may be a part of `output`. Where only a `group` of them is asked, `main` is a
-        part of these weights themselves, which backward needs again."""
+        weights `main`, (shard,), which may be a part of `output`.
+
+        If only a `group` of the ranks is asked, `main` is already a part of the weights, which the backward
+        pass needs again.
+        """
         reason = module.refusal(quantized=not isinstance(self._messages, Exact))
         if reason is not None:
             raise ValueError(f"{module.name or 'the model'} {reason}")
@@ -118,7 +123,7 @@ class ShardStep(ModelSteps):
         output.copy_(own.whole)
 
     def _gather(self, messages: WeightMessages, module: ShardedModule, weights: Tensor, main: Tensor) -> None:
-        """Brings `weights`, (ranks · shard,), up to date with all ranks' main weights."""
+        """Updates `weights`, (ranks · shard,), from all ranks' main weights."""
         if isinstance(messages, Exact):
             self._gather_bytes(self.world, module, weights, main)
             return
@@ -131,7 +136,7 @@ class ShardStep(ModelSteps):
         self._compare(world, weights)
 
     def _gather_bytes(self, world: ProcessWorld, module: ShardedModule, weights: Tensor, own: Tensor) -> None:
-        """Fills `weights` with those of all ranks of `world` as they are, of whatever types."""
+        """Gathers the weights of all ranks of `world` into `weights` unchanged, for any dtype."""
         rows, row = weights.view(torch.uint8).view(world.size, -1), own.view(torch.uint8)
         layout = Layout.flat(rows.numel(), f"weights {module.name}", weights.device)
         step = self._rank_step if world is self.world else world.open_step()
@@ -146,9 +151,11 @@ class ShardStep(ModelSteps):
             world.run({world.rank: comparing})
 
     def _changed(self, module: ShardedModule, sent: Tensor, main: Tensor) -> bool:
-        """True if any rank's main weights are others than those it has sent. Where gradients were not
-        scattered in between they usually are not, and nothing is to be sent; if they are, the script has
-        replaced them, as by a checkpoint."""
+        """True if any rank's main weights differ from those it has last sent.
+
+        Without a scatter in between they usually do not, and nothing needs to be sent; if they do, the script
+        has replaced them, e.g. by loading a checkpoint.
+        """
         flag = torch.tensor([not torch.equal(sent, main)], dtype=torch.uint8, device=main.device)
         layout = Layout.flat(1, f"changed {module.name}", main.device)
         return any(bool(each) for each in self._await(partial(all_gathering, phase=CONTROL), flag, layout))
@@ -167,7 +174,7 @@ class ShardStep(ModelSteps):
         self.weights[module.number].sent = None
 
     def average(self, module: ShardedModule, x: Tensor, op: Any) -> None:
-        """Makes `x`, (numel,), the mean over all replicas, or their sum, as `op` says."""
+        """Replaces `x`, (numel,), by its mean over all replicas, or by the sum if `op` requires it."""
         share = share_of_sum(op, module.name or "the model")
         self._begin(module, self._averaged, "averages")
         replicas = self.replicas
@@ -183,8 +190,8 @@ class ShardStep(ModelSteps):
         layout: Layout,
         step: ProcessStep | None = None,
     ) -> Result:
-        """Runs a collective of `step`, by default this one, and waits for it; on CUDA the current stream
-        does."""
+        """Runs a collective of `step`, by default the current one, and waits for it; on CUDA only the current
+        stream waits."""
         uses_backend = self.codec.traits.uses_backend
         started = (step or self._rank_step).start(
             make, x, Submission(buffers=str(layout.uid), coordinates=layout.numel, in_turn=uses_backend)
@@ -192,8 +199,8 @@ class ShardStep(ModelSteps):
         return started.result()
 
     def _begin(self, module: ShardedModule, done: set[int], does: str) -> None:
-        """Begins a step if this is the first scatter or average of a backward pass. Raises ValueError for the
-        second one of a module, which is in `done`: a codec's step has one mean for each."""
+        """Begins a step if this is the first scatter or average of a backward pass. Raises ValueError for a
+        module's second one (the module is in `done`), because a codec's step has one mean per module."""
         this_pass = torch._C._current_graph_task_id()
         if this_pass != self._pass:
             self.end_step()
@@ -210,7 +217,7 @@ class ShardStep(ModelSteps):
         done.add(module.number)
 
     def _end_pass(self) -> None:
-        """PyTorch calls it at the end of a pass in which nothing has failed."""
+        """Called by PyTorch at the end of a pass without errors."""
         self.step_open = True
 
     def end_step(self, skipped: bool = False) -> None:
@@ -239,8 +246,8 @@ class ShardStep(ModelSteps):
     def guarded(
         self, work: Callable[[], None], explain: Callable[[BaseException], str] | None = None
     ) -> None:
-        """Does a hook's work; `explain` has the text of its error if it is another than usual.
-        Raises SynchronizationError if it fails, and each time after."""
+        """Runs a hook's work. Raises SynchronizationError if it fails, and on every later call; `explain` may
+        replace the error's text."""
         self.process.check()  # a child must not report a failure of this rank
         if self.failure is not None:
             raise again(self.failure)

@@ -23,11 +23,11 @@ from gradwire.harness.library.shard_step import ShardStep
 class ShardSynchronizer(Attached):
     """Gathers a sharded model's weights and scatters its gradients through codecs until `detach()`.
 
-        with gradwire.shard_hooks(model, codec="all_to_all", weights="qwd") as synchronizer:
+    with gradwire.shard_hooks(model, codec="all_to_all", weights="qwd") as synchronizer:
             train(model)
             print(synchronizer.bytes_sent)
 
-    Only `shard_hooks` makes one. Call `state_dict`, `load_state_dict` and `skip_step` on all ranks.
+    Created only by `shard_hooks`. Call `state_dict`, `load_state_dict` and `skip_step` on all ranks.
     """
 
     _call = WHAT
@@ -54,16 +54,16 @@ class ShardSynchronizer(Attached):
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes this rank has sent for gradients and weights since the hooks were set."""
+        """Bytes that this rank has sent for gradients and weights since the hooks were installed."""
         return sum(world.traffic[world.rank].total for world in self._step.worlds)
 
     @in_no_mode
     def state_dict(self) -> dict[str, Tensor]:
-        """Returns everything this rank needs to resume exactly, besides its own part of the model's and the
-        optimizer's states: CPU tensors, keyed by strings.
+        """Returns everything that this rank needs to resume exactly, apart from its part of the model's and
+        the optimizer's states: CPU tensors, keyed by strings.
 
-        Call it between two steps, on every rank: each has a state of its own. It holds what the codec
-        remembers, the step, and with `weights="qwd"` this rank's part of the weights that all ranks hold.
+        Call it between two steps, on every rank: each rank has its own state. It holds the codec's state, the
+        step, and with `weights="qwd"` this rank's part of the weights that all ranks hold.
         """
         self._require_attached()
         step, rank = self._step, self.world.rank
@@ -98,13 +98,13 @@ class ShardSynchronizer(Attached):
 
     @property
     def _place(self) -> int:
-        """This rank's number among those of all replicas, a replica's ranks one after another."""
+        """This rank's number among the ranks of all replicas, counted replica by replica."""
         between = self._between
         return self.world.rank + (0 if between is None else between.world.rank * self.world.size)
 
     @in_no_mode
     def detach(self) -> None:
-        """Gives the modules back the communication that they had. Does nothing a second time."""
+        """Restores the modules' previous communication. Does nothing if called again."""
         from gradwire.harness.library.shard_comms import ReplicaAverage
 
         self._process.check()

@@ -1,4 +1,4 @@
-"""The steps of a model's hooks, of `attach` and of `shard_hooks`: their number, ends, and failure."""
+"""The steps of a model's hooks, for `attach` and `shard_hooks`: their numbers, ends and failures."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.failures import SynchronizationError, again, in_words
 
 NO_PASS = -1
-"""PyTorch's number of the backward pass that a thread is in, where it is in none."""
+"""PyTorch's number for the backward pass of a thread that is in none."""
 
 
 class Process:
-    """The process that it was made in, whose threads and connections a child does not have."""
+    """The process that an object was made in. A forked child lacks its threads and connections."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
 
     def check(self) -> None:
-        """Raises RuntimeError in a child that was forked since."""
+        """Raises RuntimeError in a forked child."""
         if os.getpid() != self._pid:
             raise RuntimeError(
                 "this process was forked from a rank and has none of its connections; train in the rank "
@@ -33,7 +33,7 @@ class ModelSteps(ABC):
     """The steps of one model, whose gradients `codec` synchronizes over the ranks of `world`. A step is a
     backward pass.
 
-    `call` names the function that has set the hooks.
+    `call` names the function that has installed the hooks.
     """
 
     def __init__(self, world: ProcessWorld, codec: Codec, call: str) -> None:
@@ -54,15 +54,15 @@ class ModelSteps(ABC):
 
     @abstractmethod
     def end_step(self, skipped: bool = False) -> None:
-        """Ends the step for the codec, if it is open: its gradients are all synchronized.
+        """Ends the step for the codec, if it is open and all its gradients are synchronized.
 
-        `skipped`, the same on all ranks, says that they are not used, so the codec takes back what it has
-        learned from them. The next pass ends the step as one that counts.
+        `skipped`, the same on all ranks, states that the gradients are not used, so that the codec discards
+        its changes of state. Otherwise the next pass ends the step normally.
         """
 
     @abstractmethod
     def restart(self, step: int) -> None:
-        """Makes the next pass step number `step`, whatever came before."""
+        """Makes the next pass step number `step`, regardless of earlier steps."""
 
     def check_connected(self) -> None:
         """Raises RuntimeError once the connections have been closed."""
@@ -79,7 +79,7 @@ class ModelSteps(ABC):
         step: int | None = None,
     ) -> SynchronizationError:
         """Returns the error to raise because of `error`, which ends the synchronization in this step, by
-        default the coming one; `explain` has its text if that is another than usual."""
+        default the next one; `explain` may replace its text."""
         where = f"rank {self.world.rank}, step {self.steps if step is None else step}"
         failure = SynchronizationError(f"{where}: {(explain or self.explain)(error)}")
         failure.__cause__ = error

@@ -1,4 +1,4 @@
-"""The synchronization of one model, which `attach` returns, until `detach`."""
+"""The synchronization of one model, as `attach` returns it."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from gradwire.harness.parallel.gradient_error import gradient_error
 class Synchronizer(Attached):
     """Synchronizes a model's gradients through a codec until `detach()`. `gradwire.attach` returns it.
 
-        with gradwire.attach(model, codec="dynamiq", bits=4) as synchronizer:
+    with gradwire.attach(model, codec="dynamiq", bits=4) as synchronizer:
             train(model)
             print(synchronizer.bytes_sent)
 
-    Only `attach` makes one. Call `state_dict`, `load_state_dict` and `measure_vnmse` on all ranks.
+    Created only by `attach`. Call `state_dict`, `load_state_dict` and `measure_vnmse` on all ranks.
     """
 
     _call = "attach()"
@@ -73,20 +73,22 @@ class Synchronizer(Attached):
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes this rank has sent for synchronization since it was attached, by its own count."""
+        """Bytes that this rank has sent for synchronization since it was attached, counted by the
+        transport.
+        """
         return self.world.traffic[self.world.rank].total
 
     @property
     def vnmse(self) -> float | None:
-        """The error of the latest step that was measured: ‖mean − result‖² / ‖mean‖² over all coordinates.
-        None before the first one, and for gradients that are zero or not finite."""
+        """The error of the latest measured step: ‖mean − result‖² / ‖mean‖² over all coordinates. None before
+        the first one, and if the gradients are zero or not finite."""
         return self._vnmse
 
     @in_no_mode
     def measure_vnmse(self) -> None:
         """Measures the next synchronized step: `vnmse` holds its error once its backward pass is over.
 
-        Call it on all ranks; it checks that. The step needs memory for one more gradient, and an all-reduce
+        Call it on all ranks; this is checked. The step needs memory for one more gradient, and an all-reduce
         in float64 whose bytes are not counted.
         """
         self._attached_model()
@@ -95,12 +97,13 @@ class Synchronizer(Attached):
 
     @in_no_mode
     def record_decisions(self, path: str | PathLike[str]) -> None:
-        """Has rank 0 write what the codec decides to `path`, one line for each step, from now on until
-        `detach()`. `attach(…, decisions=path)` follows it.
+        """Has rank 0 write the codec's decisions to `path`, one line per step, until `detach()`. `attach(…,
+        decisions=path)` follows them.
 
-        Call it on all ranks, with a file that does not exist before the first step, and with the same file
-        after `load_state_dict` where a run is resumed. Raises ValueError on every rank if the codec decides
-        nothing, or the file lacks decisions of earlier steps or has those of a run with other settings.
+        Call it on all ranks: before the first step with a file that does not exist, and when a run is
+        resumed, after `load_state_dict`, with the same file. Raises ValueError on every rank if the codec
+        makes no decisions, or if the file lacks decisions of earlier steps or holds those of a run with other
+        settings.
         """
         self._attached_model()
         self._hook.end_step()
@@ -122,9 +125,9 @@ class Synchronizer(Attached):
         """Returns everything this rank needs to resume exactly: CPU tensors for `torch.save` or safetensors,
         keyed by strings.
 
-        Call it between two steps, on every rank: each has a state of its own. It holds what the codec
-        remembers, the step, and DDP's buckets. Raises RuntimeError after the first step of a static graph,
-        whose buckets are settled by the second.
+        Call it between two steps, on every rank: each rank has its own state. It holds the codec's state, the
+        step, and DDP's buckets. Raises RuntimeError after the first step of a static graph, whose buckets are
+        only settled in the second.
         """
         model = self._attached_model()
         self._hook.end_step()
@@ -178,7 +181,7 @@ class Synchronizer(Attached):
         ]
 
     def _last_buckets(self) -> Buckets | None:
-        """The buckets of the latest synchronized pass, here or before a state that was loaded."""
+        """The buckets of the latest synchronized pass, possibly from a loaded state."""
         if self._hook.layouts:
             return tuple(layout.names for layout in self._hook.layouts)
         return self._last
@@ -186,9 +189,9 @@ class Synchronizer(Attached):
     @in_no_mode
     def detach(self) -> None:
         """Returns the model to plain DistributedDataParallel: no hook, and buckets that the next backward
-        pass settles. Ends the threads. Does nothing a second time.
+        pass settles. Ends the threads. Does nothing if called again.
 
-        Waits for collectives that are under way, at most `timeout_s`.
+        Waits for collectives in flight, for at most `timeout_s`.
         """
         if self._detached:
             return
@@ -218,7 +221,7 @@ class Synchronizer(Attached):
         return model
 
     def _unused(self) -> Collection[str]:
-        """The parameters that no rank has used in the latest synchronized pass, as DDP has agreed."""
+        """The parameters that no rank has used in the latest synchronized pass, as determined by DDP."""
         model = self._model()
         return (
             ()

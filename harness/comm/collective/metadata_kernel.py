@@ -55,7 +55,9 @@ def _action(library: Library, action: Action) -> int:
 
 
 class MetadataKernel:
-    """The parts of one rank's metadata in a call, of which the message and its chunks are filled in anew."""
+    """A native call for one rank's metadata, of which only the message and its chunks change between
+    calls.
+    """
 
     def __init__(
         self, library: Library, parts: Sequence[tuple[Tensor, Op]], num_chunks: int, unit: int

@@ -167,7 +167,7 @@ class CapturedRounds:
         """True once a capture has failed."""
         self.launches = 0
         """Rounds launched so far."""
-        # NCCL does not end a communicator while there are graphs that send through it.
+        # NCCL cannot destroy a communicator while graphs that use it exist.
         weakref.finalize(self, self._known.clear)
 
     def watch(self, rank: int, timeout_s: float) -> None:

@@ -101,9 +101,10 @@ class Completion:
 class Channel(ABC):
     """One coroutine's connection to its peers.
 
-    `number` tells apart the coroutines of one rank that are in flight together; it is the same on
-    all ranks for the same bucket. Within a coroutine the k-th message to a peer is that peer's k-th
-    from us: ranks may take different numbers of steps (a folded butterfly).
+    `number` distinguishes the coroutines of one rank that are in flight together; it is the same on all ranks
+    for the same bucket. Within a coroutine, the k-th message sent to a peer is matched with the k-th message
+    that the peer receives from this rank, because ranks may take different numbers of steps (in a folded
+    butterfly).
     """
 
     def __init__(

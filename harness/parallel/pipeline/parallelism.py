@@ -62,7 +62,7 @@ class Pipeline(BaseParallelism):
         check(self._schedule, setup.accumulation)
 
     def _held(self, rank: int) -> HostedStage:
-        """The stage of a rank of this process."""
+        """The stage held by a rank of this process."""
         return self._hosted[self.group(rank)]
 
     def replica(self, rank: int) -> int:

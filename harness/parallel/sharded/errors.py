@@ -46,7 +46,7 @@ def whole_buckets(
 def whole_main(
     world: World, buckets: Sequence[FlatBucket], optimizers: Mapping[int, ShardOptimizer]
 ) -> Tensor:
-    """All main weights, (numel,) float32 on the CPU, put together from all ranks' shards."""
+    """All main weights, (numel,) float32 on the CPU, assembled from all ranks' shards."""
     found = []
     for number, bucket in enumerate(buckets):
         whole = _whole(world, bucket, {rank: own.shards[number] for rank, own in optimizers.items()})
