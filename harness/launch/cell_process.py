@@ -1,7 +1,8 @@
-"""One process for all cells of a sweep that start none of their own: virtual clusters, replays, retimed runs.
+"""One process for all cells of a sweep that start no processes themselves: virtual clusters, replays, retimed
+runs.
 
-Imports, which take seconds, are paid once. A cell that takes its process down fails alone: the next cell
-starts another process. So does a cell that leaves too much memory behind.
+Imports, which take seconds, happen once. A cell that crashes the process fails alone: the next cell gets a
+new process. So does the cell after one that has not released too much memory.
 """
 
 from __future__ import annotations
@@ -31,20 +32,19 @@ from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.output import guard_output
 
 MOST_LEFT_BEHIND = 1 << 30
-"""Bytes by which the process may be larger after a cell than before its first one."""
+"""Bytes by which the process may have grown since before its first cell."""
 
 
 @dataclass(frozen=True)
 class CellOutcome:
-    """The outcome of a cell: its exit code, or the error in one line and, for an unexpected one, a
-    traceback."""
+    """A cell's outcome: its exit code, or the error in one line and, if it was unexpected, a traceback."""
 
     code: int = 0
     error: str = ""
     traceback: str = ""
     interrupted: bool = False
     left_behind: int = 0
-    """Bytes by which its process is larger than before its first cell."""
+    """Bytes by which the process has grown since before its first cell."""
 
 
 Run = Callable[[RecordedConfig, Path], CellOutcome]
@@ -52,9 +52,9 @@ Run = Callable[[RecordedConfig, Path], CellOutcome]
 
 
 class CellProcess:
-    """Runs cells one after another in a process, which is started when it is needed; a context manager.
+    """Runs cells one after another in a process, which is started when needed; a context manager.
 
-    `target` has to be importable by its name.
+    `target` must be importable by name.
     """
 
     def __init__(self, target: Run) -> None:
@@ -69,8 +69,8 @@ class CellProcess:
         self._end()
 
     def run(self, config: RecordedConfig, directory: Path) -> CellOutcome:
-        """Runs a cell to its end. Raises Terminated where a signal or Ctrl-C has asked to stop, whatever the
-        cell made of it, once its process has cleaned up; a second Ctrl-C does not wait for that."""
+        """Runs a cell to its end. Raises Terminated if a signal or Ctrl-C has asked to stop, whatever the
+        cell's outcome, once its process has cleaned up; a second Ctrl-C does not wait for the clean-up."""
         with stop_requests() as stop:
             connection = self._started(stop)
             with contextlib.suppress(BrokenPipeError):
@@ -123,7 +123,7 @@ class CellProcess:
                 os.kill(pid, INTERRUPT if number == signal.SIGINT else number)
 
     def _end(self) -> None:
-        """Ends the process, which has nothing left to do."""
+        """Ends the process, which is idle."""
         process, connection = self._process, self._connection
         self._process = self._connection = None
         if connection is not None:
@@ -134,7 +134,7 @@ class CellProcess:
 
 
 def _serve(target: Run, connection: Connection, parent: int) -> None:
-    """Runs cells in this process until the sweep has no more."""
+    """Runs cells in this process until the sweep sends no more."""
     die_with_parent(parent)
     guard_output(warns=False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -162,7 +162,8 @@ def _size() -> int:
     import psutil
 
     found = psutil.Process().memory_info()
-    # What is mapped from files comes and goes with the whole machine's memory; only Linux warns it apart.
+    # Memory mapped from files depends on the whole machine's memory, so it must not count; only Linux reports
+    # it separately.
     return int(found.rss - getattr(found, "shared", 0))
 
 
@@ -173,8 +174,8 @@ def _threads() -> int:
 
 
 def _use_threads(number: int) -> None:
-    """A cell may have chosen another number, on which the last bits of the next one's figures would
-    depend."""
+    """Resets the number of threads: a cell may have changed it, and the last bits of the next cell's figures
+    depend on it."""
     import torch
 
     torch.set_num_threads(number)

@@ -40,10 +40,10 @@ from gradwire.harness.trainer.settings import RunConfig
 
 def run_here(config: RunConfig, directory: Path, draw: Callable[[], object] | None = None) -> None:
     """Trains with all ranks started or hosted by this process, unless another process has just finished this
-    run. `draw` makes the plots of the run once it is done, before its view in wandb, which shows them, ends.
+    run. `draw` makes the run's plots when it is done, while the run is still open in wandb, which shows them.
 
-    Resumes from the newest checkpoint in `directory`. Raises ValueError for what a user can fix, before
-    anything is written; Terminated when a signal has ended the run; DivergedError when training cannot
+    Resumes from the newest checkpoint in `directory`. Raises ValueError for errors that a user can fix,
+    before anything is written; Terminated when a signal has ended the run; DivergedError when training cannot
     continue; and WorkerError naming the rank. The directory then holds FAILED with the reason. After a
     WorkerError the run is restarted as often as `Restarts` allows.
     """
@@ -71,8 +71,7 @@ def _attempts(
     stop: StopRequest,
     draw: Callable[[], object] | None,
 ) -> None:
-    """Makes the first attempt and the further ones that `cluster.restarts` allows, each as a new command
-    would."""
+    """Makes the first attempt and those that `cluster.restarts` allows; each behaves like a new command."""
     restarts = Restarts(config.cluster.restarts)
     while True:
         try:
@@ -93,8 +92,8 @@ def _attempts(
 
 
 def _attempt(config: RunConfig, directory: Path, checkpoint: Path | None, stop: StopRequest) -> None:
-    """Trains from `checkpoint` with ranks, or with a virtual cluster, here or in a child that can be
-    restarted."""
+    """Trains from `checkpoint` with separate ranks, or with a virtual cluster, in this process or in a child
+    that can be restarted."""
     if config.cluster.name == "local":
         _watched(lambda folder: _run_local(config, directory, checkpoint, stop, folder), directory)
     elif config.cluster.restarts:
@@ -129,10 +128,11 @@ def _virtual_name(rank: int) -> str:
 
 
 def _watched(run: Callable[[Path], str], directory: Path) -> None:
-    """Calls `run` with a folder for the reports of its processes; their tracebacks stay in the run directory.
+    """Calls `run` with a folder for the reports of its processes; their tracebacks are kept in the run
+    directory.
 
-    A rank that fails after the run was complete causes a warning only. Raises WorkerError, or DivergedError
-    if that is what the ranks report.
+    A rank that fails after the run was complete only causes a warning. Raises WorkerError, or DivergedError
+    if the ranks report one.
     """
     with scratch_folder() as folder:
         try:
@@ -148,8 +148,9 @@ def _watched(run: Callable[[Path], str], directory: Path) -> None:
 
 
 def _keep_tracebacks(folder: Path, directory: Path) -> str:
-    """Says where the tracebacks are, for the end of a line; empty if there are none or the disk refuses
-    them."""
+    """The location of the tracebacks, to end a line with; empty if there are none or they cannot be
+    written.
+    """
     text = tracebacks(folder)
     if text:
         with contextlib.suppress(OSError):  # a full disk may be what ended the run
@@ -159,13 +160,15 @@ def _keep_tracebacks(folder: Path, directory: Path) -> str:
 
 
 def print_notes(opened: Opened) -> None:
-    """Prints how an attempt begins, unless it simply begins at the start."""
+    """Prints how an attempt begins, unless it begins at the start."""
     for note in opened.notes:
         print(note, flush=True)
 
 
 def raise_if_stopped(directory: Path, stop: StopRequest, finished: bool) -> None:
-    """Raises Terminated if a stop was requested: it ends a sweep even when this run has just finished."""
+    """Raises Terminated if a stop was requested: this also ends a sweep whose current run has just
+    finished.
+    """
     if finished and stop.number is None:
         return
     number = stop.number or stop.number_of_ranks or signal.SIGTERM
@@ -176,7 +179,8 @@ def raise_if_stopped(directory: Path, stop: StopRequest, finished: bool) -> None
 
 @contextmanager
 def stop_not_forgotten(directory: Path, stop: StopRequest) -> Iterator[None]:
-    """A request ends a sweep whenever it came, also while tracking was ending or before a rank failed."""
+    """Makes a stop request in this block end a sweep, even if it came while tracking was ending or before a
+    rank failed."""
     try:
         yield
     except Exception as error:
@@ -220,7 +224,7 @@ def _failure_recorded(directory: Path) -> Iterator[None]:
 
 
 def _after_interrupt(directory: Path) -> str:
-    """Says what Ctrl-C has ended, and from where the run resumes."""
+    """A line that says what Ctrl-C has ended, and from where the run resumes."""
     saved = next(iter(checkpoints(directory)), None)
     if saved is None:
         return "interrupted before the first checkpoint; the same command starts again"
@@ -243,7 +247,7 @@ def _reason(error: BaseException) -> str:
 
 
 def continued(config: RunConfig) -> RunConfig:
-    """The configuration of a run's further attempts: `resume=never` concerns only what was there before the
+    """The configuration for a run's further attempts: `resume=never` only applies to files from before the
     first."""
     return replace(config, resume="auto") if config.resume == "never" else config
 
@@ -252,9 +256,9 @@ class Restarts:
     """Counts the restarts of one run.
 
     Another attempt may succeed after a rank was killed, hung or lost its link. It may also succeed after an
-    error or a crash of the code itself; but a run is bit-exact, so what happens twice in the same words after
-    the same step will happen again. What a user has to fix ends a run at once, and so does training that has
-    diverged.
+    error or a crash of the code itself; but a run is bit-exact, so the same error after the same step, twice
+    in a row, will happen again. Errors that a user has to fix end a run immediately, and so does training
+    that has diverged.
     """
 
     def __init__(self, allowed: int) -> None:

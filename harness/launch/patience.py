@@ -1,5 +1,5 @@
-"""Time without progress after which processes count as hung. A watchdog ends a virtual cluster's process,
-or that of a rank under torchrun, which no other process watches."""
+"""Time without progress after which processes count as hung. A watchdog ends the process of a virtual
+cluster, or of a rank under torchrun, because no other process supervises it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from gradwire.harness.record.directory import TRACEBACKS, mark_failed
 from gradwire.harness.runtime.heartbeat import COMPLETE, START_UP, Heartbeat, own_beats
 
 POLL_S = 1.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 
 START_S = 300.0
-"""Seconds that the start-up may take without progress, and after the launch until all ranks must be up.
-`cluster.timeout_s` counts from then on."""
+"""Seconds without progress that the start-up may take, and seconds from the launch until all ranks must be
+up. `cluster.timeout_s` applies afterwards."""
 
 LEAVE_S = 30.0
 """Seconds that processes may take to end once the record is complete."""
@@ -38,12 +38,11 @@ class Bound(NamedTuple):
 
 
 class Patience:
-    """Looks at the heartbeats of ranks every `POLL_S` and adds up the time in which none of them made
-    progress.
+    """Checks the heartbeats of ranks every `POLL_S` and adds up the time in which none of them made progress.
 
-    Moving bytes to or from a disk counts as progress, because writing one file of weights to a slow disk may
-    take longer than any bound. Time in which this process itself was stopped does not count, nor does time
-    under a debugger. With `hang_s` None nothing counts as a hang.
+    Disk reads and writes count as progress, because writing one file of weights to a slow disk may take
+    longer than any bound. Time in which this process itself was stopped does not count, nor does time under a
+    debugger. With `hang_s` None nothing counts as a hang.
     """
 
     def __init__(self, beats: Callable[[], Sequence[Heartbeat]], hang_s: float | None) -> None:
@@ -53,9 +52,9 @@ class Patience:
         self.quiet_s, self._complete_s = 0.0, 0.0
 
     def look(self, pids: Mapping[int, int]) -> None:
-        """Checks whether any of the running ranks has made progress since the last look."""
+        """Checks whether any of the running ranks has made progress since the last check."""
         beats, now = self._beats(), time.monotonic()
-        # A longer time between two looks is not the ranks': this process was stopped, perhaps with them.
+        # A long time between two checks is not the ranks' fault: this process was stopped, perhaps with them.
         elapsed, self._looked = min(now - self._looked, 2 * POLL_S), now
         seen = [(beats[rank].beats, disk_bytes(pid)) for rank, pid in pids.items()]
         self.quiet_s = self.quiet_s + elapsed if seen == self._seen else 0.0
@@ -94,7 +93,9 @@ class Patience:
         return True
 
     def bound(self, ranks: Mapping[int, object]) -> Bound:
-        """The time that these ranks may show no progress. Not to be called without a `hang_s`."""
+        """The limit on the time that these ranks may show no progress. Must not be called without a
+        `hang_s`.
+        """
         assert self.hang_s is not None
         starting = any(beat.phase == START_UP for beat in self.beats(ranks).values())
         if starting and self.hang_s < START_S:
@@ -102,20 +103,20 @@ class Patience:
         return Bound(self.hang_s, f"cluster.hang_s={self.hang_s:g}")
 
     def forgive(self) -> None:
-        """Starts counting from zero because a debugger explains the silence."""
+        """Restarts the count, because a debugger explains the lack of progress."""
         self.quiet_s = 0.0
 
 
 RECORD_S = 10.0
-"""Seconds that writing the last words may take, since the disk may be what hangs."""
+"""Seconds that writing the final message may take, because the disk may be what hangs."""
 
 
 @contextmanager
 def watchdog(hang_s: float | None, rank: int, directory: Path, name: Name = rank_name) -> Iterator[None]:
-    """While the block lasts, ends this process with code 1 if it shows no progress for `hang_s` seconds.
+    """Ends this process with code 1 if it shows no progress for `hang_s` seconds during the block.
 
-    One line on standard error says so; `directory` gets FAILED and the stacks of all threads. The main thread
-    is neither waited for nor cleaned up after, since it may never return. The watchdog sees nothing while
+    It prints one line on standard error; `directory` gets FAILED and the stacks of all threads. The main
+    thread is neither waited for nor cleaned up, since it may never return. The watchdog does not run while
     this process is stopped or while C code holds the interpreter's lock.
     """
     if hang_s is None:
@@ -159,7 +160,7 @@ def _end(line: str, text: str, directory: Path) -> None:
 
 
 def _record(line: str, text: str, directory: Path) -> None:
-    """Appends this rank's stacks to those that other ranks have written."""
+    """Appends this rank's stacks to those of other ranks."""
     mark_failed(directory, line)
     with contextlib.suppress(OSError), (directory / TRACEBACKS).open("a") as file:
         file.write(f"{line}\n{text}\n")

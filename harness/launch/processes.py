@@ -35,14 +35,14 @@ from gradwire.harness.runtime.output import guard_output
 from gradwire.harness.runtime.progress import PhaseLines
 
 GRACE_S = 5.0
-"""Seconds that the verdict waits for reports of ranks that fail because another one did; stopped ranks are
-not waited for."""
+"""Seconds that the verdict waits for reports of ranks that fail because of another one; stopped ranks are not
+waited for."""
 
 BEATS = "beats"
-"""The file in which ranks show their progress."""
+"""The file in which ranks record their progress."""
 
 SILENT = (START_UP, WARM_UP, ENDING)
-"""Phases in which ranks show no progress of their own."""
+"""Phases in which ranks report no progress of their own."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -55,28 +55,33 @@ class WorkerError(RuntimeError):
         self.found, self.step = found, step
 
     def with_text(self, text: str) -> WorkerError:
-        """Returns this error with another text."""
+        """Returns this error with a different text."""
         return WorkerError(self.found, self.step, text)
 
 
 class Surroundings(Protocol):
-    """Things that the ranks depend on but cannot see failing, such as the links between them."""
+    """External things that ranks depend on, such as the links between them, and whose failure ranks cannot
+    detect."""
 
     @property
     def sentinels(self) -> Sequence[int]:
-        """Descriptors that become readable when something may have gone wrong, until `diagnose` has
-        looked."""
+        """Descriptors that become readable when something may have failed, until `diagnose` has been
+        called.
+        """
 
     def diagnose(self) -> Mapping[int, str]:
-        """The failures by rank, as half a sentence each."""
+        """The failures by rank, each a clause that completes a message."""
 
 
 @dataclass(frozen=True)
 class Supervision:
-    """The events that end ranks, apart from their own. A signal noted by `stop` is passed on to the ranks,
-    which note it too; one that another process has sent them is noted as theirs. The ranks are also ended
-    when something goes wrong in their `surroundings`, which are examined whenever ranks fail, and after
-    `hang_s` seconds without a heartbeat from any running rank. `name` is what a rank is called."""
+    """The events that end ranks, apart from their own.
+
+    A signal noted by `stop` is passed on to the ranks, which also note it; a signal that another process has
+    sent them is noted as theirs. Ranks are ended when something fails in their `surroundings`, which are also
+    examined whenever a rank fails, and after `hang_s` seconds without a heartbeat from any running rank.
+    `name` is the name of a rank in messages.
+    """
 
     stop: StopRequest | None = None
     surroundings: Surroundings | None = None
@@ -96,8 +101,8 @@ def run_processes(
     `folder` takes the reports of failed ranks with their tracebacks, and the stacks of ranks that hung.
     Raises WorkerError. Whatever happens, Ctrl-C included, no child keeps running.
 
-    Once rank 0 has reported that everything is complete, nothing is a failure any more: processes that do not
-    end are killed. Returns what went wrong with which rank after that, empty if nothing did.
+    Once rank 0 has reported that everything is complete, later errors are not failures: processes that do not
+    end are killed. Returns a description of such errors by rank, empty if there are none.
     """
     context, supervision = new_processes(), supervision or Supervision()
     stop, name = supervision.stop, supervision.name
@@ -132,7 +137,7 @@ def run_processes(
 
 
 def new_processes() -> SpawnContext:
-    """The context that starts processes from nothing, because threads and CUDA do not survive a fork."""
+    """The multiprocessing context that spawns processes, because threads and CUDA do not survive a fork."""
     return get_context("spawn")
 
 
@@ -150,7 +155,7 @@ def _child(
     stacks.answer_requests(Path(folder), rank)
     try:
         target(*arguments, rank)
-        # Nothing is left to stop, and an ending interpreter has no handlers.
+        # Nothing is left to stop, and an exiting interpreter has no handlers.
         for number in (signal.SIGINT, *SIGNALS):
             signal.signal(number, signal.SIG_IGN)
     except BaseException as error:
@@ -161,7 +166,7 @@ def _child(
 
 
 def die_with_parent(parent: int) -> None:
-    """Makes Linux kill this process when its parent is gone for whatever reason."""
+    """Makes Linux kill this process when its parent ends for whatever reason."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -170,11 +175,11 @@ def die_with_parent(parent: int) -> None:
 
 @contextlib.contextmanager
 def signals_held_back() -> Iterator[None]:
-    """Blocks SIGINT and all requests in this thread and in the processes it starts.
+    """Blocks SIGINT and all stop requests in this thread and in the processes that it starts.
 
-    A terminal sends Ctrl-C to all of them, and a child would print a traceback of whatever it was importing.
-    Ctrl-C, requests to stop, and requests for stacks wait until the child has a handler; Ctrl-C for ever
-    where it has none, and only the parent handles it.
+    A terminal sends Ctrl-C to all of them, and a child would print a traceback of its current import. Ctrl-C,
+    stop requests and requests for stacks wait until the child has a handler. A child without a handler for
+    Ctrl-C never gets it; only the parent handles it.
     """
     resource_tracker.ensure_running()  # starting it unblocks SIGINT
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, stacks.SIGNAL, *SIGNALS})
@@ -192,7 +197,7 @@ def _signal(workers: Sequence[BaseProcess], number: int) -> None:
 
 
 class _ProcessWatch:
-    """Waits for processes, and for anything that may go wrong with them or around them."""
+    """Waits for processes, and for failures in them or around them."""
 
     def __init__(
         self,
@@ -207,7 +212,7 @@ class _ProcessWatch:
         self._phases = PhaseLines(name(0) if len(workers) == 1 else f"{len(workers)} workers")
 
     def until_all_have_ended(self) -> str:
-        """Waits until all processes have ended; returns what `run_processes` does."""
+        """Waits until all processes have ended; returns the result of `run_processes`."""
         running = list(self._workers)
         while running:
             around = [] if self._surroundings is None else self._surroundings.sentinels
@@ -229,8 +234,7 @@ class _ProcessWatch:
         return lingering_text(self._codes(), {}, patience.LEAVE_S, self._name)
 
     def _check(self, failed: bool, changed: bool) -> None:
-        """Raises WorkerError if a rank has failed, something around a rank is wrong, or no rank makes
-        progress."""
+        """Raises WorkerError if a rank has failed, if its surroundings have, or if no rank makes progress."""
         if failed:
             self._give_time_to_report()
             if self._patience.complete:  # in the meantime
@@ -263,7 +267,7 @@ class _ProcessWatch:
         return WorkerError(found, max(steps, default=-1))
 
     def _keep_stacks(self) -> str:
-        """Keeps the stacks of all ranks that still run."""
+        """Saves the stacks of all ranks that are still running."""
         found = stacks.dumped_stacks(self._pids(), self._folder)
         write_stacks(self._folder, found)
         return "\n".join(found.values())
@@ -272,7 +276,7 @@ class _ProcessWatch:
         return {rank: worker.exitcode for rank, worker in enumerate(self._workers)}
 
     def _pids(self) -> dict[int, int]:
-        """The ranks that still run."""
+        """The process ids of ranks that are still running."""
         return {
             rank: worker.pid
             for rank, worker in enumerate(self._workers)
@@ -283,7 +287,7 @@ class _ProcessWatch:
         return {rank: stacks.state(pid) for rank, pid in self._pids().items()}
 
     def _give_time_to_report(self) -> None:
-        """Gives the ranks time to report, except stopped ones, which cannot."""
+        """Waits for the reports of ranks, except stopped ones, which cannot write any."""
         deadline = time.monotonic() + GRACE_S
         while time.monotonic() < deadline and not all(map(stacks.is_stopped, self._pids().values())):
             time.sleep(0.05)

@@ -1,4 +1,5 @@
-"""Starts the ranks of a local cluster on their network; scratch folders that do not outlive a launcher."""
+"""Starts the ranks of a local cluster on their network, and makes scratch folders that are removed with their
+launcher."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ def run_ranks(
     """Runs `target(*arguments, entrances, rank)` in a process per worker until all have ended.
 
     `entrances` lead into a shaped network, which is recorded in `directory` and lasts as long as the
-    processes; None on any other network. `folder` and `stop` are as for `run_processes`, which raises
-    WorkerError and whose result this returns.
+    processes; None on any other network. `folder`, `stop`, the result and WorkerError are those of
+    `run_processes`.
     """
     os.environ["OMP_NUM_THREADS"] = "1"  # read by the children's thread pools as they load
     size = cluster.size
@@ -59,7 +60,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def _remove_orphans(parent: Path) -> None:
-    """Removes this user's folders whose lock is free: their launchers were killed."""
+    """Removes this user's folders that are not locked: their launchers were killed."""
     for path in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # locked, just removed by another launcher, or just being made
             if path.stat().st_uid == os.getuid():

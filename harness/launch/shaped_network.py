@@ -26,9 +26,9 @@ def shaped_network(network: NetworkConfig, size: int, directory: Path) -> Iterat
     """Provides the links of `network=shaped`, with background traffic, while the block lasts; None on other
     networks.
 
-    Measures what an idle link carries and records it in `directory` next to the figures of earlier attempts,
-    and every change of the rates as it is made; at the end it records what the background traffic carried.
-    Raises ValueError if the network cannot be made.
+    Measures the throughput of an idle link and records it in `directory` next to the figures of earlier
+    attempts. Also records every rate change when it is made and, at the end, the throughput of the background
+    traffic. Raises ValueError if the network cannot be made.
     """
     if not isinstance(network, ShapedConfig):
         yield None
@@ -84,7 +84,7 @@ def _background(network: ShapedConfig, links: ShapedNetwork, record: Callable[..
 
 
 def fetch_weights(model: ModelConfig, seed: int) -> None:
-    """Fetches the hub's weights into the cache, because the hub cannot be reached from inside the network.
+    """Downloads the hub's weights into the cache, because the hub cannot be reached from inside the network.
 
     Loads the model as the ranks will and drops it. Raises ValueError if the weights cannot be had.
     """
@@ -94,7 +94,8 @@ def fetch_weights(model: ModelConfig, seed: int) -> None:
 
 @contextmanager
 def _without_hub() -> Iterator[None]:
-    """Processes started in this block use caches only, and do not wait for answers that cannot come."""
+    """Makes processes started in this block use caches only, so that they do not wait for answers that cannot
+    come."""
     before = os.environ.get(OFFLINE)
     os.environ[OFFLINE] = "1"
     try:

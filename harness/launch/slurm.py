@@ -1,7 +1,7 @@
 """The environment of ranks that a launcher starts: torchrun, or srun.
 
-SLURM's variables are translated into torchrun's, once, before anything asks for its rank. From then on a task
-of srun is treated as a process of torchrun.
+SLURM's variables are translated into torchrun's once, before any code reads its rank. From then on a task of
+srun is treated as a process of torchrun.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from gradwire.harness.runtime.errors import ConfigError, shortened
 from gradwire.harness.runtime.program import torchrun_target
 
 SPECIAL_STEPS = 0xFFFFFFF0
-"""Steps from this number on are SLURM's own: a batch script, an interactive shell."""
+"""Step numbers from here on are SLURM's own: a batch script, an interactive shell."""
 
 PORTS = range(15000, 30000)
-"""The port on which rank 0 listens unless MASTER_PORT is set, below those that systems hand out by
-themselves."""
+"""The range of the port on which rank 0 listens unless MASTER_PORT is set, below the ports that systems
+assign automatically."""
 
 
 def adopt_slurm_ranks(environment: MutableMapping[str, str] = os.environ) -> None:
@@ -47,8 +47,8 @@ def check_launched_ranks(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def started_as_rank(command: str) -> str:
-    """The message for a user who starts ranks of a task that runs in one process, or who has a launcher's
-    RANK left over."""
+    """The message for a user who starts several ranks of a single-process task, or has a launcher's RANK left
+    in the environment."""
     return f"RANK={os.environ['RANK']} is set, as by torchrun or srun; without them use env -u RANK {command}"
 
 
@@ -85,7 +85,7 @@ def ranks(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def tasks_per_node(text: str) -> list[int]:
-    """`2(x3),1` as [2, 2, 2, 1]. Raises ConfigError."""
+    """Expands `2(x3),1` to [2, 2, 2, 1]. Raises ConfigError."""
     counts: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"(\d{1,6})(?:\(x(\d{1,6})\))?", part)
@@ -96,7 +96,7 @@ def tasks_per_node(text: str) -> list[int]:
 
 
 def first_host(nodes: str) -> str:
-    """The first of SLURM's list of hosts: `gpu07-ib` of `gpu[07-09,12]-ib,cpu1`. Raises ConfigError."""
+    """The first host of SLURM's list of hosts: `gpu07-ib` for `gpu[07-09,12]-ib,cpu1`. Raises ConfigError."""
     match = re.match(r"([\w.-]*)(?:\[(\d+)[^\]]*\])?([\w.-]*)", nodes)
     host = "" if match is None else f"{match[1]}{match[2] or ''}{match[3]}"
     if not host:
@@ -112,7 +112,7 @@ def _number(environment: Mapping[str, str], name: str) -> int:
 
 
 def _text(environment: Mapping[str, str], name: str, otherwise: str = "") -> str:
-    """The variable of the step, else that of the job."""
+    """The variable of the step, or else that of the job."""
     for known in (f"SLURM_STEP_{name}", f"SLURM_{name}", otherwise):
         if environment.get(known):
             return environment[known]

@@ -13,13 +13,13 @@ from pathlib import Path
 
 SIGNAL = signal.SIGUSR1
 """The signal on which a rank writes the stacks of all its threads, even while stuck in C code. It is blocked
-until the rank can."""
+until the rank can handle it."""
 
 DUMP_S = 5.0
 """Seconds to wait for stacks."""
 
 DEBUGGERS = ("/pdb.py", "/bdb.py", "/pydevd", "/debugpy/")
-"""Parts of file names on a thread's stack that show a debugger."""
+"""Parts of file names on a thread's stack that indicate a debugger."""
 
 STATES = {
     "T": "stopped (state T)",
@@ -29,18 +29,18 @@ STATES = {
 """States in /proc/<pid>/stat in which a process cannot make progress, whatever its code does."""
 
 STOPPED = (STATES["T"], STATES["t"])
-"""The states that a signal or a debugger has caused, and only a signal or the debugger ends."""
+"""The states that a signal or a debugger has caused, and that only another signal or the debugger ends."""
 
 
 def answer_requests(folder: Path, rank: int) -> None:
-    """Makes this process write its stacks to `folder` whenever `SIGNAL` comes, and unblocks the signal."""
+    """Makes this process write its stacks to `folder` on every `SIGNAL`, and unblocks the signal."""
     file = _path(folder, rank).open("w")  # stays open: nothing can be opened when the signal comes
     faulthandler.register(SIGNAL, file=file, all_threads=True)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGNAL})
 
 
 def state(pid: int) -> str:
-    """The reason that keeps a process from running; empty if there is none or it is unknown."""
+    """The reason why a process cannot run; empty if there is none or it is unknown."""
     with contextlib.suppress(OSError, IndexError):
         letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return STATES.get(letter, "")
@@ -48,7 +48,7 @@ def state(pid: int) -> str:
 
 
 def is_stopped(pid: int) -> bool:
-    """True if a process is stopped by a signal or a debugger, so that it answers nothing."""
+    """True if a process is stopped by a signal or a debugger, so that it does not respond."""
     return state(pid) in STOPPED
 
 
@@ -72,7 +72,7 @@ def dumped_stacks(pids: Mapping[int, int], folder: Path) -> dict[int, str]:
 
 
 def _await_writing(folder: Path, before: Mapping[int, int]) -> None:
-    """Waits until the files have grown and no longer change."""
+    """Waits until the files have grown and then stopped changing."""
     deadline, last = time.monotonic() + DUMP_S, dict(before)
     while time.monotonic() < deadline:
         time.sleep(0.2)
@@ -109,8 +109,8 @@ def shows_debugger(stacks: str) -> bool:
 
 
 def disk_bytes(pid: int) -> str:
-    """The bytes a process has read from and written to disks so far; the number changes while it uses a slow
-    disk."""
+    """The bytes that a process has read from and written to disks so far, as text; it changes while the
+    process uses a slow disk."""
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/{pid}/io").read_text().splitlines()
         return " ".join(line for line in lines if line.startswith(("read_bytes", "write_bytes")))

@@ -1,8 +1,8 @@
-"""Treats Ctrl-C, and SIGTERM and SIGUSR2, which schedulers send before they take a node, as a request to
-checkpoint and end.
+"""Treats Ctrl-C, SIGTERM and SIGUSR2 (which schedulers send before they reclaim a node) as a request to save
+a checkpoint and end.
 
-The first request is only noted and passed on to the ranks; the training loop looks for it at its next stop
-barrier. A second one interrupts at once, and so does Ctrl-C while there is nothing to save yet.
+The first request is only noted and passed on to the ranks; the training loop checks for it at its next stop
+barrier. A second one interrupts immediately, and so does Ctrl-C while there is nothing to save yet.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 
 INTERRUPT = getattr(signal, "SIGRTMIN", signal.SIGINT)
 """The signal that a sweep sends to the process of its cells on Ctrl-C. A terminal sends SIGINT to both, and a
-second interrupt would break off the clean-up."""
+second SIGINT would abort the clean-up."""
 
 ECHO_S = 3.0
 """A second signal within this many seconds counts as the first one repeated: a scheduler signals all
-processes of a job, and so does torchrun when it is signalled itself. Ctrl-C has no echo elsewhere."""
+processes of a job, and so does torchrun when it is signalled itself. Ctrl-C is only repeated under torchrun.
+"""
 
 
 class Terminated(KeyboardInterrupt):
-    """A signal ended the run. The text is what the user should know; `number` is the signal."""
+    """Raised when a signal has ended the run. The text is a message for the user; `number` is the signal."""
 
     def __init__(self, number: int, text: str = "interrupted") -> None:
         super().__init__(text)
@@ -37,7 +38,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def how_stopped(number: int) -> str:
-    """The effect of a signal, for the beginning of a line."""
+    """A clause that describes the effect of a signal, to begin a line with."""
     return "interrupted" if number == signal.SIGINT else f"stopped by {signal.Signals(number).name}"
 
 
@@ -58,7 +59,7 @@ class StopRequest:
         return self.number is not None
 
     def receive(self, number: int, frame: FrameType | None = None) -> None:
-        """The signals' handler in the process that owns the run."""
+        """Signal handler in the process that owns the run."""
         if number in (signal.SIGINT, INTERRUPT):
             self._receive_interrupt()
         elif self.number is None:
@@ -67,7 +68,7 @@ class StopRequest:
             raise Terminated(number)
 
     def _receive_interrupt(self) -> None:
-        """Ctrl-C; only torchrun repeats it."""
+        """Handles Ctrl-C, which only torchrun repeats."""
         again = self.number is not None
         if again and "RANK" in os.environ and self._is_echo():
             return
@@ -81,7 +82,7 @@ class StopRequest:
         return time.monotonic() - self._noted_at <= ECHO_S
 
     def note(self, number: int, frame: FrameType | None = None) -> None:
-        """Handles the signals in a rank; the owner of the run decides when to interrupt."""
+        """Signal handler in a rank; the owner of the run decides when to interrupt."""
         if self.number is None:
             self.number, self._noted_at = number, time.monotonic()
         if self.pass_on is not None:
@@ -96,8 +97,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def stop_requests(at_once: bool = False) -> Iterator[StopRequest]:
     """Collects the requests that come during this block, in the process that owns the run.
 
-    With `at_once` the first one interrupts: there is nothing to save yet, but there is something to clean up.
-    Ctrl-C does so anyway, and is left alone.
+    With `at_once` the first request interrupts, because there is nothing to save yet, only something to clean
+    up. Ctrl-C interrupts anyway, so its handler is not replaced.
     """
     request = StopRequest()
     chosen = _interrupt if at_once else request.receive
@@ -115,7 +116,7 @@ def stop_requests(at_once: bool = False) -> Iterator[StopRequest]:
 
 
 def _of_interrupts() -> list[int]:
-    """The signals that are Ctrl-C to this process; none where another handler is installed."""
+    """The signals that mean Ctrl-C to this process; empty if another handler is installed."""
     both = (signal.SIGINT, INTERRUPT)
     return [number for number in both if signal.getsignal(number) is signal.default_int_handler]
 

@@ -76,7 +76,7 @@ def run_torchrun_rank(config: RunConfig, directory: Path, draw: Callable[[], obj
 
 
 def _agreed_signal(number: int | None) -> int | None:
-    """The signal that some rank got, the same on all ranks, which end after the same step."""
+    """The signal that some rank has received, agreed on by all ranks, which end after the same step."""
     numbers: list[int | None] = [None] * dist.get_world_size()
     dist.all_gather_object(numbers, number)
     return next(filter(None, numbers), None)
@@ -105,8 +105,8 @@ class _DirectoryClaim:
 def _claimed_by_rank_0(config: RunConfig, directory: Path, rank: int) -> Iterator[_DirectoryClaim]:
     """Locks and opens the directory on rank 0, and gives all ranks one answer.
 
-    Raises ConfigError on all ranks when another run is using it, or when it holds something that may not be
-    continued.
+    Raises ConfigError on all ranks if another run is using the directory, or if its contents may not be
+    resumed.
     """
     lock: DirectoryLock | None = None
     claim = _DirectoryClaim(directory)
@@ -143,8 +143,8 @@ def _tracked_by_rank_0(config: RunConfig, directory: Path, rank: int) -> Abstrac
 
 @contextmanager
 def _rank_failure_recorded(directory: Path, rank: int) -> Iterator[None]:
-    """Every rank that can see the directory records why it failed; losing a peer overwrites no other
-    reason."""
+    """Makes every rank that can access the directory record its failure; the loss of a peer does not
+    overwrite another reason."""
     try:
         yield
     except KeyboardInterrupt as interrupt:

@@ -1,10 +1,10 @@
 """Collects the reports of failed ranks and decides which rank is the cause.
 
-When one rank is lost, the others fail a moment later, and their errors name the peer they lost. The cause is,
-in this order: a rank killed by a signal, one that ended without a report, one in whose surroundings something
-is wrong, one whose error a user has to fix, one that is stopped while others fail, one whose error blames
-no other, one that is silent while the others time out on it. If no rank fails and none makes progress, the
-cause is the stopped ranks, or all of them if none is stopped.
+When one rank is lost, the others fail a moment later, and their errors name the peer they lost. The cause is
+the first of these that exists: a rank killed by a signal, one that ended without a report, one whose
+surroundings failed, one whose error a user has to fix, one that is stopped while others fail, one whose error
+blames no other rank, one that does not respond while the others time out on it. If no rank fails and none
+makes progress, the cause is the stopped ranks, or all of them if none is stopped.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ REMEDY = "run it again"
 """The remedy where a rank's own report is damaged."""
 
 CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT})
-"""Signals that a process brings upon itself."""
+"""Signals that a process causes itself."""
 
 MOST_NAMED = 8
-"""Most ranks that a line names one by one."""
+"""The largest number of ranks that a line names one by one."""
 
 
 class Cause(Enum):
-    """The kind of failure that ended the processes, which decides whether another attempt may succeed."""
+    """The kind of failure that ended the processes; it determines whether another attempt may succeed."""
 
     OUTSIDE = "outside"
-    """Killed, stopped, cut off or lost: not caused by anything that the run itself computes."""
+    """Killed, stopped, disconnected or lost: not caused by the run's own computation."""
     OWN = "own"
-    """An error or a crash of the code, which the same steps may or may not cause again."""
+    """An error or a crash of the code, which may or may not recur in the same steps."""
     FINAL = "final"
-    """Something a user has to fix, or a result: every attempt would end in this way."""
+    """An error that a user has to fix, or a final result: every attempt would end in this way."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class FailureVerdict:
 
 @dataclass(frozen=True)
 class Report:
-    """The reason why a rank ended: the exception's type and first line, and the peer it blames.
+    """A report of why a rank ended: the exception's type and first line, and the peer it blames.
 
-    `waited`: the error says that another rank was lost or late. `final`: a user has to fix something, or
-    training has diverged. `missed`: what the blamed peer did not do.
+    `waited` is set if the error says that another rank was lost or late, `final` if a user has to fix
+    something or training has diverged. `missed` describes what the blamed peer did not do.
     """
 
     rank: int
@@ -72,7 +72,8 @@ class Report:
 
 
 def blamed_peer(error: BaseException) -> int | None:
-    """The `.peer` of the error, or of the error it arose from, since cleaning up may have failed in turn."""
+    """The `.peer` of the error, or of the error that caused it, because cleaning up may have raised another
+    one."""
     for link in _chain(error):
         peer = getattr(link, "peer", None)
         if isinstance(peer, int):
@@ -157,10 +158,10 @@ def verdict(
     states: Mapping[int, str] | None = None,
     name: Name = rank_name,
 ) -> FailureVerdict:
-    """Decides who is at fault from each rank's exit code (None: still running).
+    """Decides which rank is at fault, from each rank's exit code (None: still running).
 
-    `troubles`: what is wrong around a rank, such as a link that is down. `states`: what keeps a running rank
-    from running, such as having been stopped.
+    `troubles` describes failures around a rank, such as a link that is down. `states` gives the reasons why
+    running ranks cannot run, e.g. that they were stopped.
     """
     reports = read_reports(folder)
     killed = {rank: -code for rank, code in codes.items() if code and code < 0}
@@ -195,7 +196,7 @@ def verdict(
 
 
 def _silence(ranks: Sequence[int], report: Report, states: Mapping[int, str], name: Name) -> FailureVerdict:
-    """The ranks that the others have waited for in vain."""
+    """Blames the ranks that others have waited for in vain."""
     why = "".join(f", {name(rank)} is {states[rank]}" for rank in ranks if states.get(rank))
     missed = report.missed if report.waited else f"no answer when {name(report.rank)} failed"
     text = f"{_names(ranks, name)} hung: {missed}{why} ({report.text})"
@@ -209,10 +210,10 @@ def hang_verdict(
     bound: str,
     name: Name = rank_name,
 ) -> FailureVerdict:
-    """Decides who is at fault when none of the running ranks makes progress.
+    """Decides which ranks are at fault when none of the running ranks makes progress: those that cannot run
+    according to `states`, or else all.
 
-    The ranks whose `states` say that they cannot run, else all. `beats`: what each was last seen doing.
-    `bound`: why `quiet_s` seconds are too many.
+    `beats` holds the last heartbeat of each rank, `bound` the reason why `quiet_s` seconds are too many.
     """
     held = {rank: text for rank, text in states.items() if text}
     blamed = {rank: beats[rank] for rank in (held or beats)}
@@ -231,9 +232,9 @@ def hang_verdict(
 def lingering_text(
     codes: Mapping[int, int | None], states: Mapping[int, str], leave_s: float, name: Name = rank_name
 ) -> str:
-    """Says what went wrong with ranks after the record was complete, empty if nothing did.
+    """Describes what went wrong with ranks after the record was complete; empty if nothing did.
 
-    Ranks that still run had `leave_s` seconds to end.
+    Ranks that are still running had `leave_s` seconds to end.
     """
     parts = []
     for rank, code in codes.items():

@@ -30,11 +30,11 @@ from gradwire.harness.trainer.parts import build
 from gradwire.harness.trainer.settings import RunConfig
 
 THREADS = 1
-"""Intra-op threads per worker. Two would give other bits, and on busy cores make runs up to 50 times
-slower."""
+"""Intra-op threads per worker. Two would change bits of the results, and make runs up to 50 times slower on
+busy cores."""
 
 SHORTEST_WAIT_S = 0.01
-"""A timeout that a store reads as forever."""
+"""The shortest timeout, because stores treat 0 as no limit."""
 
 
 def prepare_process(cluster: ClusterConfig, local_rank: int) -> torch.device:
@@ -61,7 +61,7 @@ def train(
     `Trainer.run`).
 
     `directory` has been opened for this attempt, which resumes from `checkpoint`. `writes` is set on the rank
-    that keeps the record. `tell` is called with the training clock's seconds.
+    that writes the record. `tell` is called with the training clock's readings.
     """
     started = time.perf_counter()
     with using_kernels(config.kernels.name):
@@ -97,15 +97,16 @@ def joined_process_group(
     rendezvous: Path,
     entrance: Entrance | None = None,
 ) -> Iterator[torch.device]:
-    """Yields this rank's device in the process group of a local cluster, whose ranks meet in the file
-    `rendezvous`.
+    """Yields this rank's device in the process group of a local cluster, whose ranks rendezvous through a
+    file.
 
-    The process stays in the network that `entrance` leads into.
+    The process stays in the network of its `entrance`.
     """
     _enter_network(cluster, network, entrance)
     size = cluster.size
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
-    # Accelerate asks for an address, though the file is used, and would take each rank for a node of its own.
+    # Accelerate requires an address although the file is used, and would otherwise treat each rank as a
+    # separate node.
     os.environ |= {"LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     device = prepare_process(cluster, rank)
     store = FileStore(str(rendezvous), size)
@@ -121,7 +122,7 @@ def joined_process_group(
 
 
 class AbsentPeerError(RuntimeError):
-    """A rank has not started in time."""
+    """Raised if a rank has not started in time."""
 
     def __init__(self, peer: int) -> None:
         super().__init__(f"rank {peer} has not come up within {START_S:g} s of the launch")
@@ -129,10 +130,10 @@ class AbsentPeerError(RuntimeError):
 
 
 def _await_peers(store: FileStore, size: int) -> None:
-    """Waits until all ranks are up; raises AbsentPeerError naming the first that is not `START_S` after the
-    launch.
+    """Waits until all ranks are up. Raises AbsentPeerError naming the first rank that is not up `START_S`
+    seconds after the launch.
 
-    The time this rank took to start counts, too: the bound runs from the launch, whichever rank is late.
+    The time that this rank took to start counts, too: the limit starts at the launch for all ranks.
     """
     deadline = time.monotonic() + START_S - since_launch()
     for peer in range(size):
@@ -146,8 +147,9 @@ def _await_peers(store: FileStore, size: int) -> None:
 def join_process_group(cluster: ClusterConfig, **place: Any) -> None:
     """Calls `dist.init_process_group(**place)` and waits until all ranks are connected.
 
-    gloo connects rank by rank. A rank that has nothing to do, or fails at once, would leave while others
-    still connect, and they would report the error instead. Raises NotConnectedError if one is late or gone.
+    gloo connects rank by rank. A rank that has nothing to do, or fails immediately, would leave while others
+    are still connecting, and these would report the error instead. Raises NotConnectedError if one is late or
+    gone.
     """
     timeout = timedelta(seconds=cluster.timeout_s)
     with connecting(timeout):
@@ -157,7 +159,8 @@ def join_process_group(cluster: ClusterConfig, **place: Any) -> None:
 
 
 def _enter_network(cluster: ClusterConfig, network: NetworkConfig, entrance: Entrance | None) -> None:
-    """Enters the network before the first connection and the first thread, which stay where they began."""
+    """Enters the network before the first connection and the first thread, which stay in the network where
+    they were created."""
     if entrance is not None:
         entrance.enter()
         os.environ["GLOO_SOCKET_IFNAME"] = entrance.interface
@@ -184,6 +187,6 @@ def train_virtual(
 
 
 def train_virtual_child(config: RunConfig, directory: Path, checkpoint: Path | None, rank: int) -> None:
-    """Runs `train_virtual` in a process of its own, the only one."""
+    """Runs `train_virtual` as the only process of its kind."""
     assert rank == 0
     train_virtual(config, directory, checkpoint, stop_requests_of_rank())

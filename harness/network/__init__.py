@@ -1,1 +1,2 @@
-"""Networks as data and arithmetic: links, fair shares, flows. `shaped` has links that the kernel limits."""
+"""Networks as data and arithmetic: links, fair shares, flows. `shaped` makes real links whose rate the kernel
+limits."""

@@ -1,4 +1,4 @@
-"""A configured network: its links, the rate of a rank's link, and its words in every table and plot."""
+"""A configured network: its links, the rate of a rank's link, and its description in tables and plots."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from gradwire.harness.network.settings import (
 MEASURED = "measured"
 
 AS_IT_IS = f"{MEASURED} (network as it is)"
-"""The words for real workers whose links nothing limits."""
+"""The description of real workers on links that nothing limits."""
 
 HOW = {"paced": "paced", "shaped": "shaped by the kernel"}
-"""The way in which the links of real workers are limited, in words."""
+"""How the links of real workers are limited, in words."""
 
 
 def make_links(network: NetworkConfig, size: int) -> Links:
     """Makes the links of a validated `network` group between `size` ranks.
 
-    A shaped network is a star here, with links at the rate that they were asked to have.
+    A shaped network is a star here, whose links have the configured rate.
     """
     if isinstance(network, UnpacedConfig):
         return unlimited()
@@ -55,7 +55,7 @@ def make_links(network: NetworkConfig, size: int) -> Links:
 
 
 def rate_changes(network: ShapedConfig | SimulatedConfig) -> tuple[Change, ...]:
-    """The changes of a validated network's rates, the earlier ones first."""
+    """The changes of a validated network's rates, in order of time."""
     return tuple(Change(at_s, factor) for at_s, factor in network.rate_changes)
 
 
@@ -78,7 +78,7 @@ def _star_or_nodes(network: SimulatedConfig, size: int, rate: float) -> Links:
 def link_rate(network: NetworkConfig, size: int) -> float | None:
     """Bits of payload per second that each of `size` ranks can send on a validated `network` group.
 
-    None if nothing limits it, or if there is no single rate: several ranks of a node share one, or it
+    None if nothing limits it, or if there is no single rate, because ranks of a node share a link or the rate
     changes.
     """
     if isinstance(network, SimulatedConfig) and network.fabric != "star":
@@ -89,11 +89,11 @@ def link_rate(network: NetworkConfig, size: int) -> float | None:
 
 
 def network_text(network: NetworkConfig, kind: str) -> str:
-    """The words for times on a validated `network` group: their `kind` (measured, emulated or modelled) and
-    its links.
+    """The description of times on a validated `network` group: their `kind` (measured, emulated or modelled)
+    and its links.
 
-    `measured (network as it is)`, `emulated, 200 Mbit/s, paced`, `emulated, 100 Mbit/s, shaped by the kernel,
-    3 background jobs`, `modelled, 1 Gbit/s, 1 ms`, `modelled, aqgb, 2.5 Gbit/s, multicast`.
+    Examples: `measured (network as it is)`, `emulated, 200 Mbit/s, paced`, `emulated, 100 Mbit/s, shaped by
+    the kernel, 3 background jobs`, `modelled, 1 Gbit/s, 1 ms`, `modelled, aqgb, 2.5 Gbit/s, multicast`.
     """
     if isinstance(network, UnpacedConfig):
         return AS_IT_IS if kind == MEASURED else f"{kind}, unlimited links"
@@ -108,8 +108,8 @@ def network_text(network: NetworkConfig, kind: str) -> str:
 
 
 def recorded_text(recorded: Mapping[str, Any] | str | None, kind: str) -> str:
-    """`network_text` of a record's `network` group, as far as the record has it: where it has no rate, or the
-    name alone, the kind and that name. Raises ValueError in one line if it is no network."""
+    """`network_text` of a recorded `network` group. If the record lacks a rate, or only has the network's
+    name, it consists of the kind and the name. Raises ValueError in one line if it is no network."""
     if recorded is None:
         return kind
     settings = {"name": recorded} if isinstance(recorded, str) else recorded
@@ -120,8 +120,8 @@ def recorded_text(recorded: Mapping[str, Any] | str | None, kind: str) -> str:
 
 
 def common_text(texts: Iterable[str]) -> str:
-    """The words that several networks have in common, by kind: `measured (network as it is) and emulated,
-    shaped by the kernel`."""
+    """The common description of several networks, by kind: `measured (network as it is) and emulated, shaped
+    by the kernel`."""
     by_kind: dict[str, list[list[str]]] = {}
     for text in dict.fromkeys(texts):
         kind, *parts = text.split(", ")
@@ -134,12 +134,12 @@ def common_text(texts: Iterable[str]) -> str:
 
 
 def rate_text(rate_mbit: float) -> str:
-    """`200 Mbit/s`, and from 1000 of them on `2.5 Gbit/s`."""
+    """A rate as text: `200 Mbit/s`, or from 1000 on `2.5 Gbit/s`."""
     return f"{rate_mbit:g} Mbit/s" if rate_mbit < 1000 else f"{rate_mbit / 1000:g} Gbit/s"
 
 
 def latency_text(latency_s: float) -> str:
-    """`1 ms`, `5 µs`; nothing for none."""
+    """A latency as text: `1 ms`, `5 µs`; empty for 0."""
     if not latency_s:
         return ""
     for factor, unit in ((1.0, "s"), (1e3, "ms")):
@@ -165,7 +165,8 @@ def _background_text(count: int) -> str:
 
 
 def whose_computation(network: Mapping[str, Any], device: str | None, *, shared: bool = False) -> str:
-    """`this machine's CPU, measured`, or that it is given: of a virtual cluster on this network."""
+    """The source of a virtual cluster's compute times on this network: `this machine's CPU, measured`, or
+    that they are given."""
     given = network.get("compute_s")
     papers = [
         compute_s

@@ -1,8 +1,8 @@
 """Networks as data: links with a rate, and the links that a message from one rank to another takes.
 
-The simulated clock needs nothing else of a network. A link is one direction of a cable or a port. Rates are
-bytes of payload per second. The messages on a link share it max-min fairly; a `serial` link carries one
-message after another.
+This is all that the simulated clock needs to know of a network. A link is one direction of a cable or a port.
+Rates are bytes of payload per second. The messages on a link share it max-min fairly; a `serial` link carries
+one message after another.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 
 class LinkRoute(NamedTuple):
-    """The links that a message occupies while it is under way, and the seconds added to the arrival of its
-    last byte."""
+    """The links that a message occupies while in flight, and the latency added to the arrival of its last
+    byte, in seconds."""
 
     links: tuple[int, ...]
     latency_s: float
@@ -29,8 +29,8 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Links:
-    """`rates[l]` of link l in bytes per second; `route(source, destination)` between two ranks; `changes` of
-    the rates, the earlier ones first."""
+    """`rates[l]` is the rate of link l in bytes per second, `route(source, destination)` the route between
+    two ranks; `changes` lists the changes of rates in order of time."""
 
     rates: tuple[float, ...]
     route: Callable[[int, int], LinkRoute]
@@ -38,14 +38,14 @@ class Links:
     changes: tuple[Change, ...] = ()
 
     def since(self, now_s: float) -> Links:
-        """Returns these links with seconds counted from `now_s` on."""
+        """Returns these links with times relative to `now_s`."""
         past = [change for change in self.changes if change.at_s <= now_s]
         coming = [Change(at_s - now_s, factor) for at_s, factor in self.changes if at_s > now_s]
         return replace(self, changes=(*(Change(0.0, factor) for _, factor in past[-1:]), *coming))
 
     def multicast(self, source: int, destinations: Sequence[int]) -> LinkRoute:
-        """The route of one message to several destinations, which takes each of its links once: it leaves the
-        source once, and each destination's link carries a copy."""
+        """The route of one message to several destinations, which uses each of its links once: it leaves the
+        source once, and a copy arrives on each destination's link."""
         routes = [self.route(source, destination) for destination in destinations]
         links = dict.fromkeys(link for route in routes for link in route.links)
         return LinkRoute(tuple(links), max(route.latency_s for route in routes))
@@ -57,18 +57,20 @@ def bytes_per_second(mbit_per_second: float) -> float:
 
 
 def unlimited() -> Links:
-    """A network without limits: messages arrive as they are sent."""
+    """A network without limits: messages arrive when they are sent."""
     return Links((), lambda source, destination: LinkRoute((), 0.0))
 
 
 def uplinks(size: int, rate: float, latency_s: float) -> Links:
-    """Serial uplinks: each carries one message after another, and nothing limits what comes in
+    """Serial uplinks: each carries one message after another, and incoming messages are not limited
     (`network=paced`)."""
     return Links((rate,) * size, lambda source, destination: LinkRoute((source,), latency_s), serial=True)
 
 
 def star(size: int, rate: float, latency_s: float) -> Links:
-    """One switch: every rank has an uplink and a downlink of `rate`; the switch itself limits nothing."""
+    """One switch: every rank has an uplink and a downlink of `rate`; the switch itself is not a
+    bottleneck.
+    """
 
     def route(source: int, destination: int) -> LinkRoute:
         return LinkRoute((source, size + destination), latency_s)
@@ -80,9 +82,9 @@ def star(size: int, rate: float, latency_s: float) -> Links:
 class NodeFabric:
     """Links of nodes: inside a node a star of `intra_rate`, between nodes `nics` ports of `rate` per node.
 
-    Ranks of a node share its ports evenly, consecutive ranks the same port. A message to another node takes
-    its sender's port and its receiver's. An oversubscribed core is shared as well: each way it carries the
-    rate of all ports divided by `oversubscription`.
+    Ranks of a node share its ports evenly, consecutive ranks the same port. A message to another node
+    occupies its sender's port and its receiver's. An oversubscribed core is shared as well: in each direction
+    it carries the rate of all ports divided by `oversubscription`.
     """
 
     rate: float

@@ -1,4 +1,4 @@
-"""The settings of `network=`: the workers' links, and who else uses them.
+"""The settings of `network=`: the workers' links, and background traffic on them.
 
 Rates are in Mbit/s (10⁶ bit/s) and hold each way: every link is full duplex.
 """
@@ -21,21 +21,20 @@ LONGEST_LATENCY_S = 60.0
 MOST_BACKGROUND_JOBS = 64
 
 RATE_CHANGES = "e.g. [[60,0.5],[120,1]]: half the rate from second 60 to 120"
-"""An example of changes of rates. Each factor is of the rate that the network has at first, and holds until
-the next change."""
+"""An example of rate changes. Each factor is relative to the network's initial rate, and holds until the next
+change."""
 
 BLOCKS = "e.g. [[1e6,0.4,0.6],[2e6,0.6,0.4]]: parameters, share of the forward and of the backward pass"
-"""An example of blocks, in the order of the forward pass. A column of shares is divided by its sum, so that a
-paper's figures can be given as printed."""
+"""An example of blocks, in the order of the forward pass. Shares are normalized by column, so that a paper's
+figures can be given as printed."""
 
 STRAGGLERS = "e.g. [1.5,3]: factors of the compute time, drawn evenly from 1.5 to 3"
 
 FORWARD_SHARE = 1 / 3
-"""The forward pass's share of a given compute time, unless it is given, too: the backward pass takes twice as
-long."""
+"""The forward pass's default share of a given compute time: the backward pass takes twice as long."""
 
 PAPERS_COMPUTATION = {("aqgb", "resnet50"): (1.5, 0.365)}
-"""The computation times that a paper prints of its testbed, by preset and model: `compute_s` and
+"""The computation times on a paper's testbed, as printed there, by preset and model: `compute_s` and
 `forward_share`. AQGB §5.1.2: U[0.9, 1.1] × 1.5 s for forward and backward; Table 1: 0.365 of it forward. The
 other papers print step times that contain communication, or throughput."""
 
@@ -46,15 +45,15 @@ MOST_RANKS = 1024
 """Numbers of nodes, ranks and NICs of a simulated network."""
 
 SHARED, MEASURED, FROM_FILE = "shared", "measured", "file:"
-"""Values of `compute`; the last one begins with it, and a path follows."""
+"""Values of `compute`; the last one is a prefix that a path follows."""
 
 CODEC_TIMES = ("measured", "none")
-"""Values of `codec_times` besides a file: the times on this machine, or none at all."""
+"""Values of `codec_times` other than a file: the times on this machine, or zero."""
 
 
 @dataclass(frozen=True)
 class UnpacedConfig:
-    """The network as it is."""
+    """The network as it is, without limits."""
 
     name: str = one_of("none")
     # of cluster=virtual: shared by the runs of a sweep, measured in each step, or file:<profile>
@@ -74,9 +73,9 @@ class PacedConfig:
 
 @dataclass(frozen=True)
 class ShapedConfig:
-    """Real workers in network namespaces, each on a link that the kernel shapes; all links form a star.
+    """Real workers in network namespaces, each on a link shaped by the kernel; the links form a star.
 
-    A queue holds at least one packet, which the kernel passes on in up to 64 KiB.
+    A queue holds at least one packet, which in the kernel may have up to 64 KiB.
     """
 
     name: str = one_of("shaped")
@@ -94,8 +93,8 @@ class ShapedConfig:
 
 @dataclass(frozen=True)
 class SimulatedConfig:
-    """The virtual cluster's clock: links of a star or a two-level network, shared fairly; compute times
-    measured or given."""
+    """The network of the virtual cluster's clock: links of a star or a two-level network, shared fairly;
+    compute times are measured or given."""
 
     name: str = one_of("simulated")
     preset: str = plain_name("custom")  # the testbed whose figures these are, in the line a run prints first
@@ -153,7 +152,7 @@ NETWORKS: dict[str, type[NetworkConfig]] = {
 
 
 def recorded_network(recorded: Mapping[str, Any]) -> NetworkConfig:
-    """The network of a finished run. Raises ValueError in one line if it is no network."""
+    """The network of a finished run. Raises ValueError in one line if it is not a network."""
     schema = NETWORKS.get(str(recorded.get("name")))
     if schema is None:
         raise ValueError(f"network.name={printable(str(recorded.get('name')))} of a record is unknown")

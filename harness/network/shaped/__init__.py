@@ -1,11 +1,11 @@
 """`network=shaped`: real workers on links whose rate the kernel limits, all of them joined by one switch.
 
 `network` makes the whole network and owns it: `namespace` (one per worker and one for the switch), `star`
-(the commands for interfaces, addresses, rates and queues), `commands` (runs them), `goodput` (what a link
-carries), `diagnose` (which rank's link has changed), `background` and `background_process` (background
-traffic on the same links), and `check` (why it may not work here).
+(the commands for interfaces, addresses, rates and queues), `commands` (runs them), `goodput` (measures a
+link's throughput), `diagnose` (finds links that have changed), `background` and `background_process`
+(background traffic on the same links), and `check` (whether it works on this machine).
 
-Namespaces have no names and are held by file descriptors alone, so two networks cannot collide. When the
-processes end, for whatever reason, the kernel removes all of it. The workers inside run torch.distributed
-over gloo, unchanged, so nothing here needs torch.
+Namespaces have no names and are only held by file descriptors, so two networks cannot collide. When the
+processes end, for whatever reason, the kernel removes the whole network. The workers inside run
+torch.distributed over gloo, unchanged, so nothing here needs torch.
 """

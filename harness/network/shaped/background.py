@@ -1,4 +1,4 @@
-"""Background traffic on the same links: one process per rank plays that rank's part of all jobs."""
+"""Background traffic on the same links: one process per rank runs that rank's part of all background jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from gradwire.harness.network.shaped.star import address
 START_S, END_S = 30.0, 5.0
 
 REAPED_S = 1.0
-"""Seconds to wait for an exit code: a process closes its pipes a moment before it is known."""
+"""Seconds to wait for an exit code, because a process closes its pipes a moment before its exit code is
+known."""
 
 MIB = 1 << 20
 
@@ -29,7 +30,7 @@ MIB = 1 << 20
 class BackgroundProcesses:
     """`jobs` ring all-reduces of `megabytes` MiB each, over and over (DynamiQ §5.2), until `stop`.
 
-    The processes end with this one, however it ends, and with the thread that makes this object. Raises
+    The processes end with this one, however it ends, and with the thread that created this object. Raises
     ShapingError, with no process left running, if they cannot be started.
     """
 
@@ -61,7 +62,8 @@ class BackgroundProcesses:
         return [_output(process).fileno() for process in self._processes]
 
     def diagnose(self) -> dict[int, str]:
-        """The ranks whose background jobs have ended, if possible without any that only lost a neighbour."""
+        """The ranks whose background jobs have ended; those that only lost a neighbour are left out if
+        possible."""
         ended = wait(self.sentinels, 0)
         codes = {}
         for rank, process in enumerate(self._processes):
@@ -72,7 +74,7 @@ class BackgroundProcesses:
         return {rank: self._reason(rank) for rank in sorted(at_fault or codes)}
 
     def stop(self) -> list[float]:
-        """Ends all jobs; returns what each received on a link, the mean over the ranks, in 10⁶ bit/s.
+        """Ends all jobs; returns the throughput of each on a link, averaged over the ranks, in 10⁶ bit/s.
 
         Empty if one of them had already ended.
         """
@@ -115,7 +117,7 @@ class BackgroundProcesses:
 
 
 def _started(settings: dict[str, Any], descriptor: int) -> subprocess.Popen[str]:
-    """Starts the process in a process group of its own, because the parent handles a terminal's Ctrl-C."""
+    """Starts the process in its own process group, because the parent handles a terminal's Ctrl-C."""
     return subprocess.Popen(
         [sys.executable, "-I", "-S", str(Path(background_process.__file__)), json.dumps(settings)],
         stdin=subprocess.PIPE,
@@ -139,7 +141,7 @@ def _close(process: subprocess.Popen[str]) -> None:
 
 
 def _answer(process: subprocess.Popen[str]) -> str:
-    """The last line it printed."""
+    """The last line that the process printed."""
     process.wait(END_S)
     return _output(process).readline()
 

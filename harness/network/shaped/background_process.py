@@ -1,8 +1,8 @@
 """A rank's part of other jobs' ring all-reduces, as a program: `background_process.py <settings as JSON>`.
 
 It enters the given namespace, prints `ready` when all jobs are connected, and runs until its input ends or
-its parent is gone. Then it prints what it has received. It is not part of the package: it starts in
-milliseconds and needs nothing but Python.
+its parent is gone. Then it prints the number of bytes received. It imports nothing from the package, only
+Python's standard library, so that it starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ LOST_NEIGHBOUR = 3
 
 
 class Job:
-    """One rank of one job: sends a chunk to the right and receives one from the left, then goes to the next
-    step.
+    """One rank of one job. In each step it sends a chunk to the right and receives one from the left.
 
-    A step ends when both have passed. 2(n - 1) steps are an all-reduce, and the next one follows at once.
+    A step ends when both transfers are complete. 2(n - 1) steps are an all-reduce, and the next one follows
+    immediately.
     """
 
     def __init__(self, right: socket.socket, left: socket.socket, chunk_bytes: int) -> None:
@@ -52,7 +52,7 @@ class Job:
         self.received += got
 
     def next_step(self) -> bool:
-        """Begins the next step if this one is over; returns whether it did."""
+        """Begins the next step if the current one is over; returns whether it did."""
         if self.to_send or self.to_receive:
             return False
         self.to_send = self.to_receive = self._chunk_bytes
@@ -111,7 +111,7 @@ def connected(addresses: Sequence[str], rank: int, jobs: int, chunk_bytes: int) 
 
 
 def _connection(place: tuple[str, int]) -> socket.socket:
-    """Tries repeatedly, since the neighbour may not be listening yet."""
+    """Connects, trying repeatedly, because the neighbour may not be listening yet."""
     deadline = time.monotonic() + CONNECT_S
     while True:
         try:
@@ -123,7 +123,8 @@ def _connection(place: tuple[str, int]) -> socket.socket:
 
 
 def prepare(parent: int, namespace: int) -> None:
-    """Ends with the parent, leaves signals to it, and enters the namespace."""
+    """Makes this process end with its parent, ignores signals that the parent handles, and enters the
+    namespace."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -135,7 +136,7 @@ def prepare(parent: int, namespace: int) -> None:
 
 
 def asked_to_end(within_s: float) -> bool:
-    """True if the input has ended, or ends within some seconds."""
+    """True if the input has ended, or ends within `within_s` seconds."""
     return bool(select.select([sys.stdin.buffer], [], [], within_s)[0])
 
 

@@ -1,4 +1,4 @@
-"""Checks whether links can be shaped here, by shaping one in a process that then ends."""
+"""Checks whether links can be shaped on this machine, by shaping one in a short-lived process."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ for command in (
 
 
 def why_not() -> str | None:
-    """Returns None if `network=shaped` works here, else the reason in one line, with the remedy if there is
-    one.
+    """Returns None if `network=shaped` works on this machine, else the reason in one line, with the remedy if
+    there is one.
 
-    Tries it in a process that then ends. Imports no torch.
+    Tries it in a short-lived process. Does not import torch.
     """
     if sys.platform != "linux":
         return "it needs Linux"

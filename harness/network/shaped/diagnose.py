@@ -1,6 +1,6 @@
-"""Finds the rank whose link is not, or no longer, as it was made, and listens for changes.
+"""Finds ranks whose link is not as it was configured or has changed since, and listens for changes.
 
-The kernel says in which namespace something has changed; looking at the links shows what.
+The kernel only reports the namespace of a change; inspecting the links shows what has changed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ UNITS = {"": 1e-6, "K": 1e-3, "M": 1.0, "G": 1e3, "T": 1e6}
 """The units of the rates that `tc` prints, in 10⁶ bit/s."""
 
 TOLERANCE = 0.01
-"""`tc` prints the rate in whole units and the kernel keeps it in whole bytes per second: at 1000 bit/s they
-are off by 0.2 %."""
+"""The relative tolerance of rates: `tc` prints whole units and the kernel stores whole bytes per second,
+which differ by 0.2 % at 1000 bit/s."""
 
 LINK, QUEUE, ADDRESS = 0x1, 0x8, 0x10
 """Groups of route netlink: `RTMGRP_LINK`, `RTMGRP_TC`, `RTMGRP_IPV4_IFADDR`."""
@@ -43,15 +43,15 @@ class End:
         return "LOWER_UP" in self.interface["flags"]
 
     def is_shaped(self) -> bool:
-        """True if everything that leaves here goes through htb's one class into a queue."""
+        """True if all outgoing packets pass through htb's only class into a queue."""
         through_htb = len(self.queues) == 2 and self.queues[0] == "htb"
         return through_htb and self.limit.startswith("class htb 1:1")
 
     def reshaped(self, rate_mbit: float, before: str, after: str) -> End:
-        """This end as it is since its rate was changed on purpose, from what `tc` printed before and after.
+        """This end after its rate was changed on purpose, given the output of `tc` before and after.
 
-        Where it was not as made before, it is returned unchanged, and the difference is found as any other.
-        Raises ShapingError if it does not have the rate.
+        If it was not as configured before, it is returned unchanged, so that the difference is found like any
+        other. Raises ShapingError if it does not have the new rate.
         """
         found = PRINTED_RATE.search(after)
         rate = int(found[1]) * UNITS[found[2]] if found else 0.0
@@ -62,7 +62,7 @@ class End:
 
 @dataclass(frozen=True)
 class LinkState:
-    """Both ends of a rank's link, as far as they are found."""
+    """Both ends of a rank's link, if they were found."""
 
     rank: int
     uplink: End | None
@@ -91,7 +91,7 @@ class LinkState:
 
 
 def links(switch: Namespace, ranks: Sequence[Namespace]) -> list[LinkState]:
-    """All links as they are now."""
+    """The current state of all links."""
     far = _ends(switch, [SWITCH, *(downlink(rank) for rank in range(len(ranks)))])
     works = SWITCH in far and far[SWITCH].is_up()
     found = []
@@ -135,7 +135,7 @@ def listen(namespace: Namespace) -> socket.socket:
 
 
 def forget(listener: socket.socket) -> None:
-    """Empties the socket; `links` shows what has changed."""
+    """Empties the socket; `links` shows the changes."""
     with contextlib.suppress(OSError):  # nothing is left, or there was more than it could keep
         while listener.recv(1 << 16):
             pass

@@ -1,4 +1,4 @@
-"""Network namespaces without a name: one ends when no process is inside or holds its descriptor."""
+"""Unnamed network namespaces, which end when no process is inside or holds their descriptor."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ SETTINGS = {
     "ipv4/tcp_no_metrics_save": "1",  # a connection does not inherit what an earlier one learned
     "ipv6/conf/default/disable_ipv6": "1",
 }
-"""Settings below /proc/sys/net in every namespace. A kernel without IPv6 has no switch for it."""
+"""Settings below /proc/sys/net in every namespace. They may be missing, e.g. those of IPv6 on a kernel
+without it."""
 
 Result = TypeVar("Result")
 
 
 class Namespace:
-    """A new network namespace, held until `close`; this process's own threads stay where they are."""
+    """A new network namespace, held until `close`; this process's own threads do not move into it."""
 
     def __init__(self) -> None:
         self.descriptor = _in_a_thread(_make)
 
     def run(self, function: Callable[[], Result]) -> Result:
-        """Calls `function()` in a thread inside: sockets it opens and processes it starts belong there."""
+        """Calls `function()` in a thread inside the namespace: sockets it opens and processes it starts
+        belong to the namespace."""
 
         def inside() -> Result:
             _set(self.descriptor)
@@ -42,15 +44,15 @@ class Namespace:
         return _in_a_thread(inside)
 
     def close(self) -> None:
-        """Lets the kernel remove the namespace with all its contents, once no process is inside."""
+        """Lets the kernel remove the namespace with its contents, once no process is inside."""
         os.close(self.descriptor)
 
 
 @dataclass(frozen=True)
 class Entrance:
-    """The way into a namespace for another process, and its interface there. Can be pickled.
+    """Access to a namespace for another process, and its interface there. Can be pickled.
 
-    `clock` is the pipe into which the process writes its training clock; None if no rate follows it.
+    `clock` is the pipe into which the process writes its training clock; None if no rates depend on it.
     """
 
     path: str
@@ -67,12 +69,13 @@ class Entrance:
 
 
 def path_of(namespace: Namespace) -> str:
-    """The path where other processes find it while this one runs."""
+    """The path by which other processes can open the namespace while this process runs."""
     return f"/proc/{os.getpid()}/fd/{namespace.descriptor}"
 
 
 def _in_a_thread(function: Callable[[], Result]) -> Result:
-    """Calls it in a new thread: a namespace belongs to a thread, which can leave its own and then end."""
+    """Calls the function in a new thread: a namespace belongs to a thread, which can switch to another one
+    and then end."""
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(function).result()
 

@@ -31,8 +31,8 @@ from gradwire.harness.network.shaped.star import (
 class ShapedNetwork:
     """`ranks` namespaces on links of these `limits`, joined by a switch, while the `with` block lasts.
 
-    Entering raises ShapingError, one line, if the network cannot be made as configured. Only descriptors of
-    this process hold it, so nothing is left when this process and those inside have ended.
+    Entering raises ShapingError, one line, if the network cannot be made as configured. It is only held by
+    descriptors of this process, so it disappears when this process and those inside have ended.
     """
 
     congestion_control = SETTINGS["ipv4/tcp_congestion_control"]
@@ -92,13 +92,14 @@ class ShapedNetwork:
     def entrance(self, rank: int) -> Entrance:
         """The entrance for the process of a rank, which must enter before it opens a connection.
 
-        Rates that change follow the training clock of rank 0, which keeps the record.
+        Rate changes follow the training clock of rank 0, which writes the record.
         """
         clock = self._changes.clock if self._changes is not None and rank == 0 else None
         return Entrance(path_of(self._namespaces[rank]), UPLINK, clock)
 
     def measure_goodput(self) -> float | None:
-        """Payload that a stream from rank 0 to rank 1 carries now, in 10⁶ bit/s; None if there is no rank 1.
+        """The current payload throughput of a stream from rank 0 to rank 1, in 10⁶ bit/s; None if there is no
+        rank 1.
 
         Takes half a second. Raises ShapingError if it exceeds the rate.
         """
@@ -115,22 +116,22 @@ class ShapedNetwork:
     def start_rate_changes(
         self, changes: Sequence[Change], record: Callable[[Sequence[MadeChange]], None]
     ) -> None:
-        """Changes the rate of all links at these seconds of the training clock of rank 0 until stopped;
-        `record` is called with all changes made so far after each of them."""
+        """Changes the rate of all links at the given seconds of rank 0's training clock until stopped; after
+        each change `record` is called with all changes made so far."""
         self._changes = RateChanges(changes, self._limits.rate_mbit, self.set_rate, record)
         self._held.callback(self.stop_rate_changes)
 
     def stop_rate_changes(self) -> None:
-        """Makes no more changes; one under way comes to its end."""
+        """Stops changing rates; a change in progress is completed."""
         changes, self._changes = self._changes, None
         if changes is not None:
             changes.stop()
 
     def set_rate(self, rate_mbit: float) -> dict[int, str]:
-        """Gives all links another rate, each way, which is no trouble to `diagnose`.
+        """Gives all links another rate in both directions, which `diagnose` does not report.
 
-        Returns whose links could not be changed, and why. What was wrong with a link before remains for
-        `diagnose` to find.
+        Returns the ranks whose links could not be changed, with the reasons. Earlier faults of a link are
+        still reported by `diagnose`.
         """
         refused = dict[int, str]()
         with self._changing:
@@ -156,8 +157,8 @@ class ShapedNetwork:
         self._held.callback(self.stop_background)
 
     def stop_background(self) -> list[float]:
-        """Stops the background jobs. Returns what each carried over a link, in 10⁶ bit/s; empty if there are
-        none, or one of them failed."""
+        """Stops the background jobs. Returns the throughput of each over a link, in 10⁶ bit/s; empty if there
+        are none, or one of them failed."""
         background, self._background = self._background, None
         return [] if background is None else background.stop()
 
@@ -169,8 +170,8 @@ class ShapedNetwork:
         return [*(listener.fileno() for listener in self._listeners), *background, *changes]
 
     def diagnose(self) -> dict[int, str]:
-        """The present faults by rank: links that are gone, cut, not shaped or kept their rate when it was to
-        change, background jobs that have ended."""
+        """The current faults by rank: links that are gone, cut, not shaped or that kept their rate when it
+        was to change, and background jobs that have ended."""
         with self._changing:
             for listener in self._listeners:
                 diagnose.forget(listener)

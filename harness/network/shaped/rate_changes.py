@@ -1,8 +1,8 @@
 """Changes the rates of shaped links during a run, at given seconds of the training clock.
 
-Rank 0 has the clock and the launcher has the links. So rank 0 writes into a pipe whenever its clock starts
-or stops, and a thread of the launcher changes the rates when it is time. On resuming the clock continues from
-the checkpoint's seconds, and the links get the rate of that moment at once.
+Rank 0 has the clock and the launcher controls the links. So rank 0 writes into a pipe whenever its clock
+starts or stops, and a thread of the launcher changes the rates when they are due. When a run is resumed, the
+clock continues from the checkpoint's seconds, and the links immediately get the rate for that time.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from gradwire.harness.network.links import Change
 from gradwire.harness.network.shaped.namespace import Entrance
 
 ClockListener = Callable[[float, bool], None]
-"""Takes the seconds that the training clock shows, and whether it runs on from there."""
+"""Called with the reading of the training clock in seconds, and whether it is running from now on."""
 
 MESSAGE = struct.Struct("=dd")
-"""Training seconds, and since when they run on by the monotonic clock, which all processes of a machine
-share: not a number while the clock stands still. A pipe passes so few bytes on whole."""
+"""Training seconds, and the monotonic time, shared by all processes of a machine, since which the clock is
+running; NaN while it is stopped. Messages this short are atomic in a pipe."""
 
 END = MESSAGE.pack(math.nan, math.nan)
-"""The launcher's own message: nothing is to be changed any more."""
+"""The launcher's own message that no more changes are to be made."""
 
 
 def ignore_clock(seconds: float, running: bool) -> None:
-    """Does nothing: rates do not follow the training clock."""
+    """Does nothing; used where rates do not follow the training clock."""
 
 
 def clock_sender(entrance: Entrance | None) -> ClockListener:
-    """The function that sends this process's training clock to the launcher that made `entrance`, if that
-    follows it."""
+    """The function that sends this process's training clock to the launcher, if the `entrance` asks for
+    it.
+    """
     if entrance is None or entrance.clock is None:
         return ignore_clock
     descriptor = os.open(entrance.clock, os.O_WRONLY | os.O_CLOEXEC)
@@ -52,7 +53,7 @@ def clock_sender(entrance: Entrance | None) -> ClockListener:
 
 
 class Reading(NamedTuple):
-    """The training clock's seconds, and the time since when it runs on (not a number: it stands still)."""
+    """A reading of the training clock, and the time since which it is running (NaN: it is stopped)."""
 
     seconds: float
     since: float
@@ -62,14 +63,14 @@ class Reading(NamedTuple):
         return self.seconds if math.isnan(self.since) else self.seconds + time.monotonic() - self.since
 
     def until(self, seconds: float) -> float | None:
-        """The seconds until the clock shows `seconds`; None while it stands still."""
+        """The seconds until the clock shows `seconds`; None while it is stopped."""
         return None if math.isnan(self.since) else max(0.0, seconds - self.now())
 
 
 @dataclass(frozen=True)
 class MadeChange:
-    """A change as it was made: `made_s` is on the training clock when the last link had its new rate, and the
-    links took `took_s` seconds one after another. `rate_mbit` is what they have since then."""
+    """A change as it was made. `made_s` is the training clock's reading when the last link had its new rate
+    `rate_mbit`; changing all links, one after another, took `took_s` seconds."""
 
     planned_s: float
     made_s: float
@@ -79,10 +80,10 @@ class MadeChange:
 
 
 class RateChanges:
-    """Makes `changes` of links of `rate_mbit` until `stop`, beginning with those of second 0.
+    """Makes `changes` to links of `rate_mbit` until `stop`, beginning with those at second 0.
 
-    `set_rate` sets a rate in 10⁶ bit/s on all links and returns, by rank, why a link could not be changed.
-    `record` is called with all changes made so far after each of them.
+    `set_rate` sets a rate in 10⁶ bit/s on all links and returns, by rank, the reasons why links could not be
+    changed. After each change `record` is called with all changes made so far.
     """
 
     def __init__(
@@ -116,14 +117,14 @@ class RateChanges:
         return dict(self._failed)
 
     def stop(self) -> None:
-        """Lets a change that is under way come to its end, and makes no other."""
+        """Stops making changes; a change in progress is completed."""
         os.write(self._written, END)
         self._thread.join()
         for descriptor in (self._messages, self._written, self._failure):
             os.close(descriptor)
 
     def _run(self) -> None:
-        # Signals are the main thread's, and a Ctrl-C must not end a program that is just changing a link.
+        # Signals belong to the main thread, and a Ctrl-C must not end a program that is changing a link.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self._follow()
@@ -133,7 +134,7 @@ class RateChanges:
             os.eventfd_write(self._failure, 1)
 
     def _follow(self) -> None:
-        """Returns when nothing is to be changed any more, or a change has failed."""
+        """Makes changes until none are left or one has failed."""
         clock = Reading(0.0, math.nan)
         while True:
             self._make_due(clock)
@@ -146,8 +147,7 @@ class RateChanges:
                 clock = Reading(*MESSAGE.unpack(message))
 
     def _make_due(self, clock: Reading) -> None:
-        """Makes the last of the changes whose time has come; on resuming it may be a later one than the
-        first."""
+        """Makes the latest change that is due; after a resume this may be a later one than the first."""
         due = [change for change in self._coming if change.at_s <= clock.now()]
         if not due:
             return

@@ -1,8 +1,8 @@
 """The commands that make a star of shaped links: one switch, and a pair of interfaces for each rank.
 
 A rank's end of its link shapes what the rank sends; the switch's end shapes what it receives. So the uplink
-and the downlink have the same rate. With htb a stream carries 95.6 % of the rate as payload, which is what
-headers leave (measured at 100 and 200 Mbit/s, on idle and on busy cores).
+and the downlink have the same rate. With htb the payload of a stream is 95.6 % of the rate, the rest being
+headers (measured at 100 and 200 Mbit/s, on idle and on busy cores).
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ UPLINK = "uplink"
 MOST_RANKS = 250
 
 BURST_BYTES = 64 * 1024
-"""At least one packet as the kernel passes it on; TCP makes packets of up to 64 KiB.
+"""At least one packet as the kernel handles it; TCP makes packets of up to 64 KiB.
 
-htb's other bucket, `cburst`, stays at one frame: with 64 KiB in both, a message of 250 kB after a pause came
-at 170 Mbit/s through a link of 100.
+htb's other bucket, `cburst`, stays at one frame: with 64 KiB in both, a message of 250 kB after a pause
+arrived at 170 Mbit/s through a link of 100.
 """
 
 QUANTUM_BYTES = 60000
-"""Set only because the kernel would warn about the value it derives from the rate."""
+"""Only set to avoid the kernel's warning about the value that it derives from the rate."""
 
 
 @dataclass(frozen=True)
 class LinkLimits:
-    """The rate of one link each way, and how much of its data may wait.
+    """The rate of one link each way, and how much data may be queued.
 
-    `rate_mbit` in 10⁶ bit/s, headers included. At most `queue_kb` KiB wait; None means as many packets as the
-    interface allows, which is the kernel's default.
+    `rate_mbit` in 10⁶ bit/s, headers included. At most `queue_kb` KiB are queued; None means the kernel's
+    default, a number of packets that depends on the interface.
     """
 
     rate_mbit: float
@@ -62,7 +62,7 @@ def rank_interfaces(rank: int) -> list[str]:
 
 
 def shaping(interface: str, limits: LinkLimits) -> list[str]:
-    """`tc` commands that limit what leaves through `interface`.
+    """`tc` commands that limit outgoing traffic on `interface`.
 
     The queue is named even if it is the kernel's default, so that it can be listed.
     """
@@ -75,8 +75,8 @@ def shaping(interface: str, limits: LinkLimits) -> list[str]:
 
 
 def reshaping(interface: str, rate_mbit: float) -> list[str]:
-    """`tc` commands that give what leaves through a shaped `interface` another rate, and print its limit
-    before and after. What waits in the queue stays there."""
+    """`tc` commands that change the rate of outgoing traffic on a shaped `interface`, and print its limit
+    before and after. Queued packets stay in the queue."""
     limit = _limit(rate_mbit)
     show = f"class show dev {interface}"
     return [show, f"class change dev {interface} parent 1: classid 1:1 htb {limit}", show]
