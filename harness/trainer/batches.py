@@ -1,4 +1,4 @@
-"""The batches of a step: which rows each rank takes, and what its losses weigh in that of the step."""
+"""The batches of a step: the rows of each rank, and the weight of its losses in the step's loss."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gradwire.harness.parallel.interface import Batch, MicroBatches, Parallelism
 from gradwire.harness.trainer.settings import TrainConfig
 
 Place = tuple[int, int]
-"""A micro-batch of a step: (replica, its number among the replica's)."""
+"""A micro-batch of a step: (replica, its index among the replica's micro-batches)."""
 
 
 class StepBatches:
-    """Makes the micro-batches of the world's ranks here, on their device.
+    """Makes the micro-batches of the world's ranks in this process, on their device.
 
-    The loss of a step is the mean over all labels that count in it, however replicas and micro-batches cut
-    it. Rows and their labels follow from the step by arithmetic on data that every process holds, so that
-    each counts those of all replicas by itself, and nothing is sent.
+    The loss of a step is the mean over all its counted labels, however replicas and micro-batches divide it.
+    Every process holds the whole data and computes from the step number which rows belong to which replica.
+    So each process counts the labels of all replicas itself, and nothing is sent.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class StepBatches:
         )
 
     def of_step(self, step: int) -> MicroBatches:
-        """Hosted rank -> its micro-batches of `step`; those of another weight than 1 say so."""
+        """The micro-batches of `step` by hosted rank; those with a weight other than 1 carry it."""
         weights = self._weights(step)
         return {
             rank: [
@@ -55,7 +55,7 @@ class StepBatches:
         return self._order.indices(step, number, replica)
 
     def _weights(self, step: int) -> Mapping[Place, float]:
-        """The weights of all micro-batches of a step; nothing if all have as many labels that count."""
+        """The weights of all micro-batches of a step; empty if all have the same number of counted labels."""
         counts: dict[Place, int] = {}
         for replica in range(self._parallelism.replicas):
             for number in range(self._accumulation):
@@ -67,7 +67,7 @@ class StepBatches:
 
 
 def loss_weights(counts: Mapping[Place, int]) -> dict[Place, float]:
-    """The weight of each micro-batch's mean loss, such that the mean of these products is the mean over all
-    labels that count: 1 exactly where a micro-batch has the mean number of them, 0 where it has none."""
+    """The weight of each micro-batch's mean loss, such that the mean of the weighted losses is the mean over
+    all counted labels. The weight is exactly 1 for the mean number of labels, and 0 without labels."""
     total = sum(counts.values())
     return {place: own * len(counts) / total if total else 0.0 for place, own in counts.items()}

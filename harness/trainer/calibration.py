@@ -1,5 +1,5 @@
-"""The times that a virtual cluster's clock counts: those of a sweep's profile, which the first run that needs
-it calibrates; of one from a file; or of each step as it is measured."""
+"""Sources of a virtual cluster's compute times: a sweep's profile, which the first run that needs it
+calibrates, a profile from a file, or each step's own measurement."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ from gradwire.harness.trainer.parts import Parts
 from gradwire.harness.trainer.settings import RunConfig
 
 STEPS = 10
-"""Discarded steps that a profile is measured in."""
+"""Discarded steps in which a profile is measured."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The parts of a profile that a run's clock can count: the ids, None for what it takes from elsewhere."""
+    """The ids of the parts of a profile that a run's clock uses; None for parts that come from elsewhere."""
 
     computation: str | None
     codec: str | None
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], network: NetworkConfig) -> Wanted:
-        """Those of a run with these plain settings on this network."""
+        """The parts that a run with these settings uses on this network."""
         given = isinstance(network, SimulatedConfig) and network.compute_s is not None
         elsewhere = isinstance(network, SimulatedConfig) and network.codec_times != MEASURED
         return cls(
@@ -77,7 +77,7 @@ class Wanted:
         return self.computation is None and self.codec is None
 
     def chosen(self, profile: Profile) -> Profile:
-        """The profile with nothing but these parts of it."""
+        """The profile reduced to these parts."""
         return replace(
             profile,
             computations=[one for one in profile.computations if one.id == self.computation],
@@ -85,7 +85,7 @@ class Wanted:
         )
 
     def missing_in(self, profile: Profile) -> list[str]:
-        """The parts of it that the profile lacks, in words."""
+        """The parts that the profile lacks, in words."""
         found = []
         if self.computation is not None and profile.computation(self.computation) is None:
             found.append("computation")
@@ -95,11 +95,11 @@ class Wanted:
 
 
 def settle_profile(config: RunConfig, directory: Path, parts: Parts, batches: StepBatches) -> Profile | None:
-    """Sets what the clock of a virtual cluster counts, after the warm-up, and keeps it in the run's
-    directory. None where every step counts what it takes.
+    """Sets the profile that the clock of a virtual cluster uses, after the warm-up, and stores it in the
+    run's directory. Returns None if every step's own measurement is used.
 
-    A run of a sweep takes the sweep's profile, and calibrates what that lacks; one that has a profile already
-    takes it again. Raises UnusableFileError.
+    A run of a sweep uses the sweep's profile, and calibrates missing parts; a run that already has a profile
+    keeps it. Raises UnusableFileError.
     """
     world, network = parts.world, config.network
     if world.clock is None or isinstance(network, ShapedConfig):
@@ -128,7 +128,7 @@ def settle_profile(config: RunConfig, directory: Path, parts: Parts, batches: St
 
 
 def profile_in_summary(world: World, profile: Profile | None) -> dict[str, Any] | None:
-    """The entry of the run's summary about the profile that its clock has counted."""
+    """The entry of the run's summary that describes the profile used by its clock."""
     if profile is None or world.clock is None:
         return None
     return in_summary(profile, world.clock.num_unknown)
@@ -142,7 +142,7 @@ def _of_sweep(
     parts: Parts,
     batches: StepBatches,
 ) -> Profile:
-    """The profile of the sweep that the run belongs to, calibrated as far as that has none."""
+    """The sweep's profile, with missing parts calibrated."""
     profile = wanted.chosen(kept)
     folder = sweep_folder(directory, kept)
     if not wanted.missing_in(profile) or folder is None:
@@ -161,7 +161,7 @@ def _of_sweep(
 
 
 def _from_folder(wanted: Wanted, profile: Profile, folder: Path) -> Profile:
-    """The profile, with what it lacks from the sweep's folder."""
+    """The profile, with missing parts filled in from the sweep's folder."""
     there = wanted.chosen(read_profiles(folder)) if folder.is_dir() else Profile()
     return replace(
         profile,
@@ -172,8 +172,8 @@ def _from_folder(wanted: Wanted, profile: Profile, folder: Path) -> Profile:
 
 
 def calibration_steps(parts: Parts, batches: StepBatches) -> list[StepTrace]:
-    """Measures steps from the state that the run is in, and restores it: model, optimizer, codecs, buffers;
-    no bytes and no time are counted."""
+    """Measures steps from the run's current state, and restores it afterwards: model, optimizer, codecs,
+    buffers. No bytes or times are counted."""
     world, parallelism = parts.world, parts.parallelism
     state = {
         part: {name: value.clone() for name, value in tensors.items()}
@@ -198,8 +198,8 @@ def calibration_steps(parts: Parts, batches: StepBatches) -> list[StepTrace]:
 def calibrated(
     settings: Mapping[str, Any], steps: list[StepTrace], *, taken: float | None = None
 ) -> list[Computation | CodecWork]:
-    """The profiles of computation and codec work in measured steps of a run with these settings; others took
-    the share `taken` of the machine's CPUs meanwhile."""
+    """The profiles of computation and codec work in measured steps of a run with these settings; meanwhile
+    other processes used the share `taken` of the machine's CPUs."""
     commit, _ = git_state()
     about = codec_of(settings)
     origin = Origin(
@@ -220,8 +220,8 @@ def calibrated(
 
 
 def request_profile(directory: Path, folder: Path) -> None:
-    """Makes the run in `directory`, which may still be empty, take its profile from a sweep's `folder`, or
-    calibrate it for that; what the run has already it keeps."""
+    """Makes the run in `directory`, which may still be empty, use the profile in a sweep's `folder`, or
+    calibrate it there; parts that the run already has are kept."""
     make_directory(directory)
     kept = own_profile(directory) or Profile()
     sweep = os.path.relpath(folder.resolve(), directory.resolve())

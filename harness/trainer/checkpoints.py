@@ -1,5 +1,5 @@
-"""Checkpoints of a run, written and read back: the parallelism's parts, clocks and what is in flight on them,
-and byte counters."""
+"""Checkpoints of a run, written and read: the parallelism's parts, clocks with the messages in flight on
+them, and byte counters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from gradwire.harness.trainer.state import TrainingState
 
 
 class Checkpointer:
-    """Saves and resumes one run; data order, dropout and learning rate follow from the step alone."""
+    """Saves and resumes one run. Data order, dropout and learning rate are functions of the step, so they
+    need no state."""
 
     def __init__(self, state: TrainingState) -> None:
         self._state, self._train = state, state.config.train
@@ -29,20 +30,20 @@ class Checkpointer:
         self._data_hash = hashlib.sha256(description.encode()).hexdigest()[:16]
 
     def due(self, done: int) -> bool:
-        """True if one is to be saved after `done` steps."""
+        """True if a checkpoint is to be saved after `done` steps."""
         every = self._train.checkpoint_every
         return every is not None and done % every == 0
 
     def save(self, done: int, *, keep_all: bool = False) -> None:
         """Saves a checkpoint after `done` steps: all ranks write their parts, then rank 0 seals it.
 
-        The oldest checkpoint kept is replaced, unless all are to be kept.
+        It replaces the oldest checkpoint, unless all are to be kept.
         """
         world, writer, wall_time_s = self._state.world, self._state.writer, self._state.wall_time_s
         rows = {} if writer is None else writer.flush()
         parts = {**self._state.parallelism.state_dict(), **world.state_dict()}
         num_files = write_files(self._state.directory, done, parts)
-        # A process counts its files once, with the first of its ranks.
+        # A process's files are counted once, for its first rank.
         counts = {rank: num_files if rank == world.ranks[0] else 0 for rank in world.ranks}
         gathered = world.gather({rank: [self._state.clock.seconds, counts[rank]] for rank in counts})
         sent = bytes_by_phase(world)
@@ -84,10 +85,11 @@ class Checkpointer:
         return saved.step
 
     def start_from(self, path: Path) -> int:
-        """Loads what another run, with any number of ranks, has trained; returns how many steps it had done.
+        """Loads the trained state of another run, with any number of ranks; returns the number of steps it
+        had done.
 
-        Its clocks, bytes and rows stay its own. Raises RuntimeError as `resume` does, and ValueError for a
-        checkpoint that this number of ranks cannot load.
+        Clocks, byte counts and rows are not taken over. Raises RuntimeError as `resume` does, and ValueError
+        for a checkpoint that this number of ranks cannot load.
         """
         checkpoint = CheckpointReader(path.expanduser())
         step = self._fitting(checkpoint).step
@@ -96,7 +98,7 @@ class Checkpointer:
         return step
 
     def _fitting(self, checkpoint: CheckpointReader) -> CheckpointState:
-        """The state of a checkpoint of the same buckets and data."""
+        """The state of a checkpoint. Raises RuntimeError if it belongs to other buckets or data."""
         state, layout_hash = checkpoint.state, self._state.layouts.hash
         if state.layout_hash != layout_hash:
             raise RuntimeError(

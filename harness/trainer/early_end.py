@@ -1,4 +1,4 @@
-"""The early end of a run: ranks agree on requests to stop, and notice that a run has diverged."""
+"""The early end of a run: agreement of ranks on requests to stop, and detection of divergence."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gradwire.harness.record.writer import RunWriter
 
 
 class StopBarrier:
-    """Ranks wait for each other every `most_steps` steps, or about every `seconds` where steps are long.
+    """Makes ranks wait for each other every `most_steps` steps, or about every `seconds` if steps are long.
 
     A request to stop reaches the ranks at different moments, but all must end after the same step. The number
-    of steps between barriers follows from times that all ranks know, so all compute the same number.
+    of steps between barriers is computed from times that all ranks share, so it is the same on all.
     """
 
     def __init__(self, most_steps: int, seconds: float) -> None:
@@ -24,11 +24,11 @@ class StopBarrier:
         self.start(0)
 
     def start(self, done: int) -> None:
-        """Counts from here: `done` steps are done, and the first barrier comes after the next one."""
+        """Starts counting: `done` steps are done, and the first barrier follows the next one."""
         self._last, self._next, self._since = done, done + 1, time.perf_counter()
 
     def due(self, done: int) -> bool:
-        """True if ranks wait for each other after `done` steps, though nothing else requires it."""
+        """True if a barrier follows after `done` steps, though nothing else requires one."""
         return done >= self._next
 
     def wait(self, world: World, done: int, stop: bool) -> bool:
@@ -44,7 +44,8 @@ class StopBarrier:
 
 
 class Divergence:
-    """Watches steps and evaluations. They are the same on all ranks, so all ranks decide alike.
+    """Detects divergence from steps and evaluations, which are the same on all ranks, so that all ranks
+    decide alike.
 
     More than `max_skipped` skipped steps in a row end the run, and so does an evaluation whose loss or metric
     is not finite.
@@ -65,7 +66,7 @@ class Divergence:
         )
 
     def see_step(self, done: int, skipped: bool) -> None:
-        """Notes the last one of `done` steps."""
+        """Takes note of the last of `done` steps."""
         self.skipped_in_a_row = self.skipped_in_a_row + 1 if skipped else 0
         if self.skipped_in_a_row > self._max_skipped:
             limit = f"train.max_skipped={self._max_skipped}"
@@ -74,7 +75,7 @@ class Divergence:
             )
 
     def see_evaluation(self, done: int, row: Mapping[str, Any], metric: str) -> None:
-        """Notes a row of `evals.jsonl` after `done` steps."""
+        """Takes note of a row of `evals.jsonl` after `done` steps."""
         if not (math.isfinite(row["loss"]) and math.isfinite(row[metric])):
             self._end(done, f"{metric} {row[metric]}, loss {row['loss']:g}")
 

@@ -23,15 +23,16 @@ from gradwire.harness.trainer.settings import RunConfig
 from gradwire.harness.trainer.state import TrainingState
 
 STOP_S = 5.0
-"""Most seconds (or one step) until a request to stop is noticed: ranks then agree at a barrier."""
+"""The longest delay in seconds (or one step) until a request to stop is noticed: ranks then agree at a
+barrier."""
 
 
 class Trainer:
     """Trains one run to its end, or to a request to stop.
 
     `writes` is set on rank 0, which keeps the record in `directory`. `started` is when the attempt began, by
-    perf_counter. `stop` returns True once this process was asked to save and end. `tell` gets the readings of
-    the training clock.
+    perf_counter. `stop` returns True once this process was asked to save and end. `tell` is called with the
+    readings of the training clock.
     """
 
     def __init__(
@@ -66,8 +67,9 @@ class Trainer:
     def run(self, checkpoint: CheckpointReader | None = None) -> bool:
         """Warms up, resumes from `checkpoint`, trains, evaluates on the grid and at the end, and summarizes.
 
-        Returns whether the run came to its end. It did not if `stop` was true on some rank; a checkpoint is
-        saved then. Raises DivergedError, with all rows recorded, if training cannot go on: see `Divergence`.
+        Returns whether the run reached its end. It did not if `stop` returned True on some rank; a checkpoint
+        is then saved. Raises DivergedError, after recording all rows, if training has diverged: see
+        `Divergence`.
         """
         first = self.start(checkpoint)
         try:
@@ -107,7 +109,7 @@ class Trainer:
 
             last = done == state.schedule.steps
             evaluates = last or done % state.config.eval.every == 0
-            # None is saved while steps are skipped: the good checkpoints may be those before.
+            # No checkpoint is saved while steps are skipped: it might replace the last good one.
             skipping = self._divergence.skipped_in_a_row > 0
             saves = not last and not skipping and self._checkpoints.due(done)
             if not (evaluates or saves or self._divergence.reason or self._barrier.due(done)):
@@ -120,7 +122,8 @@ class Trainer:
                     parallelism.finish()
                     row = self._recording.evaluate(done)
                     self._divergence.see_evaluation(done, row, state.parts.objective.metric)
-                # Ranks meet last: else the others' clocks would run while rank 0 still writes.
+                # Ranks synchronize last: otherwise the other ranks' clocks would run while rank 0 is still
+                # writing.
                 stopped = self._barrier.wait(world, done, self._stop()) and not last
                 self._divergence.raise_if_found()
                 if saves or stopped:
@@ -133,7 +136,7 @@ class Trainer:
         return True
 
     def _step(self, step: int) -> None:
-        """Trains and records one step, whose number is from 0 on."""
+        """Trains and records one step, given its 0-based number."""
         rate = self.state.schedule.rate(step)
         before = self._measured.weights_before(step)
         self._recording.log.begin()

@@ -1,4 +1,4 @@
-"""Measurements of chosen steps: errors of the synchronization, gradients, weights, entropies of matrices."""
+"""Measurements of chosen steps: synchronization errors, gradients, weights, and entropies of matrices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ METHOD = "bits"
 
 
 class MeasuredSteps:
-    """Takes the measurements that `measure` asks for, off the clock; all processes call its methods."""
+    """Takes the measurements that the settings `measure` ask for, while the training clock is stopped; all
+    processes must call its methods."""
 
     def __init__(self, state: TrainingState) -> None:
         self._state, self._measure = state, state.config.measure
@@ -39,7 +40,7 @@ class MeasuredSteps:
         self._entropies.start()
 
     def due(self, step: int) -> bool:
-        """True if the gradients of `step` have to be kept until `after_step`."""
+        """True if the gradients of `step` must be kept until `after_step`."""
         saved = step in self._measure.save_gradients_at
         return self._compares(step) or saved or self._entropies.due(step)
 
@@ -57,7 +58,7 @@ class MeasuredSteps:
             return parallelism.model_weights()
 
     def after_step(self, step: int, before: Tensor | None) -> dict[str, float | None]:
-        """Measures the step that has just ended, and writes what is saved of it. Returns figures for its
+        """Measures the step that has just ended, and writes the tensors to be saved. Returns figures for its
         row."""
         found = dict[str, float | None]()
         if self.due(step):
@@ -75,7 +76,7 @@ class MeasuredSteps:
         return found
 
     def write_entropies(self) -> None:
-        """Hands the rows of entropies since the last call to the record."""
+        """Passes the entropy rows since the last call to the record."""
         rows = self._entropies.take_rows()
         if self._state.writer is not None:
             self._state.writer.add_entropies(partial(self._entropies.header, self._state.about()), rows)
@@ -97,10 +98,10 @@ class MeasuredSteps:
 
 
 class EntropyRecorder:
-    """Estimates entropies of measured steps, every `every` steps, from each of `rates` of the coordinates.
+    """Estimates entropies of measured steps, every `every` steps, at each of the sampling `rates`.
 
-    All processes call its methods, off the clock. Raises ValueError, in one line, for a parallelism that
-    keeps no worker's gradients, and for a rate out of range.
+    All processes must call its methods; the training clock is stopped meanwhile. Raises ValueError, in one
+    line, for a parallelism that keeps no worker's gradients, and for a rate out of range.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class EntropyRecorder:
         return rows
 
     def record(self, step: int) -> None:
-        """Adds the row of `step`, the last one, which was measured."""
+        """Adds the row of `step`, which is the last step and was measured."""
         width = len(self._rates) * max(map(len, self._matrices.values()))
         own = {rank: self._estimates(rank, step) for rank in self._world.ranks}
         padded = {rank: [*found, *[math.nan] * (width - len(found))] for rank, found in own.items()}
@@ -155,7 +156,7 @@ class EntropyRecorder:
         self._rows.append({STEP: step, NATS: nats})
 
     def _estimates(self, rank: int, step: int) -> list[float]:
-        """Those of a hosted rank, rate after rate; the step is the seed of the draws."""
+        """The estimates of a hosted rank, rate by rate; the step is the seed of the draws."""
         assert isinstance(self._parallelism, KeepsRawBuckets)
         buckets = self._parallelism.raw_buckets(rank)
         found = []
@@ -175,7 +176,7 @@ class EntropyRecorder:
         return found
 
     def _by_group(self) -> Sequence[tuple[int, list[int]]]:
-        """The ranks of each group, which have the same parameters."""
+        """The ranks of each group that shares parameters."""
         groups: dict[int, list[int]] = {}
         for rank in range(self._world.size):
             stage = self._matrices[rank][0].stage if self._matrices[rank] else -1
@@ -184,7 +185,7 @@ class EntropyRecorder:
 
 
 def _matrices_of(layout: Layout) -> list[tuple[int, int, int]]:
-    """(index, offset, coordinates) of each parameter with two dimensions or more."""
+    """(index, offset, coordinates) of each parameter with at least two dimensions."""
     return [
         (index, offset, math.prod(shape))
         for index, (shape, offset) in enumerate(zip(layout.shapes, layout.offsets, strict=True))
@@ -193,7 +194,7 @@ def _matrices_of(layout: Layout) -> list[tuple[int, int, int]]:
 
 
 def _gather_texts(world: World, own: Mapping[int, str]) -> list[str]:
-    """The text of every rank, on all of them."""
+    """Gathers the text of every rank on all ranks."""
     codes = {
         rank: torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).to(world.device)
         for rank, text in own.items()

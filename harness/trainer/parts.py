@@ -1,4 +1,4 @@
-"""From a validated configuration to the objects of a run."""
+"""Construction of a run's objects from a validated configuration."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class Parts:
 
 
 def load_data(config: RunConfig) -> PreparedData:
-    """The data of the run, from the cache if it is there: the launcher has compared it with its digests, once
-    for all ranks."""
+    """The run's data, from the cache if present: the launcher has already checked its digests, once for all
+    ranks."""
     return read_prepared(prepare(config, verified=True), config.dataset)
 
 
 def prepare(config: RunConfig, *, verified: bool = False) -> Path:
     """Returns the folder of the run's data in the cache, without loading anything.
 
-    Unless it was `verified`, it is compared with its digests and made again if it is damaged.
-    `eval.max_sequences` bounds the held-out split if the dataset itself does not.
+    Unless `verified`, its digests are checked, and it is made again if damaged. `eval.max_sequences` bounds
+    the held-out split if the dataset itself does not.
     """
     dataset = config.dataset
     if dataset.max_held_out_sequences is None:
@@ -100,7 +100,7 @@ def optimizer_settings(train: TrainConfig) -> OptimizerSettings:
 
 
 def build_world(config: WorldConfig, device: torch.device, stages: int = 1) -> World:
-    """The ranks, in so many stages, joined by the run's topology and network."""
+    """The world of the ranks, in `stages` stages, connected by the run's topology and network."""
     cluster, network, measure = config.cluster, config.network, config.measure
     fabric = Fabric(
         partial(make_schedule, config.topology.name),
@@ -143,7 +143,9 @@ def build_world(config: WorldConfig, device: torch.device, stages: int = 1) -> W
 
 
 def _accelerator(config: RunConfig, device: torch.device) -> Accelerator:
-    """Accelerate keeps its state per process, and a process may run one job after another."""
+    """A new Accelerator. Its state is per process, and a process may run several jobs, so it is reset
+    first.
+    """
     AcceleratorState._reset_state(reset_partial_state=True)
     PartialState._reset_state()
     GradientState._reset_state()

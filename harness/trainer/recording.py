@@ -1,4 +1,5 @@
-"""A training run written down as it grows: steps, evaluations, decisions, summary, and rank 0's progress."""
+"""The record of a training run, written as it grows: steps, evaluations, decisions, summary, and rank 0's
+progress."""
 
 from __future__ import annotations
 
@@ -31,13 +32,13 @@ from gradwire.harness.trainer.summarize import summarize
 
 
 class Recording:
-    """Measures the steps of a run, whose id is `run`, and writes them down with all that follows from them.
+    """Measures the steps of run `run` (its id), and writes their rows and everything derived from them.
 
-    All processes call its methods; rank 0 has the writer.
+    All processes must call its methods; rank 0 has the writer.
     """
 
     log: StepLog
-    """Those steps whose rows are not written yet; there is one after `start`."""
+    """The steps whose rows are not written yet; exists after `start`."""
 
     def __init__(self, state: TrainingState, measured: MeasuredSteps, run: str) -> None:
         self._state, self.measured, self._run = state, measured, run
@@ -48,7 +49,7 @@ class Recording:
         self._profile: Profile | None = None
 
     def start(self, first: int, profile: Profile | None) -> None:
-        """Begins with step `first`, after the warm-up; `profile` is what the simulated clock counts."""
+        """Begins with step `first`, after the warm-up; `profile` is the one that the simulated clock uses."""
         state, measure = self._state, self._state.config.measure
         traces = None
         if measure.trace and measure.spans:
@@ -58,7 +59,7 @@ class Recording:
         self._progress.start(first, state.layouts.coordinates)
 
     def add(self, step: int, outcome: StepOutcome, rate: float, before: torch.Tensor | None) -> None:
-        """Ends step `step`, which `log.begin` has begun, and takes its measurements; `before` is the weights
+        """Ends step `step`, begun with `log.begin`, and takes its measurements; `before` holds the weights
         before it, if they are saved."""
         if outcome.decision:
             self._decisions.append({STEP: step + 1, **outcome.decision})
@@ -76,7 +77,7 @@ class Recording:
         self._progress.step()
 
     def flush(self) -> None:
-        """Writes down the steps so far."""
+        """Writes the rows of the steps so far."""
         state, rows = self._state, self.log.flush()
         if rows:
             self._progress.show(rows[-1])
@@ -111,7 +112,7 @@ class Recording:
     def finish(self) -> None:
         """Gathers the byte counters; then rank 0 alone writes weights and summary, however long it takes.
 
-        DONE comes last.
+        DONE is written last.
         """
         state, writer = self._state, self._state.writer
         beat(ENDING, state.schedule.steps)
@@ -150,8 +151,8 @@ class Recording:
 
 
 def _peak(state: TrainingState) -> float | None:
-    """FLOP/s of the devices of all ranks, as if each had one, as it does on the training clock; None where
-    the device's are not known."""
+    """FLOP/s of the devices of all ranks, as if each rank had its own, as on the training clock; None if
+    unknown."""
     config, device = state.config, state.world.device
     if device.type != "cuda":
         return None
@@ -161,7 +162,7 @@ def _peak(state: TrainingState) -> float | None:
 
 
 def _gradients_sent(state: TrainingState) -> float:
-    """The number of encoded gradients that a synchronization among the replicas of a parameter sends."""
+    """The number of encoded gradients sent when a parameter is synchronized among its replicas."""
     config, replicas, size = state.config, state.parallelism.replicas, state.world.size
     mesh = Mesh(size, num_nodes(config.cluster, config.network), size // replicas)
     nodes = mesh.nodes_of(mesh.group("replica", 0))
@@ -169,8 +170,8 @@ def _gradients_sent(state: TrainingState) -> float:
 
 
 class TrainingProgress:
-    """A bar on a terminal, a line now and then elsewhere; silent on ranks other than 0. `peak`: FLOP/s of all
-    devices together, if it is known."""
+    """A progress bar on a terminal, otherwise a line now and then; silent on ranks other than 0. `peak` is
+    the FLOP/s of all devices together, if known."""
 
     def __init__(self, title: str, steps: int, visible: bool, peak: float | None = None) -> None:
         self._title, self._steps, self._visible, self._peak = title, steps, visible, peak
@@ -178,7 +179,8 @@ class TrainingProgress:
         self._shown: progress.Progress | None = None
 
     def start(self, first: int, parameters: int) -> None:
-        """Shows the bar, with `first` steps of a model with so many `parameters` done by earlier attempts."""
+        """Shows the bar for a model with this number of `parameters`; `first` steps were done by earlier
+        attempts."""
         self._parameters = parameters
         self._shown = progress.Progress(
             self._title, self._steps, "step", done=first, visible=self._visible, log=True, at_once=True
@@ -188,7 +190,7 @@ class TrainingProgress:
         self._running.advance()
 
     def show(self, row: dict[str, Any]) -> None:
-        """Rows of `steps.jsonl`, every `train.log_every` steps; every rank may call it."""
+        """Shows a row of `steps.jsonl`, every `train.log_every` steps; every rank may call it."""
         text = f"loss {row['loss']:.3f}{self._speed(row.get('tokens_per_s'))}"
         self._running.postfix(text)
         self._running.show_due(text)
@@ -203,7 +205,7 @@ class TrainingProgress:
         return f", {tokens_per_s:,.0f} tokens/s{share}"
 
     def skipped(self, steps: Sequence[int]) -> None:
-        """Reports which of the steps just recorded were skipped, from their rows, if any."""
+        """Reports which of the steps just recorded were skipped, if any."""
         if steps:
             number = "" if len(steps) == 1 else f", the last of {len(steps)}"
             self._running.say(
@@ -211,7 +213,7 @@ class TrainingProgress:
             )
 
     def evaluation(self, row: dict[str, Any], metric: str) -> None:
-        """Rows of `evals.jsonl`; `metric` is the one to show."""
+        """Shows a row of `evals.jsonl`; `metric` is the figure to show."""
         value = f"{row[metric]:{'.2f' if metric == 'perplexity' else '.4f'}}"
         if self._running.has_bar:
             self._running.postfix(f"{in_words(metric)} {value}")

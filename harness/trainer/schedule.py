@@ -12,7 +12,7 @@ from gradwire.harness.trainer.settings import RunConfig, TrainConfig
 
 @dataclass(frozen=True)
 class TrainingSchedule:
-    """The steps of a run: `steps` of `tokens` each (None where they are not counted), with a rate
+    """The steps of a run: `steps` steps of `tokens` tokens each (None if not counted), with a learning rate
     that follows `train` and reaches its end in `schedule_steps`, or decays every `decay_steps`."""
 
     train: TrainConfig
@@ -23,7 +23,7 @@ class TrainingSchedule:
 
     @classmethod
     def of(cls, config: RunConfig, parts: Parts) -> TrainingSchedule:
-        """That of a run. Raises ValueError for a step to be saved that the run does not have."""
+        """The schedule of a run. Raises ValueError if a step to be saved is beyond the run's end."""
         train, measure = config.train, config.measure
         per_step = parts.parallelism.replicas * train.micro_batch * (train.accumulation or 1)
         rows, per_row = len(parts.data.train), parts.objective.tokens_per_row
@@ -73,12 +73,12 @@ def learning_rate(
 ) -> float:
     """The rate of step `step` (from 0): linear warm-up, then `schedule` to `end_factor`, then constant.
 
-    With `schedule="steps"` it is multiplied by `decay_factor` every `decay_steps` after the warm-up, to the
-    end of the run, as torch's StepLR has it ("decayed by 10 every 30 epochs", AQGB §2.2).
+    With `schedule="steps"` it is multiplied by `decay_factor` every `decay_steps` after the warm-up, until
+    the end of the run, as in torch's StepLR ("decayed by 10 every 30 epochs", AQGB §2.2).
 
-    Without warm-up it is torch's LinearLR from factor 1 to `end_factor` over `schedule_steps`
-    (DynamiQ Table 1), or CosineAnnealingLR down to `lr * end_factor`, as a pure function of the
-    step: nothing to save, nothing to resume.
+    Without warm-up it is torch's LinearLR from factor 1 to `end_factor` over `schedule_steps` (DynamiQ Table
+    1), or CosineAnnealingLR down to `lr * end_factor`, as a pure function of the step, so that there is no
+    state to save or resume.
     """
     if step < warmup_steps:
         return lr * (step + 1) / warmup_steps

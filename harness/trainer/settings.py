@@ -15,7 +15,7 @@ from gradwire.harness.runtime.fields import above, at_least, between, list_of, o
 from gradwire.harness.tracking.settings import TrackingConfig
 
 LONGEST_RUN = 10**9
-"""Optimizer steps; more than any run has."""
+"""The largest number of optimizer steps that may be set."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class EvalConfig:
-    """Measuring the task metric on held-out data, off the training clock."""
+    """The evaluation of the task metric on held-out data, while the training clock is stopped."""
 
     # optimizer steps between two evaluations; the last step always has one
     every: int = at_least(1, 500, LONGEST_RUN)
@@ -76,7 +76,7 @@ class EvalConfig:
 
 @dataclass(frozen=True)
 class MeasureConfig:
-    """The records of a run besides loss and metric."""
+    """Records of a run other than loss and metric."""
 
     # optimizer steps between two error measurements; 0: never
     vnmse_every: int = at_least(0, 10, LONGEST_RUN)
@@ -100,7 +100,7 @@ class MeasureConfig:
 
 @dataclass(frozen=True)
 class KernelsConfig:
-    """The implementation of the codecs' kernels; all give the same bytes."""
+    """The implementation of the codecs' kernels; all implementations produce the same bytes."""
 
     name: str = one_of("auto", "default", "cpu", "cuda")  # auto: the fastest that are built for the device
     # which rounds are captured in CUDA graphs. auto: on GPUs, if the codec allows it, and with
@@ -119,10 +119,10 @@ class SizeConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class WorldConfig(RecordedConfig):
-    """The workers, how they are joined, and what they send."""
+    """The workers, the connections between them, and the codec."""
 
     codec: dict[str, Any]
-    """`name` and the options of a codec: what `make_codec` takes."""
+    """`name` and the options of a codec, in the form that `make_codec` takes."""
     topology: TopologyConfig
     overlap: OverlapConfig
     cluster: ClusterConfig

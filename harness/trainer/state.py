@@ -1,4 +1,4 @@
-"""An attempt at a run, as its loop and all around the loop share it, and the buckets it has settled on."""
+"""The state of an attempt at a run, shared by the loop and everything around it, and its settled buckets."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from gradwire.harness.trainer.schedule import TrainingSchedule
 from gradwire.harness.trainer.settings import RunConfig
 
 HEX_DIGITS = 12
-"""Digits of a hash that are compared: 48 bits, exact in a float64."""
+"""Number of digits of a hash that are compared: 48 bits, exact in a float64."""
 
 
 @dataclass(frozen=True)
 class AllLayouts:
-    """The buckets of all groups of ranks: their `hash`, 16 hex digits, and the `coordinates` of a step."""
+    """The buckets of all groups of ranks: their `hash`, 16 hex digits, and the number of `coordinates` of a
+    step."""
 
     hash: str
     coordinates: int
@@ -32,10 +33,10 @@ class AllLayouts:
 
 @dataclass
 class TrainingState:
-    """A run's settings and parts, its clock, and what an attempt at it changes.
+    """A run's settings and parts, its clock, and the state that an attempt changes.
 
-    `writer` is None on ranks that keep no record. `started` is when the run began, by perf_counter, as if
-    it had never been interrupted. `layouts` are known after the warm-up.
+    `writer` is None on ranks that keep no record. `started` is when the run began, by perf_counter, as if it
+    had never been interrupted. `layouts` is set after the warm-up.
     """
 
     config: RunConfig
@@ -57,12 +58,12 @@ class TrainingState:
 
     @property
     def wall_time_s(self) -> float:
-        """Seconds since the run began, without those between its attempts."""
+        """Seconds since the run began, without the time between its attempts."""
         return time.perf_counter() - self.started
 
     def settle_layouts(self) -> None:
-        """Compares the buckets of all ranks; each group of ranks that synchronize the same parameters has
-        its own. Every process calls it after the warm-up.
+        """Compares the buckets of all ranks. Each group of ranks that synchronize the same parameters has its
+        own buckets. Every process must call it after the warm-up.
 
         Raises RuntimeError naming a rank whose buckets differ from those of the first rank in its group.
         """
@@ -89,7 +90,7 @@ class TrainingState:
         self.layouts = AllLayouts(found_hash, coordinates)
 
     def about(self) -> Mapping[str, Any]:
-        """The settings that every file of saved gradients, weights or entropies names."""
+        """The settings named in every file of saved gradients, weights or entropies."""
         config = self.config
         return {
             "seed": config.seed,

@@ -1,7 +1,7 @@
-"""From each rank's figures of a step to one row of `steps.jsonl`.
+"""Combines each rank's figures of a step into one row of `steps.jsonl`.
 
-Ranks keep their own figures until the log is flushed; then one gather brings them together, so that
-recording adds no message to a step.
+Ranks keep their figures until the log is flushed; then one gather collects them, so that recording adds no
+message to a step.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from gradwire.harness.timing.trace.writer import REPORT, TraceWriter
 from gradwire.harness.trainer.state import TrainingState
 
 FIRST = ("loss", "train_time_s", "step_time_s")
-"""The metrics that a row begins with."""
+"""The metrics at the beginning of a row."""
 
 LEVELS = tuple(f"wire_bits_by_level.{level}" for level in step_figures.LEVELS)
-"""The metrics of a row where ranks are on several nodes."""
+"""Additional metrics of a row if ranks are on several nodes."""
 
 
 @dataclass
 class PendingStep:
     """One step before its flush: `shared` is equal on all ranks, the rest per hosted rank.
 
-    `windows`: from when to when the step counts, timestamps of the rank's recorder (seconds on a simulated
-    clock). `simulated_s`: its length on the simulated clock, None if the wall clock counts. `sent` counts
-    all that the step has started, also what ends after it. `observed`: the figures of `StepWatch`.
+    `windows` is the interval of the step in timestamps of the rank's recorder (seconds on a simulated clock).
+    `simulated_s` is its length on the simulated clock, None if real time is measured. `sent` counts the bytes
+    of all collectives that the step has started, including those that end after it. `observed` holds the
+    figures of `StepWatch`.
     """
 
     shared: dict[str, Any]
@@ -53,8 +54,8 @@ class PendingStep:
 class StepLog:
     """Collects steps and turns them into rows on `flush`, which every rank must call together.
 
-    A step synchronizes as many coordinates as the settled buckets have, and sends `gradients_sent` encoded
-    gradients. Where `traces` are kept, every process writes those of its ranks.
+    Bits per coordinate are relative to all coordinates of the settled buckets and to the `gradients_sent`
+    encoded gradients of a step. If `traces` are kept, every process writes those of its ranks.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class StepLog:
         self._start: Any = None
 
     def begin(self) -> None:
-        """Begins a step: its traffic, window and observations count from here on."""
+        """Begins a step: its traffic, window and observations are counted from here on."""
         self._world.take_traffic()  # what was sent since the last step is no step's
         if self.watch is not None:
             self.watch.begin()
@@ -81,8 +82,8 @@ class StepLog:
         self._start = self._world.recorders[self._world.ranks[0]].timestamp()
 
     def end(self, outcome: StepOutcome, shared: dict[str, Any]) -> PendingStep:
-        """Ends the step, and advances a simulated clock. `shared` is the part of its row that is equal on all
-        ranks."""
+        """Ends the step, and advances a simulated clock. `shared` is the part of its row that is the same on
+        all ranks."""
         rank = self._world.ranks[0]
         own = (self._start, self._world.recorders[rank].timestamp())
         windows = self._world.windows() or dict.fromkeys(self._world.ranks, own)
@@ -100,12 +101,14 @@ class StepLog:
         )
 
     def close(self) -> None:
-        """Ends the observations."""
+        """Ends the observation of the machine."""
         if self.watch is not None:
             self.watch.close()
 
     def add(self, step: PendingStep) -> None:
-        """Keeps a step; spans on a simulated clock start at zero every step and are taken at once."""
+        """Adds a step. Spans on a simulated clock start at zero in every step and are taken out
+        immediately.
+        """
         if step.simulated_s is not None:
             step.spans = {rank: self._world.recorders[rank].drain() for rank in self._world.ranks}
         notes = self._world.take_notes()
@@ -116,7 +119,7 @@ class StepLog:
     def flush(self) -> list[dict[str, Any]]:
         """The rows of the pending steps, the same on every rank; the device must be synchronized.
 
-        Collectives that they have left in flight end first.
+        First waits for collectives that these steps have left in flight.
         """
         if not self._pending:
             return []
@@ -154,8 +157,8 @@ class StepLog:
             traces.add(rank, found)
 
     def _values(self, step: PendingStep, rank: int, spans: list[Span]) -> list[float]:
-        """One rank's figures of a step, in the order of `_per_rank` (NaN where there are no spans), and the
-        bytes that wire bits count: all of them, and those to other nodes."""
+        """One rank's figures of a step, in the order of `_per_rank` (NaN without spans), followed by the
+        bytes that wire bits count: in total and to other nodes."""
         seconds = self._world.recorders[rank].seconds
         start, end = (seconds(timestamp) for timestamp in step.windows[rank])
         figures = {
@@ -171,7 +174,9 @@ class StepLog:
         return [*values, *map(float, step.sent[rank].encoded)]
 
     def _row(self, shared: dict[str, Any], ranks: list[list[float]]) -> dict[str, Any]:
-        """The figures in which ranks differ, combined as `Metric.ranks` says, and those they share."""
+        """The figures that differ between ranks, combined as `Metric.ranks` specifies, and the shared
+        ones.
+        """
         found: dict[str, Any] = of_ranks([dict(zip(_per_rank(), own[:-2], strict=True)) for own in ranks])
         row = {"step": shared["step"], **{key: found.pop(key) for key in FIRST}, **shared, **found}
         row["bytes_sent"] = int(row["bytes_sent"])
@@ -184,7 +189,7 @@ class StepLog:
         return row
 
     def _by_level(self, total: int, between: int) -> dict[str, float | None]:
-        """The metrics of `LEVELS`; None where nothing is sent or counted."""
+        """The metrics of `LEVELS`; None if nothing is sent or counted."""
         bits = wire_bits_by_level(total, between, self._gradients_sent, self._num_coordinates)
         return dict(zip(LEVELS, bits.values(), strict=True)) if bits else dict.fromkeys(LEVELS)
 

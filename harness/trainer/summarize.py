@@ -1,4 +1,4 @@
-"""A run's rows to its summary."""
+"""Computes a run's summary from its rows."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def summarize(
     profile: Mapping[str, Any] | None = None,
     workers_per_machine: int | None = None,
 ) -> Summary:
-    """The documented keys of `summary.json`; times per step leave out measured steps.
+    """The documented keys of `summary.json`; measured steps are excluded from times per step.
 
-    `settings` are those of the run as `config.yaml` keeps them; `metric` is the one that it is judged by;
-    `profile` is what `profiles.in_summary` says.
+    `settings` are the run's settings as in `config.yaml`; `metric` is the metric that the run is judged by;
+    `profile` is the result of `profiles.in_summary`.
     """
     size, network = settings["cluster"]["workers"], recorded_network(settings["network"])
     timed = [row for row in steps if not row["measured"]] or list(steps)
@@ -92,7 +92,7 @@ def summarize(
 
 
 def _tokens_per_s(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """The mean over time; None if no step says how many."""
+    """The mean over time; None if no step has this figure."""
     known = [row for row in rows if row.get("tokens_per_s") is not None]
     if not known:
         return None
@@ -101,7 +101,7 @@ def _tokens_per_s(rows: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _by_level(rows: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
-    """Means over all steps; None with one node, and where they are not counted."""
+    """Means over all steps; None on a single node, and if the bytes are not counted."""
     known = [row for row in rows if all(row.get(level) is not None for level in LEVELS)]
     if not known:
         return None
@@ -109,7 +109,7 @@ def _by_level(rows: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
 
 
 def _figures(rows: Sequence[Mapping[str, Any]], size: int) -> dict[str, float | None]:
-    """Means over steps of what ranks spend their time on, and ROW of its means; None without spans."""
+    """Means over steps of how ranks spend their time, and the ROW of these means; None without spans."""
     found = dict[str, float | None]()
     for key, metric in METRICS.items():
         if metric.mean and not metric.observed:
@@ -121,8 +121,8 @@ def _figures(rows: Sequence[Mapping[str, Any]], size: int) -> dict[str, float | 
 
 
 def _of_machine(rows: Sequence[Mapping[str, Any]], machines: int) -> dict[str, float | None]:
-    """The figures that were observed of the machine, as far as they are known: means, and their ratios.
-    The workers are spread evenly over the machines."""
+    """The known observations of the machine: means, and ratios of means. The workers are spread evenly over
+    the machines."""
     known = {key: [row[key] for row in rows if row.get(key) is not None] for key in OBSERVED}
     found: dict[str, float | None] = {key: _mean(values) for key, values in known.items() if values}
     computed = [row for row in rows if row.get("compute_cpu_s") is not None and row.get("compute_s")]
@@ -138,7 +138,7 @@ def _of_machine(rows: Sequence[Mapping[str, Any]], machines: int) -> dict[str, f
 
 
 def _spread(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Percentiles over steps of the times that have means."""
+    """Percentiles over steps of the times that also have means."""
     found = dict[str, dict[str, float]]()
     for key in SPREAD:
         known = [row[key] for row in rows if row.get(key) is not None]
