@@ -1,1 +1,1 @@
-"""Time: what is measured, what a step's trace holds, and how long it would take on another network."""
+"""Time: measuring it, the trace of a step, and the time a step would take on another network."""

@@ -1,1 +1,3 @@
-"""Measurement: spans, clocks, errors and what they add up to. Sees everything, changes nothing."""
+"""Measurement: spans, clocks, errors and figures derived from them. Nothing here changes what a run
+computes.
+"""

@@ -27,7 +27,7 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimeToAccuracy:
-    """The time at which a run reached a target; a target not reached is infinitely far away."""
+    """The time at which a run reached a target; infinite if it did not."""
 
     target: float
     train_time_s: float  # seconds, infinite when not reached
@@ -42,12 +42,13 @@ def metric_mode(metric: str) -> Mode:
 
 
 def reached(value: float, target: float, mode: Mode) -> bool:
-    """True at the target or past it; NaN never is."""
+    """True at the target or beyond it; NaN never reaches it."""
     return value <= target if mode == "min" else value >= target
 
 
 def time_to_accuracy(curve: Iterable[Evaluation], target: float, mode: Mode = "min") -> TimeToAccuracy:
-    """The first evaluation at or past `target`: no smoothing, no interpolation. `curve` in order of steps."""
+    """The first evaluation at or beyond `target`, without smoothing or interpolation. `curve` is in order of
+    steps."""
     points = list(curve)
     for index, point in enumerate(points):
         if reached(point.metric, target, mode):
@@ -59,9 +60,9 @@ def time_to_accuracy(curve: Iterable[Evaluation], target: float, mode: Mode = "m
 def relative_targets(baseline: Sequence[float], mode: Mode = "min") -> dict[float, float]:
     """The targets of a comparison by factor, the loosest first: factor × median of `baseline`.
 
-    `baseline` holds the final metric of each seed's uncompressed run. Raises ValueError when their
-    median is not finite, because nothing can be compared with runs that diverged, or not above zero (a
-    Matthews correlation may be), because a multiple of it is no target.
+    `baseline` holds the final metric of each seed's uncompressed run. Raises ValueError if their median is
+    not finite, because diverged runs are no baseline, or not positive (as a Matthews correlation may be),
+    because its multiples are no targets.
     """
     middle = median_with_misses(baseline, mode)
     if not 0 < middle < math.inf:
@@ -71,7 +72,7 @@ def relative_targets(baseline: Sequence[float], mode: Mode = "min") -> dict[floa
 
 
 def median_with_misses(values: Iterable[float], mode: Mode = "min") -> float:
-    """The median in which NaN counts as the worst value there is (infinity where less is better)."""
+    """The median, with NaN treated as the worst possible value (infinity if lower is better)."""
     worst = math.inf if mode == "min" else -math.inf
     return median(worst if math.isnan(value) else value for value in values)
 
@@ -79,13 +80,12 @@ def median_with_misses(values: Iterable[float], mode: Mode = "min") -> float:
 def paired_test_faster(baseline: Sequence[float], candidate: Sequence[float]) -> float:
     """One-sided p-value of "candidate takes less time than baseline", paired by seed. Exact.
 
-    A sign-flip test on ranks (Wilcoxon's signed-rank statistic): under the null hypothesis each
-    difference baseline_i - candidate_i is as likely to have the other sign, so all 2^n sign
-    patterns are equally likely, and p is the share of them whose sum of positive ranks is at least the
-    observed one. Ranks, because a miss makes a difference infinite: it then has the highest rank, and
-    nothing need be known of its size. Pairs without a difference (two misses included) are left out; ties
-    share the mean of their ranks. The smallest possible p is 2^-n: 5 pairs are needed for p < 0.05.
-    Raises ValueError for unpaired input.
+    A sign-flip test on ranks (Wilcoxon's signed-rank statistic): under the null hypothesis each difference
+    baseline_i - candidate_i is as likely to have the other sign, so all 2^n sign patterns are equally likely,
+    and p is the share of them whose sum of positive ranks is at least the observed one. Ranks are used
+    because a missed target makes a difference infinite: it then has the highest rank, whatever its size.
+    Pairs without a difference (two misses included) are left out; ties share the mean of their ranks. The
+    smallest possible p is 2^-n: 5 pairs are needed for p < 0.05. Raises ValueError for unpaired input.
     """
     if len(baseline) != len(candidate):
         raise ValueError(f"a paired test needs equal seeds: got {len(baseline)} and {len(candidate)} values")
@@ -102,5 +102,5 @@ def paired_test_faster(baseline: Sequence[float], candidate: Sequence[float]) ->
 
 
 def _doubled_ranks(values: Sequence[float]) -> list[int]:
-    """Twice each value's rank, ties sharing the mean rank: doubled, so that they are whole numbers."""
+    """Twice each value's rank, ties sharing the mean rank; doubled so that ranks are whole numbers."""
     return [sum((other < value) + (other <= value) for other in values) + 1 for value in values]

@@ -12,7 +12,7 @@ from gradwire.harness.timing.measure.spans import Kind, Span
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """Seconds of one step, or means over steps; the four sum to the step."""
+    """Seconds of one step, or means over steps; the four parts sum to the step."""
 
     compute_s: float  # |C|: forward, backward, optimizer
     compression_s: float  # |K \ C|: codec work that computation does not hide
@@ -33,7 +33,7 @@ def breakdown(spans: Iterable[Span], start: float, end: float) -> Breakdown:
     compute_s = measure(compute)
     compression_s = measure(difference(codec, compute))
     exposed_comm_s = measure(difference(comm, union(compute + codec)))
-    # The three are disjoint parts of the step: less than zero could only be rounding.
+    # The three are disjoint parts of the step, so a negative rest can only be a rounding error.
     other_s = max(0.0, (end - start) - compute_s - compression_s - exposed_comm_s)
     return Breakdown(compute_s, compression_s, exposed_comm_s, other_s)
 
@@ -49,7 +49,7 @@ def spans_by_kind(spans: Iterable[Span], start: float, end: float) -> dict[Kind,
 def bandwidth(spans: Iterable[Span], start: float, end: float, bin_s: float = 0.01) -> list[float]:
     """Bytes per second in each bin of `bin_s` seconds of [start, end], the last bin cut at `end`.
 
-    The bytes of a `comm` span are spread evenly over it; a span without duration counts in its bin.
+    The bytes of a `comm` span are spread evenly over its duration; a span of duration 0 counts in its bin.
     """
     num_bins = max(1, math.ceil((end - start) / bin_s))
     carried = [0.0] * num_bins

@@ -1,7 +1,8 @@
-"""The training clock: runs through everything a step does and stops for what training does not need.
+"""The training clock: it includes everything that a step does and stops for work that is not part of
+training.
 
-The codec cannot see or stop it. It is read without synchronizing the device. Where it stops and starts the
-device is synchronized, so that work in flight counts where it was caused.
+Codecs can neither read nor stop it. Reading it does not synchronize the device. The device is synchronized
+where the clock stops and starts, so that work in flight is attributed to its cause.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import torch
 
 
 class TrainingClock:
-    """`wall`: real seconds between `start` and pauses. `simulated`: what `advance` adds up.
+    """`wall` counts real seconds between `start` and pauses, `simulated` the seconds that `advance` adds.
 
-    `tell`, if given, is called with the seconds, and whether they run on, when they start, stop or resume.
+    `tell`, if given, is called with the reading, and with whether the clock is running, whenever it starts,
+    stops or resumes.
     """
 
     def __init__(
@@ -34,13 +36,13 @@ class TrainingClock:
         self._running_since: float | None = None
 
     def start(self) -> None:
-        """Start after warm-up."""
+        """Starts the clock, after the warm-up."""
         self._synchronize()
         self._running_since = time.perf_counter()
         self._tell(self._accumulated, True)
 
     def stop(self) -> None:
-        """Stop: what comes is no training any more."""
+        """Stops the clock: later work is not part of training."""
         self._accumulated = self.seconds
         self._running_since = None
         self._tell(self._accumulated, False)
@@ -52,7 +54,7 @@ class TrainingClock:
         self._tell(seconds, False)
 
     def advance(self, seconds: float) -> None:
-        """Add a simulated step."""
+        """Adds the seconds of a simulated step."""
         assert self.kind == "simulated", "only a simulated clock is advanced by hand"
         self._accumulated += seconds
 
@@ -65,7 +67,7 @@ class TrainingClock:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Off the clock: evaluation, checkpoints, error measurement, bookkeeping."""
+        """Pauses the clock in the block: evaluation, checkpoints, error measurement, bookkeeping."""
         self._synchronize()
         self.stop()
         try:

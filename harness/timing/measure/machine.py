@@ -1,7 +1,7 @@
-"""Observations of a process, and by one rank of its whole machine, during a step.
+"""Observations of a process, and by one rank per machine of the whole machine, during a step.
 
-These are observations, which say how far times can be trusted; no result depends on them. What a system does
-not report is left out.
+They indicate how reliable measured times are; no result depends on them. Figures that a system does not
+report are left out.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from gradwire.harness.timing.measure.spans import Recorder
 PROC = Path("/proc")
 
 LEAST_S = 0.1
-"""Seconds between two looks at the machine's counters, which count in hundredths of a second."""
+"""The shortest interval between two readings of the machine's counters, which have a resolution of 10 ms."""
 
 LONGEST_GAP_S = 0.01
-"""Seconds between two steps beyond which other work was done between them."""
+"""Seconds between two steps from which on other work must have been done in between."""
 
 BUSY, STEAL = (0, 1, 2, 5, 6), 7
-"""Columns of /proc/stat: user, nice, system, irq and softirq; and what the hypervisor took."""
+"""Columns of /proc/stat: those that count as busy (user, nice, system, irq and softirq), and the time taken
+by the hypervisor."""
 
 
 class MachineWatch:
-    """The counters of a machine: how many CPUs were in use, and for which part of the time tasks waited for
-    one (pressure, steal)."""
+    """Reads the counters of a machine: the number of CPUs in use, and the share of time in which tasks waited
+    for one (pressure, steal)."""
 
     def __init__(self, proc: Path = PROC) -> None:
         self._stat, self._pressure = _opened(proc / "stat"), _opened(proc / "pressure" / "cpu")
@@ -41,14 +42,14 @@ class MachineWatch:
         self._last = 0.0
 
     def begin(self) -> None:
-        """A step begins; activity since the last one does not count, if there was any."""
+        """Marks the begin of a step; activity since the last one is not counted."""
         now = time.monotonic()
         if now - self._last > LONGEST_GAP_S:
             self._since, self._before = now, self._read()
 
     def end(self) -> dict[str, float]:
-        """A step has ended: the figures of the time since the last ones, some steps ago where these are
-        short; else nothing."""
+        """Marks the end of a step. Returns the figures since the last reading, which covers several steps if
+        these are short; empty if it is too soon."""
         self._last = now = time.monotonic()
         seconds = now - self._since
         if seconds < LEAST_S:
@@ -63,7 +64,7 @@ class MachineWatch:
         return found
 
     def _read(self) -> dict[str, float]:
-        """The counters in seconds, those that the system has."""
+        """The available counters, in seconds."""
         found = dict[str, float]()
         try:
             if self._stat is not None:
@@ -92,7 +93,7 @@ def _opened(path: Path) -> int | None:
 
 
 class TakenWatch:
-    """The share of a machine's CPUs that others take from this process, from now until it is read."""
+    """Measures the share of a machine's CPUs that other processes use, from its creation until `close`."""
 
     def __init__(self, proc: Path = PROC) -> None:
         self._machine = MachineWatch(proc)
@@ -100,8 +101,8 @@ class TakenWatch:
         self._own, self._since = time.process_time(), time.monotonic()
 
     def close(self) -> float | None:
-        """Ends the watch and returns the share; None where the system does not report it, or after an
-        instant."""
+        """Ends the watch and returns the share; None if the system does not report it, or after too short a
+        time."""
         seconds = max(time.monotonic() - self._since, LEAST_S)
         own = (time.process_time() - self._own) / seconds
         found = self._machine.end()
@@ -113,8 +114,8 @@ class TakenWatch:
 
 
 class StepWatch:
-    """The observations of one rank's steps: `begin` before each, `end` after it. Without a `machine` only
-    those of its own process."""
+    """The observations of one rank's steps: call `begin` before and `end` after each step. Without a
+    `machine` only the rank's own process is observed."""
 
     def __init__(self, recorder: Recorder, machine: MachineWatch | None = None) -> None:
         self._recorder, self._machine = recorder, machine
@@ -126,18 +127,18 @@ class StepWatch:
         self._before = self._own()
 
     def end(self) -> dict[str, float]:
-        """The observations of the step, by the keys of METRICS."""
+        """The observations of the step, by their keys in METRICS."""
         after = self._own()
         found = {key: value - self._before.get(key, 0.0) for key, value in after.items()}
         return found | (self._machine.end() if self._machine is not None else {})
 
     def close(self) -> None:
-        """Ends the watch of the machine."""
+        """Ends the observation of the machine."""
         if self._machine is not None:
             self._machine.close()
 
     def _own(self) -> dict[str, float]:
-        """This process's counters."""
+        """This process's own counters."""
         found = dict[str, float]()
         for kind, cpu_s in self._recorder.cpu_s.items():
             found[f"{kind}_cpu_s"] = cpu_s
@@ -149,6 +150,6 @@ class StepWatch:
 
 
 def own_watch(recorder: Recorder, rank: int, environment: Mapping[str, str]) -> StepWatch:
-    """The watch of `rank`, with that of the machine if it is the first rank there."""
+    """The watch of `rank`; it includes the machine's if this is the first rank on the machine."""
     first = environment.get("LOCAL_RANK", str(rank)) == "0"
     return StepWatch(recorder, MachineWatch() if first else None)

@@ -1,4 +1,4 @@
-"""A metric: what a figure of a record is, how it comes about, and how it is shown."""
+"""A metric: the meaning of a figure in a record, how it is combined over ranks and seeds, and its format."""
 
 from __future__ import annotations
 
@@ -8,27 +8,33 @@ from statistics import median
 from typing import Literal
 
 Place = Literal["step", "evaluation", "summary"]
-"""`steps.jsonl`, `evals.jsonl`, and a run's `summary.json` or the file of a study's record."""
+"""The file that holds a metric: `steps.jsonl`, `evals.jsonl`, or a run's `summary.json` or a study's
+record.
+"""
 
 Ranks = Literal["mean", "max", "min", "sum", "slowest"]
-"""The way the figures of all ranks become the step's; `slowest`: that of the rank whose step is longest."""
+"""How the figures of all ranks are combined for a step; `slowest` takes the figure of the rank with the
+longest step."""
 
 Better = Literal["lower", "higher"]
 
 Kind = Literal["measured", "emulated", "modelled"]
-"""Real processes and links; real processes on links that are slowed down; the simulated clock."""
+"""Real processes and links; real processes on artificially slowed links; the simulated clock."""
 
 Section = Literal[
     "result", "step", "machine", "overlap", "bytes", "operation", "gradients", "evolution", "weights"
 ]
-"""A table: of a comparison of runs, of the benchmark, or of what gradients look like, in one step or many."""
+"""The table that a metric appears in: of a comparison of runs, of the benchmark, or of gradient
+statistics.
+"""
 
 RUN_SECTIONS: tuple[Section, ...] = ("result", "step", "machine", "overlap", "bytes")
 
 
 def quotient(value: float | None, by: float | None) -> float | None:
-    """value / by; None, a figure that cannot be had, where either is unknown or `by` is 0, as a time below
-    the resolution of its clock."""
+    """value / by; None if either is unknown, or if `by` is 0, e.g. a time below the resolution of its
+    clock.
+    """
     return None if value is None or not by else value / by
 
 
@@ -47,9 +53,10 @@ class Spread:
 
 @dataclass(frozen=True)
 class FigureFormat:
-    """The form of a figure in tables and plots: its unit there, the factor to it, significant digits.
+    """The format of a figure in tables and plots: its unit there, the factor to that unit, and its
+    significant digits.
 
-    With `decimals` it has so many digits after the point instead.
+    With `decimals` it has this many digits after the point instead.
     """
 
     unit: str = ""
@@ -65,7 +72,7 @@ FULL_MILLISECONDS, FULL_PERCENT, NATS = FigureFormat("ms", 1e3), FigureFormat("%
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric; `unit` is that of the record, empty where there is none."""
+    """One metric; `unit` is the unit in the record, empty if there is none."""
 
     key: str  # in rows, summaries and the results frame
     label: str  # in tables and plots; wandb shows the key
@@ -86,16 +93,16 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """The head of its column, the unit included."""
+        """The heading of its column, including the unit."""
         return f"{self.label} [{self.shown.unit}]" if self.shown.unit else self.label
 
     @property
     def words(self) -> str:
-        """Its name in a sentence."""
+        """Its name within a sentence."""
         return self.in_words or self.label
 
     def kind(self, run: Kind) -> Kind:
-        """The kind of its value in a run of kind `run`: losses, errors and bytes do not depend on the
+        """The kind of its value in a run of kind `run`: losses, errors and bytes are measured whatever the
         clock."""
         return run if self.timed else "measured"
 

@@ -1,10 +1,10 @@
-"""The table of metrics, and what follows from it.
+"""The table of metrics, and lists derived from it.
 
-A new metric of training is one entry of `TRAINING`, `TIMES`, `MACHINE` or `BYTES` and the code that computes
-it: `rank_figures` where it follows from a rank's spans, `StepWatch` where a process or its machine is
-observed, `trainer/steplog.py` or `trainer/summarize.py` elsewhere. One of a study is a field of its record
-(`record/figures.py`), with the metric itself or the key of an entry of `STUDIES`.
-Rows, summaries, comparisons, plots, wandb and the table in docs/measurement.md read the entry.
+A new training metric is one entry of `TRAINING`, `TIMES`, `MACHINE` or `BYTES`, and the code that computes
+it: `rank_figures` for metrics derived from a rank's spans, `StepWatch` for observations of a process or its
+machine, `trainer/steplog.py` or `trainer/summarize.py` for others. A new metric of a study is a field of its
+record (`record/figures.py`), with the metric itself or the key of an entry of `STUDIES`. Rows, summaries,
+comparisons, plots, wandb and the table in docs/measurement.md all use the entry.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gradwire.harness.timing.measure.training_metrics import BYTES, MACHINE, TIM
 METRICS: dict[str, Metric] = {
     metric.key: metric for metric in (*TRAINING, *TIMES, *MACHINE, *BYTES, *STUDIES)
 }
-"""All of them by key, in the order in which records and tables show them."""
+"""All metrics by key, in the order in which records and tables show them."""
 
 
 def in_words(metric: str) -> str:
@@ -33,7 +33,7 @@ def keys(chosen: Callable[[Metric], object]) -> tuple[str, ...]:
 
 
 OBSERVED_DIGITS = 6
-"""Digits after the point of an observation in a row."""
+"""Digits after the point of observations in rows."""
 
 OPERATION = keys(lambda metric: metric.section == "operation")
 """The figures of a benchmarked operation."""
@@ -43,18 +43,18 @@ PARTS = keys(lambda metric: metric.plot == "parts")
 
 
 def kind_of(cluster: str | None, network: str | None) -> Kind:
-    """The kind of a run's times, by the names of its cluster and its network."""
+    """The kind of a run's times, given the names of its cluster and network."""
     if cluster == "virtual":
         return "modelled"
     return "emulated" if network in ("paced", "shaped") else "measured"
 
 
 def of_ranks(ranks: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
-    """A step of all ranks from each one's figures, by `Metric.ranks`, in the order of rank 0's.
+    """Combines the figures of all ranks of a step as `Metric.ranks` specifies, in the order of rank 0's keys.
 
-    Of several slowest ranks the one that waits least counts. A figure that a rank's spans do not give is NaN,
-    and None in the result. Of observations the ranks count that have them; without any, the result has no
-    key.
+    Of several slowest ranks, the one that waits least is used. A figure that a rank's spans do not give is
+    NaN, and None in the result. Observations are combined over the ranks that have them; without any, the
+    result lacks the key.
     """
     slowest = max(ranks, key=lambda own: (own["step_time_s"], -own["wait_s"]))
     row = dict[str, float | None]()

@@ -11,9 +11,9 @@ _HALVINGS = 80
 
 
 def mean_and_margin(differences: Sequence[float]) -> tuple[float, float]:
-    """(mean, half of the 95 % interval of the mean), of one difference for each seed.
+    """The mean of the differences, one per seed, and half the width of its 95 % interval.
 
-    ValueError for fewer than two, which have no spread.
+    Raises ValueError for fewer than two differences, which have no spread.
     """
     count = len(differences)
     if count < 2:
@@ -22,7 +22,7 @@ def mean_and_margin(differences: Sequence[float]) -> tuple[float, float]:
 
 
 def t_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
-    """The t for which |T| <= t with this probability, of `freedom` degrees; found by bisection."""
+    """The t such that |T| <= t has this probability with `freedom` degrees of freedom; found by bisection."""
     low, high = 0.0, math.pi / 2
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

@@ -1,8 +1,8 @@
-"""Peak rates of well-known GPUs, and what share of them a model's training uses (MFU).
+"""Peak rates of well-known GPUs, and the share of them that a model's training uses (MFU).
 
 Dense rates with float32 accumulation, from NVIDIA's data sheets and architecture white papers: V100, T4, A10,
-A30, A40, A100, L4, L40S, RTX 3090, RTX 4090, H100, H200, B200. Rates that a sheet gives "with sparsity" are
-halved. A GPU that is not listed, a precision that it has no units for, and CPUs have no rate here.
+A30, A40, A100, L4, L40S, RTX 3090, RTX 4090, H100, H200, B200. Rates given "with sparsity" are halved. There
+is no rate for unlisted GPUs, for a precision without hardware units, and for CPUs.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ PEAK_TFLOPS: dict[str, dict[Precision, float]] = {
     "V100": {"fp32": 15.7},
     "T4": {"fp32": 8.1},
 }
-"""10¹² operations per second, by what the device's name has in it as words of their own."""
+"""10¹² operations per second, by a string of whole words in the device's name."""
 
 SLOWER = (" Laptop ", " D ", " Max Q ")
-"""Words of devices that are slower than others with the same name."""
+"""Words in names of devices that are slower than others with otherwise the same name."""
 
 OPERATIONS = 6
-"""Floating-point operations per parameter and token, forward and backward; those of attention between tokens
-are left out, so that the share is a little too low where sequences are long."""
+"""Floating-point operations per parameter and token, forward and backward. Those of attention between tokens
+are left out, so the share is slightly too low for long sequences."""
 
 
 def peak_flops(device: str, precision: Precision) -> float | None:
@@ -51,5 +51,6 @@ def peak_flops(device: str, precision: Precision) -> float | None:
 
 
 def utilized_share(parameters: int, tokens_per_s: float, peak: float) -> float:
-    """Model FLOPs utilization: what training on `tokens_per_s` needs over the `peak` rate of all devices."""
+    """Model FLOPs utilization: the operations needed to train on `tokens_per_s`, relative to the `peak` rate
+    of all devices."""
     return OPERATIONS * parameters * tokens_per_s / peak

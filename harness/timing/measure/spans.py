@@ -1,4 +1,6 @@
-"""The spans of one rank on one clock: recorded from any thread or stream, resolved to seconds once a step."""
+"""The spans of one rank on one clock: recorded from any thread or stream, converted to seconds once per
+step.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ Kind = Literal["compute", "codec", "comm", "wait"]
 
 class Span(NamedTuple):
     """`compute`: forward, backward, optimizer. `codec`: encode, decode, accumulate, statistics, bit
-    allocation. `comm`: bytes in flight, with `bytes` of them. `wait`: a forward pass has stopped for
-    gradients of the step before. `start` and `end` in seconds."""
+    allocation. `comm`: bytes in flight, with `bytes` of them. `wait`: a forward pass waits for gradients of
+    the step before. `start` and `end` are in seconds."""
 
     kind: Kind
     start: float
@@ -29,10 +31,10 @@ class Recorder:
     Spans may start and end with timestamps that have no time yet (CUDA events). In a real run the main thread
     records `compute` (forward to the last gradient being ready, without the time it was blocked, and the
     optimizer), and the communication threads record `codec` and `comm`. `Recorder(enabled=False)` keeps
-    nothing: a run with it shows what recording costs.
+    nothing; comparing with such a run shows the cost of recording.
 
-    `cpu_time` and `worked` keep the CPU time of the thread that computes, and of those that do codec work,
-    with the wall time of the same stretches; none on a GPU, whose work the host's time does not show.
+    `cpu_time` and `worked` accumulate the CPU time of the computing thread and of the threads that do codec
+    work. They do nothing on a GPU, whose work is not visible in the host's CPU time.
     """
 
     def __init__(self, stopwatch: Stopwatch | None = None, enabled: bool = True) -> None:
@@ -49,11 +51,11 @@ class Recorder:
         return self._drained + len(self._spans)
 
     def timestamp(self) -> Any:
-        """A timestamp of now on the current stream."""
+        """A timestamp of the current moment on the current stream."""
         return self._stopwatch.timestamp()
 
     def seconds(self, timestamp: Any) -> float:
-        """The time of a timestamp; on CUDA only after the device has been synchronized."""
+        """A timestamp in seconds; on CUDA only after the device has been synchronized."""
         return self._stopwatch.seconds(timestamp)
 
     def add(self, kind: Kind, start: Any, end: Any, num_bytes: int = 0) -> None:
@@ -62,29 +64,30 @@ class Recorder:
             self._spans.append(Span(kind, start, end, num_bytes))
 
     def cpu_time(self) -> float:
-        """The CPU seconds of the calling thread, to be given to `worked` by the same thread."""
+        """The CPU seconds of the calling thread, to be passed to `worked` by the same thread."""
         return time.thread_time() if self._counts_cpu else 0.0
 
     def worked(self, kind: Kind, since: float) -> None:
-        """Counts a stretch of work that ends now and that the calling thread began at `since` of its CPU
-        time. Threads take turns for the stretches of a kind."""
+        """Counts a stretch of work that ends now and began at `since` of the calling thread's CPU time.
+        Threads take turns for stretches of the same kind."""
         if self._counts_cpu:
             self._cpu_s[kind] = self._cpu_s.get(kind, 0.0) + time.thread_time() - since
 
     @property
     def cpu_s(self) -> Mapping[Kind, float]:
-        """The CPU seconds of all stretches so far, by kind; empty where none are counted."""
+        """The CPU seconds of all stretches so far, by kind; empty if they are not counted."""
         return dict(self._cpu_s)
 
     def restart(self) -> None:
-        """Forgets earlier timestamps; called now and then, when all of them have been resolved."""
+        """Discards earlier timestamps; called occasionally, when all of them have been resolved."""
         self._stopwatch.restart()
 
     def drain(self) -> list[Span]:
-        """Takes out the spans so far, in seconds and in the order of recording; on CUDA only after a
-        synchronization.
+        """Removes and returns the spans so far, in seconds and in the order of recording; on CUDA only after
+        a synchronization.
 
-        Copies and deletes a prefix instead of swapping the list: a thread inside `add` may hold the old one.
+        Copies and deletes a prefix instead of replacing the list, because a thread inside `add` may hold a
+        reference to it.
         """
         count = len(self._spans)
         drained = self._spans[:count]
@@ -95,10 +98,10 @@ class Recorder:
 
 
 def span_cost(spans: int = 2000, repeats: int = 5) -> float:
-    """Seconds that recording one span takes here (two timestamps and one `add`), in the fastest of `repeats`
+    """Seconds that recording one span takes (two timestamps and one `add`), in the fastest of `repeats`
     loops.
 
-    Spans per step times this is the share of a step that measuring takes.
+    Multiplied by the spans per step, this is the overhead of measuring.
     """
     recorder = Recorder()
     fastest = float("inf")

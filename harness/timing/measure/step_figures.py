@@ -1,8 +1,8 @@
-"""The figures of a step: how well communication hides behind computation (AQGB: ROW, OSF), and what was sent.
+"""The figures of a step: the overlap of communication with computation (AQGB: ROW, OSF), and the bytes sent.
 
-What a rank computes hides whatever is in flight then: with DDP that is the step's own communication, because
-the next forward pass starts after the update; where the forward pass waits for one block after the other,
-that of the step before, too.
+Computation overlaps with all communication in flight at the time. With DDP this is the step's own
+communication, because the next forward pass starts after the update; if the forward pass waits for one block
+after the other, it includes that of the step before.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from gradwire.harness.timing.measure.metrics import METRICS
 from gradwire.harness.timing.measure.spans import Span
 
 NOTHING_S = 1e-9
-"""Between computation and a wait no time passes; what seems to is rounding."""
+"""A gap between computation and a wait that is this short is a rounding error."""
 
 LEVELS = ("local", "node")
-"""Levels of the network that bytes go over: between ranks of one node, and between nodes."""
+"""Network levels that bytes travel over: between ranks of one node, and between nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Seconds of one rank's step."""
+    """Overlap figures of one rank's step, in seconds."""
 
     compute_s: float  # T_comp = |C|
     comm_s: float  # T_comm = |N|
@@ -41,7 +41,8 @@ class Overlap:
 
     @property
     def osf(self) -> float:
-        """T_comp / (T_comp + T_update - T_overlap'): 1 when communication is hidden, NaN for an idle step."""
+        """T_comp / (T_comp + T_update - T_overlap'): 1 when communication is fully overlapped, NaN for an
+        idle step."""
         total = self.compute_s + self.update_s - self.update_compute_s
         return self.compute_s / total if total > 0 else math.nan
 
@@ -62,8 +63,8 @@ def overlap(spans: Iterable[Span], start: float, end: float) -> Overlap:
 
 
 def _last_wait_s(passes: Intervals, end: float) -> float:
-    """The time from the last gradient's being ready to the start of the update, or to the end of a step whose
-    update takes no time of its own. `passes` are computation and the waits in the middle of it."""
+    """The time from when the last gradient is ready to the start of the update, or to the end of a step whose
+    update takes no time of its own. `passes` are the computation and the waits in the middle of it."""
     if len(passes) > 1:
         return passes[-1][0] - passes[-2][1]
     return end - passes[0][1] if passes else 0.0
@@ -97,23 +98,24 @@ def rank_figures(spans: Iterable[Span], start: float, end: float) -> dict[str, f
 
 
 def utilization(num_bytes: float, bits_per_second: float, seconds: float) -> float:
-    """The share of what a link could have carried in `seconds` that it did carry."""
+    """The share of a link's capacity in `seconds` that was used."""
     return 8 * num_bytes / (bits_per_second * seconds)
 
 
 def bus_bandwidth(num_bytes: float, seconds: float, workers: int) -> float | None:
-    """Bytes per second that each link carries if `num_bytes` are all-reduced uncompressed in `seconds`.
+    """The bus bandwidth in bytes per second: the rate of each link if `num_bytes` are all-reduced
+    uncompressed in `seconds`.
 
-    `S/t · 2(n − 1)/n`, as nccl-tests define it; None for one worker, which sends nothing.
+    It is `S/t · 2(n − 1)/n`, as in nccl-tests; None for one worker, which sends nothing.
     """
     return num_bytes / seconds * 2 * (workers - 1) / workers if workers > 1 else None
 
 
 def wire_bits(num_bytes: int, gradients_sent: float, num_coordinates: int) -> float | None:
-    """Bits on the wire per coordinate, which a bit budget is compared with: a synchronization sends
-    `gradients_sent` encoded gradients.
+    """Bits on the wire per coordinate, to compare with a bit budget: a synchronization sends `gradients_sent`
+    encoded gradients.
 
-    None for one rank, which sends nothing, and where the backend sends uncounted.
+    None for one rank, which sends nothing, and if the backend sends bytes that are not counted.
     """
     if gradients_sent == 0 or num_bytes == 0:
         return None
@@ -123,8 +125,8 @@ def wire_bits(num_bytes: int, gradients_sent: float, num_coordinates: int) -> fl
 def wire_bits_by_level(
     num_bytes: int, between_nodes: int, gradients_sent: float, num_coordinates: int
 ) -> dict[str, float] | None:
-    """The wire bits per coordinate of `num_bytes` by where they go: inside nodes (`local`), and those of
-    `between_nodes` from one to another (`node`). They add up to `wire_bits`; None where that is None."""
+    """The wire bits per coordinate by level: inside nodes (`local`) and between nodes (`node`). They add up
+    to `wire_bits`; None where that is None."""
     if wire_bits(num_bytes, gradients_sent, num_coordinates) is None:
         return None
     counts = (num_bytes - between_nodes, between_nodes)

@@ -1,6 +1,6 @@
 """Timestamps on one monotonic timeline: wall-clock times on CPUs, events on CUDA streams.
 
-A timestamp is cheap and never synchronizes. Its time in seconds is asked for later, once per step.
+Taking a timestamp is cheap and never synchronizes. It is converted to seconds later, once per step.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class Stopwatch(Protocol):
-    """Makes timestamps now and turns them into seconds later."""
+    """Takes timestamps and converts them to seconds later."""
 
     def timestamp(self) -> object: ...
 
     def seconds(self, timestamp: object) -> float: ...
 
     def restart(self) -> None:
-        """Forgets earlier timestamps, because elapsed times lose precision as they grow."""
+        """Discards earlier timestamps, because elapsed times lose precision as they grow."""
         ...
 
 
@@ -34,7 +34,7 @@ class WallStopwatch:
         return cast(float, timestamp)
 
     def restart(self) -> None:
-        """Does nothing: wall stamps keep their precision."""
+        """Does nothing, because wall-clock timestamps keep their precision."""
 
 
 class CudaStopwatch:
@@ -76,5 +76,5 @@ def _event() -> torch.cuda.Event:
 
 
 def make_stopwatch(device: torch.device) -> Stopwatch:
-    """The stopwatch of `device`'s kind."""
+    """The stopwatch for a type of device."""
     return CudaStopwatch(device) if device.type == "cuda" else WallStopwatch()

@@ -28,7 +28,7 @@ def _speed(key: str, label: str, unit: str, meaning: str, better: Better | None,
 def _predicted(
     key: str, label: str, unit: str, meaning: str, better: Better | None, shown: FigureFormat = MILLISECONDS
 ) -> Metric:
-    """A figure of a step that was worked out."""
+    """A figure of a predicted step."""
     return Metric(key, label, unit, meaning, SUMMARY, None, better, shown=shown, timed=True)
 
 
@@ -43,7 +43,8 @@ def _evolution(key: str, label: str, meaning: str, unit: str = "", shown: Figure
 
 
 def _sampling(key: str, label: str, meaning: str, unit: str = "", shown: FigureFormat = PLAIN) -> Metric:
-    """A metric of what sampling and windows keep of entropies; the case says the rate, α or the window."""
+    """A metric of how sampling and windows affect estimated entropies; the case gives the sampling rate, α or
+    the window."""
     return Metric(f"sampling.{key}", label, unit, meaning, SUMMARY, shown=shown)
 
 
@@ -53,7 +54,7 @@ def _weights(key: str, label: str, meaning: str) -> Metric:
 
 
 def _score(key: str, label: str, meaning: str, better: Better | None = None) -> Metric:
-    """A share that lm-eval gives for one of its tasks."""
+    """A share that lm-eval computes for one of its tasks."""
     return Metric(key, label, "", meaning, SUMMARY, None, better, shown=FigureFormat("%", 100, decimals=2))
 
 

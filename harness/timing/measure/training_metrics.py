@@ -29,7 +29,7 @@ def _part(key: str, label: str, meaning: str, **about: Any) -> Metric:
 
 
 def _hiding(key: str, label: str, unit: str, meaning: str, **about: Any) -> Metric:
-    """A metric of how well communication hides behind computation (AQGB)."""
+    """A metric of how well communication overlaps with computation (AQGB)."""
     return Metric(key, label, unit, meaning, timed=True, section="overlap", **{"shown": SHORT} | about)
 
 

@@ -1,7 +1,8 @@
 """Background traffic on the same links: endless ring all-reduces (DynamiQ §5.2).
 
-Each job has one process on every rank's node. It sends its right neighbour a chunk, receives one from its
-left, and begins the next step when both are through. Its flows begin and end as those of the timed job do.
+Each job has one process on every rank's node. In each step the process sends a chunk to its right neighbour
+and receives one from its left; the next step begins when both transfers are complete. Its flows are simulated
+like those of the timed job.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from gradwire.harness.network.links import LinkRoute, Links
 from gradwire.harness.runtime.seeding import derive_seed
 
 FRACTIONS = 2**53
-"""Parts that a chunk is counted in: as many as a float between 0 and 1 can distinguish, so that fractions
-stay exact."""
+"""The number of parts that a chunk is divided into: as many as floats between 0 and 1 can distinguish, so
+that fractions stay exact."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,9 @@ class BackgroundLoad:
 class BackgroundJobs:
     """`jobs` rings over `size` ranks that reduce `num_bytes` again and again.
 
-    Where in a step each job is as the clock starts is drawn from `seed`: `first[j]` bytes of job j's first
-    chunks are left, of all others `chunk`. ValueError without bytes or a second rank: no time would pass.
+    The position of each job within a step when the clock starts is drawn from `seed`: `first[j]` bytes of job
+    j's first chunks remain; later chunks have `chunk` bytes. Raises ValueError without bytes or a second
+    rank, because then no time would pass.
     """
 
     def __init__(self, jobs: int, size: int, num_bytes: float, links: Links, seed: int) -> None:

@@ -1,6 +1,7 @@
-"""Computation that is given: how long each block's passes take, and the factors that they vary by.
+"""Given computation times: the duration of each block's passes, and random factors on them.
 
-Nothing here depends on traces or tensors: `task=simulate` and the simulated clock of a training use it alike.
+This module does not depend on traces or tensors, because both `task=simulate` and the simulated clock of
+training use it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from gradwire.harness.runtime.seeding import derive_seed
 from gradwire.harness.timing.trace.step import STAGE_PASSES
 
 FORWARD, BACKWARD = STAGE_PASSES
-"""A block's passes."""
+"""The passes of a block."""
 
 
 class ComputeBlock(NamedTuple):
-    """A block of the model: its parameters, and the seconds of its passes before any factor."""
+    """A block of the model: its number of parameters, and the seconds of its passes before any factor."""
 
     parameters: int
     forward_s: float
@@ -47,7 +48,9 @@ def blocks_in_time(
 
 
 def blocks_of(network: SimulatedConfig, compute_s: float) -> tuple[ComputeBlock, ...]:
-    """The blocks of a validated network, none if it gives none; `compute_s` is its own or a task's."""
+    """The blocks of a validated network, empty if it has none; `compute_s` is the network's own or a
+    task's.
+    """
     return blocks_in_time(network.blocks, compute_s, network.forward_share)
 
 
@@ -55,14 +58,14 @@ def blocks_of(network: SimulatedConfig, compute_s: float) -> tuple[ComputeBlock,
 class Variation:
     """Random scaling of a rank's compute times.
 
-    A factor from [1 − `jitter`, 1 + `jitter`], drawn evenly: with `jitter_per="step"` one for all that a rank
-    computes in a step, with `"block"` one for each pass of each block in it. With probability
-    `straggler_share` a rank is a straggler in a step, and all that it computes there takes
-    `straggler_factor` times as long; with a `straggler_range` (low, high) its factor is drawn evenly from
-    there, and jitter does not apply to it.
+    Factors are uniform in [1 − `jitter`, 1 + `jitter`]: with `jitter_per="step"` one for the whole
+    computation of a rank in a step, with `"block"` one for each pass of each block. With probability
+    `straggler_share` a rank is a straggler in a step, and its whole computation takes `straggler_factor`
+    times as long; with a `straggler_range` (low, high) its factor is uniform in that range, and jitter does
+    not apply to it.
 
-    Every factor is a pure function of (seed, step, rank) or (seed, step, rank, block, pass), whatever else
-    is simulated. Who straggles is the same whatever the jitter.
+    Every factor is a pure function of (seed, step, rank) or (seed, step, rank, block, pass), whatever else is
+    simulated. The choice of stragglers does not depend on the jitter.
     """
 
     jitter: float = 0.0
@@ -85,12 +88,12 @@ class Variation:
         )
 
     def factor(self, step: int, rank: int) -> float:
-        """The factor of what belongs to no block, and of all passes unless jitter is per block."""
+        """The factor of work outside of blocks, and of all passes unless jitter is per block."""
         slowness, jitter = self._drawn(step, rank)
         return slowness if jitter is None or self.jitter_per == "block" else slowness * jitter
 
     def block_factor(self, step: int, rank: int, block: int, direction: str) -> float:
-        """The factor of a block's pass: `direction` is `FORWARD` or `BACKWARD`."""
+        """The factor of a block's pass; `direction` is `FORWARD` or `BACKWARD`."""
         slowness, jitter = self._drawn(step, rank)
         if jitter is not None and self.jitter_per == "block":
             drawn = random.Random(derive_seed(self.seed, "compute", step, rank, block, direction))
@@ -98,8 +101,8 @@ class Variation:
         return slowness if jitter is None else slowness * jitter
 
     def _drawn(self, step: int, rank: int) -> tuple[float, float | None]:
-        """A rank's factors in a step as a straggler (1 if it is none) and by jitter per step; None where
-        jitter does not apply."""
+        """A rank's factors in a step: as a straggler (1 if it is none), and by jitter per step (None if
+        jitter does not apply)."""
         if not self.jitter and not self.straggler_share:
             return 1.0, None
         drawn = random.Random(derive_seed(self.seed, "compute", step, rank))
@@ -116,7 +119,7 @@ class Variation:
 
 
 def straggler_range(network: SimulatedConfig) -> tuple[float, float] | None:
-    """The validated setting, None if it is not given."""
+    """The validated setting; None if it is not set."""
     if not network.straggler_range:
         return None
     low, high = network.straggler_range

@@ -27,7 +27,7 @@ def make_clock(
 ) -> SimulatedClock:
     """The clock for `size` ranks on a validated `network` group, running the codec of these settings.
 
-    ValueError where another device's times lack an operation of the codec.
+    Raises ValueError if the given codec times of another device lack an operation of the codec.
     """
     if not isinstance(network, SimulatedConfig):
         background = BackgroundLoad()

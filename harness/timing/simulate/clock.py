@@ -1,4 +1,4 @@
-"""The simulated clock: turns recorded steps into steps as they would have gone on a network."""
+"""The simulated clock: converts measured steps to the steps that would have happened on a given network."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from gradwire.harness.timing.trace.step import (
 
 @dataclass
 class SimulatedClock:
-    """Links, the ranks' computation and codecs, and what else there is on the links.
+    """Holds the links, the times of computation and codecs, and the background traffic.
 
-    `in_flight` collectives of a rank run at once; without `overlap` none while it computes: they
-    begin where it next waits, as a rule after the backward pass. With `multicast` the same bytes for several
-    ranks leave a rank once. Results depend on arguments alone; `StepWindow` knows what is in flight from one
-    step to the next.
+    Up to `in_flight` collectives of a rank run at once. Without `overlap` none runs while the rank computes:
+    collectives begin where it next waits, usually after the backward pass. With `multicast` the same bytes
+    for several ranks leave a rank once. Results depend only on arguments; `StepWindow` keeps what is in
+    flight between steps.
     """
 
     links: Links = field(default_factory=unlimited)
@@ -47,8 +47,8 @@ class SimulatedClock:
     _plans: dict[object, StepPlan] = field(default_factory=dict, repr=False)
 
     def use(self, stretches: Sequence[LaneStretch], pieces: Sequence[WorkPiece]) -> None:
-        """Counts calibrated seconds from here on, in the place of those that were measured: of computation
-        unless it is given, of codec work unless it is another device's or takes none."""
+        """Uses calibrated seconds from here on instead of measured ones: for computation unless it is given,
+        and for codec work unless its times are another device's or zero."""
         if stretches:
             self.compute = replace(self.compute, profile=LaneTimes(stretches))
         if pieces and isinstance(self.codec_times, MeasuredTimes):
@@ -56,14 +56,14 @@ class SimulatedClock:
 
     @property
     def num_unknown(self) -> int:
-        """The number of stretches and pieces of work that count as measured because the profile has none like
-        them."""
+        """The number of stretches and pieces of work that keep their measured times because the profile has
+        no matching entry."""
         lanes = 0 if self.compute.profile is None else self.compute.profile.unknown
         return lanes + (self.codec_times.unknown if isinstance(self.codec_times, WorkTimes) else 0)
 
     def step(self, number: int, measured: StepTrace, now_s: float = 0.0) -> StepTrace:
-        """The step on this clock, from second 0 on: its messages, with times of their own. It
-        begins at second `now_s` of the training, which matters where links change their rates."""
+        """The step on this clock, from second 0 on: the same messages at simulated times. It begins at second
+        `now_s` of the training, which matters if links change their rates."""
         return self.run([(number, measured)], now_s)[0]
 
     def run(
@@ -92,7 +92,7 @@ class SimulatedClock:
         return retimed(lanes, times, self.overlap, begins_later=before is not None)
 
     def _seconds(self, steps: Sequence[StepTrace], before: Before | None) -> Iterator[float]:
-        """The seconds of the operations of the steps' plan."""
+        """The durations of all operations in the steps' plan, in order."""
         for rank in sorted(steps[0]):
             for task in (task for step in steps for task in step[rank].tasks):
                 for place, operation in enumerate(task.operations):
@@ -132,8 +132,8 @@ class SimulatedClock:
 
 
 def _ready(steps: Sequence[StepTrace], before: Before | None) -> Iterator[float]:
-    """The times at which the tasks of the steps' plan may begin, as far as no lane sets them: those that
-    ended before have then come to their end."""
+    """The times at which the tasks of the steps' plan may begin, unless a lane starts them; for tasks that
+    ended before, the time of their end."""
     for rank in sorted(steps[0]):
         for ended in () if before is None else before.ended:
             yield from ended[rank]
@@ -141,7 +141,7 @@ def _ready(steps: Sequence[StepTrace], before: Before | None) -> Iterator[float]
 
 
 def _structure(own: RankTrace) -> tuple[object, ...]:
-    """The part of a rank's step that a plan depends on."""
+    """The part of a rank's step that the plan depends on."""
     return lane_shape(own.computation), tuple(map(_task_structure, own.tasks))
 
 

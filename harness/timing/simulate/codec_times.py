@@ -1,4 +1,4 @@
-"""The time of a rank's codec work: as the run measured it, zero, or as `task=bench` measured it on another
+"""The times of codec work: as the run measured them, zero, or as `task=bench` measured them on another
 device."""
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ DTYPE = "float32"
 """The dtype of the buckets whose rows are used; most gradients have it."""
 
 COMPILED, DEFINITION = ("cpu", "cuda"), "default"
-"""Implementations whose rows are used, and the one used for operations that have no such row."""
+"""Implementations whose rows are used, and the fallback for operations without such rows."""
 
 REMEDY = "give one that task=bench wrote"
 
 LARGEST = 1e18
-"""No size, time or rate is larger."""
+"""The largest size, time or rate that is accepted."""
 
 MERGED = {"dynamiq.plan": ("dynamiq.reduced", "dynamiq.allocation", "dynamiq.order")}
-"""Operations that were several when older tables were measured: their times add up."""
+"""Operations that used to be several in older tables: their times are added up."""
 
 ANY = "mxfp.copy.8"
-"""An operation to measure where only the speed of copies is needed."""
+"""An operation to benchmark if only the speed of copies is needed."""
 
 
 class CodecTimes(Protocol):
-    """Seconds of a piece of codec work on a bucket of `coordinates`, the `place`-th operation of its
-    collective."""
+    """Returns the seconds of a piece of codec work on a bucket of `coordinates`, operation number `place` of
+    its collective."""
 
     def seconds(self, work: Work, coordinates: int, place: int = 0) -> float: ...
 
@@ -52,14 +52,14 @@ class MeasuredTimes:
 
 
 class NoTimes:
-    """Codecs that cost nothing, which leaves the time of the network alone."""
+    """Zero codec times, to isolate the time of the network."""
 
     def seconds(self, work: Work, coordinates: int, place: int = 0) -> float:
         return 0.0
 
 
 class Rate(NamedTuple):
-    """Seconds for each coordinate, or byte, of buckets of `numel` coordinates."""
+    """Seconds per coordinate, or per byte, for buckets of `numel` coordinates."""
 
     numel: int
     seconds: float
@@ -67,14 +67,15 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True)
 class DeviceTimes:
-    """The measurements on a device: the time of each operation, and of a byte that a copy reads or writes."""
+    """The measurements on a device: the time of each operation, and the time per byte of a copy (read or
+    write)."""
 
     operations: Mapping[str, Sequence[Rate]]
     copies: Sequence[Rate]
     on_cpu: bool
 
     def seconds(self, cost: Cost, coordinates: int) -> float:
-        """The seconds of a coordinate in a bucket of `coordinates`."""
+        """The seconds per coordinate for a bucket of `coordinates`."""
         num_bytes = cost.cpu_bytes if self.on_cpu else cost.num_bytes
         copied = num_bytes * nearest(self.copies, coordinates) if num_bytes else 0.0
         return copied + sum(
@@ -84,11 +85,12 @@ class DeviceTimes:
 
 @dataclass
 class BenchTimes:
-    """Each part of the work takes what its operations take for its share of the bucket's coordinates.
+    """Codec times from benchmarked operations, for the share of the bucket's coordinates that a part of the
+    work covers.
 
-    Of the measured sizes the one nearest to the bucket's, as a ratio, counts, not the one nearest to the
-    part's: whether a part finds its data in a cache depends on what the whole bucket has evicted. From there
-    time is proportional to coordinates. The fastest implementation and number of threads count.
+    The measured size nearest to the bucket's (as a ratio) is used, not the one nearest to the part's, because
+    caching depends on the whole bucket. From there time is proportional to coordinates. The fastest
+    implementation and number of threads are used.
     """
 
     parts: Costs
@@ -106,9 +108,9 @@ class BenchTimes:
 
 
 def read_bench_times(path: str | Path, codec: Codec, workers: int) -> CodecTimes:
-    """The times of `codec` among `workers` on the device that the `bench.json` at `path` is of.
+    """The times of `codec` among `workers` on the device that was benchmarked in the `bench.json` at `path`.
 
-    ValueError, in one line, for a file without such rows, for codecs that the benchmark does not cover, and
+    Raises ValueError, in one line, for a file without such rows, for codecs without benchmarked costs, and
     for operations that were not measured.
     """
     given = f"network.codec_times={path}"
@@ -133,7 +135,7 @@ def read_bench_times(path: str | Path, codec: Codec, workers: int) -> CodecTimes
 def costs_of(codec: Codec, workers: int) -> Costs:
     """The costs of all steps of this codec among `workers`.
 
-    ValueError for codecs that say of no benchmarked operations, and for wrappers around one.
+    Raises ValueError for codecs and wrappers without benchmarked costs.
     """
     instead = "or network.codec_times=measured"
     if isinstance(codec, Decisions):  # which costs nothing itself
@@ -152,7 +154,7 @@ def costs_of(codec: Codec, workers: int) -> Costs:
 
 
 def nearest(rates: Iterable[Rate], coordinates: int) -> float:
-    """Seconds at the size with the smallest ratio to `coordinates`; of several rows the fastest."""
+    """Seconds at the size with the smallest ratio to `coordinates`; of several rows, the fastest."""
     return min((abs(math.log(rate.numel / max(coordinates, 1))), rate.seconds) for rate in rates)[1]
 
 
@@ -177,7 +179,7 @@ def _table(path: str | Path) -> DeviceTimes:
 
 
 def _check_row(row: Mapping[str, Any], number: int, path: str | Path) -> None:
-    """Raises UnusableFileError for a size or a time that nothing has."""
+    """Raises UnusableFileError for an implausible size or time."""
     found = [("numel", row["numel"], 1.0)]
     if row["copy_bytes_per_s"] is not None:
         found.append(("copy_bytes_per_s", row["copy_bytes_per_s"], 1.0))
@@ -192,7 +194,7 @@ def _check_row(row: Mapping[str, Any], number: int, path: str | Path) -> None:
 
 
 def _merged(rates: dict[str, list[Rate]]) -> dict[str, list[Rate]]:
-    """Adds the sums that `MERGED` names, where a table has their parts alone."""
+    """Adds the sums of `MERGED` operations if a table only has their parts."""
     for name, parts in MERGED.items():
         if name not in rates and all(part in rates for part in parts):
             sizes = sorted({rate.numel for part in parts for rate in rates[part]})
@@ -201,7 +203,7 @@ def _merged(rates: dict[str, list[Rate]]) -> dict[str, list[Rate]]:
 
 
 def _keep(row: Mapping[str, Any], into: dict[str, list[Rate]]) -> None:
-    """Peers' rows are not kept."""
+    """Adds a row to `into`, unless it is a peer's (another library's)."""
     if row["implementation"] in (*COMPILED, DEFINITION):
         rate = Rate(row["numel"], row["times"]["shortest_s"] / row["numel"])
         into.setdefault(row["operation"], []).append(rate)

@@ -1,4 +1,4 @@
-"""The time that a rank computes in a step: as measured, or as given, with jitter and stragglers."""
+"""Computation times of a rank in a step: measured or given, with jitter and stragglers."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from gradwire.harness.timing.trace.step import (
 
 @dataclass(frozen=True)
 class ComputeTimes:
-    """`given_s` replaces what was measured: seconds that a rank computes in a step that begins with forward
-    and backward passes, before its last gradient is ready; what it computes later takes no time.
-    `forward_share` of them are the forward pass, and gradients get ready in proportion to their number of
-    coordinates. A stage of a pipeline computes all its micro-batches in so long, each of them in the same
-    time. Other steps compute for so long as well, each part for as large a share as was measured.
+    """`given_s` replaces measured times. In a step that begins with forward and backward passes it is the
+    time until the last gradient is ready, in seconds; later computation takes no time. `forward_share` of it
+    is the forward pass, and gradients become ready in proportion to their number of coordinates. A stage of a
+    pipeline takes `given_s` for all its micro-batches, each the same time. In other steps `given_s` is
+    distributed over the parts in the measured proportions.
 
-    `blocks`, in forward order, spread the time over the model: passes by blocks take what their block says;
-    buckets get ready where the backward pass of the blocks, the last first, has come to as large a share of
-    all parameters as the buckets have of all coordinates.
+    `blocks`, in forward order, spread the time over the model: passes by blocks take the times of their
+    blocks; a bucket is ready when the backward pass of the blocks, the last first, has reached the bucket's
+    share of all parameters.
 
-    Without `given_s`, a calibrated `profile` replaces what was measured. All of it is scaled by `variation`.
+    Without `given_s`, a calibrated `profile` replaces measured times. All times are scaled by `variation`.
     """
 
     given_s: float | None = None
@@ -53,7 +53,7 @@ class ComputeTimes:
     def times(
         self, ready: Sequence[float], update_s: float, coordinates: Sequence[int], step: int, rank: int
     ) -> tuple[list[float], float]:
-        """The times at which each bucket's gradient is there, and the update's, in seconds, given the
+        """The times at which each bucket's gradient is ready, and the update's duration, in seconds, from the
         measured ones and the buckets' sizes."""
         factor = self.variation.factor(step, rank)
         if self.given_s is None:
@@ -68,7 +68,7 @@ class ComputeTimes:
         return list(self._ready(self.given_s, shares, step, rank)), 0.0
 
     def _ready(self, given_s: float, shares: Sequence[float], step: int, rank: int) -> Iterator[float]:
-        """The times at which the backward pass has come to each of the ascending shares of all parameters."""
+        """The times at which the backward pass has reached each of the ascending shares of all parameters."""
         forward_s = given_s * self.forward_share
         blocks = self.blocks or (ComputeBlock(1, forward_s, given_s - forward_s),)
         passes = [self._passes(block, number, step, rank) for number, block in enumerate(blocks)]
@@ -94,9 +94,9 @@ class ComputeTimes:
         return forward * block.forward_s, backward * block.backward_s
 
     def lane(self, own: RankTrace, step: int, rank: int) -> tuple[LaneOperation, ...]:
-        """A rank's computation with the `seconds` that each part takes here; other times are as measured.
+        """A rank's computation with the simulated `seconds` of each part; other times are as measured.
 
-        ValueError for `blocks` that are not as many as those of the step.
+        Raises ValueError if the number of `blocks` differs from the step's.
         """
         if self.profile is not None and self.given_s is None:
             own = own._replace(computation=self.profile.lane(own, rank))
@@ -133,8 +133,8 @@ class ComputeTimes:
         return tuple(_scaled(own.computation, factor * share))
 
     def _by_blocks(self, own: RankTrace, step: int, rank: int) -> Iterator[LaneOperation]:
-        """Passes by blocks as given, in equal parts where a pass is several operations, or scaled as they
-        were measured. With given passes all else takes no time, nor does work that only leads to a wait."""
+        """Passes by blocks with their given times, divided equally if a pass is several operations, or with
+        scaled measured times. With given times all other computation takes no time."""
         given = {} if self.given_s is None else self._seconds_of_passes(own, self.given_s)
         seconds_here = measured = 0.0  # since the lane woke
         woken = 0.0
@@ -177,8 +177,7 @@ class ComputeTimes:
         }
 
     def _by_coordinates(self, sizes: Sequence[int], given_s: float) -> tuple[ComputeBlock, ...]:
-        """The blocks of these sizes, each with the share of the time that its bucket has of all
-        coordinates."""
+        """Blocks of these sizes, each with its share of the time in proportion to its coordinates."""
         if not all(sizes):
             raise ValueError(
                 f"network.compute_s={given_s:g} cannot be spread over blocks that synchronize no "
@@ -188,8 +187,8 @@ class ComputeTimes:
 
 
 def block_sizes(own: RankTrace) -> list[int]:
-    """The coordinates of the blocks that a rank's passes go by, in forward order: what is synchronized when a
-    block's backward pass has been computed."""
+    """The coordinates of the blocks of a rank's passes, in forward order: the sizes of the buckets that are
+    started when a block's backward pass has been computed."""
     sizes: dict[int, int] = {}
     for one, following in pairwise([*own.computation, None]):
         if isinstance(one, Compute) and (found := block_pass_of(one.label)) is not None:
@@ -206,9 +205,9 @@ def _is_pass(lane: Sequence[LaneOperation], index: int) -> bool:
 
 
 def _stage(own: RankTrace, passes_s: float, forward_share: float) -> Iterator[LaneOperation]:
-    """A pipeline's stage whose passes of one micro-batch, forward and backward, take `passes_s`; what else it
-    computes takes no time. In a pass that starts collectives gradients get ready in proportion to their
-    coordinates."""
+    """A pipeline stage whose passes of one micro-batch, forward and backward, take `passes_s`; other
+    computation takes no time. In a pass that starts collectives, gradients become ready in proportion to
+    their coordinates."""
     lane, woken_s = own.computation, 0.0
     pairs = list(zip(lane, [*lane[1:], None], strict=True))
     ready: dict[str, int] = {}
@@ -231,7 +230,7 @@ def _stage(own: RankTrace, passes_s: float, forward_share: float) -> Iterator[La
 
 
 def _coordinates_ready(own: RankTrace, following: LaneOperation | None) -> int:
-    """Coordinates of the bucket that is started there: 0 where nothing is, or a message of activations."""
+    """Coordinates of the bucket that is started next; 0 if none is, or if it is a message of activations."""
     if not isinstance(following, Start) or own.tasks[following.task].bucket == TRANSFERS:
         return 0
     return own.tasks[following.task].coordinates

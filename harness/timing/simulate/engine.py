@@ -1,22 +1,23 @@
-"""Runs a plan against links: when each operation of each rank began and ended.
+"""Simulates a plan on links, which gives the times at which each operation of each rank began and ended.
 
-A rank's communication processor works as the real one does (`transport.thread`): threads take turns with it
-from one wait to the next, a message starts when both its ends are posted and those before it on the same
-connection are gone (two ranks have one, and a rank with those that it multicasts to), and a post is through
-when the last byte of its last message has arrived. A multicast starts when it is sent, whether its receivers
-are ready or not: they keep it until they ask for it, as those of AQGB's reliable broadcast do. All events of
-one moment are handled before rates are worked out anew.
+A rank's communication processor works like the real one (`transport.thread`): threads take turns with it from
+one wait to the next. A message starts when both of its ends are posted and earlier messages on the same
+connection have been carried; each pair of ranks has a connection, and so has a rank with the ranks that it
+multicasts to. A post is complete when the last byte of its last message has arrived. A multicast starts when
+it is sent, whether its receivers are ready or not: they store it until they need it, as in AQGB's reliable
+broadcast. All events at one time are handled before rates are recomputed.
 
-Messages may be more or less urgent (`trace.step.Urgency`). Those of a lower level share links as if there
-were no others, higher levels what they leave. On a connection the most urgent one waiting is next, and one
-under way gives way at its next boundary.
+Messages may be more or less urgent (`trace.step.Urgency`). Messages of a lower level share links as if there
+were no others, and higher levels share the rest. On a connection the most urgent waiting message is next, and
+a message in flight is preempted at its next boundary.
 
-A rank's computation, its lane, takes turns with no other. It starts tasks, awaits them, and meets the other
-lanes at barriers. What it computes ends so many seconds after it last woke: began a step, or stopped waiting.
-So nothing that came before adds to its rounding, and all up to its next wait is known as it wakes.
+A rank's computation, its lane, has a processor of its own. It starts tasks, awaits them, and waits for the
+other lanes at barriers. The end of a computation is given in seconds since the lane last woke, i.e. began a
+step or stopped waiting. So rounding errors do not accumulate, and when a lane wakes all times up to its next
+wait are known.
 
-The engine is compiled, a library of its own (`csrc/simulator`). Tests compare it, bit for bit, with a
-reference in plain Python (`tests/harness/timing/simulate/reference_engine.py`).
+The engine is a compiled library (`csrc/simulator`). Tests compare it, bit for bit, with a reference in plain
+Python (`tests/harness/timing/simulate/reference_engine.py`).
 """
 
 from __future__ import annotations
@@ -43,23 +44,25 @@ COLUMNS = (
 """The columns of a plan; the fields of the library's struct have the same names."""
 
 URGENCY = ("levels", "newest_first", "boundaries")
-"""The columns of a plan whose messages differ in urgency."""
+"""The columns of a plan with messages of different urgency."""
 
 CPU = torch.device("cpu")
 
 
 class UnfitNetworkError(ValueError):
-    """A network that these messages cannot be simulated on; the text is one line."""
+    """Raised for a network on which these messages cannot be simulated; the text is one line."""
 
 
 @cache
 def library() -> Library | None:
-    """The engine's library, None if it was not built. Raises ImportError for one of other sources."""
+    """The engine's library; None if it was not built. Raises ImportError if it was built from other
+    sources.
+    """
     return load_library("simulator")
 
 
 def require_engine(subject: str) -> Library:
-    """The engine's library. Raises ValueError, a line that begins with `subject`, without it."""
+    """The engine's library. Raises ValueError, a line that begins with `subject`, if it was not built."""
     try:
         found = library()
     except ImportError as error:
@@ -79,12 +82,14 @@ def run(
     ready: Sequence[float],
     background: BackgroundJobs | None = None,
 ) -> OperationTimes:
-    """`work_s` per operation: seconds of work, and of computation since its lane woke (of others ignored);
-    `ready` per task: when it may begin, unless its lane starts it later.
+    """Simulates a plan.
 
-    ValueError for a time that is not finite, for a rate that is not above 0 and finite, and without the
-    library; UnfitNetworkError for background traffic along with levels, one of which it would hold up for
-    ever; RuntimeError if some rank waits for ever.
+    `work_s` gives for each operation the seconds of work, or of computation since its lane woke (ignored for
+    other operations); `ready` gives for each task when it may begin, unless its lane starts it later.
+
+    Raises ValueError for a time that is not finite, for a rate that is not positive and finite, and without
+    the library; UnfitNetworkError for background traffic combined with levels, one of which it would block
+    for ever; RuntimeError on a deadlock.
     """
     engine = require_engine("a step")
     routes = [links.multicast(*ends) for ends in plan.routes]
@@ -129,7 +134,8 @@ def _plan_fields(plan: StepPlan) -> dict[str, Any]:
 
 
 def network_fields(links: Links, routes: Sequence[LinkRoute]) -> dict[str, Any]:
-    """The links of route r are `route_links[first_links[r]:first_links[r + 1]]`."""
+    """Fields of the library's struct; the links of route r are `route_links[first_links[r]:first_links[r +
+    1]]`."""
     factors = [change.factor for change in links.changes]
     return {
         "routes": len(routes),
@@ -155,7 +161,7 @@ def _times(seconds: Sequence[float], count: int | None = None) -> NDArray[np.flo
 
 
 def _rates(rates: Sequence[float], factors: Sequence[float]) -> NDArray[np.float64]:
-    """The rates, which must be above 0 and finite, and after each change, too."""
+    """The initial rates and those after each change, which must be positive and finite."""
     found = np.array(rates, np.float64)
     with np.errstate(over="ignore", under="ignore"):
         changed = np.outer([1.0, *factors], found)
@@ -166,10 +172,10 @@ def _rates(rates: Sequence[float], factors: Sequence[float]) -> NDArray[np.float
 
 
 def _waits(plan: StepPlan, begun: NDArray[np.bool_], unfinished: NDArray[np.bool_]) -> str:
-    """The ranks that wait for one another, given the operations that ranks got to before nothing moved any
-    more; or if no message is missing, the awaited tasks that were never started.
+    """Describes a deadlock: the ranks that wait for one another, given the operations begun and unfinished,
+    or, if no message is missing, the awaited tasks that were never started.
 
-    By then every message has arrived whose ends are posted, or, if it is a multicast, whose source is.
+    At a deadlock every message has arrived whose ends are posted or, for a multicast, whose source is.
     """
     posted = set(plan.values[begun & (plan.kinds == POST)].tolist())
     waited_for = set(plan.values[begun & (plan.kinds == WAIT)].tolist())

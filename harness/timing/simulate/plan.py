@@ -1,7 +1,6 @@
 """Plans: the operations, posts and messages of all ranks in a step, compiled to tables.
 
-A plan depends only on who sends what to whom. Steps repeat it with other durations, so one plan serves many
-of them.
+A plan only depends on which messages are sent. Steps with other durations reuse it.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ from gradwire.harness.timing.trace.step import (
 WORK, POST, WAIT = 0, 1, 2
 """The kinds of a task's operations."""
 BEGIN, COMPUTE, START, AWAIT, BARRIER = 3, 4, 5, 6, 7
-"""The kinds of a lane's operations; each step's begin with BEGIN."""
+"""The kinds of a lane's operations; each step begins with BEGIN."""
 
 ENDED = TaskTrace(0, 0, 0.0, ())
-"""The remains of a task that has ended."""
+"""A placeholder for a task that has ended."""
 
 Column = NDArray[np.int64]
 
@@ -78,15 +77,15 @@ class StepPlan:
 
 
 class Before(NamedTuple):
-    """The remains of steps that ended before those of a plan: when each rank `begins` the plan's first one,
-    and when their tasks `ended`, by rank, of the oldest step that any of the plan's awaits, and on."""
+    """The remains of steps before the plan: the time at which each rank `begins` the plan's first step, and
+    the times at which the ranks' tasks `ended`, from the oldest step on that the plan awaits a task of."""
 
     begins: Mapping[int, float]
     ended: Sequence[Mapping[int, Sequence[float]]] = ()
 
 
 class OperationTimes(NamedTuple):
-    """Seconds at which each operation of a plan began and ended; a post's are equal."""
+    """Seconds at which each operation of a plan began and ended; for a post both are equal."""
 
     start: list[float]
     end: list[float]
@@ -95,10 +94,10 @@ class OperationTimes(NamedTuple):
 def compile_plan(
     tasks: Mapping[int, Sequence[TaskTrace]], in_flight: int, *, multicast: bool = False
 ) -> StepPlan:
-    """The plan of a step's tasks alone, which begin by themselves; every rank has the same buckets in the
+    """The plan of a single step's tasks, which begin on their own; every rank has the same buckets in the
     same order. With `multicast`, copies that are posted together are one message.
 
-    ValueError for messages that one side alone has posted, or whose sizes differ.
+    Raises ValueError for messages that only one side has posted, or whose sizes differ.
     """
     compiler = _Compiler()
     for rank in sorted(tasks):
@@ -114,13 +113,13 @@ def compile_steps(
     overlap: bool = True,
     before: Before | None = None,
 ) -> StepPlan:
-    """The plan of steps that follow one another, each rank going from one to the next by itself; without
-    `overlap` no task begins before its rank's computation next waits, or ends. All ranks begin the first step
-    together, unless `before` says when.
+    """The plan of consecutive steps, where each rank begins the next step on its own; without `overlap` no
+    task begins before its rank's computation next waits, or ends. All ranks begin the first step together,
+    unless `before` gives other times.
 
     Tasks come in this order: for each rank those that ended `before`, which do nothing, then its own, step by
     step. Operations come in this order: those of the tasks, then the lanes, rank by rank, each with the time
-    `before` its first step, if any, and the operations of each step as `lane_order` says. ValueError, too,
+    `before` its first step, if any, and the operations of each step in `lane_order`. Also raises ValueError
     for lanes that do not fit their tasks or one another.
     """
     compiler, numbers, barriers = _Compiler(), dict[int, list[list[int]]](), set[int]()
@@ -140,8 +139,8 @@ def compile_steps(
 
 
 def lane_order(lane: Sequence[LaneOperation], overlap: bool) -> list[int]:
-    """The order in which a lane's operations are carried out: their own, but without `overlap` starts are put
-    off to before the next wait."""
+    """The order in which a lane's operations are executed: as listed, but without `overlap` starts are moved
+    to before the next wait."""
     if overlap:
         return list(range(len(lane)))
     order, put_off = list[int](), list[int]()
@@ -157,7 +156,7 @@ def lane_order(lane: Sequence[LaneOperation], overlap: bool) -> list[int]:
 
 
 def _check_starts(rank: int, lane: Sequence[LaneOperation], num_tasks: int) -> None:
-    """ValueError unless each task is started once."""
+    """Raises ValueError unless each task is started once."""
     started = Counter(operation.task for operation in lane if isinstance(operation, Start))
     for task in {*started, *range(num_tasks)}:
         if started[task] != 1 or not 0 <= task < num_tasks:
@@ -167,7 +166,7 @@ def _check_starts(rank: int, lane: Sequence[LaneOperation], num_tasks: int) -> N
 
 
 class _Message(NamedTuple):
-    """Between two ranks; both ends are posts."""
+    """A message between two ranks; both ends are posts."""
 
     source: int
     destination: int
@@ -178,7 +177,7 @@ class _Message(NamedTuple):
 
 @dataclass
 class _Compiler:
-    """Numbers operations and posts as they come, and brings the ends of messages together."""
+    """Numbers operations and posts in order, and matches the ends of messages."""
 
     threads: list[tuple[int, list[int]]] = field(default_factory=list)
     _first_lane_operations: list[int] = field(default_factory=list)
@@ -192,7 +191,7 @@ class _Compiler:
     _ends: Matching[tuple[int, int]] = field(default_factory=Matching)  # (bytes, post)
 
     def add(self, rank: int, task: TaskTrace) -> int:
-        """Take in the rank's next task; returns its number."""
+        """Adds the rank's next task; returns its number."""
         first_post = self._num_posts
         for operation in task.operations:
             if isinstance(operation, Work):
@@ -206,7 +205,7 @@ class _Compiler:
         return len(self._first_operations) - 2
 
     def add_tasks(self, rank: int, steps: Sequence[Sequence[TaskTrace]], in_flight: int) -> list[list[int]]:
-        """Take in all tasks of a rank; returns the numbers of each step's."""
+        """Adds all tasks of a rank; returns the numbers of each step's tasks."""
         threads: dict[object, list[int]] = {thread: [] for thread in range(in_flight)}
         numbers = [[self.add(rank, task) for task in tasks] for tasks in steps]
         for own, tasks in zip(numbers, steps, strict=True):
@@ -221,7 +220,7 @@ class _Compiler:
         return numbers
 
     def add_ended(self, rank: int, count: int) -> list[int]:
-        """Take in so many tasks of a rank that do nothing any more but end; returns their numbers."""
+        """Adds `count` tasks of a rank that have already ended; returns their numbers."""
         numbers = [self.add(rank, ENDED) for _ in range(count)]
         self.threads += [(rank, [number]) for number in numbers]
         return numbers
@@ -235,8 +234,8 @@ class _Compiler:
         *,
         begins_later: bool,
     ) -> None:
-        """Take in a rank's computation, after all tasks; `tasks` are the numbers of each step's and of those
-        of steps before the first."""
+        """Adds a rank's computation, after all tasks; `tasks` are the numbers of each step's tasks, including
+        those of steps before the first."""
         self._first_lane_operations.append(len(self._kinds))
         if begins_later:
             self._append(COMPUTE, 0)
@@ -304,7 +303,7 @@ class _Compiler:
         )
 
     def _urgency_columns(self, senders: Sequence[int]) -> dict[str, Column]:
-        """The columns of urgency by message, given the post that sends it; none where all are alike."""
+        """The columns of urgency by message, given the post that sends it; empty if all are alike."""
         if not self._urgency:
             return {}
         own = [self._urgency.get(post, ORDINARY) for post in senders]
@@ -315,8 +314,8 @@ class _Compiler:
         }
 
     def _carried(self, multicast: bool) -> list[list[_Message]]:
-        """The messages that the network carries at once: one, or with `multicast` all copies of a post, in
-        the order in which the first of them was matched."""
+        """The groups of messages that the network carries as one: single messages, or with `multicast` all
+        copies of a post, in the order in which the first of them was matched."""
         if not multicast or not self._copies:
             return [[message] for message in self._messages]
         found: dict[tuple[int, int], list[_Message]] = {}
@@ -327,7 +326,8 @@ class _Compiler:
 
 
 def _line(task: TaskTrace) -> tuple[str, int] | None:
-    """To or from which rank a transfer goes: each line has a thread of its own. None: it has no bytes."""
+    """The direction and the other rank of a transfer, which has a thread of its own for each; None for a
+    collective."""
     for post in task.operations:
         if isinstance(post, Post):
             ends = [("to", peer) for peer, _ in post.sends] + [("from", peer) for peer, _ in post.receives]
@@ -336,7 +336,7 @@ def _line(task: TaskTrace) -> tuple[str, int] | None:
 
 
 def _awaited(rank: int, operation: Await, step: int, tasks: Sequence[Sequence[int]]) -> int:
-    """The number of an awaited task, -1 for one of a step before the first."""
+    """The number of an awaited task; -1 for a task of a step before the first."""
     task, back = operation.task, operation.steps_back
     if back > step:
         return -1

@@ -1,5 +1,5 @@
-"""Profiles: the times of a step's work, calibrated once for all runs that do the same; computation by phase,
-bucket or block, and codec work by operation and size."""
+"""Profiles: the times of a step's work, calibrated once for all runs with the same work. Computation is
+recorded by phase, bucket or block, codec work by operation and size."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOW, HIGH = 0.1, 0.9
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Seconds that were observed `count` times: the tenth, the median, the ninetieth percentile."""
+    """The tenth, fiftieth and ninetieth percentile of `count` observed times, in seconds."""
 
     p10: float
     median: float
@@ -38,14 +38,13 @@ class Quantiles:
 
     @classmethod
     def of(cls, seconds: Iterable[float]) -> Quantiles:
-        """The spread of one observation or more."""
+        """The quantiles of one or more observations."""
         found = sorted(seconds)
         return cls(quantile(found, LOW), quantile(found, 0.5), quantile(found, HIGH), len(found))
 
 
 def quantile(ascending: Sequence[float], share: float) -> float:
-    """The value that so large a share of the sorted values does not exceed, between two of them in
-    proportion."""
+    """The quantile of sorted values for a share, interpolated linearly."""
     at = share * (len(ascending) - 1)
     low = math.floor(at)
     high = min(low + 1, len(ascending) - 1)
@@ -54,10 +53,10 @@ def quantile(ascending: Sequence[float], share: float) -> float:
 
 @dataclass(frozen=True)
 class LaneStretch:
-    """The `place`-th stretch of computation under a label in a rank's step.
+    """The stretch of computation number `place` under a label in a rank's step.
 
-    `rank` is null where all ranks do the same. Of passes by buckets `share` says how large a share of all
-    coordinates is ready at their end, and `seconds` count from the step's begin.
+    `rank` is null if all ranks do the same work. For passes by buckets, `share` is the share of all
+    coordinates that is ready at the end, and `seconds` are relative to the begin of the step.
     """
 
     label: str
@@ -69,8 +68,8 @@ class LaneStretch:
 
 @dataclass(frozen=True)
 class WorkPiece:
-    """A piece of codec work: the labels of its parts, the coordinates of its bucket, for how large a share of
-    them it works in all, and how manieth operation of its collective it is."""
+    """A piece of codec work: the labels of its parts, the coordinates of its bucket, the total share of them
+    that it works on, and its index among its collective's operations."""
 
     labels: list[str]
     coordinates: int
@@ -80,9 +79,10 @@ class WorkPiece:
 
 
 def observed_lanes(steps: Sequence[StepTrace], *, of_codec: bool) -> list[LaneStretch]:
-    """The stretches of computation in measured steps; those that encode or decode are a codec's.
+    """The stretches of computation in measured steps, either those that encode or decode (`of_codec`) or the
+    others.
 
-    Ranks count together, but for a pipeline's, whose stages differ.
+    Observations of all ranks are combined, except in a pipeline, whose stages differ.
     """
     found: dict[tuple[str, int, int | None, float | None], list[float]] = defaultdict(list)
     for rank, own in ((rank, own) for step in steps for rank, own in step.items()):
@@ -101,8 +101,8 @@ def _stage(one: LaneOperation) -> bool:
 
 
 def _stretches(own: RankTrace) -> Iterator[tuple[int, Compute, float | None, float]]:
-    """Each stretch of a rank's computation: its place, itself, its share where it is a pass by buckets, and
-    since when its seconds count."""
+    """Each stretch of a rank's computation: its index, itself, its share if it is a pass by buckets, and the
+    time that its seconds are relative to."""
     shares, seen = pass_shares(own), Counter[str]()
     for one in own.computation:
         if isinstance(one, Compute):
@@ -112,7 +112,7 @@ def _stretches(own: RankTrace) -> Iterator[tuple[int, Compute, float | None, flo
 
 
 def pass_shares(own: RankTrace) -> dict[str, float]:
-    """The share of all coordinates that is ready at the end of each pass by buckets, by its label."""
+    """The share of all coordinates that is ready at the end of each pass by buckets, by label."""
     sizes = [task.coordinates for task in own.passes]
     done, found = 0, {}
     for bucket, size in enumerate(sizes):
@@ -127,7 +127,7 @@ def step_seconds(steps: Sequence[StepTrace]) -> Quantiles:
 
 
 def observed_work(steps: Sequence[StepTrace]) -> list[WorkPiece]:
-    """The pieces of codec work in measured steps, of all ranks together."""
+    """The pieces of codec work in measured steps, with all ranks combined."""
     found: dict[WorkKey, list[float]] = defaultdict(list)
     for task in (task for step in steps for own in step.values() for task in own.tasks):
         for place, one in enumerate(task.operations):
@@ -149,19 +149,18 @@ class WorkKey(NamedTuple):
 
 
 def work_key(work: Work, coordinates: int, place: int) -> WorkKey:
-    """The key of a piece of work on a bucket of `coordinates`, its collective's `place`-th operation."""
+    """The key of a piece of work on a bucket of `coordinates`, operation number `place` of its collective."""
     share = round(sum(part.share for part in work.parts), 6)
     return WorkKey(tuple(part.label for part in work.parts), coordinates, share, place)
 
 
 @dataclass
 class LaneTimes:
-    """Puts the seconds of a profile in the place of those that a rank's computation was measured to take.
+    """Replaces the measured seconds of a rank's computation by those of a profile.
 
-    Where a run's buckets are others than those of the profile, the backward pass comes as far in a time as it
-    had come through the model's coordinates; where it cuts a stretch of another kind into another number of
-    parts, they are equal ones. What the profile has no label for stays as measured and is counted in
-    `unknown`.
+    If a run's buckets differ from the profile's, times of the backward pass are interpolated by share of
+    coordinates; other stretches that are cut into a different number of parts are divided equally. Labels
+    that the profile lacks keep their measured times and are counted in `unknown`.
     """
 
     stretches: Sequence[LaneStretch]
@@ -203,7 +202,7 @@ class LaneTimes:
         return known[place] if len(known) == count else sum(known) / count
 
     def _ready_at(self, share: float) -> float:
-        """The second of the step at which so large a share of all coordinates is ready."""
+        """The time within the step at which this share of all coordinates is ready."""
         last_s = self._ready[-1][1]
         low_share, low_s = 0.0, min(FORWARD_SHARE * last_s, self._ready[0][1])
         for high_share, high_s in self._ready:
@@ -217,9 +216,9 @@ class LaneTimes:
 
 @dataclass
 class WorkTimes:
-    """Seconds of codec work by a profile: those of the same operations at the same place; else at any place;
-    else in proportion to the nearest size. What the profile lacks altogether stays as measured and is counted
-    in `unknown`."""
+    """Codec times from a profile: those of the same operations at the same index, else at any index, else in
+    proportion to the nearest size. Work that the profile lacks keeps its measured time and is counted in
+    `unknown`."""
 
     pieces: Sequence[WorkPiece]
     unknown: int = 0
@@ -256,7 +255,7 @@ class WorkTimes:
 
 
 def counted(spread: Quantiles) -> float:
-    """The seconds that count: the tenth percentile. What else a machine does only adds to the CPU time of
-    the same work, by caches and cores that are shared, so that a low quantile repeats where a median does
+    """The representative time: the tenth percentile. Other load on a machine can only increase the CPU time
+    of the same work, through shared caches and cores, so a low quantile is reproducible where a median is
     not."""
     return spread.p10

@@ -1,4 +1,4 @@
-"""Conversion of a plan's times back to steps: the same computation and messages at other times."""
+"""Conversion of a plan's times back to steps: the same computation and messages at simulated times."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ Interval = tuple[float, float]
 def retimed(
     steps: Sequence[StepTrace], times: OperationTimes, overlap: bool, *, begins_later: bool = False
 ) -> list[StepTrace]:
-    """The steps that `compile_steps` made a plan of, with its times; each Compute has its `seconds`.
-    `begins_later`: lanes have a time before their first step."""
+    """The steps that `compile_steps` made a plan of, at the simulated times; each Compute has its `seconds`.
+
+    `begins_later` says that lanes have a time before their first step.
+    """
     intervals = iter(zip(times.start, times.end, strict=True))
     tasks = {
         rank: [[_task(task, intervals) for task in step[rank].tasks] for step in steps]
@@ -71,9 +73,9 @@ def _lane(
 ) -> tuple[list[LaneOperation], float]:
     """The lane's operations at their new times, and when the last one ended.
 
-    A start that is put off still says when its input was there. Computation begins where what came before has
-    ended, unless it was measured to begin later; the first after a wait counts back from its end, so that it
-    is as long as it is to the last digit.
+    A delayed start keeps the time at which its input was ready. Computation begins when the operation before
+    has ended, unless it was measured to begin later. The begin of the first computation after a wait is
+    computed back from its end, so that its length is exact.
     """
     found, at = list[LaneOperation](), begun
     woken = measured = 0.0  # in the measured step: when the lane woke, and where it is

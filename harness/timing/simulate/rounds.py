@@ -1,23 +1,23 @@
 """Rounds of training whose gradients are broadcast in blocks, event by event, without tensors (AQGB §4).
 
-Each worker computes forward passes of all blocks, first to last, then backward passes, last to first. What a
-backward pass makes goes to all others in two stages. Transmissions share links max-min fairly; stage one has
-links to itself where stage two competes.
+Each worker computes forward passes of all blocks, first to last, then backward passes, last to first. The
+gradients of a backward pass are sent to all other workers in two stages. Transmissions share links max-min
+fairly; stage one takes precedence over stage two.
 
-- Stage one: the newest block goes first. When a newer one appears, what is under way ends with the partition
-  that it is in, and the rest of that block follows later, with the bits of that moment. With fixed bits each
-  value has these. With adaptive ones everything undelivered is to be delivered before the next block appears:
-  ratio = rate · time / undelivered, between the floor and 1; at the floor once no block is to appear, and as
-  long as nothing is known.
-- Stage two, adaptive alone: once nothing is left of stage one, further bits of each block in the order of the
-  forward passes, ratio = rate · time until the deadline / bits that are left. It ends `margin_s` before the
-  deadline, or when all bits are sent.
-- A worker keeps, as moving averages: when its blocks appear, when its forward passes could take in a block
-  (the pass before has ended, and the last byte of stage one is there: not when they do, which would put off
-  deadlines for ever), and the rate of its broadcasts. With its backward pass it broadcasts the second;
-  a block's deadline is the latest that any worker sent in the round before.
-- A forward pass begins when all workers have closed the block: they send no more of it. In round 0 it waits
-  for nothing. There is no other barrier.
+- Stage one: the newest block goes first. When a newer one appears, the current transmission ends with its
+  current partition, and the rest of that block follows later, with the number of bits decided then. Fixed
+  bits are the same for all values. With adaptive bits all undelivered data is to be delivered before the next
+  block appears: ratio = rate · time / undelivered, between the floor and 1; at the floor once no more blocks
+  appear, and as long as nothing is known.
+- Stage two, only with adaptive bits: once stage one is complete, further bits of each block in the order of
+  the forward passes, ratio = rate · time until the deadline / bits that are left. It ends `margin_s` before
+  the deadline, or when all bits are sent.
+- A worker keeps, as moving averages: when its blocks appear, when its forward passes could use a block (the
+  pass before has ended, and the last byte of stage one has arrived: not when they actually do, which would
+  postpone deadlines for ever), and the rate of its broadcasts. With its backward pass it broadcasts the
+  second; a block's deadline is the latest that any worker sent in the round before.
+- A forward pass begins when all workers have closed the block, i.e. send no more of it. In round 0 it does
+  not wait. There is no other barrier.
 
 The engine is compiled (`csrc/simulator/rounds.cpp`). Tests compare it, row by row and bit for bit, with a
 reference in plain Python (`tests/harness/timing/simulate/reference_rounds.py`).
@@ -43,13 +43,15 @@ FORWARD, BACKWARD, STAGE_ONE, STAGE_TWO = range(4)
 """The kinds of rows: a block's forward or backward pass, or a part of a block that is sent."""
 
 FIRST_ROWS, MOST_FIRST_ROWS = 1 << 14, 1 << 22
-"""Rows that there is room for at first; a run of more is simulated again with room for all."""
+"""The initial capacity in rows, and its limit; a run with more rows is simulated again with enough
+capacity.
+"""
 
 ROWS_PER_BLOCK = 6
-"""Rows of a worker's round that there is room for: two passes and some transmissions for each block."""
+"""Capacity in rows per block and worker's round: two passes and some transmissions."""
 
 LOOK_S = 0.5
-"""Seconds between two looks at how far a simulation has come."""
+"""Seconds between two checks of a simulation's progress."""
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -60,10 +62,11 @@ class RoundRows:
     """The passes and transmissions of a run, in the order in which they began: one entry of each column for
     each.
 
-    `kinds` are FORWARD, …; `round` is the one whose gradients are sent. Of transmissions: bits of each value
-    (`bits_sent`), values of whole partitions (`values_sent`), `bytes` of all copies, also of what was cut
-    off, the `ratio` that the bits follow from, and the `rate` in bits a second that the sender expected, NaN
-    as long as it had none. Seconds; what had not ended when the run did has NaN for its `end`.
+    `kinds` are FORWARD, …; `round` is the one whose gradients are sent. For transmissions there are the bits
+    of each value (`bits_sent`), the values of whole partitions (`values_sent`), the `bytes` of all copies,
+    including interrupted ones, the `ratio` that the bits were computed from, and the `rate` that the sender
+    expected in bits per second, NaN until it had an estimate. Times are in seconds; `end` is NaN for entries
+    that had not ended when the run did.
     """
 
     kinds: Integers
@@ -85,8 +88,8 @@ WHOLE = ("kinds", "worker", "round", "block", "bits_sent", "values_sent")
 
 @dataclass(frozen=True)
 class BroadcastScheme:
-    """The way in which workers send their gradients. Without `multicast` a broadcast is a message to each
-    other worker; `unhindered` workers send nothing, and no forward pass waits."""
+    """The settings by which workers send their gradients. Without `multicast` a broadcast is a message to
+    each other worker; `unhindered` workers send nothing, and no forward pass waits."""
 
     multicast: bool
     adaptive: bool
@@ -107,14 +110,16 @@ def train(
     until_s: float = 200.0,
     on_progress: Callable[[float], None] | None = None,
 ) -> RoundRows:
-    """Simulates `until_s` seconds of training blocks of so many `values`, in the order of the forward pass.
-    `on_progress` is called now and then, from a thread of its own, with the seconds that have been simulated.
+    """Simulates `until_s` seconds of training a model of blocks with `values` values each, in the order of
+    the forward pass. `on_progress` is called from time to time, from another thread, with the simulated
+    seconds so far.
 
     `compute`, (rounds, workers, 2, blocks): seconds of each forward pass, then of each backward pass; a
     worker that has computed all rounds stops.
 
-    Raises ValueError for what cannot be: no workers or blocks, times that are negative or not finite, rates
-    that are not above 0, ratios outside of (0, 1], bits outside of 1 to 32; and without the library.
+    Raises ValueError for impossible arguments: no workers or blocks, times that are negative or not finite,
+    rates that are not above 0, ratios outside of (0, 1], bits outside of 1 to 32; Also raises ValueError
+    without the library.
     """
     engine = require_engine("task=simulate")
     rounds, workers, _, blocks = compute.shape
@@ -162,8 +167,7 @@ def train(
 
 @contextmanager
 def _looked_at(starts: Floats, on_progress: Callable[[float], None] | None) -> Iterator[None]:
-    """Calls `on_progress` with the last of the ascending `starts` that is there, as the engine fills them
-    in."""
+    """Calls `on_progress` with the latest of the ascending `starts`, as the engine fills them in."""
     if on_progress is None:
         yield
         return
@@ -202,7 +206,8 @@ def _check(values: Sequence[int], compute: Floats, scheme: BroadcastScheme) -> N
 
 
 def _routes(links: Links, workers: int, scheme: BroadcastScheme) -> tuple[list[LinkRoute], list[float]]:
-    """Each worker's routes, worker by worker, and how long what it has sent takes to be everywhere."""
+    """The routes of each worker, worker by worker, and the latency until its messages have arrived
+    everywhere."""
     others = [[other for other in range(workers) if other != worker] for worker in range(workers)]
     pairs = [[links.route(worker, other) for other in others[worker]] for worker in range(workers)]
     latencies = [max((route.latency_s for route in own), default=0.0) for own in pairs]

@@ -1,4 +1,4 @@
-"""Steps of a run on the simulated clock, one after another, with what is in flight from one to the next."""
+"""Consecutive steps of a run on the simulated clock, with the messages in flight from one to the next."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from gradwire.harness.timing.trace.step import (
 
 @dataclass
 class StepsInFlight:
-    """The state that a step needs of those before it, in seconds from where nothing was last in flight:
-    second `now_s` of the training.
+    """The state of earlier steps that a step depends on, in seconds relative to the last time when nothing
+    was in flight, which is second `now_s` of the training.
 
-    `steps` are the number and the measured trace of those that it is simulated together with, and `before`
-    what is left of still earlier ones. They seemed to end after `begun` seconds, those of each rank after
-    `ended`.
+    `steps` holds the numbers and measured traces of the steps that are simulated together with the next one,
+    and `before` the remains of still earlier ones. The last result had them end after `begun` seconds, and
+    each rank's after `ended`.
     """
 
     now_s: float
@@ -41,25 +41,25 @@ class StepsInFlight:
 class StepWindow:
     """The steps since nothing was last in flight, as `clock` simulates them.
 
-    Where a step leaves nothing in flight, all ranks begin the next one together, and it is simulated by
-    itself. A step whose collectives outlast it has a provisional length: the next step's messages may
-    hold them up, and with them computation that had seemed to end earlier. What that changes is added to the
-    next step's length, so that the lengths of all steps add up to the time of all simulated together.
+    If a step leaves nothing in flight, all ranks begin the next one together, and it is simulated alone. A
+    step whose collectives outlast it has a provisional length: the next step's messages may delay these
+    collectives, and with them computation that had seemed to end earlier. The difference is added to the next
+    step's length, so that the lengths of all steps add up to the time of all steps simulated together.
 
     Steps whose collectives have all ended before those of later steps begin are not simulated again.
     """
 
     clock: SimulatedClock
     in_flight: StepsInFlight | None = None
-    """None: nothing is."""
+    """None if nothing is in flight."""
 
     def forget(self) -> None:
-        """Drops all that is in flight."""
+        """Drops everything in flight."""
         self.in_flight = None
 
     def step(self, number: int, measured: StepTrace, now_s: float = 0.0) -> StepTrace:
-        """The step on the clock, from second 0 on, which is second `now_s` of the training. A step that does
-        not follow the one before forgets what that left in flight."""
+        """The step on the clock, from second 0 on, which is second `now_s` of the training. If it does not
+        directly follow the step before, messages in flight are dropped."""
         window = self.in_flight
         if window is None or number != window.steps[-1][0] + 1:
             window = StepsInFlight(now_s)
@@ -79,7 +79,7 @@ class StepWindow:
 
 
 def _cut(window: StepsInFlight, timed: Sequence[StepTrace], rank: int, until: float) -> RankTrace:
-    """The last of these steps of a rank, which counts `until` then, in seconds from its begin."""
+    """The last of these steps of a rank, in seconds from its begin; it counts until `until`."""
     own, begun, begin = timed[-1][rank], window.begun, window.ended.get(rank, 0.0)
     return RankTrace(
         tuple(moved(operation, -begun) for operation in own.computation),
@@ -94,18 +94,18 @@ def _cut(window: StepsInFlight, timed: Sequence[StepTrace], rank: int, until: fl
 
 
 def _carried(before: Sequence[RankTrace], begin: float) -> Iterator[Span]:
-    """The spans of earlier steps' collectives that end after `begin`."""
+    """The spans of earlier steps' collectives that end after `begin`, relative to it."""
     for task in (task for own in before for task in own.tasks if task.end > begin):
         yield from (span for span in task_spans(task) if span.end > begin)
 
 
 def drop_ended(window: StepsInFlight, timed: Sequence[StepTrace]) -> None:
-    """Drops the window's first steps, as many as no later one can change any more, whatever is to come.
+    """Drops the window's first steps that no later step can affect.
 
     Their collectives have ended before any of a later step begins, so that they have shared neither links nor
-    threads with those. What later steps need of them is when each rank was through, and when the collectives
-    had ended that they still await. No time changes, except where several tasks could begin in the very same
-    moment and the order in which they do is arbitrary.
+    threads with later ones. Only the times at which each rank finished, and at which collectives ended that
+    later steps still await, are kept. No time changes, except where several tasks could begin at exactly the
+    same time and their order is arbitrary.
     """
     count = _num_ended(timed)
     if not count:
@@ -130,8 +130,8 @@ NO_WAIT = Await(0, 0.0, 0.0)
 
 
 def _num_ended(timed: Sequence[StepTrace]) -> int:
-    """The number of steps, from the first on, that have ended for good. The last one never has: it is what
-    makes the step before end in time."""
+    """The number of leading steps that have ended for good. The last step never has, because it determines
+    when the step before ends."""
     begun = min(own.end for own in timed[-1].values())  # what is to come begins no earlier
     for count in range(len(timed) - 1, 0, -1):
         begun = min([begun, *(task.ready for task in _tasks(timed[count : count + 1]))])
@@ -142,8 +142,8 @@ def _num_ended(timed: Sequence[StepTrace]) -> int:
 
 
 def _have_met(steps: Sequence[StepTrace]) -> bool:
-    """True if all ranks have passed as many barriers in these steps, so that none is at one that another
-    comes to later."""
+    """True if all ranks have passed the same number of barriers in these steps, so that none still waits at a
+    barrier that another rank reaches later."""
     counts = {
         sum(isinstance(one, Barrier) for step in steps for one in step[rank].computation) for rank in steps[0]
     }

@@ -1,6 +1,6 @@
-"""Traces: what each rank did in a step, in which order, and how long its own work took.
+"""Traces: the operations of each rank in a step, in order, and the durations of its own work.
 
-`log` writes it down as it happens, and `notes` makes a `step` of it. `writer` and `files` keep it on disk, as
-`rows` in `blocks`. `spans`, `chrome`, `messages` and
-`bandwidth` are what can be seen in it. record/timed_steps.py gives a run's steps with the times that count.
+`log` records operations as they happen, and `notes` converts them to a `step`. `writer` and `files` store it
+on disk, as `rows` in `blocks`. `spans`, `chrome`, `messages` and `bandwidth` are views of it.
+`record/timed_steps.py` returns a run's steps with the final times.
 """

@@ -15,7 +15,7 @@ from gradwire.harness.timing.trace.step import StepTrace, own_spans, step_end
 BIN_S = 0.01
 """The width of a bin ..."""
 FEWEST, MOST = 20, 400
-"""... unless a step has fewer bins, or all steps together more."""
+"""... unless a step would have fewer bins, or all steps together more."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Bandwidth:
 
 
 def bandwidth_over(steps: Sequence[StepTrace]) -> Bandwidth:
-    """Timed steps, each from where the last of the ranks has ended the one before."""
+    """The bandwidth over timed steps; each begins when the last of the ranks has ended the one before."""
     lengths = [step_end(step) for step in steps]
     *starts, end = accumulate(lengths, initial=0.0)
     bin_s = bin_width(lengths)
@@ -48,7 +48,8 @@ def bandwidth_over(steps: Sequence[StepTrace]) -> Bandwidth:
 
 
 def bin_width(lengths: Sequence[float]) -> float:
-    """Seconds of a bin for steps of these lengths: 10 ms, or 1, 2 or 5 of some unit where that is no use."""
+    """The bin width in seconds for steps of these lengths: 10 ms, or 1, 2 or 5 times a power of ten if 10 ms
+    does not suit."""
     shortest, whole = min(lengths), sum(lengths)
     if shortest < FEWEST * BIN_S:
         return max(width for width in _round_near(shortest / FEWEST) if width * FEWEST <= shortest)

@@ -1,9 +1,10 @@
-"""Blocks of a trace file: a stream of Arrow record batches in zstd frames, which other tools read as it is.
+"""Blocks of a trace file: a stream of Arrow record batches in zstd frames, which other tools can read
+directly.
 
-The file's first block holds the schema and the names of the kinds of rows, each further one a record batch
-and the labels in it. In front of each frame stands one that decoders skip, with its sizes and checksum: a
-reader holds one block at a time, of at most `MOST_BYTES`, and finds damage. A block is appended in one go;
-one that a crash has cut off is left out.
+The file's first block holds the schema and the names of the kinds of rows; each further one holds a record
+batch and its labels. Each frame is preceded by a frame that decoders skip, with its sizes and checksum: so a
+reader only holds one block of at most `MOST_BYTES` at a time, and detects damage. A block is appended with
+one write; a block cut off by a crash is ignored.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ LEVEL = 9
 """zstd's level: 6 makes traces 3 % larger and saves a twentieth of a block's time."""
 MOST_BYTES = 2**25
 FRAME = struct.Struct("<5I")
-"""The skipped frame: its magic number and size, the block's checksum, and the sizes of its own frame and of
-what is in it."""
+"""The skippable frame: its magic number and size, the block's checksum, and the compressed and uncompressed
+sizes of the block's frame."""
 SKIPPED = 0x184D2A50
 DICTIONARY = 2
 """The kind of an Arrow message that holds a dictionary."""
@@ -47,7 +48,7 @@ class StoredBlock(NamedTuple):
 
 
 class DamagedBlockError(ValueError):
-    """A block that cannot be read; the text says what is wrong."""
+    """Raised for a block that cannot be read; the text gives the reason."""
 
 
 @cache
@@ -63,13 +64,13 @@ def schema() -> pa.Schema:
 
 
 def header_block(about: Mapping[str, str]) -> bytes:
-    """The first block of a file, which says whose trace it is."""
+    """The first block of a file, which identifies the trace."""
     named = schema().with_metadata(dict(about)).serialize().to_pybytes()
     return stored(named + _prefix()[schema().serialize().size :])
 
 
 def about(block: StoredBlock) -> dict[str, str]:
-    """The metadata in the first block of a file. Raises DamagedBlockError if it is none of a trace."""
+    """The metadata in the first block of a file. Raises DamagedBlockError if the file is not a trace."""
     import pyarrow as pa
 
     with _arrow_errors():
@@ -80,12 +81,12 @@ def about(block: StoredBlock) -> dict[str, str]:
 
 
 def step_block(steps: Sequence[StepRows]) -> bytes:
-    """Steps as a block. Raises OSError (EFBIG) for more than a reader takes."""
+    """Steps as a block. Raises OSError (EFBIG) if it would be larger than a reader accepts."""
     return stored(_stream(steps)[len(_prefix()) :])
 
 
 def steps_of(block: StoredBlock) -> Iterator[StepRows]:
-    """The steps of a block that holds any. Raises DamagedBlockError."""
+    """The steps of a block, if it holds any. Raises DamagedBlockError."""
     import pyarrow as pa
 
     with _arrow_errors():
@@ -103,7 +104,8 @@ def steps_of(block: StoredBlock) -> Iterator[StepRows]:
 
 
 def append(path: Path, stored: bytes) -> int:
-    """Add blocks to a file, which may not be a link; returns its size. An OSError leaves it as it was."""
+    """Appends blocks to a file, which must not be a link; returns its size. An OSError leaves the file
+    unchanged."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
     descriptor = os.open(path, flags, 0o666)
     try:
@@ -141,10 +143,11 @@ def blocks(file: BinaryIO) -> Iterator[StoredBlock]:
 
 
 def rewrite(path: Path, keep: Callable[[int], bool]) -> tuple[int, int]:
-    """Keep only some steps of a file, replaced in one go; returns its size in bytes and the number of steps.
+    """Keeps only some steps of a file, which is replaced atomically; returns its size in bytes and the number
+    of steps.
 
-    Blocks of which all or nothing is left are not compressed again. What is behind a damaged block is left
-    out. `path` is no link. Raises OSError.
+    Blocks that are kept or dropped as a whole are not compressed again. Data after a damaged block is
+    dropped. `path` must not be a link. Raises OSError.
     """
     temporary, num_steps = path.with_name(f".{path.name}.{os.getpid()}"), 0
     try:
@@ -183,7 +186,7 @@ def _stream(steps: Sequence[StepRows]) -> bytes:
 
 
 def _numbers(values: NDArray[Any]) -> pa.Array:
-    """A column, made of its memory: `pyarrow.array` would import pandas."""
+    """A column that shares the memory of `values`; `pyarrow.array` would import pandas."""
     import pyarrow as pa
 
     kind = pa.from_numpy_dtype(values.dtype)
@@ -191,7 +194,7 @@ def _numbers(values: NDArray[Any]) -> pa.Array:
 
 
 def _texts(column: Sequence[str], known: Sequence[str] = ()) -> pa.Array:
-    """A column of few different texts, of which some are `known`."""
+    """A column with few distinct texts, some of which are in `known`."""
     import numpy as np
     import pyarrow as pa
 
@@ -206,7 +209,7 @@ def _texts(column: Sequence[str], known: Sequence[str] = ()) -> pa.Array:
 
 @cache
 def _prefix() -> bytes:
-    """The beginning of all streams: the schema and the names of kinds."""
+    """The common beginning of all streams: the schema and the names of kinds."""
     import pyarrow as pa
 
     reader = pa.ipc.MessageReader.open_stream(_stream([(0, [TraceRow("step")])]))
@@ -214,7 +217,7 @@ def _prefix() -> bytes:
 
 
 def stored(content: bytes) -> bytes:
-    """Arrow messages as a block. Raises OSError (EFBIG) for more than a reader takes."""
+    """Arrow messages as a block. Raises OSError (EFBIG) if it would be larger than a reader accepts."""
     import pyarrow as pa
 
     if len(content) > MOST_BYTES:
@@ -226,7 +229,7 @@ def stored(content: bytes) -> bytes:
 
 @contextlib.contextmanager
 def _arrow_errors() -> Iterator[None]:
-    """DamagedBlockError for what Arrow does not read."""
+    """Raises DamagedBlockError for Arrow's own errors in the block."""
     import pyarrow as pa
 
     try:
@@ -236,7 +239,7 @@ def _arrow_errors() -> Iterator[None]:
 
 
 def _values(column: pa.Array) -> list[object]:
-    """A column's values; texts are shared, as they may be long."""
+    """A column's values; equal texts share one object, because they may be long."""
     if hasattr(column, "indices"):
         texts = column.dictionary.to_pylist()
         return [texts[index] for index in column.indices.to_pylist()]
@@ -245,7 +248,8 @@ def _values(column: pa.Array) -> list[object]:
 
 
 def _refuse_compressed(message: bytes) -> None:
-    """Raises DamagedBlockError for a batch compressed by itself: that says freely how large it becomes.
+    """Raises DamagedBlockError for a batch that is itself compressed, because its uncompressed size is not
+    limited.
 
     A message is a flatbuffer, whose tables begin with the distance to the offsets of their fields.
     """

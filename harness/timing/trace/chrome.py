@@ -1,9 +1,9 @@
 """A step's timeline in the Chrome trace event format, for chrome://tracing and Perfetto.
 
-One process per rank; rows for computation and what it waits for, for codec work under its labels, and for
-messages going out and coming in, as many as there are things at the same time, so that no two overlap on a
-row. An arrow leads from each message's sending to its receipt. What earlier steps' collectives do in the step
-is shown without arrows. Times are microseconds from the first rank's start of the step.
+There is one process per rank, with rows for computation and its waits, for codec work by label, and for
+outgoing and incoming messages; there are enough rows that bars on a row do not overlap. An arrow leads from
+each message's sending to its receipt. Work of earlier steps' collectives is shown without arrows. Times are
+microseconds from the first rank's start of the step.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ KINDS = (COMPUTE, WAIT, CODEC, OUT, IN)
 """The kinds of rows, from top to bottom."""
 
 UNLABELLED = "python"
-"""Codec work between two messages that no label covers."""
+"""The label of codec work between two messages that has no other label."""
 
 NANOSECONDS = 1e9
 
 
 @dataclass
 class Slice:
-    """A bar on a row: times in whole nanoseconds, so that what is apart stays apart."""
+    """A bar on a row. Times are whole nanoseconds, so that rounding cannot make separate bars overlap."""
 
     kind: str
     name: str
@@ -51,10 +51,10 @@ class Slice:
 
 @dataclass
 class _RankBars:
-    """A rank's bars; `delay` is when its step began and `end` how long it was, in seconds.
+    """A rank's bars; `delay` is the time at which its step began and `end` its length, in seconds.
 
-    Operations are cut where the step ends: a communication thread hands over the last gradient, and may
-    not come to its own end before the update is done.
+    Operations are cut at the end of the step: a communication thread delivers the last gradient, and may
+    finish its own work only after the update.
     """
 
     delay: float
@@ -68,7 +68,7 @@ class _RankBars:
 
 
 def chrome_text(trace: StepTrace, **about: Any) -> str:
-    """JSON of a step, an event a line; `about` says whose it is."""
+    """JSON of a step, one event per line; `about` is added as metadata."""
     events = ",\n".join(json.dumps(event, ensure_ascii=False) for event in chrome_events(trace))
     return f'{{"displayTimeUnit": "ms",\n"otherData": {json.dumps(about)},\n"traceEvents": [\n{events}\n]}}\n'
 
@@ -92,7 +92,7 @@ def chrome_events(trace: StepTrace) -> list[Event]:
 
 
 def _begin(own: RankTrace) -> float:
-    """The begin of the rank's step, where each rank begins its steps when it is ready."""
+    """The begin of the rank's step, which differs between ranks if each begins its steps when it is ready."""
     return 0.0 if own.window is None else own.window[0]
 
 
@@ -114,7 +114,7 @@ def _add_work(rank: _RankBars, own: RankTrace) -> None:
 
 
 def _waits(own: RankTrace) -> Iterator[tuple[str, Interval, dict[str, Any]]]:
-    """The waits of the computation, as long as they take."""
+    """The waits of the computation."""
     for one in own.computation:
         if isinstance(one, Await | Barrier) and one.end - one.start > 1 / NANOSECONDS:
             if isinstance(one, Barrier):
@@ -126,7 +126,7 @@ def _waits(own: RankTrace) -> Iterator[tuple[str, Interval, dict[str, Any]]]:
 
 
 def _labelled(task: TaskTrace) -> Iterator[tuple[str, Interval, dict[str, Any]]]:
-    """The parts of a task's work, one after another, then what no part covers."""
+    """The parts of a task's work, one after another, followed by the unlabelled rest."""
     for work in task.operations:
         if not isinstance(work, Work):
             continue
@@ -167,8 +167,7 @@ def _place(ranks: Mapping[int, _RankBars]) -> list[Event]:
 
 
 def _rows(slices: Iterable[Slice]) -> list[list[Slice]]:
-    """Distributes bars over as few rows as there are bars at the same time; one without length still has its
-    place."""
+    """Distributes bars over the smallest number of rows; a bar of length 0 also occupies its place."""
     rows: list[list[Slice]] = []
     for each in sorted(slices, key=lambda each: (each.start, each.end)):
         free = (row for row in rows if max(row[-1].end, row[-1].start + 1) <= each.start)
@@ -194,8 +193,8 @@ def _bar(rank: int, each: Slice) -> Event:
 
 
 def _arrow(number: int, message: Sent, sent: Slice, received: Slice) -> list[Event]:
-    """An arrow from where a message is posted to halfway through the rest of its receipt: well inside both
-    bars."""
+    """An arrow from the start of a message's sending to halfway through the rest of its receipt, so that both
+    ends lie inside their bars."""
     arrives = (max(sent.start, received.start) + received.end) // 2
     common = {"name": "message", "cat": "message", "id": number}
     start = {"ph": "s", "ts": sent.start / 1e3, "pid": message.source + 1, "tid": sent.tid}

@@ -1,11 +1,11 @@
 """Traces on disk: `trace/rank<r>.arrows.zst` in a run's directory, written by each rank for itself.
 
 A file is a stream of Arrow record batches, compressed block by block (`blocks`); its rows are those of
-`rows`, and its schema says whose trace it is. On a simulated clock times are those of the work as it was
-measured, before the clock.
+`rows`, and its schema metadata identifies the run. On a simulated clock times are those of the measured work,
+before the clock was applied.
 
-Traces are by-products, and may come from elsewhere: whatever is damaged, foreign or a link is named in one
-line, and nothing of it is used.
+Traces are by-products, and may come from elsewhere: files that are damaged, belong to another run or are
+links are reported in one line and not used.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def trace_file(directory: Path, rank: int) -> Path:
 
 
 def header(run: str, rank: int) -> bytes:
-    """The beginning of a file: whose trace it is."""
+    """The beginning of a file, which identifies the run and the rank."""
     return header_block({"trace": VERSION, "run": run, "rank": str(rank)})
 
 
 @dataclass(frozen=True)
 class RankFile:
-    """A rank's trace in a run's `directory`; `run` is whose it must be, if known."""
+    """A rank's trace in a run's `directory`; `run` is the run that it must belong to, if known."""
 
     directory: Path
     rank: int
@@ -62,8 +62,8 @@ class RankFile:
         return trace_file(self.directory, self.rank)
 
     def steps(self) -> Iterator[StepRows]:
-        """Yields each step's number and rows, or nothing if there is no file; omits a last block that a crash
-        cut off.
+        """Yields each step's number and rows, or nothing if there is no file; ignores a last block that a
+        crash has cut off.
 
         Raises UnusableFileError if the file belongs to another run, is a link, or is damaged (after yielding
         the steps before the damage).
@@ -85,7 +85,9 @@ class RankFile:
             raise UnusableFileError(self.path, f"cannot be read ({error.strerror})", REMEDY) from None
 
     def traces(self, size: int, wanted: Collection[int] | None = None) -> Iterator[tuple[int, RankTrace]]:
-        """Steps in their order, or only those `wanted`, of a run of `size` ranks; raises as `steps` does."""
+        """Steps in order, or only those in `wanted`, of a run of `size` ranks; raises the errors of
+        `steps`.
+        """
         last = None
         for step, rows in self.steps():
             if wanted is None or step in wanted:
@@ -123,10 +125,10 @@ class RankFile:
 def read_traces(
     directory: Path, size: int, steps: Collection[int] | None = None, *, run: str | None = None
 ) -> Iterator[tuple[int, StepTrace]]:
-    """The steps of a run in their order, of all `size` ranks, one at a time; only `steps`, if given.
+    """The steps of a run in order, with all `size` ranks, one at a time; only `steps`, if given.
 
-    UnusableFileError where there is no trace, where it is damaged or not that of `run`, and where ranks have
-    other steps than rank 0.
+    Raises UnusableFileError if there is no trace, if it is damaged or does not belong to `run`, and if ranks
+    have different steps than rank 0.
     """
     files = [RankFile(directory, rank, run) for rank in range(size)]
     first, *others = (file.traces(size, steps) for file in files)
@@ -144,17 +146,18 @@ def read_traces(
 
 
 class RecordedSteps(NamedTuple):
-    """The steps that all ranks have kept; and in a line what is wrong with what comes after them, if
-    anything is."""
+    """The steps recorded by all ranks, and one line describing what is wrong with later data, if anything
+    is.
+    """
 
     steps: list[int]
     damage: str | None
 
 
 def recorded_steps(directory: Path, size: int, *, run: str | None = None) -> RecordedSteps:
-    """The steps of a run that have a trace; their rows are not looked into.
+    """The steps of a run that have a trace; their rows are not checked.
 
-    UnusableFileError where there is none.
+    Raises UnusableFileError if there are none.
     """
     found, damage = None, None
     for rank in range(size):

@@ -1,8 +1,8 @@
-"""The logs of one rank, written as it runs: what it computed, started and awaited (`LaneLog`), and what one
-of its collectives did (`TaskLog`): work, posts and waits.
+"""The logs of one rank, written while it runs: its computation, starts and waits (`LaneLog`), and the work,
+posts and waits of each of its collectives (`TaskLog`).
 
-The driver says when the coroutine is resumed and suspended, the channel what it posts; timestamps are those
-of the rank's stopwatch and become seconds once a step.
+The driver reports when the coroutine is resumed and suspended, the channel reports posts. Timestamps are
+those of the rank's stopwatch and are converted to seconds once per step.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ RawPart = tuple[str, float, Any]
 class TaskLog:
     """One coroutine's operations in order; `timestamp` is the clock they are stamped with.
 
-    `ready` is the timestamp from which the coroutine could start, `in_turn` whether it had to follow the
-    bucket before, `urgency` that of all it sends.
+    `ready` is the timestamp from which the coroutine could start, `in_turn` whether it had to wait for the
+    previous bucket, `urgency` the urgency of its messages.
     """
 
     def __init__(
@@ -58,23 +58,23 @@ class TaskLog:
         """True once all its timestamps have been taken."""
 
     def begun(self) -> TaskLog:
-        """A log of the same coroutine with nothing but its begin."""
+        """A new log of the same coroutine that only has its begin."""
         return TaskLog(self.timestamp, self.bucket, self.coordinates, self.ready, in_turn=self.in_turn)
 
     def resume(self, at: Any) -> None:
-        """The coroutine runs from here on."""
+        """Records that the coroutine runs from here on."""
         self._work_start, self._parts = at, []
 
     def worked(self, label: str, share: float) -> None:
-        """Labels the work since the last label, post or resumption; it served this share of the bucket's
+        """Labels the work since the last label, post or resumption, done for this share of the bucket's
         coordinates."""
         self._parts.append((label, share, self.timestamp()))
 
     def post(
         self, phase: str, sends: Sequence[Message], receives: Sequence[Message], *, copies: bool = False
     ) -> int:
-        """Messages are posted now: (peer, bytes) each, those sent all copies of one or not; returns the
-        post's number in this coroutine."""
+        """Records posted messages, given as (peer, bytes); `copies` says that all sends are copies of one
+        message. Returns the post's number in this coroutine."""
         now = self.timestamp()
         self._end_work(now)
         self._operations.append(("post", now, phase, tuple(sends), tuple(receives), copies, self._urgency))
@@ -83,18 +83,18 @@ class TaskLog:
         return self.num_posts - 1
 
     def suspend(self, at: Any) -> None:
-        """The coroutine waits, or has ended."""
+        """Records that the coroutine waits, or has ended."""
         self._end_work(at)
 
     def waited(self, number: int, start: Any, end: Any) -> None:
-        """Its driver waited for post `number`."""
+        """Records that the driver waited for post `number`."""
         self._operations.append(("wait", number, start, end))
 
     def _end_work(self, at: Any) -> None:
         self._operations.append(("work", self._work_start, at, self._parts))
 
     def resolve(self, seconds: Callable[[Any], float]) -> TaskTrace:
-        """The trace in seconds; on CUDA only after a synchronization."""
+        """The trace of the task in seconds; on CUDA only after a synchronization."""
         operations = tuple(_resolved(operation, seconds) for operation in self._operations)
         return TaskTrace(self.bucket, self.coordinates, seconds(self.ready), operations, self.in_turn)
 
@@ -117,7 +117,7 @@ def _resolved(operation: tuple[Any, ...], seconds: Callable[[Any], float]) -> Op
 
 
 class LaneLog:
-    """A rank's computation in one step, in its order; `resolve` gives the seconds of its timestamps.
+    """A rank's computation in one step, in order; `resolve` converts its timestamps to seconds.
 
     `LaneLog(enabled=False)` keeps nothing.
     """
@@ -126,22 +126,23 @@ class LaneLog:
         self._enabled, self._operations = enabled, list[LaneOperation]()
 
     def computed(self, label: str, start: Any, end: Any) -> None:
-        """The rank computed from `start` to `end`."""
+        """Records computation from `start` to `end`."""
         if self._enabled:
             self._operations.append(Compute(start, end, label))
 
     def started(self, task: int, at: Any) -> None:
-        """The input of its `task`-th collective was there at `at`."""
+        """Records that the input of the rank's `task`-th collective was ready at `at`."""
         if self._enabled:
             self._operations.append(Start(at, task))
 
     def awaited(self, task: int, start: Any, end: Any, steps_back: int = 0) -> None:
-        """Notes a wait for the result of the `task`-th collective of this step, or of one `steps_back`."""
+        """Records a wait for the result of the `task`-th collective of this step, or of the step `steps_back`
+        before."""
         if self._enabled:
             self._operations.append(Await(task, start, end, steps_back))
 
     def met(self, start: Any, end: Any) -> None:
-        """Notes a wait for the other ranks."""
+        """Records a wait for the other ranks."""
         if self._enabled:
             self._operations.append(Barrier(start, end))
 
@@ -151,7 +152,7 @@ class LaneLog:
 
 
 def timed(operation: LaneOperation, seconds: Callable[[Any], float]) -> LaneOperation:
-    """Returns the operation with its times through `seconds`."""
+    """Returns the operation with its timestamps converted by `seconds`."""
     if isinstance(operation, Start):
         return operation._replace(at=seconds(operation.at))
     moved: Compute | Await | Barrier = operation._replace(

@@ -1,4 +1,5 @@
-"""The messages of a step with both their ends, and the offsets between the ranks' clocks."""
+"""The messages of a step, each with its sender's and its receiver's times, and the offsets between the ranks'
+clocks."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ Interval = tuple[float, float]
 
 
 class Sent(NamedTuple):
-    """A message, and from when to when it was in flight as its sender and its receiver saw it, in seconds of
-    their own steps: from its post to when all messages posted with it had come through."""
+    """A message, and the intervals in which it was in flight as seen by its sender and by its receiver, in
+    seconds of their own steps: from its post until all messages posted with it had completed."""
 
     source: int
     destination: int
@@ -29,9 +30,9 @@ End = TypeVar("End")
 
 
 class Matching(Generic[End]):
-    """Brings both ends of messages together.
+    """Matches the two ends of messages.
 
-    As in the transport, the k-th message that a rank sends another for a bucket is the k-th that one
+    As in the transport, the k-th message that a rank sends to another for a bucket is the k-th that the other
     receives.
     """
 
@@ -40,8 +41,8 @@ class Matching(Generic[End]):
         self._half: dict[tuple[int, int, int, int], End] = {}
 
     def add(self, rank: int, peer: int, bucket: int, sent: bool, end: End) -> tuple[End, End] | None:
-        """Takes in `rank`'s end of its next message with `peer`; returns the sender's and the receiver's
-        once both have been taken in."""
+        """Adds `rank`'s end of its next message with `peer`. Returns the sender's and the receiver's end once
+        both have been added."""
         source, destination = (rank, peer) if sent else (peer, rank)
         side = (source, destination, bucket, sent)
         key = (source, destination, bucket, self._counts[side])
@@ -53,7 +54,7 @@ class Matching(Generic[End]):
         return (end, other) if sent else (other, end)
 
     def check(self) -> None:
-        """Raises ValueError for a message with one end."""
+        """Raises ValueError for a message with only one end."""
         for source, destination, bucket, _ in self._half:
             raise ValueError(
                 f"bucket {bucket}: a message between ranks {source} and {destination} has one end"
@@ -61,8 +62,8 @@ class Matching(Generic[End]):
 
 
 def messages(trace: StepTrace) -> list[Sent]:
-    """All messages but those of the measurement, in the order of senders and posts; ValueError for a message
-    with one end."""
+    """All messages except those of the measurement, in the order of senders and posts. Raises ValueError for
+    a message with only one end."""
     matching, found = Matching[tuple[int, Interval]](), list[tuple[int, Sent]]()
     ends = ((rank, task, *made) for rank, own in trace.items() for task in own.tasks for made in posts(task))
     for number, (rank, task, post, interval) in enumerate(ends):
@@ -78,7 +79,7 @@ def messages(trace: StepTrace) -> list[Sent]:
 
 
 def posts(task: TaskTrace) -> Iterator[tuple[Post, Interval]]:
-    """Each post of a task, and from when to when it was in flight."""
+    """Each post of a task, and the interval in which it was in flight."""
     waits = {operation.number: operation for operation in task.operations if isinstance(operation, Wait)}
     made = (operation for operation in task.operations if isinstance(operation, Post))
     for number, post in enumerate(made):
@@ -86,10 +87,11 @@ def posts(task: TaskTrace) -> Iterator[tuple[Post, Interval]]:
 
 
 def offsets(found: Sequence[Sent], size: int) -> list[float]:
-    """Seconds by which each rank's step begins after the first one's, as far as messages show.
+    """Seconds by which each rank's step begins after the first one's, estimated from messages.
 
-    Ranks that run on their own measure from their own step's start. The smallest delays are returned under
-    which no message arrives before it is sent; all are 0 on a simulated clock, where ranks start together.
+    Ranks with independent clocks measure from the start of their own step. The result is the smallest delays
+    for which no message arrives before it is sent; all are 0 on a simulated clock, where ranks start
+    together.
     """
     ahead: dict[tuple[int, int], float] = {}
     for message in found:

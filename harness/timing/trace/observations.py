@@ -1,4 +1,4 @@
-"""A step's trace as observations, for codecs that follow the clock."""
+"""Observations derived from a step's trace, for clock-driven codecs."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ FORWARD = "forward"
 """The phase of a block's forward pass."""
 
 STEP = "step"
-"""The phase of all that a rank's lane did in a step whose passes go by blocks."""
+"""The phase of a rank's whole lane in a step whose passes are by blocks."""
 
 WHOLE_STEP = -1
-"""The bucket of what `STEP` observes."""
+"""The bucket number of `STEP` observations."""
 
 
 def observations(trace: RankTrace) -> tuple[Observation, ...]:
     """The observations of one rank's step: for each bucket its computation and its phases, in order of time.
 
-    Where passes go by blocks, also each block's passes and the step as a whole.
+    If passes are by blocks, there are also each block's passes and the step as a whole.
 
-    The step begins with what the rank did first, whatever clock the trace is on.
+    The step begins with the rank's first operation, whatever clock the trace uses.
     """
     found = [*_computation(trace), *_stage_passes(trace), *_block_passes(trace)]
     for task in trace.tasks:
@@ -47,7 +47,7 @@ def observations(trace: RankTrace) -> tuple[Observation, ...]:
 
 
 def _computation(trace: RankTrace) -> Iterator[Observation]:
-    """The computation before each collective could begin, since the one before it."""
+    """The computation between one collective's possible begin and the next one's."""
     began: float | None = None
     for operation in trace.computation:
         if isinstance(operation, Compute) and began is None:
@@ -59,14 +59,14 @@ def _computation(trace: RankTrace) -> Iterator[Observation]:
 
 
 def _stage_passes(trace: RankTrace) -> Iterator[Observation]:
-    """Each micro-batch's pass backward, which is several operations if collectives start in it."""
+    """Each micro-batch's backward pass, which consists of several operations if collectives start in it."""
     for (direction, micro_batch), own in _passes(trace, stage_pass_of).items():
         if direction == BACKWARD:
             yield Observation(micro_batch, BACKWARD, 0, own[0].start, own[-1].end)
 
 
 def _block_passes(trace: RankTrace) -> Iterator[Observation]:
-    """Each operation of each block's passes, and the step's length where there are such."""
+    """Each operation of each block's passes, and the step's length if there are any."""
     found = _passes(trace, block_pass_of)
     for (direction, block), own in found.items():
         for operation in own:
@@ -79,7 +79,7 @@ def _block_passes(trace: RankTrace) -> Iterator[Observation]:
 def _passes(
     trace: RankTrace, pass_of: Callable[[str], tuple[str, int] | None]
 ) -> dict[tuple[str, int], list[Compute]]:
-    """The operations that have the label of a pass, in their order."""
+    """The operations whose label is that of a pass, in order, grouped by pass."""
     parts: dict[tuple[str, int], list[Compute]] = {}
     for operation in trace.computation:
         if isinstance(operation, Compute) and (one := pass_of(operation.label)) is not None:
@@ -88,7 +88,7 @@ def _passes(
 
 
 def _phases(task: TaskTrace) -> Iterator[Observation]:
-    """Each phase's bytes, from its first post until its last message had come through."""
+    """Each phase's bytes and interval, from its first post until its last message had completed."""
     posts = [operation for operation in task.operations if isinstance(operation, Post)]
     ends = {operation.number: operation.end for operation in task.operations if isinstance(operation, Wait)}
     for phase in dict.fromkeys(post.phase for post in posts if post.phase != MEASURE):

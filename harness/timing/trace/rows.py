@@ -1,28 +1,22 @@
-"""A rank's step as rows of a table, one per operation, and back; every value is checked on the way back.
+"""A rank's step as rows of a table, one per operation, and the reverse conversion, which checks every value.
 
 Times are whole ticks of 10 ns: the `gap` since the end of the operation before, and the `duration`. The first
 gap of the computation, and that of each collective's first operation, is counted from the step's start. The
 rows of a step:
 
-| kind | what | label | number | amount |
-|---|---|---|---|---|
-| `step` | its `duration` is that of the step | `synchronous` for data parallelism | | |
-| `start` | the input of collective `task` is there | | | |
-| `update` | the optimizer's step of synchronous data parallelism | | | |
-| `compute` | computation | its name | | |
-| `since_wake` | `duration` from the lane's last wait to the end of that computation | | | |
-| `await` | waiting for the result of `task` | | steps back | |
-| `barrier` | waiting for all ranks | | | |
-| `task` | a collective, ready at `gap` | `in_turn` if it follows another | bucket | coordinates |
-| `work` | codec work of the collective | | | |
-| `part` | a part of that work, for a `share` of the coordinates | its name | | |
-| `post` | messages are posted | their phase | 1: all sent are copies | |
-| `send`, `receive` | a message of that post | | peer | bytes |
-| `urgency` | that of the messages sent | `newest_first` | level | boundary |
-| `wait` | waiting for the messages of a post | | post | |
+| kind | what | label | number | amount | |---|---|---|---|---| | `step` | its `duration` is that of the step
+| `synchronous` for data parallelism | | | | `start` | the input of collective `task` is there | | | | |
+`update` | the optimizer's step of synchronous data parallelism | | | | | `compute` | computation | its name |
+| | | `since_wake` | `duration` from the lane's last wait to the end of that computation | | | | | `await` |
+waiting for the result of `task` | | steps back | | | `barrier` | waiting for all ranks | | | | | `task` | a
+collective, ready at `gap` | `in_turn` if it follows another | bucket | coordinates | | `work` | codec work of
+the collective | | | | | `part` | a part of that work, for a `share` of the coordinates | its name | | | |
+`post` | messages are posted | their phase | 1: all sent are copies | | | `send`, `receive` | a message of
+that post | | peer | bytes | | `urgency` | that of the messages sent | `newest_first` | level | boundary | |
+`wait` | waiting for the messages of a post | | post | |
 
-Other cells are 0 or empty; `task` is -1 in rows of no collective. A step of synchronous data parallelism has
-rows `start` and `update` in the place of its whole computation, which follows from them.
+Other cells are 0 or empty; `task` is -1 in rows that belong to no collective. A step of synchronous data
+parallelism has rows `start` and `update` instead of its computation, which can be derived from them.
 """
 
 from __future__ import annotations
@@ -52,9 +46,9 @@ TICKS = 100
 """Ticks per microsecond."""
 MICROSECONDS = 1e6
 LONGEST = 10**15
-"""No step takes longer (115 days): a larger number of ticks is damage."""
+"""The largest plausible duration in ticks (115 days): larger numbers are damage."""
 LARGEST = 2**53
-"""A larger number of bytes or coordinates is damage, too."""
+"""The largest plausible number of bytes or coordinates: larger numbers are damage."""
 LONGEST_LABEL = 200
 NONE = -1
 
@@ -69,7 +63,7 @@ DETAILS = {"work": {"part"}, "post": {"send", "receive", "urgency"}, "wait": set
 
 
 class TraceRow(NamedTuple):
-    """A row of the table, but for the step's number."""
+    """A row of the table, without the step's number."""
 
     kind: str
     label: str = ""
@@ -82,7 +76,7 @@ class TraceRow(NamedTuple):
 
 
 class BadRowError(ValueError):
-    """A row that no writer has written; the text says what is wrong with it."""
+    """Raised for a row that no writer produces; the text says what is wrong with it."""
 
 
 def rows_of(trace: RankTrace) -> list[TraceRow]:
@@ -124,7 +118,8 @@ def _lane_rows(lane: Sequence[LaneOperation]) -> Iterator[TraceRow]:
 
 
 def _task_rows(number: int, task: TaskTrace) -> Iterator[TraceRow]:
-    """Plain tuples where rows are many: named arguments would take as long as all the rest."""
+    """The rows of a collective. Frequent rows are made from plain tuples, because named arguments would take
+    as long as everything else."""
     label = IN_TURN if task.in_turn else ""
     yield TraceRow("task", label, number, _ticks(task.ready), 0, task.bucket, task.coordinates)
     make, last = TraceRow._make, 0
@@ -153,7 +148,7 @@ def _task_rows(number: int, task: TaskTrace) -> Iterator[TraceRow]:
 
 
 def trace_of(rows: Sequence[TraceRow], rank: int, size: int) -> RankTrace:
-    """The step of rank `rank` of `size` that `rows_of` made rows of. Raises BadRowError."""
+    """The inverse of `rows_of`, for rank `rank` of `size`. Raises BadRowError."""
     ((head, lane), *tasks) = _grouped(rows, {"step", "task"})
     if head.kind != "step" or any(task.kind != "task" for task, _ in tasks):
         raise BadRowError("a step does not begin with its row")
@@ -193,7 +188,7 @@ def _read_lane(rows: Sequence[TraceRow], num_tasks: int) -> Iterator[LaneOperati
 
 
 class _TaskReader:
-    """Makes collectives out of their rows."""
+    """Converts rows to collectives."""
 
     def __init__(self, rank: int, size: int) -> None:
         self._rank, self._size = rank, size
@@ -245,7 +240,7 @@ def _part(row: TraceRow) -> Part:
 
 
 def _grouped(rows: Sequence[TraceRow], kinds: Collection[str]) -> list[tuple[TraceRow, list[TraceRow]]]:
-    """Each row of one of the kinds, and those of other kinds that follow it."""
+    """Each row of one of the kinds, with the following rows of other kinds."""
     found = list[tuple[TraceRow, list[TraceRow]]]()
     for row in rows:
         if row.kind in kinds:
@@ -258,7 +253,7 @@ def _grouped(rows: Sequence[TraceRow], kinds: Collection[str]) -> list[tuple[Tra
 
 
 def _ticks(seconds: float) -> int:
-    """Rounded to microseconds with two digits."""
+    """Seconds as ticks, i.e. microseconds rounded to two digits."""
     return round(TICKS * round(MICROSECONDS * seconds, 2))
 
 

@@ -1,8 +1,8 @@
-"""A step as data: what each rank computed and waited for, and what each of its collectives did.
+"""A step as data: each rank's computation and waits, and the operations of its collectives.
 
-A rank has two lanes. Its computation is a sequence of operations that may start collectives, await their
-results and meet the other ranks. Its communication is the collectives themselves (`TaskTrace`), whose threads
-take turns. Breakdown, overlap and bandwidth are made from a trace's `spans`.
+A rank has two parts. Its computation (lane) is a sequence of operations that may start collectives, await
+their results and wait for other ranks. Its communication consists of the collectives themselves
+(`TaskTrace`), whose threads take turns. Breakdown, overlap and bandwidth are computed from a trace's `spans`.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ MEASURE = "measure"
 """The phase of messages that belong to the measurement: neither counted nor paced."""
 
 BACKEND = "backend"
-"""The phase of what the communication library does by itself, message by message unknown to us."""
+"""The phase of the communication library's own all-reduce, whose individual messages are unknown."""
 
 CONTROL = "control"
-"""The phase of what ranks send to hold alike what is not synchronized, such as buffers."""
+"""The phase of messages that keep state equal on all ranks, such as buffers."""
 
 ACTIVATIONS = "activations"
-"""The phase of what one rank sends to another by itself: activations, and the gradients of them."""
+"""The phase of transfers between two ranks: activations and their gradients."""
 
 WEIGHTS = "weights"
-"""The phase of weights, or differences of weights, that ranks send one another after an update."""
+"""The phase of weights, or differences of weights, that ranks exchange after an update."""
 
 PROBE = "probe"
-"""The phase of what a codec sends only to find out how long it takes."""
+"""The phase of messages that a codec only sends to measure how long they take."""
 
 PHASES = ("metadata", "reduce_scatter", "all_gather")
 """The phases of every synchronization."""
@@ -37,11 +37,12 @@ COUNTED_PHASES = (*PHASES, WEIGHTS, ACTIVATIONS, CONTROL, PROBE)
 """All phases that bytes are counted under."""
 
 NOT_ENCODED = (ACTIVATIONS, CONTROL, PROBE)
-"""The phases that wire bits per coordinate do not count: what is sent is no encoded gradient or weight."""
+"""The phases that wire bits per coordinate exclude, because their messages are not encoded gradients or
+weights."""
 
 TRANSFERS = 1 << 20
-"""The bucket of all that one rank sends another by itself: whatever else both take part in, its k-th message
-is the k-th that the other receives from it."""
+"""The bucket number of all transfers between two ranks: whatever else both ranks do, the k-th transfer sent
+from one to the other is the k-th received."""
 
 Message = tuple[int, int]
 """(peer, bytes)"""
@@ -56,7 +57,7 @@ class Part(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Codec work between two messages, in seconds of the step; what no part covers is Python."""
+    """Codec work between two messages, in seconds of the step; time that no part covers is Python's."""
 
     start: float
     end: float
@@ -66,10 +67,10 @@ class Work(NamedTuple):
 class Urgency(NamedTuple):
     """The priority of messages: those of a lower `level` go first.
 
-    On a link they have all of it that they can use, and the others the rest. On a connection, which carries
-    one message at a time, they are next; within a level those posted earlier or, if `newest_first`, later.
-    One under way gives way to a more urgent one on its connection where a multiple of `boundary` bytes of it
-    has been carried; 0: never.
+    On a link they get all the bandwidth that they can use, and the others share the rest. On a connection,
+    which carries one message at a time, they are next; within a level, earlier posts go first or, if
+    `newest_first`, later ones. A message in flight is preempted by a more urgent one on its connection after
+    a multiple of `boundary` bytes; 0 means never.
     """
 
     level: int = 0
@@ -81,8 +82,9 @@ ORDINARY = Urgency()
 
 
 class Post(NamedTuple):
-    """Messages given to the transport together; `copies` if several peers are sent the same bytes and none
-    anything else, which a network with multicast carries as one. `urgency` is that of those sent."""
+    """Messages passed to the transport together. `copies` is set if several peers are sent the same bytes and
+    nothing else is sent; a network with multicast carries them as one message. `urgency` applies to the sent
+    messages."""
 
     at: float
     phase: str
@@ -93,7 +95,7 @@ class Post(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Waiting for the `number`-th post of the task; `end` is when all its messages had come through."""
+    """A wait for the `number`-th post of the task; `end` is the time when all its messages had completed."""
 
     number: int
     start: float
@@ -104,8 +106,8 @@ Operation = Work | Post | Wait
 
 
 class TaskTrace(NamedTuple):
-    """One collective of one rank, as a rule the synchronization of a bucket; it could begin at `ready`,
-    `in_turn` only after the one before it had ended."""
+    """One collective of one rank, usually the synchronization of a bucket. It could begin at `ready`, but
+    with `in_turn` only after the collective before it had ended."""
 
     bucket: int
     coordinates: int
@@ -123,8 +125,8 @@ class TaskTrace(NamedTuple):
 class Compute(NamedTuple):
     """Computation under one name.
 
-    `seconds` is the time to its end since the lane last woke, i.e. since the step began or a wait ended;
-    None means what `end` says. A difference of two times would be off in its last digit.
+    `seconds` is the time to its end since the lane last woke, i.e. since the step began or a wait ended; None
+    means that `end` is to be used. A difference of two times would lose precision.
     """
 
     start: float
@@ -134,14 +136,14 @@ class Compute(NamedTuple):
 
 
 class Start(NamedTuple):
-    """The input of the rank's `task`-th collective is there: it may begin."""
+    """The input of the rank's `task`-th collective is ready, so the collective may begin."""
 
     at: float
     task: int
 
 
 class Await(NamedTuple):
-    """Computation waits for the result of the rank's `task`-th collective of the step `steps_back` before
+    """The computation waits for the result of the rank's `task`-th collective of the step `steps_back` before
     this one (0: of this one)."""
 
     task: int
@@ -151,7 +153,7 @@ class Await(NamedTuple):
 
 
 class Barrier(NamedTuple):
-    """Computation waits until all ranks have come to this point."""
+    """The computation waits until all ranks have reached this point."""
 
     start: float
     end: float
@@ -167,8 +169,9 @@ class RankTrace(NamedTuple):
     """One rank's step, in seconds from the step's start: its computation, in order, its collectives, and when
     the computation ended.
 
-    Where each rank begins its steps when it is ready, `window` is from when to when this step counts for the
-    rank (None: from 0 to the end of the slowest), and `carried` what earlier steps' collectives did in it.
+    If ranks begin their steps independently, `window` is the interval that counts as this step for the rank
+    (None: from 0 to the end of the slowest rank), and `carried` holds the spans of earlier steps' collectives
+    in it.
     """
 
     computation: tuple[LaneOperation, ...]
@@ -181,9 +184,9 @@ class RankTrace(NamedTuple):
     def synchronous(
         cls, ready: Sequence[float], tasks: Sequence[TaskTrace], update_s: float, end: float
     ) -> RankTrace:
-        """The step of synchronous data parallelism: forward and backward until `ready[b]`, when bucket b's
-        gradient is there and its collective may begin; when all ranks have all gradients, the update, which
-        takes `update_s` and ends at `end`."""
+        """The step of synchronous data parallelism. Forward and backward passes run until `ready[b]`, when
+        bucket b's gradient is ready and its collective may begin. When all ranks have all gradients, the
+        update follows, which takes `update_s` and ends at `end`."""
         lane, at, updates = list[LaneOperation](), 0.0, end - update_s
         for bucket, there in enumerate(ready):
             lane += [Compute(at, there, passes_until(bucket)), Start(there, bucket)]
@@ -197,15 +200,14 @@ class RankTrace(NamedTuple):
 
     @property
     def is_synchronous(self) -> bool:
-        """True if it has the form of `synchronous`, with that one's labels."""
+        """True if it has the form and the labels of a step made by `synchronous`."""
         same = RankTrace.synchronous(self.ready, self.tasks, self.update_s, self.end)
         return lane_shape(self.computation) == lane_shape(same.computation)
 
     @property
     def is_data_parallel(self) -> bool:
-        """True if it computes and starts all its collectives in order, waits for them, not for those of other
-        steps, and for all ranks, and then only computes: synchronous data parallelism, under whatever
-        labels."""
+        """True if it is synchronous data parallelism, whatever its labels: it computes and starts all its
+        collectives in order, waits for these and no others, then for all ranks, and then only computes."""
         waits = [index for index, one in enumerate(self.computation) if isinstance(one, Await | Barrier)]
         if not waits or not isinstance(self.computation[waits[-1]], Barrier):
             return False
@@ -222,8 +224,8 @@ class RankTrace(NamedTuple):
 
     @property
     def passes(self) -> tuple[TaskTrace, ...]:
-        """The collectives that it starts, in their order, during forward and backward passes that it begins
-        with; none if it does not begin with computation under the labels of `passes_until`."""
+        """The collectives that it starts during the forward and backward passes at its beginning, in order;
+        none if it does not begin with computation labelled by `passes_until`."""
         lane, count = self.computation, 0
         while 2 * count + 1 < len(lane):
             computed, started = lane[2 * count : 2 * count + 2]
@@ -235,18 +237,19 @@ class RankTrace(NamedTuple):
 
     @property
     def stands_alone(self) -> bool:
-        """True if it awaits all that it starts, and nothing else."""
+        """True if it awaits all collectives that it starts, and no others."""
         waits = {(one.task, one.steps_back) for one in self.computation if isinstance(one, Await)}
         return waits == {(one.task, 0) for one in self.computation if isinstance(one, Start)}
 
     @property
     def ready(self) -> tuple[float, ...]:
-        """The times at which the inputs of its collectives were there, in the order of computation."""
+        """The times at which the inputs of its collectives were ready, in the order of computation."""
         return tuple(operation.at for operation in self.computation if isinstance(operation, Start))
 
     @property
     def update_s(self) -> float:
-        """Seconds of computation after the step's last barrier, 0 if it does not end in this way."""
+        """Seconds of computation after the step's last barrier; 0 if it does not end with a barrier and
+        computation."""
         if len(self.computation) < 2:
             return 0.0
         barrier, last = self.computation[-2:]
@@ -256,7 +259,7 @@ class RankTrace(NamedTuple):
 
 
 def passes_until(bucket: int) -> str:
-    """The label of the computation that ends when the bucket's gradient is there."""
+    """The label of the computation that ends when the bucket's gradient is ready."""
     return f"{'backward' if bucket else 'forward, backward'} until bucket {bucket}"
 
 
@@ -269,7 +272,7 @@ def stage_pass(direction: str, micro_batch: int) -> str:
 
 
 def stage_pass_of(label: str) -> tuple[str, int] | None:
-    """The arguments from which `stage_pass` made a label; None if it did not."""
+    """The arguments with which `stage_pass` makes a label; None if it does not make this label."""
     direction, _, number = label.partition(" ")
     return (direction, int(number)) if direction in STAGE_PASSES and number.isdecimal() else None
 
@@ -285,23 +288,23 @@ def backward_of(block: int) -> str:
 
 
 def block_pass_of(label: str) -> tuple[str, int] | None:
-    """The pass that `forward_of` or `backward_of` made a label of, as (`forward` or `backward`, block); None
-    if neither did."""
+    """The pass of a label made by `forward_of` or `backward_of`, as (`forward` or `backward`, block); None
+    for other labels."""
     direction, _, number = label.partition(" of block ")
     return (direction, int(number)) if direction in STAGE_PASSES and number.isdecimal() else None
 
 
 ENCODE, DECODE, GATHERED = "encode", "decode", "weights"
-"""First words of labels of computation that encodes or decodes what a rank sends or has received."""
+"""First words of labels of computation that encodes messages to send or decodes received ones."""
 
 
 def encodes_or_decodes(label: str) -> bool:
-    """True if computation under this label is a codec's, not the model's."""
+    """True if computation under this label belongs to a codec, not to the model."""
     return label.partition(" ")[0] in (ENCODE, DECODE, GATHERED)
 
 
 def lane_shape(lane: Sequence[LaneOperation]) -> tuple[tuple[object, ...], ...]:
-    """The operations of a rank, what it computes, starts and waits for, without the times."""
+    """The operations of a lane (computation, starts and waits) without their times."""
     return tuple(
         ("compute", operation.label)
         if isinstance(operation, Compute)
@@ -324,12 +327,13 @@ def step_end(trace: StepTrace) -> float:
 
 
 def spans(trace: RankTrace) -> list[Span]:
-    """Computation, codec work and messages, real or simulated, of earlier steps' collectives, too."""
+    """Spans of computation, codec work and messages, real or simulated, including those of earlier steps'
+    collectives."""
     return [*trace.carried, *own_spans(trace)]
 
 
 def own_spans(trace: RankTrace) -> list[Span]:
-    """The spans of the step's own computation and collectives, however long they last."""
+    """The spans of the step's own computation and collectives, even beyond its end."""
     of_tasks = (span for task in trace.tasks for span in task_spans(task))
     return [*compute_spans(trace), *wait_spans(trace), *of_tasks]
 
@@ -342,7 +346,7 @@ def compute_spans(trace: RankTrace) -> Iterator[Span]:
 
 
 def wait_spans(trace: RankTrace) -> Iterator[Span]:
-    """One span for each wait in the middle of passes that go by blocks."""
+    """One span for each wait in the middle of passes by blocks."""
     lane = trace.computation
     passes = [
         index
@@ -355,7 +359,7 @@ def wait_spans(trace: RankTrace) -> Iterator[Span]:
 
 
 def task_spans(task: TaskTrace) -> Iterator[Span]:
-    """`codec` for each piece of work, `comm` from each post until its completion was seen."""
+    """A `codec` span for each piece of work, and a `comm` span from each post until it was seen complete."""
     posts: list[Post] = [operation for operation in task.operations if isinstance(operation, Post)]
     for operation in task.operations:
         if isinstance(operation, Work) and operation.end > operation.start:

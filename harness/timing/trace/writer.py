@@ -1,8 +1,8 @@
-"""Writes a run's trace: which steps it has, how large it gets, and how it ends when the disk fails.
+"""Writes a run's trace, chooses its steps, limits its size, and handles a failing disk.
 
-A trace is a by-product: nothing that happens to it ends a run. It keeps the last of every `every` steps, in
-which the error is rarely measured. When a trace has reached its bound, every second of its steps is dropped
-and `every` doubles. So it covers the whole run evenly, however long that is.
+A trace is a by-product: its errors never end a run. The last of every `every` steps is kept, because the
+error is rarely measured in those. When a trace has reached its size limit, every second of its steps is
+dropped and `every` doubles. So it covers the whole run evenly, however long that is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gradwire.harness.timing.trace.rows import rows_of
 from gradwire.harness.timing.trace.step import RankTrace
 
 MOST_ROWS = 2**14
-"""Steps go into one block up to so many rows, i.e. some MiB."""
+"""The largest number of rows in a block of several steps, i.e. some MiB."""
 
 REPORT = 3
 """Numbers in a rank's report."""
@@ -31,14 +31,15 @@ REPORT = 3
 
 @dataclass
 class _TraceExtent:
-    """The amount in a rank's file."""
+    """The amount of data in a rank's file."""
 
     num_bytes: int
     num_steps: int = 0
 
 
 class TraceWriter:
-    """Appends the steps of the ranks hosted here to the trace of `run`, of `most_bytes` for all ranks.
+    """Appends the steps of the ranks hosted here to the trace of `run`, limited to `most_bytes` for all ranks
+    together.
 
     All ranks keep the same steps: they exchange their state (`report`) and decide alike (`agree`).
     """
@@ -53,21 +54,22 @@ class TraceWriter:
         self._attempt(self._make_folder)
 
     def takes(self, step: int) -> bool:
-        """True if a step is kept, as far as is known now."""
+        """True if a step is kept, as far as is known so far."""
         return not self._stopped and not self._error and (step + 1) % self._every == 0
 
     @collector_paused()
     def add(self, rank: int, traces: Mapping[int, RankTrace]) -> None:
-        """Write some of a rank's steps, step number → trace, as far as they are kept."""
+        """Writes some of a rank's steps, given by number; skips those that are not kept."""
         self._attempt(lambda: self._add(rank, traces))
 
     def report(self, rank: int) -> list[float]:
-        """A rank's bytes on disk, every how many steps it keeps, and the error that stopped it or 0."""
+        """A rank's bytes on disk, its current `every`, and the error number that stopped it, or 0."""
         kept = self._kept.get(rank)
         return [float(kept.num_bytes if kept else 0), float(self._sampled), float(self._error)]
 
     def agree(self, reports: Sequence[Sequence[float]]) -> str | None:
-        """Carry on, thin out or stop, as all reports demand; returns a line for the user, or None."""
+        """Continues, thins out or stops the trace according to all ranks' reports; returns a line for the
+        user, or None."""
         if self._stopped:
             return None
         for rank, (_, _, error) in enumerate(reports):
@@ -95,7 +97,7 @@ class TraceWriter:
         return f"measure.trace_mb={self._most_bytes / 1e6:g}"
 
     def _attempt(self, act: Callable[[], None]) -> None:
-        """Acts unless something has failed before."""
+        """Calls `act` unless an error has occurred before; records its error."""
         if not self._error and not self._stopped:
             try:
                 act()
@@ -125,7 +127,7 @@ class TraceWriter:
             kept.num_bytes = blocks.append(path, blocks.step_block(pending))
 
     def _begun(self, rank: int) -> _TraceExtent:
-        """A rank's file, which an earlier attempt may have begun; it may have kept fewer steps."""
+        """Opens a rank's file, which an earlier attempt may have begun with a larger `every`."""
         path = trace_file(self._directory, rank)
         if not path.exists():
             return _TraceExtent(blocks.append(path, header(self._run, rank)))
@@ -141,13 +143,13 @@ class TraceWriter:
 
 
 def sampling(steps: Sequence[int]) -> int:
-    """Every how many steps one was kept, of which these are left."""
+    """The sampling interval with which these steps were kept."""
     return math.gcd(*(step + 1 for step in steps)) or 1
 
 
 def cut_traces(directory: Path, step: int, run: str | None = None) -> list[str]:
-    """Keeps only the steps before `step` that all ranks have, for a run that resumes there; removes what is
-    damaged, foreign or a link. Returns lines for the user."""
+    """Keeps only the steps before `step` that all ranks have, for a run that resumes there; removes files
+    that are damaged, belong to another run or are links. Returns lines for the user."""
     folder = directory / FOLDER
     if folder.is_symlink() or not folder.is_dir():
         return []
@@ -176,7 +178,7 @@ def cut_traces(directory: Path, step: int, run: str | None = None) -> list[str]:
 
 
 def _steps_left(directory: Path, rank: int, run: str | None, notes: list[str]) -> set[int]:
-    """The steps of a rank that can be read; a file that is not to be read at all goes."""
+    """The readable steps of a rank; a file that cannot be read at all is removed."""
     file, found = RankFile(directory, rank, run), set[int]()
     try:
         for step, _ in file.steps():
