@@ -1,1 +1,1 @@
-"""Training data: corpora, tokens, their order and the batches made of them."""
+"""Training data: corpora, tokens, their order, and batches."""

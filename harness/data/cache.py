@@ -1,8 +1,8 @@
 """Prepared data on disk: made once, complete or absent, shared by any number of processes.
 
-It is compared with the digests of its files before use and made again if it is damaged. A file of another
-length is damaged without being read; the others are hashed in parts, one part per core at a time, at about
-1 GB/s each. One process per node does this when a run starts, and reads unchanged files once.
+It is compared with the digests of its files before use, and made again if damaged. A file of another length
+counts as damaged without being read; the others are hashed in parts, one part per core at a time, at about 1
+GB/s each. One process per node does this when a run starts, and reads unchanged files once.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ def write_digests(folder: Path, name: str) -> None:
 
 
 def damage_of(folder: Path, name: str) -> str | None:
-    """Says in a few words how `folder` differs from the data `name` as it was written; None if it does
-    not."""
+    """A few words on how `folder` differs from the data `name` as it was written; None if it does not."""
     try:
         described = read_json(folder / FILE, inside=folder.parent, remedy=REMEDY)
         if described.get("name") != name:
@@ -67,7 +66,7 @@ def damage_of(folder: Path, name: str) -> str | None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Everything except folders and the digests themselves."""
+    """All files except the digests themselves."""
     for path in folder.rglob("*"):
         if path != folder / FILE and (path.is_symlink() or not path.is_dir()):
             yield path
@@ -108,7 +107,7 @@ def cache_folder() -> Path:
 
 
 def cache_key(*parts: object) -> str:
-    """Names prepared data by a hash of what it was made from and of the code that made it."""
+    """A name for prepared data: a hash of its inputs and of the code that made it."""
     return hashlib.sha256(repr((_code_hash(), *parts)).encode()).hexdigest()[:32]
 
 
@@ -125,8 +124,8 @@ def cached_folder(target: Path, fill: Callable[[Path], None], *, verified: bool 
     """Returns `target`, after `fill(folder)` has written its contents if they were missing or damaged.
 
     The contents are written next to `target` and then renamed, so `target` is never seen half written. Other
-    processes wait for the one that fills it. `verified`: the digests have just been compared, so
-    existence is enough. Raises ValueError if `target` cannot be written, or is damaged and cannot be made
+    processes wait for the one that fills it. With `verified` the digests have just been compared, so only
+    existence is checked. Raises ValueError if `target` cannot be written, or is damaged and cannot be made
     again. Other errors of `fill` pass through.
     """
     if _is_whole(target, verified):
@@ -149,7 +148,7 @@ def _is_whole(target: Path, verified: bool) -> bool:
 
 
 def _make(target: Path, fill: Callable[[Path], None]) -> None:
-    """The caller holds the lock of `target`."""
+    """Makes `target`; the caller holds its lock."""
     damage = damage_of(target, target.name) if os.path.lexists(target) else None
     if damage is None:
         _fill_and_rename(target, fill)
@@ -162,7 +161,8 @@ def _make(target: Path, fill: Callable[[Path], None]) -> None:
 
 
 def _fill_and_rename(target: Path, fill: Callable[[Path], None]) -> None:
-    """The caller holds the lock of `target`. Removes first what a killed process left half written."""
+    """Fills a temporary folder and renames it to `target`, whose lock the caller holds. First removes what a
+    killed process has left."""
     for leftover in target.parent.glob(f".{target.name}-*"):
         shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:

@@ -1,9 +1,9 @@
-"""Chats as documents, and marks in a document around what the loss is on.
+"""Conversion of chats to documents, and marks around the parts of a document that the loss is on.
 
-The marks are two noncharacters of Unicode, which no text has: they travel with the text until it becomes
-tokens. `plain` writes every message as "role: content" with a blank line between messages. This text belongs
-to no particular tokenizer, so any model can be trained on it. `template` applies the tokenizer's own chat
-template, special tokens included, which is what a chat model was trained on.
+The marks are two noncharacters of Unicode, which no text contains: they stay in the text until it is
+tokenized. `plain` writes every message as "role: content" with a blank line between messages. This text
+belongs to no particular tokenizer, so any model can be trained on it. `template` applies the tokenizer's own
+chat template, special tokens included, which is what a chat model was trained on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Spans = list[tuple[int, int]]
 
 
 def without_marks(text: str) -> str:
-    """The text in the form for reading."""
+    """The text without marks, for display."""
     return text.replace(BEGIN, "").replace(END, "") if BEGIN in text or END in text else text
 
 
@@ -41,7 +41,7 @@ def marked_at(text: str, spans: Sequence[tuple[int, int]]) -> str:
 
 
 def spans_of(text: str) -> tuple[str, Spans]:
-    """The text without its marks, and where they were."""
+    """The text without its marks, and the spans that they enclosed."""
     spans, length = Spans(), 0
     outside, *parts = text.split(BEGIN)
     plain = [outside]
@@ -68,11 +68,11 @@ Messages = Sequence[Mapping[str, str]]
 ChatFormat = Callable[[Messages], str]
 
 ASSISTANT = "assistant"
-"""The role whose words `dataset.loss_on=assistant` counts."""
+"""The role whose messages `dataset.loss_on=assistant` counts."""
 
 TEMPLATE_DATE = "26 Jul 2024"
-"""Templates that print today's date would yield different tokens tomorrow. (This is Llama 3.2's own
-default.)"""
+"""The date for templates that print today's date, which would give different tokens tomorrow. (This is Llama
+3.2's own default.)"""
 
 
 def plain_chat(messages: Messages) -> str:
@@ -81,7 +81,7 @@ def plain_chat(messages: Messages) -> str:
 
 
 def plain_chat_of_assistant(messages: Messages) -> str:
-    """`plain_chat` with marks around what the assistant says: see `marks`."""
+    """`plain_chat` with marks around the assistant's messages."""
     parts = []
     for message in messages:
         content = without_marks(message["content"])
@@ -91,10 +91,10 @@ def plain_chat_of_assistant(messages: Messages) -> str:
 
 
 def chosen_template(name: str, tokenizer: PreTrainedTokenizerFast | None) -> str | None:
-    """Returns the text of the template that `dataset.chat_format=name` stands for; None is the plain form.
+    """Returns the text of the template that `dataset.chat_format=name` stands for; None for the plain form.
 
-    Raises ValueError if a template is asked for and the tokenizer has none. (A tokenizer of None is yet to be
-    trained.)
+    Raises ValueError if a template is requested and the tokenizer has none. (A tokenizer of None has yet to
+    be trained.)
     """
     template: Any = tokenizer.chat_template if tokenizer is not None else None
     if isinstance(template, dict):
@@ -111,9 +111,9 @@ def chosen_template(name: str, tokenizer: PreTrainedTokenizerFast | None) -> str
 def make_chat_format(
     name: str, tokenizer: PreTrainedTokenizerFast | None, *, loss_on: str = "all"
 ) -> ChatFormat:
-    """Returns a function from a conversation to a document. Raises what `chosen_template` raises.
+    """Returns a function from a conversation to a document. Raises the errors of `chosen_template`.
 
-    With `loss_on=assistant`, marks stand around what the assistant says: see `marks`.
+    With `loss_on=assistant` the function marks the assistant's messages.
     """
     template = chosen_template(name, tokenizer)
     if template is None or tokenizer is None:
@@ -125,9 +125,10 @@ def make_chat_format(
 def _apply_template_of_assistant(
     tokenizer: PreTrainedTokenizerFast, template: str, messages: Messages
 ) -> str:
-    """Finds the assistant's parts by applying the template to the first so many messages.
+    """Marks the assistant's parts, which are found by applying the template to prefixes of the conversation.
 
-    A part begins after what the template puts before an answer and has the end of the turn, which is learned.
+    A part begins after the template's prompt for an answer and includes the end of the turn, which the model
+    should learn.
     """
     conversation = [{**message, "content": without_marks(message["content"])} for message in messages]
     whole, spans = _apply_template(tokenizer, template, conversation), []
@@ -147,7 +148,7 @@ def _apply_template_of_assistant(
 def _apply_template(
     tokenizer: PreTrainedTokenizerFast, template: str, messages: Messages, *, asks: bool = False
 ) -> str:
-    """The conversation as text; with `asks`, up to where the assistant is to answer."""
+    """The conversation as text; with `asks`, including the template's prompt for the assistant's answer."""
     from jinja2 import TemplateError
 
     conversation = [dict(message) for message in messages]

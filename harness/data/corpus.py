@@ -1,4 +1,5 @@
-"""Corpora: lines and rows become documents, documents a training and a held-out split."""
+"""Corpora: lines and rows are joined to documents, and documents are split into a training and a held-out
+split."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ Held = TypeVar("Held", covariant=True)
 
 @dataclass(frozen=True)
 class Passes(Generic[Item]):
-    """Items that are read again on every pass instead of being kept in memory."""
+    """Items that are read anew on every pass instead of being kept in memory."""
 
     read: Callable[[], Iterable[Item]]
 
@@ -28,10 +29,11 @@ class Passes(Generic[Item]):
 
 
 class DataSource(Protocol[Held]):
-    """A source of data: files, the hub or Python itself. Loaded only when nothing prepared is cached."""
+    """A source of data: files, the hub or Python itself. Loaded only if there is no prepared data in the
+    cache."""
 
     def fingerprint(self) -> str:
-        """A value that changes when the data may have changed; computed from names, sizes, times."""
+        """A value that changes whenever the data may have changed, computed from names, sizes and times."""
         ...
 
     def load(self) -> Held:
@@ -47,9 +49,9 @@ class Corpus:
     train: Iterable[str]
     held_out: Iterable[str]
     split: str
-    """The choice of the held-out documents, for the record."""
+    """How the held-out documents were chosen, for the record."""
     streaming: bool = False
-    """Reading can stop after the held-out documents that evaluation needs."""
+    """True if reading can stop after the held-out documents that evaluation needs."""
 
 
 def hash_value(document: str) -> int:
@@ -76,7 +78,7 @@ class Tally:
 
 
 def digest_of(train: Tally, held_out: Tally) -> str:
-    """Hex digest of both splits' documents."""
+    """Hex digest of the documents of both splits."""
     splits = (("train", train), ("held_out", held_out))
     identity = "".join(f"{name} {tally.num_documents} {tally.digest}\n" for name, tally in splits)
     return hashlib.sha256(identity.encode()).hexdigest()
@@ -85,7 +87,7 @@ def digest_of(train: Tally, held_out: Tally) -> str:
 def split_documents(
     documents: Iterable[str], fraction: float, *, one_by_one: bool
 ) -> tuple[Passes[str], Passes[str], str]:
-    """Splits documents that are not split already by hash; returns (train, held out, how)."""
+    """Splits documents by hash if they are not already split; returns (train, held out, description)."""
     if one_by_one:
         return *split_one_by_one(documents, fraction), f"sha256 in the last {fraction:.0%} of its range"
     return *split_by_hash(documents, fraction), f"last {fraction:.0%} by sha256"
@@ -94,8 +96,8 @@ def split_documents(
 def split_by_hash(documents: Iterable[str], fraction: float) -> tuple[Passes[str], Passes[str]]:
     """Returns (train, held out): the documents with the last `fraction` of hash values are held out.
 
-    A document's split depends on its text and hardly on the other documents; copies of a document share a
-    split. At least one document is held out. train may be empty if all documents are alike.
+    A document's split depends on its text and hardly on other documents; copies of a document share a split.
+    At least one document is held out. train may be empty if all documents are alike.
     """
     import numpy as np  # refusals, which load this module, do without it
 
@@ -110,7 +112,7 @@ def split_one_by_one(documents: Iterable[str], fraction: float) -> tuple[Passes[
     held out.
 
     If no document falls into that range, the last one by hash is held out. It stays in train as well, where
-    packing skips whatever is held out.
+    packing skips held-out documents.
     """
     first_held_out = round((1 - fraction) * 2**64)
     train, _ = _split_at(documents, first_held_out)

@@ -1,4 +1,4 @@
-"""Data that needs no files of its own: text that comes with Python, examples made of it, small images.
+"""Data that needs no files: text that comes with Python, examples made from it, and small images.
 
 The text is Python's language reference and the docstrings of its library, enough English (and code) to train
 a tiny model without fetching anything. It differs between Python versions, so its sha256 is part of every
@@ -29,7 +29,7 @@ LEAST_BYTES = 1_000_000
 
 SKIPPED = frozenset(
     {"__pycache__", "test", "tests"}
-    # Distributions leave these out or package them apart: without them, one Python version is one corpus.
+    # Distributions omit these or package them separately; without them, one Python version gives one corpus.
     | {"distutils", "ensurepip", "idlelib", "lib2to3", "tkinter", "turtle", "turtledemo"}
 )
 
@@ -99,11 +99,12 @@ def _docstrings(source: bytes) -> list[str]:
 
 _OWNERS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
-"""Fields in which nodes keep statements, which alone hold definitions: expressions are most of a tree."""
+"""Fields in which syntax nodes keep statements. Only these can hold definitions, and skipping expressions
+skips most of a tree."""
 
 
 def _owners(tree: ast.Module) -> Iterator[ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
-    """The nodes that may have a docstring."""
+    """The syntax nodes that may have a docstring."""
     found: list[ast.AST] = [tree]
     for node in found:
         if isinstance(node, _OWNERS):
@@ -113,18 +114,19 @@ def _owners(tree: ast.Module) -> Iterator[ast.Module | ast.ClassDef | ast.Functi
 
 
 PASSAGE, ENDING, NUM_CHOICES = 16, 6, 4
-"""Words of a passage and of what follows it; how many endings a question offers."""
+"""Words of a passage, words of each ending, and the number of endings that a question offers."""
 STRIDE = 64
-"""Words of which one question is made: there are more than a tiny model needs."""
+"""One question is made per this many words, which gives more questions than a tiny model needs."""
 
 STRIDES = {"reference": 16, "docstrings": 48}
-"""Words of a book from which one labelled passage is taken, so that both books have about as many
-passages."""
+"""One labelled passage is made per this many words of a book, so that both books have about the same
+number.
+"""
 
 
 @dataclass(frozen=True)
 class EmbeddedQuestions:
-    """Questions: which of four passages follows."""
+    """Questions that ask which of four passages follows."""
 
     text: EmbeddedCorpus
 
@@ -201,13 +203,13 @@ def _passages(document: str, length: int, stride: int) -> Iterator[list[str]]:
 
 LABELS = ("level", "upright", "rising", "falling")
 DIRECTIONS = ((0, 1), (1, 0), (1, 1), (1, -1))
-"""Across the stripes: how far a step right and a step down lead."""
+"""Directions across the stripes, as steps to the right and down."""
 
 NUM_TRAIN, NUM_HELD_OUT = 1600, 400
 WIDTHS = (2, 5)
-"""Pixels of a stripe: at least, and below."""
+"""Smallest and largest (exclusive) width of a stripe in pixels."""
 NOISE = 48
-"""Most that noise adds to a value or takes from it, of 255."""
+"""The largest noise added to or subtracted from a value (0 to 255)."""
 
 
 @dataclass(frozen=True)

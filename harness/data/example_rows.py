@@ -1,4 +1,4 @@
-"""Examples as padded rows of tokens: encoded, cut to length and written."""
+"""Examples as padded rows of tokens: encoding, truncation and writing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EncodedExample:
-    """The tokens of one example, what else is known of it, and whether something of it was cut off."""
+    """The tokens of one example, its further columns, and whether it was truncated."""
 
     tokens: list[int]
     columns: Mapping[str, int]
@@ -49,7 +49,8 @@ PROBE = "Answer:"
 
 @dataclass(frozen=True)
 class AnswerTokens:
-    """The end of answers: the text between a prompt and the last token, and that token for each letter."""
+    """The tokens of answers: the text between a prompt and the last token, and the last token for each
+    letter."""
 
     between: str
     letters: list[int]
@@ -58,8 +59,8 @@ class AnswerTokens:
 def answer_tokens(tokenizer: PreTrainedTokenizerFast, most_choices: int) -> AnswerTokens:
     """The tokens that distinguish answers: the last one of "Answer: A", "Answer: B" and so on.
 
-    A small vocabulary has " A" as one token and " D" as two. With such a one the space and the letter are
-    always two. Raises ValueError if the letters are no tokens either.
+    In a small vocabulary " A" may be one token and " D" two. Then the space and the letter are always
+    separate tokens. Raises ValueError if the letters are not tokens either.
     """
     encoded = _encode(tokenizer, [PROBE + answer_of(index) for index in range(most_choices)])
     if len({tuple(tokens[:-1]) for tokens in encoded}) == 1:
@@ -76,8 +77,8 @@ def answer_tokens(tokenizer: PreTrainedTokenizerFast, most_choices: int) -> Answ
 class QuestionEncoder:
     """Rows that end in the letter of the answer.
 
-    A question that is too long loses its beginning: the choices and "Answer:" stand at the end. The special
-    tokens that the tokenizer itself puts in front (Llama's, Gemma's) stay, as lm-eval has them.
+    A question that is too long is truncated at its beginning, because the choices and "Answer:" are at the
+    end. Special tokens that the tokenizer itself puts in front (Llama's, Gemma's) are kept, as in lm-eval.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, length: int, answers: AnswerTokens) -> None:
@@ -89,10 +90,10 @@ class QuestionEncoder:
         return [self._row(tokens, question) for tokens, question in zip(encoded, questions, strict=True)]
 
     def _prompts(self, prompts: list[str]) -> list[list[int]]:
-        """The tokens of each row but the last one."""
+        """The tokens of each row except the last one."""
         if self._answers.between:
             return _encode(self._tokenizer, [prompt + self._answers.between for prompt in prompts])
-        # Whichever letter stands at the end, the tokens before it are the same.
+        # The tokens before the letter are the same for every letter.
         return [tokens[:-1] for tokens in _encode(self._tokenizer, [text + answer_of(0) for text in prompts])]
 
     def _row(self, tokens: list[int], question: Question) -> EncodedExample:
@@ -136,7 +137,7 @@ class SentenceEncoder:
 
 
 def _shortened(first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
-    """The longer one is cut at its end, one token at a time, until both fit into `room`."""
+    """Truncates the longer sentence at its end, one token at a time, until both fit into `room`."""
     over = len(first) + len(second) - room
     if over <= 0:
         return first, second
@@ -163,7 +164,7 @@ def _encode(
 
 EXAMPLES_AT_ONCE = 1000
 SHORTEST = 8
-"""Tokens that a row needs for something of an example to be in it."""
+"""Tokens that a row needs to hold at least a part of an example."""
 
 
 def write_examples(
@@ -174,11 +175,11 @@ def write_examples(
     max_held_out: int | None,
     max_train_tokens: int | None = None,
 ) -> None:
-    """Writes to `folder` what `read_data` reads.
+    """Writes examples to `folder` in the form that `read_data` reads.
 
-    `max_held_out` takes examples from all over the held-out split, because files are often sorted by
-    subject; `max_train_tokens` counts no padding and takes the first examples. Examples of the held-out split
-    are never trained on, copies included. Raises ValueError, in one line, if a split is empty.
+    `max_held_out` examples are taken evenly from the held-out split, because files are often sorted by
+    subject; `max_train_tokens` does not count padding and takes the first examples. Examples of the held-out
+    split, and copies of them, are never trained on. Raises ValueError, in one line, if a split is empty.
     """
     if sequence_length < SHORTEST:
         raise ValueError(
@@ -244,7 +245,7 @@ class SplitWriter:
     def write(
         self, examples: Iterable[Example], encode: Encode[Example], name: str, never: Container[int] = ()
     ) -> None:
-        """Writes all examples but those whose text has its hash in `never`, up to the most tokens."""
+        """Writes all examples, up to the limit on tokens, except those whose hash is in `never`."""
         progress = PreparationProgress(f"{name}, {self.split} split", self._most_tokens)
         with RowWriter(self._folder / f"{self.split}.npy", self._row_length) as rows:
             for batch in _batches(self._allowed(examples, never)):
@@ -273,7 +274,7 @@ class SplitWriter:
         self.tally.add(as_text(example))
 
     def described(self) -> dict[str, int]:
-        """The number of examples, of tokens, and of examples that were too long for a row."""
+        """The number of examples, of tokens, and of truncated examples."""
         return {
             f"{self.split}_examples": self.tally.num_documents,
             f"{self.split}_tokens": self._num_tokens,

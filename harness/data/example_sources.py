@@ -20,7 +20,7 @@ from gradwire.harness.data.text import describe_files, searching
 
 @dataclass(frozen=True)
 class ExampleShape(Generic[Example]):
-    """The conversion of the files and records of a benchmark to examples."""
+    """How the files and records of a benchmark are converted to examples."""
 
     name: str
     split_files: Callable[[Path, str], list[Path]]
@@ -29,12 +29,12 @@ class ExampleShape(Generic[Example]):
     metric: str
     labels: tuple[str, ...] = ()
     stand_ins: Mapping[str, str] = field(default_factory=dict)
-    """The split that is trained on where files have none of the hub's training split."""
+    """The split that is trained on if files lack the hub's training split."""
 
     def examples(
         self, name: str, train: Passes[Example], held_out: Passes[Example], split: str
     ) -> Examples[Example]:
-        """The examples of both splits; `split` says for the record which these are."""
+        """The examples of both splits; `split` describes them in the record."""
         return Examples(name, train, held_out, split, self.metric, self.labels)
 
 
@@ -63,7 +63,7 @@ def glue_shape(name: str) -> ExampleShape[LabelledText]:
 
 @dataclass(frozen=True)
 class FileExamples(Generic[Example]):
-    """The examples of a folder in the shape of a benchmark."""
+    """Examples read from a folder in the form of a benchmark's own files."""
 
     path: Path
     shape: ExampleShape[Example]
@@ -85,7 +85,7 @@ class FileExamples(Generic[Example]):
         )
 
     def _train(self) -> tuple[str, list[Path]]:
-        """The split that is trained on and its files."""
+        """The split that is trained on, and its files."""
         stand_in = self.shape.stand_ins.get(self.train_split)
         if stand_in is not None and not self._found(self.train_split) and self._found(stand_in):
             return stand_in, self._files(stand_in)
@@ -115,7 +115,7 @@ class FileExamples(Generic[Example]):
 
 @dataclass(frozen=True)
 class HubExamples(Generic[Example]):
-    """The examples of a repository in the shape of a benchmark."""
+    """Examples read from a repository on the hub in the form of a benchmark."""
 
     repository: HubCorpus
     shape: ExampleShape[Example]

@@ -1,4 +1,5 @@
-"""Examples: questions with choices and labelled sentences, as a data set's rows rather than running text."""
+"""Examples, i.e. questions with choices and labelled sentences, for data sets whose rows are not running
+text."""
 
 from __future__ import annotations
 
@@ -43,26 +44,26 @@ class Examples(Generic[Example]):
     train: Iterable[Example]
     held_out: Iterable[Example]
     split: str
-    """The files or splits that these are, for the record."""
+    """The files or splits that the examples come from, for the record."""
     metric: str
-    """The metric that the data set is judged by: a key of METRICS."""
+    """The data set's own metric: a key of METRICS."""
     labels: tuple[str, ...] = field(default=())
-    """The names of the labels of sentences; questions have none."""
+    """The names of the labels of sentences; empty for questions."""
 
 
 def prompt_of(question: Question) -> str:
-    """The question as it is put to a model; the answer follows after a space: see `answer_of`."""
+    """The question in the form of a prompt; the answer follows after a space: see `answer_of`."""
     choices = [f"{LETTERS[index]}. {choice.strip()}" for index, choice in enumerate(question.choices)]
     return "\n".join([question.question.strip(), *choices, "Answer:"])
 
 
 def answer_of(index: int) -> str:
-    """The text after a prompt when the choice at `index` is right."""
+    """The text that follows a prompt if the choice at `index` is right."""
     return f" {LETTERS[index]}"
 
 
 def as_text(example: Question | LabelledText) -> str:
-    """The whole example as text: what a tokenizer is trained on and what copies are found by."""
+    """The whole example as text, used to train tokenizers and to find copies."""
     if isinstance(example, Question):
         return prompt_of(example) + answer_of(example.answer)
     return "\n".join(filter(None, (example.first, example.second)))

@@ -1,8 +1,9 @@
 """Contents of one file in any format, compressed or not: documents of text, rows of a table, or records.
 
-Read by the standard library and pyarrow, one piece at a time. The loaders of `datasets` would change what is
-in the files: they turn strings such as 2020-01-01, 1.50 and NA into dates, numbers and nulls, and take the
-first fields of a csv file whose rows have too many for an index. They also decompress whole files to disk.
+Files are read with the standard library and pyarrow, one piece at a time. The loaders of `datasets` would
+change their contents: they turn strings such as 2020-01-01, 1.50 and NA into dates, numbers and nulls, and
+take the first fields of a csv file whose rows have too many for an index. They also decompress whole files to
+disk. So they are not used.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ FORMATS = (*TEXTS, ".jsonl", ".json", *TABLES, ".parquet")
 ROWS_AT_ONCE = 1000
 
 END_OF_TABLE = "\ufdd2end"
-"""A line that no table has: a noncharacter of Unicode begins it."""
+"""A line that no table contains, because it begins with a noncharacter of Unicode."""
 
 REMEDY = "if it is what it should be, decompress it and give that file"
 
@@ -63,7 +64,7 @@ CORRUPT = (OSError, EOFError, lzma.LZMAError, zlib.error)
 def open_text(path: Path) -> TextIO:
     """Opens the file's text, decompressed according to its suffix; line ends become line feeds.
 
-    Reading raises UnusableFileError when a compressed file expands far more than text does.
+    Reading raises UnusableFileError if a compressed file expands far more than text does.
     """
     opener = OPENERS.get(path.suffix.lower())
     if opener is None:
@@ -73,7 +74,7 @@ def open_text(path: Path) -> TextIO:
 
 
 def format_of(path: Path) -> str | None:
-    """The suffix that decides the format, such as ".jsonl" for x.jsonl.gz; None for an unknown format."""
+    """The suffix that determines the format, such as ".jsonl" for x.jsonl.gz; None for an unknown format."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in OPENERS:
         suffixes.pop()
@@ -81,12 +82,12 @@ def format_of(path: Path) -> str | None:
 
 
 def formats_in_words() -> str:
-    """The suffixes that can be read, for messages."""
+    """The readable suffixes, for messages."""
     return f"{', '.join(FORMATS)}, plain or as {', '.join(OPENERS)}"
 
 
 def holds_rows(path: Path) -> bool:
-    """True for a file of rows, which may be parts of a document, rather than of documents."""
+    """True for a file of rows, which may be parts of documents, rather than whole documents."""
     return format_of(path) not in TEXTS
 
 
@@ -123,13 +124,13 @@ def read_pieces(path: Path, text_field: str, chat: ChatFormat) -> Iterator[str]:
 
 
 def read_rows(path: Path) -> Iterator[list[str]]:
-    """Yields the rows of a .csv or .tsv file, a header included. Raises UnreadableFileError."""
+    """Yields the rows of a .csv or .tsv file, including a header. Raises UnreadableFileError."""
     with _damage_in_a_line(), open_text(path) as handle:
         yield from _rows(path, handle)
 
 
 def read_records(path: Path, fields: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    """Yields the records of a .json, .jsonl or .parquet file, of which `fields` are needed.
+    """Yields the records of a .json, .jsonl or .parquet file; only `fields` are needed.
 
     Raises UnreadableFileError.
     """
@@ -168,7 +169,9 @@ def _documents(path: Path) -> Iterator[str]:
 
 
 def _without_csv_quotes(text: str) -> str:
-    """Undoes an export of lines of text to a csv file of one column; returns other text unchanged."""
+    """Undoes the quoting of lines of text exported as a csv file of one column; returns other text
+    unchanged.
+    """
     try:
         rows = list(_with_long_fields(csv.reader(io.StringIO(text, newline=""), strict=True)))
     except csv.Error:
@@ -179,7 +182,7 @@ def _without_csv_quotes(text: str) -> str:
 
 
 def _column(path: Path, text_field: str) -> Iterator[str]:
-    """The fields below one name of a table's header."""
+    """The cells in one column of a table, given its name in the header."""
     with open_text(path) as handle:
         rows = _rows(path, handle)
         header = next(rows, [])
@@ -197,7 +200,7 @@ def _column(path: Path, text_field: str) -> Iterator[str]:
 
 
 def _rows(path: Path, handle: TextIO) -> Iterator[list[str]]:
-    """The rows of a csv file, or of a tsv file, where tabs separate without any quoting."""
+    """The rows of a csv file, or of a tsv file, in which tabs separate fields without any quoting."""
     if format_of(path) == ".tsv":
         yield from _with_long_fields(csv.reader(handle, delimiter="\t", quoting=csv.QUOTE_NONE))
         return
@@ -211,7 +214,7 @@ def _rows(path: Path, handle: TextIO) -> Iterator[list[str]]:
 
 
 def _with_long_fields(reader: Iterator[list[str]]) -> Iterator[list[str]]:
-    """The rows of a csv reader, with fields of any length (the csv module has only one global limit)."""
+    """The rows of a csv reader, allowing fields of any length (the csv module only has one global limit)."""
     while True:
         with _field_limit:
             before = csv.field_size_limit(sys.maxsize)
@@ -225,7 +228,7 @@ def _with_long_fields(reader: Iterator[list[str]]) -> Iterator[list[str]]:
 
 
 def _records(path: Path, choose: Callable[[Sequence[str]], list[str]]) -> Iterator[Any]:
-    """The records of a file; of a parquet file with the columns that `choose` takes of all its columns."""
+    """The records of a file; for a parquet file only with the columns that `choose` selects."""
     if format_of(path) == ".parquet":
         yield from _parquet_records(path, choose)
         return
@@ -250,7 +253,7 @@ def _parquet_records(path: Path, choose: Callable[[Sequence[str]], list[str]]) -
 
 
 def _check_unfolding(metadata: Any, names: Sequence[str]) -> None:
-    """Raises UnreadableFileError if a column declares that it expands far more than text does."""
+    """Raises UnreadableFileError if a column claims to expand far more than text does."""
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for column in map(group.column, range(metadata.num_columns)):
             name, packed = column.path_in_schema.split(".")[0], column.total_compressed_size
@@ -273,7 +276,7 @@ def _json_lines(lines: Iterable[str]) -> Iterator[Any]:
 
 
 def _json_records(handle: TextIO) -> Iterator[Any]:
-    """The records of one JSON list, or of one record per line although the name says .json."""
+    """The records of one JSON list, or of one record per line despite the suffix .json."""
     first = handle.readline()
     try:
         json.loads(first)

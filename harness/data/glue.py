@@ -18,7 +18,7 @@ from gradwire.harness.data.records import UnreadableFileError, encodable
 from gradwire.harness.data.text import files_below
 
 FOLDERS: Mapping[str, tuple[str, ...]] = {"train": ("train",), "validation": ("dev", "validation")}
-"""The hub's name of a split, and what its files are called."""
+"""The names of files for each of the hub's splits."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class GlueTask:
     labels: tuple[str, ...]
     metric: str
     columns: tuple[str, ...] | None = None
-    """The columns of its tsv files where these have no header."""
+    """The columns of its tsv files if these have no header."""
 
 
 TASKS: Mapping[str, GlueTask] = {
@@ -61,7 +61,7 @@ def split_files(path: Path, task: GlueTask, name: str, split: str) -> list[Path]
 
 
 def read_texts(file: Path, task: GlueTask) -> Iterator[LabelledText]:
-    """The examples of one file, of either form. Raises UnreadableFileError."""
+    """The examples of a tsv file or a file of records. Raises UnreadableFileError."""
     if format_of(file) in (".csv", ".tsv"):
         yield from (text_of(record, task) for record in _of_rows(file, task))
     else:
@@ -85,7 +85,8 @@ def _of_rows(file: Path, task: GlueTask) -> Iterator[Mapping[str, str]]:
 
 
 def text_of(record: Mapping[str, Any], task: GlueTask) -> LabelledText:
-    """A record of the hub or of a file. Raises UnreadableFileError for one of another form."""
+    """The example in a record of the hub or of a file. Raises UnreadableFileError for a record of another
+    form."""
     sentences = [record.get(name) for name in task.fields]
     if not all(isinstance(sentence, str) for sentence in sentences):
         raise UnreadableFileError(

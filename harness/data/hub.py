@@ -36,7 +36,7 @@ class HubCorpus:
     """The documents of two splits of a repository, or of one split that is divided by hash.
 
     A folder below the working directory that has the repository's name takes precedence, as in `datasets`.
-    Every failure becomes a ValueError of one line.
+    Every failure raises a ValueError of one line.
     """
 
     name: str
@@ -53,7 +53,7 @@ class HubCorpus:
 
     @property
     def where(self) -> str:
-        """The repository, as errors call it."""
+        """The repository's name in errors."""
         return f"dataset={self.name} ({self.hub})"
 
     def fingerprint(self) -> str:
@@ -68,8 +68,8 @@ class HubCorpus:
         return self._name(builder), partial(self._records, builder)
 
     def images(self, field: str) -> tuple[str, list[str], Callable[[str], Iterator[Mapping[str, Any]]]]:
-        """`records`, where `field` holds images: as bytes of files, nothing is decoded. The second value are
-        the names of the labels, of which records have indices."""
+        """`records`, where `field` holds images as the bytes of their files, without decoding. The second
+        value holds the names of the labels, which records refer to by index."""
         builder = self._builder()
         features = self._tried(lambda: self._dataset(builder, self.train_split).features)
         names = getattr(features.get("label"), "names", None)
@@ -96,7 +96,7 @@ class HubCorpus:
         return " ".join(part for part in (self.hub, self.configuration, commit) if part)
 
     def _builder(self) -> Any:
-        """The object with which `datasets` reads the repository; only the card has been fetched so far."""
+        """The `datasets` object that reads the repository; only the card has been downloaded so far."""
         import datasets
 
         _prepare_library()
@@ -152,8 +152,8 @@ class HubCorpus:
         return found if undecoded is None else found.cast_column(undecoded, Image(decode=False))
 
     def _tried(self, act: Callable[[], Result]) -> Result:
-        """Returns the result of `act`, which calls `datasets`; turns its errors, the network's and the files'
-        into one line."""
+        """Returns the result of `act`, which calls `datasets`; converts its errors, and those of the network
+        and of files, to one line."""
         try:
             return act()
         except Exception as error:  # HTTP clients', file systems' and parsers' own types
@@ -165,11 +165,11 @@ class HubCorpus:
 
 
 def repository_available(hub: str, configuration: str = "*", revision: str | None = None) -> str | None:
-    """Returns None, or the reason why a repository's data can be had neither from the cache nor from the hub.
+    """Returns None, or the reason why a repository's data is neither in the cache nor available from the hub.
 
-    In the cache, `datasets` has prepared it before, in <cache>/<owner>___<name>/<configuration>/<version>/
-    <commit>: `configuration` is a pattern of such names. A revision identifies a folder only if it is a full
-    commit hash.
+    `datasets` keeps prepared data in <cache>/<owner>___<name>/<configuration>/<version>/<commit>;
+    `configuration` is a pattern of such names. A revision identifies a folder only if it is a full commit
+    hash.
     """
     from huggingface_hub.constants import HF_HOME
 
@@ -181,8 +181,8 @@ def repository_available(hub: str, configuration: str = "*", revision: str | Non
 
 
 def _prepare_library() -> None:
-    """Switches off progress bars and warnings, limits the wait for a network, and adds .zst as the Pile uses
-    it."""
+    """Disables progress bars and warnings, limits the time spent waiting for a network, and supports .zst as
+    used by the Pile."""
     import datasets
     from fsspec.compression import compr, register_compression
     from huggingface_hub.utils import logging
@@ -192,7 +192,7 @@ def _prepare_library() -> None:
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # its errors are raised, too
     disable_progress_bars()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    # Twenty by default, each of them half a minute of attempts by the hub's own client.
+    # The default is twenty retries, each of them half a minute of attempts by the hub's own client.
     datasets.config.STREAMING_READ_MAX_RETRIES = datasets.config.STREAMING_OPEN_MAX_RETRIES = 1
     if "zstd" not in compr:
         register_compression("zstd", decompress_zstd, "zst")

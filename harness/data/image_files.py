@@ -1,4 +1,4 @@
-"""Images in files, a folder of class folders for each split or a zip of them, or on the hub."""
+"""Images in files (a folder with a subfolder per label for each split, or a zip of it) or on the hub."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from gradwire.harness.files.reading import UnusableFileError, printable, read_by
 REMEDY = "give class folders of PNG or JPEG files, or a zip of them"
 
 PICKLES = re.compile(r"(data_batch_\d|test_batch|batches\.meta|.*\.(pkl|pickle)|cifar-.*-python\.tar\.gz)$")
-"""Files that hold Python objects, CIFAR's own among them. Unpickling runs code, so none is read."""
+"""Files that hold Python objects, including CIFAR's own. Unpickling runs code, so none is read."""
 
 SPELLINGS = {"test": ("test", "val", "validation"), "train": ("train", "training")}
-"""Names of folders and archives of a split; the first one that is there counts."""
+"""Names of folders and archives of a split; the first one that exists is used."""
 
 
 @dataclass(frozen=True)
 class SplitImages:
-    """The files of one split, by label; `read` returns the bytes of one."""
+    """The files of one split, by label; `read` returns the bytes of a file."""
 
     where: Path
     files: Mapping[str, tuple[str, ...]]
@@ -124,7 +124,8 @@ def _files(source: Path, root: Path) -> list[Path]:
 
 
 def _in_folder(folder: Path, root: Path) -> SplitImages:
-    """The images of a split, whose folder, labels and images are links only to what is in `root`."""
+    """The images of a split's folder. The folder, labels and images may be links, but only to files inside
+    `root`."""
     files, home = {}, root_of(root)
 
     def check(path: Path) -> None:
@@ -148,7 +149,7 @@ def _in_folder(folder: Path, root: Path) -> SplitImages:
 
 
 def _in_archive(path: Path) -> SplitImages:
-    """The names that end in `<label>/<file>`; what macOS adds to archives is left out."""
+    """The images of an archive: names that end in `<label>/<file>`, without those that macOS adds."""
     archive = Archive(path, remedy=REMEDY)
     files = dict[str, list[str]]()
     for name in sorted(archive.names()):
@@ -166,7 +167,7 @@ def _in_archive(path: Path) -> SplitImages:
 
 @dataclass(frozen=True)
 class HubImages:
-    """The images of a repository whose `image_field` holds files of images, with labels by name."""
+    """The images of a repository whose `image_field` holds image files, with named labels."""
 
     repository: HubCorpus
     image_field: str

@@ -1,4 +1,4 @@
-"""Images with labels: decoded, written as rows of pixels, and read as training takes them."""
+"""Labelled images: decoding, storage as rows of pixels, and reading for training."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ SUFFIXES = (".png", ".jpg", ".jpeg")
 FORMATS = ("PNG", "JPEG")
 
 MOST_BYTES = 16 * 2**20
-"""Most bytes of an image's file."""
+"""The largest size of an image file in bytes."""
 
 MOST_PIXELS = 2**24
-"""Most pixels of an image before it is scaled."""
+"""The largest number of pixels of an image before scaling."""
 
 MOST_LABELS = 1000
-"""Most labels that an evaluation distinguishes: it counts each pair of them."""
+"""The largest number of labels, because an evaluation counts every pair of them."""
 
 Pixels = NDArray[np.uint8]
 """(height, width, 3): red, green, blue."""
@@ -50,7 +50,7 @@ class LabelledImage:
 
 @dataclass(frozen=True)
 class Images:
-    """The images of a data set in a fixed order; `split` says for the record which files these are."""
+    """The images of a data set in a fixed order; `split` describes their files in the record."""
 
     name: str
     train: Iterable[LabelledImage]
@@ -79,7 +79,8 @@ def pixels_of(content: bytes) -> Pixels:
 
 
 def scaled(pixels: Pixels, size: int) -> Pixels:
-    """The image at `size` x `size` pixels: itself if it has them, else bilinear, its sides to these two."""
+    """The image at `size` x `size` pixels: unchanged if it has them, otherwise scaled bilinearly without
+    keeping the aspect ratio."""
     if pixels.shape == (size, size, 3):
         return pixels
     from PIL import Image
@@ -96,15 +97,15 @@ class ImageData(PreparedData):
     """The images a run is trained and evaluated on.
 
     `train` and `held_out` have shape (num_images, 3 * size * size) and dtype uint8, channel by channel. They
-    are mapped from disk and never written to. Both have the column `label`. `augment`: whether training
-    crops and flips them.
+    are mapped from disk and never written to. Both have the column `label`. With `augment` training crops and
+    flips them.
     """
 
     augment: bool = False
 
     @property
     def size(self) -> int:
-        """Pixels of a side."""
+        """Pixels per side."""
         return int(self.description["image_size"])
 
     def pixels(self, split: Split, indices: Tensor) -> Tensor:
@@ -118,11 +119,11 @@ class ImageData(PreparedData):
 
 
 def write_images(folder: Path, images: Images, size: int, max_held_out: int | None) -> None:
-    """Writes to `folder` what `read_images` reads, each image at `size` x `size` pixels.
+    """Writes images to `folder` in the form that `read_images` reads, at `size` x `size` pixels.
 
-    `max_held_out` takes images from all over the held-out split, whose files are sorted by label. Images of
-    the held-out split are never trained on, copies included. Raises ValueError, in one line, if a split is
-    empty.
+    `max_held_out` images are taken evenly from the held-out split, because its files are sorted by label.
+    Images of the held-out split, and copies of them, are never trained on. Raises ValueError, in one line, if
+    a split is empty.
     """
     never = [_digest(_planes(image.pixels, size)) for image in images.held_out]
     held_out, train = _ImageWriter(folder, "held_out", size), _ImageWriter(folder, "train", size)
@@ -154,7 +155,7 @@ def write_images(folder: Path, images: Images, size: int, max_held_out: int | No
 
 
 def read_images(folder: Path, *, augment: bool) -> ImageData:
-    """Returns the contents of `folder`; the pixels are mapped, not read.
+    """Returns the images in `folder`; the pixels are memory-mapped, not read.
 
     The caller must already have checked the digests. Raises UnusableFileError if the files have been damaged
     since.
@@ -177,7 +178,7 @@ def _rows(file: Path, width: int) -> Tensor:
 
 
 class _ImageWriter:
-    """Writes one split, and sums up its pixels exactly."""
+    """Writes one split, and computes exact sums of its pixels."""
 
     def __init__(self, folder: Path, split: Split, size: int) -> None:
         self.split, self._folder, self._size = split, folder, size
@@ -190,7 +191,7 @@ class _ImageWriter:
         return self._digest.hexdigest()
 
     def write(self, images: Iterable[LabelledImage], never: Container[bytes] = ()) -> None:
-        """Writes all images but those whose digest is in `never`."""
+        """Writes all images except those whose digest is in `never`."""
         file, width = self._folder / f"{self.split}.npy", CHANNELS * self._size**2
         with RowWriter(file, width, dtype=np.uint8) as rows:
             for image in images:
@@ -208,7 +209,8 @@ class _ImageWriter:
         np.save(column_file(self._folder, self.split, "label"), np.array(self.labels, dtype=np.int32))
 
     def moments(self) -> tuple[list[float], list[float]]:
-        """Mean and standard deviation of each channel; a channel of one value has deviation 1."""
+        """Mean and standard deviation of each channel. A constant channel gets deviation 1, so that it can be
+        divided by."""
         count = len(self.labels) * self._size**2
         mean = self._sum / count
         deviation = np.sqrt(np.maximum(self._squares / count - mean * mean, 0.0))
@@ -216,7 +218,7 @@ class _ImageWriter:
 
 
 def _planes(pixels: Pixels, size: int) -> NDArray[np.uint8]:
-    """(3, size, size)."""
+    """The pixels as (3, size, size)."""
     return np.ascontiguousarray(scaled(pixels, size).transpose(2, 0, 1))
 
 

@@ -26,13 +26,13 @@ CALLED: Mapping[str, str] = {
     "val": "validation",
     "test": "test",
 }
-"""Names of folders and files of a split, and the hub's name of it."""
+"""For each split, the names of its folders and files, and its name on the hub."""
 
 
 def split_files(path: Path, split: str) -> list[Path]:
     """The files of `split` below the folder `path`, sorted; empty if there is none.
 
-    A file belongs to the split that its folder says or else its own name: val/anatomy_val.csv and
+    A file belongs to the split named by its folder or else by its own name: val/anatomy_val.csv and
     validation-00000-of-00001.parquet are both of `validation`. Raises OSError.
     """
     called = {**CALLED, split: split}
@@ -54,7 +54,7 @@ def _split_of(file: Path, called: Mapping[str, str]) -> str | None:
 
 
 def read_questions(file: Path) -> Iterator[Question]:
-    """The questions of one file, of either form. Raises UnreadableFileError."""
+    """The questions in a csv file or a file of records. Raises UnreadableFileError."""
     if format_of(file) in (".csv", ".tsv"):
         yield from _of_rows(file)
     else:
@@ -76,7 +76,7 @@ def _of_rows(file: Path) -> Iterator[Question]:
 
 
 def question_of(record: Mapping[str, Any]) -> Question:
-    """A record of the hub. Raises UnreadableFileError for one of another form."""
+    """The question in a record of the hub. Raises UnreadableFileError for a record of another form."""
     text, choices, answer = (record.get(name) for name in FIELDS)
     if isinstance(answer, str) and len(answer) == 1 and answer in LETTERS:
         answer = LETTERS.index(answer)

@@ -38,7 +38,7 @@ def pack(
 ) -> Tally:
     """Writes all documents, each followed by the separator, to `rows`.
 
-    Documents after `rows` is full are only counted, or not even read unless `read_all` is set.
+    Once `rows` is full, further documents are only counted, or not even read unless `read_all` is set.
     """
     separator, tally = separator_id(tokenizer), Tally()
     for batch in _batches(documents):
@@ -51,7 +51,8 @@ def pack(
                     return tally
             elif isinstance(rows, CountedRowWriter):
                 counted = counted_tokens(encoded["offset_mapping"][index], spans)
-                # Where the assistant's turn is the last, the model is also trained to stop.
+                # If the assistant's turn is the last, the model is also trained on the separator, i.e. to
+                # stop.
                 stops = bool(spans) and spans[-1][1] == len(text)
                 rows.append([*encoded["input_ids"][index], separator], [*counted, stops])
             else:
@@ -75,7 +76,7 @@ def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _encode(tokenizer: PreTrainedTokenizerFast, documents: list[str], offsets: bool) -> Mapping[str, Any]:
-    """`input_ids` and, if asked, `offset_mapping` of each document."""
+    """`input_ids` and, if requested, `offset_mapping` of each document."""
     encoded: Mapping[str, Any] = tokenizer(
         documents,
         add_special_tokens=False,
@@ -90,7 +91,8 @@ def _encode(tokenizer: PreTrainedTokenizerFast, documents: list[str], offsets: b
 def unigram_perplexity(tokens: NDArray[np.int32]) -> float:
     """exp of the entropy (nats) of the tokens' own distribution.
 
-    The best model without context would have this perplexity. Below it a model has learned order.
+    The best model without context has this perplexity; a lower one shows that a model uses the order of
+    tokens.
     """
     counts = np.unique(tokens, return_counts=True)[1]
     frequencies = counts / counts.sum()
@@ -98,7 +100,7 @@ def unigram_perplexity(tokens: NDArray[np.int32]) -> float:
 
 
 class PackingLimits(NamedTuple):
-    """The most that is kept of each split; None keeps all of it."""
+    """Limits on each split; None sets no limit."""
 
     held_out_sequences: int | None = None
     train_tokens: int | None = None
@@ -116,9 +118,10 @@ def write_packed(
     *,
     marked: bool = False,
 ) -> None:
-    """Writes to `folder` what `read_data` reads, with one batch of documents in memory at a time.
+    """Writes packed rows to `folder` in the form that `read_data` reads, with one batch of documents in
+    memory at a time.
 
-    Held-out documents are never trained on. With `marked`, the loss is on what stands between marks. Raises
+    Held-out documents are never trained on. With `marked`, the loss is on the parts between marks. Raises
     ValueError if a split does not fill one sequence.
     """
     seen: set[int] = set()
@@ -163,7 +166,7 @@ def _writer(
 
 
 def _described(split: Split, rows: RowWriter | CountedRowWriter) -> dict[str, int]:
-    """The number of tokens that the loss is on, and of rows that had none."""
+    """The number of tokens that the loss is on, and of rows without any."""
     if isinstance(rows, RowWriter):
         return {}
     return {f"{split}_counted_tokens": rows.num_counted, f"{split}_rows_left_out": rows.num_left_out}
@@ -199,14 +202,14 @@ EVERY_S = 10.0
 
 
 class PreparationProgress:
-    """Says how far one split is; nothing in its first ten seconds."""
+    """Reports the progress of one split; prints nothing in the first ten seconds."""
 
     def __init__(self, title: str, most_tokens: int | None) -> None:
         self._title, self._most_tokens = title, most_tokens
         self._started = self._shown = time.monotonic()
 
     def show(self, num_documents: int, num_tokens: int) -> None:
-        """Counts so far; prints a line if the last one is ten seconds old."""
+        """Takes the counts so far, and prints a line if the last one is ten seconds old."""
         now = time.monotonic()
         if now - self._shown < EVERY_S:
             return

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def data_source(dataset: DatasetConfig, chat: ChatFormat = plain_chat) -> DataSource[Any]:
-    """The source of a resolved `dataset`: of a corpus, of examples or of images."""
+    """The source of a resolved `dataset`: a corpus, examples or images."""
     path = None if dataset.path is None else Path(dataset.path).expanduser()
     train, held_out = dataset.train_split, dataset.held_out_split
     if dataset.name == "embedded":
@@ -83,7 +83,7 @@ def data_source(dataset: DatasetConfig, chat: ChatFormat = plain_chat) -> DataSo
 
 
 def labels_of(dataset: DatasetConfig) -> tuple[str, ...]:
-    """The names of the labels that a resolved `dataset` of sentences has."""
+    """The names of the labels of a resolved `dataset` of sentences."""
     if dataset.name == "embedded":
         return tuple(STRIDES)
     assert dataset.configuration is not None, "resolve_dataset comes first"
@@ -116,7 +116,7 @@ def prepare_data(dataset: DatasetConfig, model: ModelConfig, cache: Path | None 
 
 
 def read_prepared(folder: Path, dataset: DatasetConfig) -> PreparedData:
-    """The contents of the folder that `prepared_folder` gave for a resolved `dataset`, whatever it holds."""
+    """The contents of the folder that `prepared_folder` returned for a resolved `dataset`."""
     if dataset.kind == "images":
         return read_images(folder, augment=dataset.augment != "none")
     return read_data(folder, dataset.mask_probability)
@@ -156,14 +156,14 @@ def prepared_folder(
 
 
 TOKEN_BYTES = 2
-"""Bytes of a token on disk, at least."""
+"""The smallest number of bytes of a token on disk."""
 
 MOST_TEXT_PER_TOKEN, LEAST_TEXT_PER_TOKEN = 16, 2
-"""Bytes of text that a token stands for, on average over a corpus; compressed files hold more text."""
+"""Bytes of text per token, averaged over a corpus: upper and lower bound. Compressed files hold more text."""
 
 
 def _check_room(dataset: DatasetConfig, folder: Path) -> None:
-    """Refuses text of the user's own whose tokens do not fit on the disk, and warns where they may not."""
+    """Refuses a user's text if its tokens do not fit on the disk, and warns if they might not."""
     if dataset.path is None:
         return
     place = Path(dataset.path).expanduser()
@@ -189,13 +189,13 @@ def _prepared_images(dataset: DatasetConfig, cache: Path, verified: bool) -> Pat
 
 
 def _images_folder(dataset: DatasetConfig, cache: Path) -> Path:
-    """The name follows from everything that decides the pixels, Pillow's decoders among them."""
+    """The folder's name, a function of everything that affects the pixels, including Pillow's decoders."""
     source, limits = data_source(dataset), (dataset.image_size, dataset.max_held_out_sequences)
     return cache / "images" / cache_key("images", source.fingerprint(), limits, metadata.version("pillow"))
 
 
 def is_prepared(dataset: DatasetConfig, model: ModelConfig) -> bool:
-    """True if `cache_folder()` holds everything that `prepare_data` needs."""
+    """True if `cache_folder()` contains everything that `prepare_data` needs."""
     cache = cache_folder()
     if dataset.kind == "images":
         return _images_folder(dataset, cache).is_dir()
@@ -208,10 +208,10 @@ def is_prepared(dataset: DatasetConfig, model: ModelConfig) -> bool:
 
 
 def dataset_available(dataset: DatasetConfig, model: ModelConfig) -> str | None:
-    """Returns None, or one line that says why a resolved `dataset` cannot be had and what to do.
+    """Returns None, or one line that says why a resolved `dataset` is unavailable and what to do.
 
-    Looks at prepared data and the Hugging Face cache first. Asks the hub (one request of at most five
-    seconds) only if neither has the data set, and never in offline mode.
+    Checks prepared data and the Hugging Face cache first. Asks the hub (one request of at most five seconds)
+    only if neither has the data set, and never in offline mode.
     """
     if dataset.hub is None or Path(dataset.hub).is_dir() or is_prepared(dataset, model):
         return None
@@ -224,7 +224,7 @@ def dataset_available(dataset: DatasetConfig, model: ModelConfig) -> str | None:
 def _packed_folder(
     dataset: DatasetConfig, model: ModelConfig, cache: Path, own: PreTrainedTokenizerFast | None
 ) -> Path:
-    """The folder's name follows from everything that decides the tokens, which is known without reading the
+    """The folder's name, a function of everything that affects the tokens. It is known without reading the
     corpus."""
     key = cache_key(
         "packed",
@@ -240,6 +240,6 @@ def _packed_folder(
 
 
 def _tokenizer_key(own: PreTrainedTokenizerFast | None, model: ModelConfig) -> tuple[object, ...]:
-    """Everything that decides the tokenizer."""
+    """Everything that determines the tokenizer."""
     decides = own.backend_tokenizer.to_str() if own else (model.vocab_size, SPECIAL_TOKENS)
     return decides, *map(metadata.version, ("tokenizers", "transformers"))  # importing them takes long

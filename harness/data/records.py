@@ -1,4 +1,4 @@
-"""The text of records, which are rows of files or of a published data set."""
+"""The text of records, i.e. of rows of files or of a published data set."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from gradwire.harness.data.chat import ChatFormat
 
 
 class UnreadableFileError(ValueError):
-    """Data without usable text; the message says why and what to do."""
+    """Raised for data without usable text; the message says why and what to do."""
 
 
 @contextmanager
 def located(where: str) -> Iterator[None]:
-    """Turns UnreadableFileError into the ValueError for users, which begins with the place of the data."""
+    """Converts UnreadableFileError to a ValueError for users, which begins with the location of the data."""
     try:
         yield
     except UnreadableFileError as error:
@@ -64,7 +64,7 @@ def _text(record: object, number: int, text_field: str, chat: ChatFormat) -> str
 
 
 def _kind(value: object) -> str:
-    """Names the kind of a value of JSON or of a parquet file."""
+    """The name of the kind of a value of JSON or of a parquet file."""
     if value is None:
         return "null"
     for kind, name in ((bool, "true or false"), ((int, float), "a number"), (str, "text"), (list, "a list")):
@@ -79,7 +79,7 @@ def field_of_text(names: Iterable[str], text_field: str) -> str | None:
 
 
 def no_text_field(names: Iterable[str], text_field: str, record: int = 1) -> UnreadableFileError:
-    """The error for a table with these fields, or for the `record` of this number."""
+    """The error for a table, or for record number `record`, whose fields include no text."""
     wanted = "'messages'" if text_field == "messages" else f"'{text_field}' (text) or 'messages'"
     found = ", ".join(map(str, names))[:120] or "nothing"
     what = f"record {record} " if record > 1 else ""  # the first one stands for all
@@ -87,5 +87,5 @@ def no_text_field(names: Iterable[str], text_field: str, record: int = 1) -> Unr
 
 
 def encodable(text: str) -> str:
-    """Replaces halves of surrogate pairs by question marks: JSON may hold them, UTF-8 cannot."""
+    """Replaces unpaired surrogates by question marks: JSON may contain them, UTF-8 cannot."""
     return text.encode("utf-8", "replace").decode()

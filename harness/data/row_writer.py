@@ -1,4 +1,4 @@
-"""Rows of equal length in a .npy file that grows, for tokens that do not fit in memory."""
+"""Rows of equal length in a growing .npy file, for tokens that do not fit in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKENS_AT_ONCE = 2**20
 class RowWriter:
     """Cuts a stream of tokens into rows of `row_length`; an incomplete last row is dropped.
 
-    A `most_rows` of None sets no limit. The file is a complete .npy file once the writer is closed.
+    With `most_rows` None there is no limit. The file is a valid .npy file once the writer is closed.
     """
 
     def __init__(
@@ -70,17 +70,18 @@ class RowWriter:
         self._pieces, self._num_kept = [rest], len(rest)
 
     def _write_header(self) -> None:
-        """The header is equally long for any number of rows: numpy pads it for arrays that grow."""
+        """Writes the header, which has the same length for any number of rows: numpy pads it for arrays that
+        grow."""
         shape = (self.num_rows, self.row_length)
         described = {"descr": npy.dtype_to_descr(self._dtype), "fortran_order": False, "shape": shape}
         npy.write_array_header_1_0(self._handle, described)
 
 
 class CountedRowWriter:
-    """Rows of tokens, and a second file that says which of them the loss is on.
+    """Rows of tokens, and a second file with a mask of the tokens that the loss is on.
 
-    A row on which there would be no loss is left out: the mean over none is no number. (The first token of a
-    row is never predicted.)
+    A row without such tokens is dropped, because the mean over none would be NaN. (The first token of a row
+    is never predicted.)
     """
 
     def __init__(self, file: Path, counted_file: Path, row_length: int, most_rows: int | None = None) -> None:
@@ -111,7 +112,7 @@ class CountedRowWriter:
         return self._tokens.is_full
 
     def append(self, tokens: Sequence[int], counted: Sequence[bool]) -> None:
-        """Takes tokens, and which of them the loss is on."""
+        """Appends tokens, with a flag for each that says whether the loss is on it."""
         tokens, counted = self._kept[0] + list(tokens), self._kept[1] + list(counted)
         whole = len(tokens) // self.row_length * self.row_length
         for start in range(0, whole, self.row_length):

@@ -1,4 +1,4 @@
-"""The settings that say which data a run trains on."""
+"""The settings of a run's training data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def published_settings(name: str, folder: Path, model_name: str) -> dict[str, An
 
 
 EMBEDDED_SIZE = 16
-"""Pixels of a side of the embedded images."""
+"""Pixels per side of the embedded images."""
 
 UNUSED_BY_EMBEDDED = (
     "hub",
@@ -49,7 +49,7 @@ UNUSED_BY_EMBEDDED = (
     "text_field",
     "loss_on",
 )
-"""Fields that say where the text lies in a repository or in files. The embedded text has none of them."""
+"""Fields for the location of text in a repository or in files, which do not apply to the embedded text."""
 
 _OF_DOCUMENTS = ("streaming", "text_field", "chat_format", "loss_on", "mask_probability")
 _OF_TEXT = (*_OF_DOCUMENTS, "sequence_length", "held_out_fraction")
@@ -61,7 +61,7 @@ UNUSED: Mapping[Kind, Sequence[tuple[Sequence[str], str]]] = {
     "questions": [(_OF_IMAGES, "dataset=cifar10"), (_OF_DOCUMENTS, "dataset=text")],
     "sentences": [(_OF_IMAGES, "dataset=cifar10"), (_OF_DOCUMENTS, "dataset=text")],
 }
-"""Fields that each kind of data does not have, and a data set that has them."""
+"""Fields that do not apply to each kind of data, with an example of a data set for which they do."""
 
 FITS = {
     "images": ("images", "model.objective=image_classification", "dataset=cifar10"),
@@ -74,7 +74,7 @@ FITS = {
 
 @dataclass(frozen=True)
 class DatasetConfig:
-    """The source of the data, and the form in which it is trained on."""
+    """The source of the data, and its form in training."""
 
     name: str = plain_name("auto")
     """A published data set (one with `hub`), `embedded` (text that comes with Python), `text` (your
@@ -132,11 +132,11 @@ class DatasetConfig:
 def resolve_dataset(
     dataset: DatasetConfig, model: ModelConfig, size_name: str, folder: Path, kind: Kind = "documents"
 ) -> DatasetConfig:
-    """Returns `dataset`, checked, with `auto` and null replaced by what they stand for.
+    """Returns `dataset`, checked, with `auto` and null resolved.
 
-    `folder` holds the settings of the published data sets, one YAML each; `kind` is what the model's
-    objective trains on. If `path` replaces a repository, the result no longer names the repository. Raises
-    ValueError in one line.
+    `folder` holds the settings of the published data sets, one YAML each; `kind` is the kind of data that the
+    model's objective needs. If `path` replaces a repository, the result no longer names the repository.
+    Raises ValueError in one line.
     """
     name = _resolve_name(dataset, model, size_name, kind)
     if dataset.name == "auto" and name not in ("embedded", "text"):
@@ -146,7 +146,7 @@ def resolve_dataset(
     _check_source(replace(dataset, name=name))
     _check_kind(replace(dataset, name=name), model, kind)
     if dataset.path is not None:
-        # The configuration of labelled sentences is their task, which decides how files are read.
+        # The configuration of labelled sentences is their task, which determines how files are read.
         unused = ("hub", "files", *(() if kind == "sentences" else ("configuration",)))
         dataset = replace(dataset, **{field: _defaults()[field] for field in unused})
     if kind == "images":
@@ -186,7 +186,7 @@ def _with_defaults(dataset: DatasetConfig, settings: dict[str, Any]) -> DatasetC
 
 
 def _check_source(dataset: DatasetConfig) -> None:
-    """Refuses settings that take the data from two places, or from none."""
+    """Refuses settings that give two sources of data, or none."""
     name, path = dataset.name, dataset.path
     if name in ("embedded", "text") and dataset.hub is not None:
         raise ValueError(
@@ -205,7 +205,7 @@ def _check_source(dataset: DatasetConfig) -> None:
 
 
 def _check_kind(dataset: DatasetConfig, model: ModelConfig, kind: Kind) -> None:
-    """Refuses data that the objective cannot train on, and settings that such data does not have."""
+    """Refuses data that the objective cannot train on, and settings that do not apply to such data."""
     wanted, _, other = FITS[kind]
     if dataset.kind != kind:
         held, objective, _ = FITS[dataset.kind]
@@ -228,7 +228,7 @@ def _check_kind(dataset: DatasetConfig, model: ModelConfig, kind: Kind) -> None:
 
 
 def _check_unused(dataset: DatasetConfig, names: Sequence[str], where: str, way_out: str) -> None:
-    """Refuses a value given to a field that is not read."""
+    """Refuses a value for a field that is not read."""
     for name in names:
         value = getattr(dataset, name)
         if value != _defaults()[name]:

@@ -1,4 +1,4 @@
-"""Your own text: `dataset.path=` names a file or a folder, which may be split already."""
+"""A user's own text: `dataset.path=` names a file or a folder, which may already be split."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ SPLIT_WORDS = {
 class TextCorpus:
     """The documents of a file or folder.
 
-    If a folder has files named after a train split, it trains on those and evaluates on the files named after
-    a valid split, or a test split if there is none; all other files are left out. (`published_splits` are
-    looked for first: UltraChat has train_sft and train_gen.) Otherwise all files are read, and
-    `held_out_fraction` of the documents is held out by hash.
+    If a folder has files named after a train split, these are trained on, and the files named after a valid
+    split, or a test split if there is none, are evaluated on; all other files are ignored.
+    (`published_splits` are looked for first: UltraChat has train_sft and train_gen.) Otherwise all files are
+    read, and `held_out_fraction` of the documents is held out by hash.
     """
 
     path: Path
@@ -44,7 +44,7 @@ class TextCorpus:
     chat: ChatFormat = plain_chat
     streaming: bool = False
     published_splits: tuple[str, str] | None = None
-    """The published names of the (train, held-out) splits, if they are not just train and valid."""
+    """The published names of the (train, held-out) splits, if they are not train and valid."""
 
     def fingerprint(self) -> str:
         seen = describe_files(self._files())
@@ -79,7 +79,7 @@ class TextCorpus:
         return found
 
     def _splits(self) -> tuple[list[Path], list[Path]]:
-        """(train, held-out) files; held-out is empty when the documents are to be split by hash."""
+        """(train, held-out) files; held-out is empty if the documents are to be split by hash."""
         files = self._files()
         if self.published_splits is not None:
             train, held_out = ([file for file in files if _names(file, s)] for s in self.published_splits)
@@ -100,9 +100,9 @@ class TextCorpus:
         return None
 
     def _read(self, files: list[Path]) -> Iterator[str]:
-        """The documents of all files, without surrounding white space and without empty ones.
+        """The non-empty documents of all files, stripped of surrounding white space.
 
-        A file of a folder that has no text is skipped with a warning.
+        A file of a folder without text is skipped with a warning.
         """
         refusals: list[ValueError] = []
         is_empty = True
@@ -118,7 +118,7 @@ class TextCorpus:
             warnings.warn(f"skipped: {refusal}", stacklevel=1)  # of one place: shown once
 
     def _pieces(self, files: list[Path], refusals: list[ValueError]) -> Iterator[str]:
-        """The contents of all files; adds to `refusals` why a file has none."""
+        """The contents of all files; for files without any the reason is added to `refusals`."""
         for file in files:
             is_empty = True
             try:
@@ -149,7 +149,7 @@ def files_below(
 
 @contextmanager
 def searching(where: str) -> Iterator[None]:
-    """Turns errors of listing a folder's files into one line that begins with the place of the data."""
+    """Converts errors in listing a folder's files to one line that begins with the location of the data."""
     try:
         yield
     except UnusableFileError as error:

@@ -1,6 +1,6 @@
-"""Prepared data as training reads it: rows, what is known of each row, and the order of training.
+"""Prepared data in the form that training reads: rows, their columns, and the order of training.
 
-The samples of a step follow by arithmetic alone, so that a resumed run needs no loader state.
+The samples of a step are computed from its number alone, so a resumed run needs no loader state.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ COLUMN_DTYPES = (np.dtype(np.int32), np.dtype(np.bool_))
 
 @dataclass(frozen=True)
 class PreparedData:
-    """The rows a run is trained and evaluated on, (num_rows, values) each, mapped from disk.
+    """The rows a run is trained and evaluated on, (num_rows, values) each, memory-mapped.
 
-    `columns` holds what else is known of the rows, by split and name, with a row for each of theirs.
-    `description` is JSON for the record. `tokenizer` is None where rows are no tokens.
+    `columns` holds further values per row, by split and name. `description` is JSON for the record.
+    `tokenizer` is None if rows are not tokens.
     """
 
     train: Tensor
@@ -58,7 +58,7 @@ class PreparedData:
         return self.train if split == "train" else self.held_out
 
     def column(self, split: Split, name: str) -> Tensor | None:
-        """A value for each row of a split, or None if this data does not have it."""
+        """A value for each row of a split, or None if this data has no such column."""
         return self.columns.get(split, {}).get(name)
 
 
@@ -82,7 +82,7 @@ def column_file(folder: Path, split: Split, name: str) -> Path:
 
 
 def read_data(folder: Path, mask_probability: float) -> TokenData:
-    """Returns the contents of `folder`; the tokens are mapped, not read.
+    """Returns the contents of `folder`; the tokens are memory-mapped, not read.
 
     The caller must already have checked the digests. Raises UnusableFileError if the files have been damaged
     since.
@@ -120,9 +120,9 @@ def _tokens(file: Path) -> Tensor:
 
 
 def mapped(file: Path) -> Any:
-    """The array in a .npy file, mapped. Raises UnusableFileError."""
+    """The memory-mapped array of a .npy file. Raises UnusableFileError."""
     try:
-        # Copy-on-write rather than read-only, which torch has no notion of and warns about.
+        # Mapped copy-on-write, because torch does not support read-only memory and warns about it.
         return np.load(file, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise UnusableFileError(file, f"cannot be mapped ({error})", REMEDY) from None
@@ -132,9 +132,9 @@ def mapped(file: Path) -> Any:
 class SampleOrder:
     """The order of a run's samples: one endless sequence, with a fresh permutation of all samples per epoch.
 
-    Steps take samples from it in order; within a step, micro-steps; within a micro-step, ranks. So each epoch
-    uses every sample exactly once, a batch may span epochs, and a step's samples depend only on the product
-    of world size, micro-batch and accumulation.
+    Samples are consumed in order, step by step; within a step, micro-step by micro-step; within a micro-step,
+    rank by rank. So each epoch uses every sample exactly once, a batch may span epochs, and a step's samples
+    depend only on the product of world size, micro-batch and accumulation.
     """
 
     num_samples: int
@@ -153,7 +153,8 @@ class SampleOrder:
         return torch.stack([_permutation(size, seed, epoch)[place] for epoch, place in taken])
 
 
-# The virtual cluster needs every rank's in turn; a batch spans few epochs.
+# The virtual cluster asks for every rank's indices in turn, and a batch spans few epochs, so permutations are
+# cached.
 @lru_cache(maxsize=4)
 def _permutation(num_samples: int, seed: int, epoch: int) -> Tensor:
     generator = torch.Generator().manual_seed(derive_seed(seed, "order", epoch))

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 LEAST_VOCABULARY = 256 + len(SPECIAL_TOKENS)
-"""The entries for every byte and the special tokens: no text is ever unknown."""
+"""Entries for every byte and the special tokens, so that any text can be encoded."""
 
 TRAINING_BYTES = 2**26
-"""Most UTF-8 bytes of text that a tokenizer is trained on; more would change it little."""
+"""The largest amount of text (UTF-8 bytes) that a tokenizer is trained on; more would hardly change it."""
 
 
 def train_bpe(documents: Sequence[str], vocab_size: int) -> str:
     """Trains byte-level BPE of at most `vocab_size` entries; returns a `tokenizers.Tokenizer` as JSON text.
 
-    A pure function of its arguments. Raises ValueError if `vocab_size` has no room for all bytes.
+    A pure function of its arguments. Raises ValueError if `vocab_size` is too small for all bytes.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -49,7 +49,7 @@ def train_bpe(documents: Sequence[str], vocab_size: int) -> str:
 
 
 def trained_tokenizer(texts: Iterable[str], vocab_size: int, cache: Path) -> PreTrainedTokenizerFast:
-    """Returns BPE trained on the beginning of `texts`, a training split, kept in `cache`."""
+    """Returns BPE trained on the beginning of `texts`, a training split, cached in `cache`."""
     import tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -71,7 +71,7 @@ def trained_tokenizer(texts: Iterable[str], vocab_size: int, cache: Path) -> Pre
 
 
 def _beginning(documents: Iterable[str]) -> list[str]:
-    """The first documents, up to `TRAINING_BYTES` in all."""
+    """The first documents, up to `TRAINING_BYTES` in total."""
     taken: list[str] = []
     num_bytes = 0
     for document in documents:
@@ -85,7 +85,7 @@ def _beginning(documents: Iterable[str]) -> list[str]:
 def own_tokenizer(model: ModelConfig, *, on_disk: bool = False) -> PreTrainedTokenizerFast | None:
     """Returns the tokenizer that comes with the model, or None if one is to be trained on the data.
 
-    Raises ValueError if it cannot be had; with `on_disk`, also if it would have to be fetched.
+    Raises ValueError if it is unavailable; with `on_disk`, also if it would have to be downloaded.
     """
     if model.weights == "pretrained" or model.is_folder:
         return pretrained_tokenizer(model, on_disk=on_disk)
@@ -95,9 +95,9 @@ def own_tokenizer(model: ModelConfig, *, on_disk: bool = False) -> PreTrainedTok
 
 
 def pretrained_tokenizer(model: ModelConfig, *, on_disk: bool = False) -> PreTrainedTokenizerFast:
-    """Returns the tokenizer that belongs to the model's weights, or is given to a folder that has none.
+    """Returns the tokenizer of the model's weights, or the one given for a folder without its own.
 
-    Raises ValueError if it cannot be had.
+    Raises ValueError if it is unavailable.
     """
     if model.is_folder and model.tokenizer is not None:
         return _fast_tokenizer(model.tokenizer, TOKENIZER_WAYS_OUT, on_disk)

@@ -1,1 +1,1 @@
-"""Models: what they look like, and how they are built, found and saved."""
+"""Models: their settings and shapes, and how they are built, found and saved."""

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 ATTENTION = "sdpa"
-"""PyTorch's fused attention. It gives the same bits every time: on CPUs for a given number of threads, on
-GPUs under `torch.use_deterministic_algorithms`. Its memory grows with the sequence length, not with its
+"""PyTorch's fused attention. Its results are reproducible bit for bit: on CPUs for a given number of threads,
+on GPUs under `torch.use_deterministic_algorithms`. Its memory grows with the sequence length, not with its
 square as eager attention's does."""
 
 
@@ -37,12 +37,12 @@ def build_model(
     """Returns the model in float32 on the CPU, in training mode, with the head for its objective.
 
     With `weights=random` its parameters are a pure function of (config, vocab_size, seed), and the caller's
-    random state is unchanged; `vocab_size` defaults to `config.vocab_size`. With `weights=pretrained`, and of
-    `model=folder`, their files decide its shape, and `vocab_size` is not used; a head that the weights lack
-    is a pure function of the seed. `labels` are those that a classification distinguishes; models for images
-    have as many outputs. No code from the hub is run.
+    random state is unchanged; `vocab_size` defaults to `config.vocab_size`. With `weights=pretrained` or
+    `model=folder` the weights' files determine the shape, and `vocab_size` is not used; a head that the
+    weights lack is initialized from the seed. `labels` are the classes of a classification; models for images
+    have one output per label. No code from the hub is run.
 
-    Raises ValueError if a field of `config` cannot work or the weights cannot be had.
+    Raises ValueError if a field of `config` is invalid or the weights are unavailable.
     """
     check(config)
     named = _named(labels) if config.objective == "classification" else {}
@@ -64,8 +64,8 @@ def build_model(
 
 
 def without_values(config: ModelConfig, labels: Sequence[str] = ()) -> PreTrainedModel:
-    """The model of `build_model`, with tensors that have shapes alone; of a folder's weights no more than the
-    headers are read, and what is missing from them is refused as when they are loaded."""
+    """The model of `build_model` with tensors that have shapes but no values. Of a folder's weights only the
+    headers are read; missing weights are refused as in loading."""
     if config.weights == "pretrained" and config.path is not None:
         named = _named(labels) if config.objective == "classification" else {}
         return _pretrained(config, named, device_map="meta")
@@ -74,7 +74,7 @@ def without_values(config: ModelConfig, labels: Sequence[str] = ()) -> PreTraine
 
 
 def num_segments(model: PreTrainedModel) -> int:
-    """The number of sentences of a row that the model distinguishes by `token_type_ids`; 0 if none."""
+    """The number of sentences per row that the model distinguishes by `token_type_ids`; 0 if it does not."""
     return int(getattr(model.config, "type_vocab_size", None) or 0)
 
 
@@ -91,16 +91,16 @@ def _for_images(config: ModelConfig, labels: Sequence[str]) -> PreTrainedModel:
 
 
 def _named(labels: Sequence[str]) -> dict[str, Any]:
-    """The labels as transformers takes them; without any it has two of its own."""
+    """The labels in the form that transformers expects; without labels transformers assumes two."""
     by_index = dict(enumerate(labels or ("LABEL_0", "LABEL_1")))
     return {"id2label": by_index, "label2id": {name: index for index, name in by_index.items()}}
 
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Random numbers of the CPU follow from `seed` in this block, and from what they were before after it.
+    """Seeds the CPU's random numbers with `seed` in this block, and restores their state afterwards.
 
-    Only the CPU's generator is touched: torch.manual_seed would reseed the GPUs' as well.
+    Only the CPU's generator is changed: torch.manual_seed would also reseed the GPUs'.
     """
     before = torch.default_generator.get_state()
     torch.default_generator.manual_seed(seed)
@@ -134,8 +134,7 @@ def _auto_class(config: ModelConfig) -> Any:
 
 
 def quiet_transformers() -> None:
-    """Silences the library's warnings and bars, which every rank would print between the lines of our own
-    progress."""
+    """Silences the library's warnings and progress bars, which every rank would print."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
@@ -169,7 +168,7 @@ _DROPOUT = re.compile(r"(\w+_)?(dropout|pdrop|dropout_prob)")
 
 
 def _dropouts(config: ModelConfig) -> dict[str, float]:
-    """The dropout that was asked for, by the names that the family gives it; empty where none was."""
+    """The requested dropout, by the names that the family uses; empty if none was requested."""
     if config.dropout is None:
         return {}
     if not config.is_folder:
@@ -200,8 +199,8 @@ def _pretrained(config: ModelConfig, named: Mapping[str, Any], **options: Any) -
             **named,
             **options,
         )
-    # Whatever transformers makes of settings from anywhere, and of weights that are no
-    # tensors, such as pickled objects, which are never unpickled, or of cut or damaged files.
+    # Covers all errors of transformers for arbitrary settings, for weights that are not tensors (pickled
+    # objects, which are never unpickled), and for cut or damaged files.
     except Exception as error:
         raise UnusableFileError(
             place, f"has weights that cannot be loaded ({in_a_line(error)})", remedy
@@ -214,15 +213,15 @@ def _pretrained(config: ModelConfig, named: Mapping[str, Any], **options: Any) -
 
 
 def _uncached(model: PreTrainedModel) -> PreTrainedModel:
-    """Training keeps no keys and values of earlier tokens."""
+    """Disables the cache of keys and values, which training does not need."""
     if hasattr(model.config, "use_cache"):
         model.config.use_cache = False
     return model
 
 
 def _needed(config: ModelConfig, model: PreTrainedModel, missing: Iterable[str]) -> list[str]:
-    """The parameters that must not be made anew: all, or all but the head's where the weights were for
-    another objective."""
+    """The missing parameters that may not be initialized anew: all of them, or all but the head's if the
+    weights were trained for another objective."""
     if config.is_folder and kind_of(config.architecture) == config.objective:
         return sorted(missing)
     body = f"{model.base_model_prefix}."
@@ -233,10 +232,10 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
     """Writes weights (safetensors), config and tokenizer, if there is one, to `folder`, replacing what was
     there.
 
-    The config takes the tokenizer's special tokens, so that generated text ends where it should. All files
-    are written next to `folder` first and renamed at the end: a reader, or a restart after a crash, finds the
-    complete new folder, the complete old one, or none, but never a part. Only one process may call this.
-    Raises UnwritableFileError.
+    The tokenizer's special tokens are copied to the config, so that generated text ends where it should. All
+    files are written next to `folder` first and renamed at the end: a reader, or a restart after a crash,
+    finds the complete new folder, the complete old one, or none, but never a partial one. Only one process
+    may call this. Raises UnwritableFileError.
     """
     if tokenizer is not None:
         _adopt_special_tokens(model, tokenizer)
@@ -253,13 +252,15 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
 
 
 def _beside(folder: Path) -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder for the new files. The old ones are moved there as well and removed with it."""
+    """A temporary folder next to the target for the new files. The old ones are moved there as well and
+    removed with it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     return tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent)
 
 
 def _adopt_special_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Leaves a config alone that has several end-of-sequence tokens: published chat models know better."""
+    """Copies the tokenizer's special tokens to the config, unless the config has several end-of-sequence
+    tokens, which published chat models set deliberately."""
     for config in (model.config, getattr(model, "generation_config", None)):
         for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
             theirs = getattr(tokenizer, name)

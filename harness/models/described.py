@@ -28,11 +28,11 @@ OF_KIND: Mapping[Kind, tuple[str, ...]] = {
     "masked": ("masked", "classification"),
     "classification": ("classification",),
 }
-"""The objectives that a model with such a head can be trained by, its own first. A masked model gets a new
-head where it becomes a classifier."""
+"""The objectives that a model with such a head can be trained with, its own first. A masked model gets a new
+head to become a classifier."""
 
 LENGTHS = ("n_positions", "max_position_embeddings", "n_ctx", "max_seq_len", "seq_length", "context_length")
-"""Names of the context in the settings of models."""
+"""Keys of the context length in models' settings."""
 
 NEEDED: Mapping[str, tuple[str, ...]] = {
     "num_layers": (
@@ -46,7 +46,8 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     ),
     "vocab_size": ("vocab_size", "n_words"),
 }
-"""Our names of what every model has, and what the families of transformers call it."""
+"""This project's names of the sizes that every model has, and the keys that the families of transformers use
+for them."""
 
 KV_HEADS = ("num_key_value_heads", "num_kv_heads")
 INNER = (
@@ -58,7 +59,7 @@ AFTER_PADDING = (
     *("roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "camembert", "xmod"),
     *("data2vec-text", "ibert", "longformer", "mpnet"),
 )
-"""Models that count positions from the padding token's id on, so that those up to it are no text's."""
+"""Models that number positions from the padding token's id + 1 on, so that lower positions are not usable."""
 
 OF_IMAGES = ("vision_config", "image_size", "num_channels", "image_token_id")
 """Keys that models for images have."""
@@ -66,7 +67,7 @@ OF_IMAGES = ("vision_config", "image_size", "num_channels", "image_token_id")
 
 @dataclass(frozen=True)
 class Described:
-    """The model of a folder. Sizes are those of `ModelConfig`."""
+    """The model in a folder. Sizes are named as in `ModelConfig`."""
 
     model_type: str | None
     architecture: str | None
@@ -78,37 +79,37 @@ class Described:
     intermediate_size: int
     vocab_size: int
     context: int | None
-    """None where config.json gives no length."""
+    """None if config.json gives no length."""
     tie_embeddings: bool
     num_labels: int
-    """The classes of the head, if it is a classifier's."""
+    """The number of classes, if the head is a classifier's."""
 
     @property
     def kind(self) -> Kind | None:
-        """None where the architecture is not known."""
+        """None if the architecture is unknown."""
         return kind_of(self.architecture)
 
     def shape(self) -> dict[str, Any]:
-        """The fields of `ModelConfig` that the weights decide."""
+        """The fields of `ModelConfig` that the weights determine."""
         names = (*NEEDED, "num_kv_heads", "head_dim", "intermediate_size", "tie_embeddings", "architecture")
         context = {} if self.context is None else {"context": self.context}
         return {name: getattr(self, name) for name in names} | context
 
 
 def kind_of(architecture: str | None) -> Kind | None:
-    """The purpose of the head of an architecture of transformers."""
+    """The purpose of the head of one of transformers' architectures."""
     ends = (kind for ending, kind in ENDINGS.items() if (architecture or "").endswith(ending))
     return next(ends, None)
 
 
 def architecture_of(settings: Mapping[str, Any]) -> str | None:
-    """The class that a config.json names first."""
+    """The first class named in a config.json."""
     named = settings.get("architectures")
     return str(named[0]) if isinstance(named, list) and named else None
 
 
 def context_of(settings: Mapping[str, Any]) -> int | None:
-    """Tokens of the longest sequence; None where a config.json does not say."""
+    """Tokens of the longest sequence; None if a config.json does not say."""
     found = _with_text(settings)
     context = _first(found, LENGTHS)
     if context is not None and found.get("model_type") in AFTER_PADDING:
@@ -118,7 +119,7 @@ def context_of(settings: Mapping[str, Any]) -> int | None:
 
 
 def describe(path: Path, *, remedy: str) -> Described:
-    """Reads the config.json at `path`; raises UnusableFileError for what is missing or cannot be."""
+    """Reads the config.json at `path`; raises UnusableFileError for missing or impossible values."""
     settings = read_json(path, remedy=remedy)
     check_settings(settings, path, remedy=remedy)
     found = _with_text(settings)
@@ -158,7 +159,7 @@ def describe(path: Path, *, remedy: str) -> Described:
 
 
 def _num_labels(settings: Mapping[str, Any]) -> int:
-    """transformers' own two where config.json does not say."""
+    """The number of labels; transformers' default of two if config.json does not say."""
     names, number = settings.get("id2label"), settings.get("num_labels")
     if isinstance(names, Mapping):
         return len(names)
@@ -166,13 +167,13 @@ def _num_labels(settings: Mapping[str, Any]) -> int:
 
 
 def _with_text(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings with those of the part for text."""
+    """The settings, updated with those of the text part of a multimodal model."""
     of_text = settings.get("text_config")
     return {**settings, **(of_text if isinstance(of_text, Mapping) else {})}
 
 
 def _first(found: Mapping[str, Any], names: Sequence[str]) -> int | None:
-    """The first of the sizes `names` that is there; of one for each layer the largest."""
+    """The first of the sizes `names` that exists; if it is a list with one entry per layer, the largest."""
     for name in names:
         value = found.get(name)
         sizes = value if isinstance(value, list) and value else [value]

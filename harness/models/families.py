@@ -1,5 +1,5 @@
-"""The families of models for text: how our fields map to those of transformers. A new one is an entry of
-`FAMILIES`; `vision.py` has those for images."""
+"""The families of models for text, which map this project's fields to those of transformers. A new family is
+an entry of `FAMILIES`; `vision.py` has those for images."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ HEADS: Mapping[str, str] = {
     "classification": "AutoModelForSequenceClassification",
     "image_classification": "AutoModelForImageClassification",
 }
-"""The class of transformers that gives a model the head for an objective; `harness/objectives` has the rest
-of what an objective is."""
+"""The class of transformers that adds the head for an objective; everything else about objectives is in
+`harness/objectives`."""
 
 AUTO = "auto"
-"""The objective that a model's weights are for, or a family's usual one."""
+"""The objective that a model's weights were trained for, or a family's usual one."""
 
 FOLDER = "folder"
-"""The family of `model=folder` until its folder has been read, which says what it really is."""
+"""The placeholder family of `model=folder` until its folder has been read."""
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,18 @@ class Family:
     """Name of the config class in transformers. It is not imported here: importing transformers takes
     seconds."""
     model_type: str
-    """The family's name in a folder's config.json."""
+    """The value of `model_type` in a folder's config.json."""
     objectives: tuple[str, ...]
     """Entries of `HEADS`."""
     fields: Mapping[str, str]
-    """Our field to theirs, for every field that shapes the weights."""
+    """For every field that shapes the weights, the corresponding field in transformers."""
     dropout_fields: tuple[str, ...]
     grouped_heads: bool = False
     """True if `num_kv_heads` may differ from `num_heads`."""
     own_head_dim: bool = False
     """True if `head_dim` may differ from `hidden_size / num_heads`."""
     extras: Callable[[ModelConfig], dict[str, Any]] = lambda config: {}
-    """Settings that follow from the config as a whole, not from one field."""
+    """Settings that depend on the config as a whole, not on one field."""
 
 
 USUAL_FIELDS = {
@@ -61,14 +61,14 @@ USUAL_FIELDS = {
 
 LLAMA_ROPE_THETA = 500000.0
 LLAMA_CONTEXT = 8192
-"""Llama 3's own context, in tokens; 3.2 reaches 131072 by stretching the rotary frequencies."""
+"""Llama 3's own context, in tokens; 3.2 reaches 131072 by scaling the rotary frequencies."""
 
 GEMMA_GLOBAL_ROPE_THETA, GEMMA_LOCAL_ROPE_THETA = 1_000_000.0, 10_000.0
 GEMMA_WINDOW = 512
-"""Tokens that a local layer looks back. In a smaller context local layers see everything."""
+"""Number of tokens that a local layer attends to. In a smaller context local layers attend to everything."""
 GEMMA_PATTERN = 6
-"""Every sixth layer is global and the five before it are local, so a model of fewer layers has local ones
-only."""
+"""Every sixth layer is global and the five before it are local, so a model with fewer layers has only local
+ones."""
 
 
 def _llama_extras(config: ModelConfig) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _head_dim(config: ModelConfig) -> int:
 def _with_grouped_heads(
     config_class: str, model_type: str, extras: Callable[[ModelConfig], dict[str, Any]]
 ) -> Family:
-    """A decoder with rotary positions, whose key/value heads may be fewer and as wide as asked."""
+    """A decoder with rotary positions, which supports fewer key/value heads and a custom head dimension."""
     fields = {**USUAL_FIELDS, "num_kv_heads": "num_key_value_heads"}
     objectives, dropouts = ("causal", "choice"), ("attention_dropout",)
     return Family(config_class, model_type, objectives, fields, dropouts, True, True, extras)

@@ -1,6 +1,6 @@
-"""Models whose files say what they are: `model=folder`, and presets with pretrained weights.
+"""Models whose files determine their shape: `model=folder`, and presets with pretrained weights.
 
-The shape of such a model follows from its config.json, so that configuration and record say what is trained.
+The shape is read from config.json, so that configuration and record describe the model that is trained.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from gradwire.harness.models.vision import OBJECTIVE, VISION
 from gradwire.harness.models.weights import FOLDER_WAYS_OUT, WAYS_OUT, WEIGHTS_FILE, weights_available
 
 MOST_NAME = 40
-"""Characters of a folder's name in that of a run."""
+"""The largest number of characters of a folder's name used in a run's name."""
 
 UNBOUNDED = 1 << 24
-"""The context of a model that has no positions to run out of: the most that `model.context` can be."""
+"""The context of a model without a limit on positions: the maximum of `model.context`."""
 
 _NO_NAMES = re.compile(r"checkpoint|[0-9a-f]{40}")
-"""Folders that are named by what made them: a run's weights, the hub's cache."""
+"""Folders with automatically chosen names: those of a run's weights and of the hub's cache."""
 
 
 def described(model: ModelConfig, *, fetch: bool = True) -> Described | None:
-    """Reads the config.json of a model's weights; None where there are no weights, or they are not
-    here and may not be fetched.
+    """Reads the config.json of a model's weights; None if it has no weights, or if they are not on disk and
+    may not be fetched.
 
-    Raises ValueError in one line where it cannot be had, or says what cannot be.
+    Raises ValueError in one line if it cannot be obtained or has impossible values.
     """
     if model.is_folder and model.path is None:
         raise ValueError(f"model=folder needs a folder: add model.path=<folder>; {FOLDER_WAYS_OUT}")
@@ -55,7 +55,7 @@ def described(model: ModelConfig, *, fetch: bool = True) -> Described | None:
 
 
 def objective_of(model: ModelConfig) -> str:
-    """The objective that `auto` stands for; raises as `described`."""
+    """The objective that `auto` stands for; raises the errors of `described`."""
     if model.objective != AUTO:
         return model.objective
     found = described(model)
@@ -65,9 +65,9 @@ def objective_of(model: ModelConfig) -> str:
 
 
 def settled(model: ModelConfig) -> ModelConfig:
-    """`model` with the shape that its weights have, where files decide it; raises as `described`.
+    """`model` with the shape of its weights, if these determine it; raises the errors of `described`.
 
-    The recipe's sequences of a `model=folder` are cut to the positions that it has.
+    For `model=folder` the recipe's sequence length is limited to the model's positions.
     """
     found = described(model)
     if found is None:
@@ -99,7 +99,7 @@ def model_in_words(model: ModelConfig) -> str:
 
 
 def _check_fits(model: ModelConfig, found: Described) -> None:
-    """Raises ValueError where a model is no preset's, or cannot be trained by the objective."""
+    """Raises ValueError if a model does not match its preset, or cannot be trained with the objective."""
     where = f"model.path={model.path}"
     if not model.is_folder and found.model_type not in (None, FAMILIES[model.family].model_type):
         raise ValueError(
@@ -124,13 +124,13 @@ def _check_fits(model: ModelConfig, found: Described) -> None:
 
 
 def _family(found: Described) -> str:
-    """Ours by name, and any other as transformers calls it."""
+    """This project's name of the family, or else transformers'."""
     known = (name for name, family in FAMILIES.items() if family.model_type == found.model_type)
     return next(known, printable(str(found.model_type), MOST_NAME))
 
 
 def _name(model: ModelConfig, found: Described) -> str:
-    """The name of a folder's runs: that of the folder, unless the user has named them."""
+    """The name of runs of a model folder: the folder's name, unless the user has set one."""
     if model.name != FOLDER:
         return model.name
     called = re.sub(r"[^A-Za-z0-9._+-]+", "-", Path(str(model.path)).expanduser().resolve().name)
@@ -139,7 +139,7 @@ def _name(model: ModelConfig, found: Described) -> str:
 
 
 def _parameters(folder: Path) -> int | None:
-    """The numbers in a folder's safetensors; None where it has other weights."""
+    """The number of parameters in a folder's safetensors; None if it has other weights."""
     if (folder / WEIGHTS_FILE).is_file():
         return count_parameters(folder / WEIGHTS_FILE, remedy=WAYS_OUT)
     if not (folder / INDEX).is_file():
@@ -149,8 +149,8 @@ def _parameters(folder: Path) -> int | None:
 
 
 def _of_hub(name: str, fetch: bool) -> Path | None:
-    """The config.json of a name on the hub, from the cache or fetched into it; ValueError where the hub does
-    not give it."""
+    """The config.json of a name on the hub, from the cache or downloaded into it. Raises ValueError if the
+    hub does not provide it."""
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
     found = try_to_load_from_cache(name, CONFIG)

@@ -1,7 +1,7 @@
-"""Checks a Hugging Face folder that others made before transformers reads it.
+"""Checks of a Hugging Face folder from elsewhere before transformers reads it.
 
-Its settings choose what is built and which implementations are used. Those that would fetch or run code,
-build without end or fail inside transformers are refused in one line.
+The folder's settings determine the model and its implementations. Settings that would download or run code,
+build arbitrarily large models or fail inside transformers are refused in one line.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from gradwire.harness.files.structured import read_json
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 
 MOST_INDEX = 8 * MOST_TEXT
-"""Most bytes of an index of weights; it has some 100 for each tensor."""
+"""The largest size of an index of weights in bytes; it has some 100 per tensor."""
 
 ATTENTION = ("eager", "sdpa", "flex_attention")
-"""Implementations that transformers has itself; it fetches others from the hub."""
+"""Implementations that are part of transformers; it would download others from the hub."""
 
 DTYPES = ("auto", "float64", "float32", "float16", "bfloat16")
 
@@ -33,11 +33,12 @@ BOUNDS: tuple[tuple[re.Pattern[str], int, int], ...] = (
     (re.compile(r"vocab_size|n_positions|n_ctx|max_position_embeddings"), 1, 1 << 24),
     (re.compile(r"num_(local_)?experts|n_routed_experts"), 0, 1024),
 )
-"""Sizes of a model by what their keys are called, with the least and the most of each."""
+"""Bounds of a model's sizes by patterns of their keys: the smallest and the largest allowed value."""
 
 WIDTHS = ("hidden_size", "n_embd", "d_model")
 ROWS = ("vocab_size", "intermediate_size", "n_inner", "ffn_dim", "n_positions")
-"""Keys of sizes that a matrix has as rows, of the model's width; a model has each of them once at least."""
+"""Keys of sizes that are numbers of rows of a matrix with the model's width; a model has at least one such
+matrix for each."""
 
 LEARNED_POSITIONS = ("bert", "roberta", "distilbert", "electra", "opt")
 """Models with a matrix of `max_position_embeddings` rows."""
@@ -45,7 +46,7 @@ LEARNED_POSITIONS = ("bert", "roberta", "distilbert", "electra", "opt")
 
 def check_folder(folder: Path, *, remedy: str) -> None:
     """Raises UnusableFileError for a link or an index that leads out of a folder of weights or of a
-    tokenizer, and for settings of a model that are refused."""
+    tokenizer, and for refused settings of a model."""
     num_bytes = sum(path.stat().st_size for path in files_in(folder, remedy=remedy) if _is_weights(path))
     if (folder / INDEX).is_file():
         _check_index(folder / INDEX, remedy)
@@ -56,7 +57,7 @@ def check_folder(folder: Path, *, remedy: str) -> None:
 
 
 def check_settings(settings: Mapping[str, Any], path: Path, *, remedy: str) -> None:
-    """Raises UnusableFileError for the first of a model's settings, read from `path`, that is refused."""
+    """Raises UnusableFileError for the first refused setting of a model, read from `path`."""
     for where, key, value in _all(settings, ""):
         reason = _refused(key, value)
         if reason is not None:
@@ -65,14 +66,14 @@ def check_settings(settings: Mapping[str, Any], path: Path, *, remedy: str) -> N
 
 
 def in_a_line(error: Exception) -> str:
-    """The error of a library that cannot load a folder, on one line."""
+    """A library's error in loading a folder, on one line."""
     first = str(error).strip().partition("\n")[0] or type(error).__name__
     usual = isinstance(error, OSError | ValueError | RuntimeError)
     return first if usual else f"{type(error).__name__}: {first}"
 
 
 def _refused(key: str, value: Any) -> str | None:
-    """The reason why a setting is refused, with what is allowed; None if it is not."""
+    """The reason why a setting is refused, with the allowed values; None if it is accepted."""
     if key in ("attn_implementation", "_attn_implementation", "experts_implementation"):
         names = list(value.values()) if isinstance(value, dict) else [value]
         allowed = ATTENTION if "attn" in key else ("eager", "batched_mm", "grouped_mm")
@@ -90,13 +91,14 @@ def _refused(key: str, value: Any) -> str | None:
 
 
 def _all_between(value: Any, least: int, most: int) -> bool:
-    """True if a size, or each in a list of one per layer, is in its bounds; null is the family's own."""
+    """True if a size, or each in a list with one per layer, is within its bounds; null means the family's
+    default."""
     sizes = value if isinstance(value, list) else [value]
     return all(size is None or (type(size) is int and least <= size <= most) for size in sizes)
 
 
 def _all(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str, Any]]:
-    """(dotted key, key, value) of all settings, those of parts of a model included."""
+    """(dotted key, key, value) of all settings, including those of a model's parts."""
     for key, value in settings.items():
         yield f"{prefix}{key}", key, value
         if isinstance(value, Mapping):
@@ -104,7 +106,7 @@ def _all(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str, A
 
 
 def _check_size(settings: Mapping[str, Any], num_bytes: int, path: Path, remedy: str) -> None:
-    """Refuses settings with a matrix that the weights on disk cannot hold, before it is made."""
+    """Refuses settings with a matrix larger than the weights on disk, before it is allocated."""
     of_text = settings.get("text_config")
     found = {**settings, **(of_text if isinstance(of_text, Mapping) else {})}
     width = next((found[key] for key in WIDTHS if isinstance(found.get(key), int)), 1)
@@ -121,7 +123,7 @@ def _check_size(settings: Mapping[str, Any], num_bytes: int, path: Path, remedy:
 
 
 def _check_index(path: Path, remedy: str) -> None:
-    """Refuses an index of weights that names files elsewhere."""
+    """Refuses an index of weights that names files outside the folder."""
     files = read_json(path, remedy=remedy, most=MOST_INDEX).get("weight_map")
     if not isinstance(files, dict) or not files:
         raise UnusableFileError(path, "has no weight_map", remedy)

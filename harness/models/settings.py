@@ -1,4 +1,4 @@
-"""The settings of a model, in terms that fit every family, and of how the papers train it."""
+"""The settings of a model, in terms that fit every family, and the training recipes of the papers."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PAD_ID, END_ID, MASK_ID = range(3)
 
 
 LONGEST_RUN = 10**9
-"""A number of optimizer steps."""
+"""The largest number of optimizer steps."""
 
 OPTIMIZERS = ("adamw", "adam", "sgd")
 SCHEDULES = ("linear", "cosine", "steps")
-"""Forms in which a learning rate falls."""
+"""Shapes of the learning rate's decay."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ SET_BY_WEIGHTS = ("architecture", "parameters")
 
 
 def check(config: ModelConfig) -> None:
-    """Raises a one-line ValueError for the first field of `config` that cannot work."""
+    """True if its folder alone determines the model: `model=folder`."""
     given = {name: value for name, value in vars(config).items() if name not in SET_BY_WEIGHTS}
     if config.is_folder:
         check_fields(ModelConfig, given | {"family": FOLDER}, "model")

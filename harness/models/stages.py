@@ -1,7 +1,7 @@
 """A model cut into stages of consecutive layers, which share its parameters.
 
-A stage is the model itself with something that passes its input on in the place of every module that other
-stages have. So the names of parameters, masks and positions are those of the whole model.
+A stage is the model itself, with modules of other stages replaced by ones that return their input. So
+parameter names, masks and positions are those of the whole model.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 NOT_FOR_LATER = ("input_ids", "token_type_ids")
-"""Arguments of a model that its embeddings alone read."""
+"""Arguments of a model that only its embeddings read."""
 
 
 class _PassesOn(nn.Module):
-    """Gives back its first argument."""
+    """Returns its first argument."""
 
     def forward(self, hidden_states: Tensor, *others: object, **named: object) -> Tensor:
         return hidden_states
@@ -34,7 +34,7 @@ class _PassesEmbeddingsOn(nn.Module):
 
 
 class _NoPositions(nn.Module):
-    """Adds nothing to what comes from the stage before, which has added the positions."""
+    """Adds no positions: the hidden states from the stage before already include them."""
 
     def forward(self, position_ids: Tensor) -> Tensor:
         return torch.zeros((), device=position_ids.device)
@@ -42,8 +42,8 @@ class _NoPositions(nn.Module):
 
 @dataclass(frozen=True)
 class StageParts:
-    """The places of a family's modules: its `layers`, what the first stage alone has, with what is in its
-    place in the others, and what the last one alone has; those that a model lacks are left out."""
+    """The places of a family's modules: its `layers`, the modules of the first stage, with their replacements
+    in other stages, and the modules of the last stage. Modules that a model lacks are ignored."""
 
     layers: str
     first: Mapping[str, Callable[[], nn.Module]]
@@ -71,8 +71,8 @@ STAGE_PARTS: Mapping[str, StageParts] = {
 class Stage(nn.Module):
     """The `number`-th of `stages` parts of a model.
 
-    Given a batch and, unless it is the first, the hidden states of the stage before, (rows, length, hidden
-    size), it returns its own hidden states or, if it is the last, the model's output, with the loss.
+    Given a batch and, unless it is the first stage, the hidden states of the stage before, (rows, length,
+    hidden size), it returns its hidden states or, in the last stage, the model's output with the loss.
     """
 
     def __init__(self, model: PreTrainedModel, family: str, number: int, stages: int) -> None:
@@ -92,7 +92,7 @@ class Stage(nn.Module):
         return self.model.base_model(**arguments).last_hidden_state
 
     def named(self) -> dict[str, nn.Parameter]:
-        """Its parameters by their names in the whole model, tied ones once."""
+        """The stage's parameters by their names in the whole model, tied ones once."""
         return dict(self.model.named_parameters())
 
 
@@ -114,7 +114,7 @@ def make_stage(model: PreTrainedModel, family: str, number: int, stages: int) ->
 
 @dataclass(frozen=True)
 class Tied:
-    """The names of the one parameter that embeds tokens, in the first stage, and scores them, in the last."""
+    """The names of the shared parameter that embeds tokens in the first stage and scores them in the last."""
 
     embedding: str
     output: str
@@ -162,8 +162,8 @@ def _has(model: nn.Module, place: str) -> bool:
 
 
 def _with(module: Any, replaced: Mapping[str, nn.Module]) -> Any:
-    """`module` with others in some places: itself and the modules on the way there are copies, whose
-    parameters and other modules are the same."""
+    """`module` with some submodules replaced. It and the modules on the paths to these are copies; all other
+    modules and the parameters are shared."""
     made = _shallow(module)
     below: dict[str, dict[str, nn.Module]] = {}
     for place, other in replaced.items():
@@ -175,7 +175,7 @@ def _with(module: Any, replaced: Mapping[str, nn.Module]) -> Any:
 
 
 def _shallow(module: Any) -> Any:
-    """A copy whose parameters and modules are the same, and may be replaced."""
+    """A copy that shares parameters and submodules but whose submodules can be replaced."""
     made = copy.copy(module)
     made._parameters, made._modules = dict(module._parameters), dict(module._modules)
     return made

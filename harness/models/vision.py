@@ -1,4 +1,4 @@
-"""The families of models for images: residual networks, by transformers or, if they have groups, by timm."""
+"""The families of models for images: residual networks, from transformers or, with groups, from timm."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ EXPANSION = 4
 """The width of a bottleneck's output, as a multiple of that of its 3×3 convolution (He et al. 2016, §4.1)."""
 
 RESNEXT_WIDTH = 128
-"""Channels of all groups of a ResNeXt's first stage, per 64 of a ResNet's (Xie et al. 2017, Table 1)."""
+"""Total channels of all groups in a ResNeXt's first stage, where a ResNet has 64 (Xie et al. 2017, Table
+1).
+"""
 
 
 @dataclass(frozen=True)
 class VisionFamily:
     """The mapping from a `ModelConfig` to the config of one family, by the name of its class in transformers.
 
-    `package` is what the family needs besides the harness's own packages; `extra` installs it.
+    `package` is an additional package that the family needs; `extra` installs it.
     """
 
     config_class: str
@@ -40,7 +42,7 @@ def stage_widths(config: ModelConfig) -> list[int]:
 
 
 def _resnet(config: ModelConfig) -> dict[str, Any]:
-    """The stem is as wide as the first stage's convolutions."""
+    """The settings of a ResNet, whose stem is as wide as the first stage's convolutions."""
     widths, expansion = stage_widths(config), EXPANSION if config.bottleneck else 1
     return {
         "embedding_size": widths[0],
@@ -51,7 +53,7 @@ def _resnet(config: ModelConfig) -> dict[str, Any]:
 
 
 def _resnext(config: ModelConfig) -> dict[str, Any]:
-    """The arguments of timm's ResNet, which the name's own model has with other values."""
+    """The arguments of timm's ResNet that turn it into a ResNeXt of this shape."""
     sizes = {"layers": list(config.depths), "channels": stage_widths(config)}
     groups = {"cardinality": config.groups, "base_width": RESNEXT_WIDTH // config.groups}
     return {"architecture": "resnext101_32x4d", "model_args": sizes | groups}
@@ -60,14 +62,14 @@ def _resnext(config: ModelConfig) -> dict[str, Any]:
 VISION: Mapping[str, VisionFamily] = {
     # Residual networks (He et al. 2016) with basic or bottleneck layers.
     "resnet": VisionFamily("ResNetConfig", _resnet),
-    # Those whose 3×3 convolutions are divided into groups (Xie et al. 2017).
+    # Residual networks whose 3×3 convolutions are divided into groups (Xie et al. 2017).
     "resnext": VisionFamily("TimmWrapperConfig", _resnext, package="timm", extra="images"),
 }
 """Families by name, besides those of `families.py`."""
 
 
 def check_vision(config: ModelConfig) -> None:
-    """Raises a one-line ValueError for the first field that cannot work, or is no field of these models."""
+    """Raises a one-line ValueError for the first field that is invalid or does not apply to these models."""
     stages = len(config.depths)
     if not stages or config.hidden_size % (1 << (stages - 1)):
         raise ValueError(
@@ -106,7 +108,7 @@ def _check_groups(config: ModelConfig, first: int) -> None:
 
 
 def missing_package(family: str) -> str | None:
-    """Returns None, or one line that says which package a family lacks and how to get it."""
+    """Returns None, or one line that names a missing package and how to get it."""
     found = VISION.get(family)
     if found is None or found.package is None or find_spec(found.package) is not None:
         return None
@@ -117,7 +119,7 @@ def missing_package(family: str) -> str | None:
 
 
 def num_parameters(config: ModelConfig) -> int:
-    """Weights of the convolutions of a model of this shape, at least."""
+    """A lower bound on the number of parameters: the weights of the convolutions."""
     total = 0
     for depth, width in zip(config.depths, stage_widths(config), strict=True):
         inner = 2 * width if config.family == "resnext" else width

@@ -1,4 +1,4 @@
-"""Checks whether pretrained weights and tokenizers can be had before anything is started."""
+"""Checks that pretrained weights and tokenizers are available before anything is started."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ WEIGHT_FILES = (
 )
 WEIGHTS_FILE = WEIGHT_FILES[0]
 SAFE = WEIGHT_FILES[:2]
-"""Weights as tensors and nothing else; others may hold code, and `model=folder` does not load them."""
+"""Formats that hold only tensors; others may hold code, and `model=folder` does not load them."""
 
 TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_FILES = (
     *(TOKENIZER_FILE, "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model"),
     "sentencepiece.bpe.model",
 )
-"""A tokenizer, or what transformers makes one of."""
+"""Files of a tokenizer, or files that transformers can make one from."""
 WAYS_OUT = "use size=tiny, model.path=<folder with the weights> or model.weights=random"
 FOLDER_WAYS_OUT = "give a Hugging Face folder with config.json, model.safetensors and tokenizer.json"
 TOKENIZER_WAYS_OUT = (
@@ -38,19 +38,19 @@ TIMEOUT_S = 5.0
 
 
 def is_offline() -> bool:
-    """True if asking the Hugging Face hub is forbidden (HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE)."""
+    """True if requests to the Hugging Face hub are forbidden (HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE)."""
     truthy = {"1", "on", "yes", "true"}
     names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     return any(os.environ.get(name, "").lower() in truthy for name in names)
 
 
 def weights_available(config: ModelConfig) -> str | None:
-    """Returns None, or one line that says why the model's weights cannot be had and what to do; of random
-    ones why the package that makes the model is missing.
+    """Returns None, or one line that says why the model's weights are unavailable and what to do; for random
+    weights, why the package that builds the model is missing.
 
-    Looks at the local folder or the Hugging Face cache first. Asks the hub (one request of at most five
-    seconds) only for weights that are not there, and never in offline mode. Imports neither torch
-    nor transformers.
+    Checks the local folder or the Hugging Face cache first. Asks the hub (one request of at most five
+    seconds) only for weights that are not there, and never in offline mode. Imports neither torch nor
+    transformers.
     """
     if config.path is not None and (config.is_folder or config.weights == "pretrained"):
         return _missing_from_folder(config, Path(config.path).expanduser())
@@ -63,10 +63,10 @@ def weights_available(config: ModelConfig) -> str | None:
 
 
 def tokenizer_available(config: ModelConfig) -> str | None:
-    """Returns None, or one line that says why `model.tokenizer` cannot be had and what to do.
+    """Returns None, or one line that says why `model.tokenizer` is unavailable and what to do.
 
-    Looks and asks as `weights_available` does. null needs nothing but of a folder with weights, which brings
-    its own: with random weights one is trained on the data.
+    Checks places in the order of `weights_available`. A tokenizer of null only needs checking for a folder of
+    weights, which must include one: with random weights one is trained on the data.
     """
     if config.path is not None and (config.is_folder or config.weights == "pretrained"):
         own = has_tokenizer(Path(config.path).expanduser())
@@ -96,18 +96,18 @@ def tokenizer_available(config: ModelConfig) -> str | None:
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """True if a folder with a model has its tokenizer, too."""
+    """True if a model folder also contains its tokenizer."""
     return any((folder / name).is_file() for name in TOKENIZER_FILES)
 
 
 def folder_named(name: str) -> bool:
-    """True if a name means a folder: names on the hub have at most one slash, and not at an end."""
+    """True if a name refers to a folder: names on the hub have at most one slash, and not at an end."""
     return name.startswith((".", "/", "~")) or name.count("/") > 1 or Path(name).is_dir()
 
 
 def not_to_be_had(name: str, filename: str, one_of: tuple[str, ...] = ()) -> str | None:
-    """Returns None if `filename` (and one of `one_of`) is in the cache or the hub would hand it out, else the
-    reason."""
+    """Returns None if `filename` (and one of `one_of`) is in the cache or the hub provides it, else the
+    reason why not."""
     return absence(_in_cache(name, filename, one_of), name, filename)
 
 
@@ -118,7 +118,7 @@ def absence(
     kind: Literal["model", "dataset"] = "model",
     revision: str | None = None,
 ) -> str | None:
-    """Returns None if a repository is `in_cache` or the hub would hand out `filename`, else the reason.
+    """Returns None if a repository is `in_cache` or the hub provides `filename`, else the reason why not.
 
     The hub is asked once, for at most five seconds, and never offline. A data set may lack the file.
     """
@@ -170,7 +170,7 @@ def _in_cache(name: str, filename: str, one_of: tuple[str, ...]) -> bool:
 def _refused_by_hub(
     name: str, filename: str, kind: Literal["model", "dataset"], revision: str | None
 ) -> str | None:
-    """Returns None if the hub would hand out the file, else the reason why not."""
+    """Returns None if the hub provides the file, else the reason why not."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import (
         EntryNotFoundError,
