@@ -1,1 +1,1 @@
-"""Checkpoints of a run: written whole or not at all, verified before they are used, resumed bit for bit."""
+"""Checkpoints of a run: written atomically, verified before use, and resumed bit for bit."""

@@ -1,9 +1,9 @@
-"""Checkpoints: what they say of a run, which of them are complete, and how old and half-written ones go.
+"""Checkpoint folders: their state, the search for complete ones, and the removal of old and half-written
+ones.
 
 `checkpoints/step-00000120/` in the run directory holds safetensors files, `state.json` with their sha256 and
-with how far the record's rows went, and DONE with the sha256 of `state.json`. It is written under a hidden
-name and renamed when everything is there, so a folder without the dot is complete unless its disk has damaged
-it.
+the lengths of the record's row files, and DONE with the sha256 of `state.json`. It is written under a hidden
+name and renamed when complete, so a folder without the dot is complete unless the disk has damaged it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CheckpointState:
     """Counters and clocks after `step` steps; lists have one entry per rank."""
 
     step: int
-    """Optimizer steps done, the number of the next one."""
+    """Number of optimizer steps done, which is the number of the next one."""
     layout_hash: str
     """Hash of the buckets' layout; a resumed run must have the same."""
     data_hash: str
@@ -56,13 +56,13 @@ class CheckpointState:
     train_time_s: list[float]
     """The training clock of each rank."""
     wall_time_s: float
-    """Wall time in all, earlier attempts included."""
+    """Total wall time, including earlier attempts."""
     bytes_by_phase: list[dict[str, int]]
     """Bytes that each rank has sent, by phase."""
     run_id: str
-    """The run it belongs to; another run's checkpoint is never used."""
+    """The id of its run; other runs never use the checkpoint."""
     rows: dict[str, Extent]
-    """The record's files of rows up to here, which a resumed run continues."""
+    """The extents of the record's row files at this point, which a resumed run continues."""
     files: Mapping[str, str] = field(default_factory=dict)
     """File name to sha256."""
 
@@ -75,7 +75,7 @@ class CheckpointState:
         return made(cls, parse_json(content, path, remedy=REMEDY), path, remedy=REMEDY)
 
     def impossible(self) -> str | None:
-        """Says what in it is impossible for any run."""
+        """A description of values that no run can have; None if there are none."""
         if self.step < 0 or not self.train_time_s or len(self.train_time_s) != len(self.bytes_by_phase):
             return (
                 f"is of step {self.step}, {len(self.train_time_s)} clocks, {len(self.bytes_by_phase)} ranks"
@@ -84,11 +84,12 @@ class CheckpointState:
 
 
 class DamagedCheckpointError(ValueError):
-    """A checkpoint that cannot be used; the text is one line that names it and what is wrong."""
+    """Raised for a checkpoint that cannot be used; the text is one line that names it and the fault."""
 
 
 class ForeignCheckpointError(ValueError):
-    """A checkpoint that another run has written, or that is of another step than its name says; one line."""
+    """Raised for a checkpoint of another run, or of a different step than its name says; the text is one
+    line."""
 
 
 def checkpoint_path(directory: Path, step: int) -> Path:
@@ -97,7 +98,7 @@ def checkpoint_path(directory: Path, step: int) -> Path:
 
 
 def unfinished_path(directory: Path, step: int) -> Path:
-    """The path at which that checkpoint is written before it gets its name."""
+    """The path at which that checkpoint is written before it is renamed."""
     return directory / FOLDER / f".step-{step:08d}"
 
 
@@ -107,7 +108,7 @@ def checkpoints(directory: Path) -> list[Path]:
 
 
 def _named(directory: Path, *names: re.Pattern[str]) -> list[Path]:
-    """The folders with a checkpoint's name, ignoring whatever else lies there."""
+    """The folders with a checkpoint's name; other files and folders are ignored."""
     found = (directory / FOLDER).glob("*")
     return [path for path in found if any(name.fullmatch(path.name) for name in names)]
 
@@ -149,7 +150,7 @@ def verified(path: Path, run_id: str) -> CheckpointState:
 
 
 def _digest(file: Path) -> str:
-    """sha256 of a checkpoint's tensors, after checking that the file is as long as its header says."""
+    """sha256 of a checkpoint's tensors, after checking that the file has the length given in its header."""
     inside = run_of(file.parent)
     check_safetensors(file, remedy=REMEDY, inside=inside)
     return file_digest(file, remedy=REMEDY, inside=inside, most=file.stat().st_size)
@@ -160,7 +161,7 @@ def _read(path: Path, name: str) -> bytes:
 
 
 def remove(path: Path) -> None:
-    """Removes a checkpoint; from the first moment on, the rest of it does not count as complete."""
+    """Removes a checkpoint. It is renamed first, so that a partly removed one does not count as complete."""
     hidden = path if path.name.startswith(".") else path.with_name(f".old-{path.name}")
     if path != hidden:
         os.replace(path, hidden)
@@ -170,7 +171,8 @@ def remove(path: Path) -> None:
 def set_aside(path: Path, why: str = "damaged") -> Path:
     """Renames a checkpoint that cannot be used to `<why>-<name>` and keeps it.
 
-    Damaged ones are removed when the run is done. Another run's stay: they may be all that is left of it.
+    Damaged ones are removed when the run is done. Those of another run are kept, because they may be all that
+    is left of it.
     """
     aside = path.with_name(f"{why}-{path.name}")
     shutil.rmtree(aside, ignore_errors=True)
@@ -179,7 +181,7 @@ def set_aside(path: Path, why: str = "damaged") -> Path:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Removes what interrupted writes and removals have left."""
+    """Removes the remains of interrupted writes and removals."""
     for path in _named(directory, _LEFTOVER):
         remove(path)
 
@@ -191,7 +193,7 @@ def remove_older(directory: Path, keep: int) -> None:
 
 
 def remove_all(directory: Path) -> None:
-    """Removes the checkpoints of a run that no longer needs them; other things in their folder stay."""
+    """Removes the checkpoints of a run that no longer needs them; other files in their folder are kept."""
     for path in _named(directory, _NAME, _LEFTOVER, _ASIDE):
         remove(path)
     with contextlib.suppress(OSError):  # not there, or not empty
@@ -199,14 +201,14 @@ def remove_all(directory: Path) -> None:
 
 
 class CheckpointReader:
-    """The state and the parts of one checkpoint; parts are read when asked for."""
+    """The state and the parts of one checkpoint; parts are read on request."""
 
     def __init__(self, path: Path) -> None:
         self.path, file = path, path / STATE
         self.state = CheckpointState.from_json(read_bytes(file, remedy=REMEDY, inside=run_of(path)), file)
 
     def part(self, name: str, device: torch.device) -> dict[str, Tensor]:
-        """The tensors written under `name`, empty if it had none. Raises UnusableFileError."""
+        """The tensors saved under `name`, empty if there are none. Raises UnusableFileError."""
         file = f"{name}{SUFFIX}"
         if file not in self.state.files:
             return {}

@@ -1,4 +1,4 @@
-"""The state of a run directory, and what the next attempt does with it.
+"""The state of a run directory, and whether the next attempt resumes or starts over.
 
 `resume=auto` resumes an unfinished run made by the same code, `force` by any code, `never` starts over. A
 finished run is run again only with `never`.
@@ -41,14 +41,17 @@ OWN_NAMES = (*(name for name in RECORD_FILES if name != ATTEMPTS), WEIGHTS, FOLD
 
 
 def is_finished(config: RecordedConfig, directory: Path) -> bool:
-    """Returns whether this very run has finished in `directory` and is not asked to run again."""
+    """Returns whether the run with this configuration has finished in `directory` and is not to be run
+    again.
+    """
     return config.resume != "never" and is_done(directory)
 
 
 def check_directory(config: RecordedConfig, directory: Path) -> None:
-    """Raises ValueError in one line if `directory` holds something this run may neither resume nor replace.
+    """Raises ValueError in one line if `directory` contains something this run may neither resume nor
+    replace.
 
-    Only reads, so that it can be called before anything starts.
+    It only reads, so that it can be called before anything starts.
     """
     refuse_links_in(directory)
     earlier = None if config.resume == "never" else Attempts.read(directory)
@@ -71,12 +74,12 @@ def check_directory(config: RecordedConfig, directory: Path) -> None:
 
 
 MOST_SAID = 3
-"""Differing settings that a refusal names."""
+"""The largest number of differing settings that a refusal names."""
 
 
 def _differences(config: RecordedConfig, directory: Path) -> str:
-    """The settings in which the run in `directory` differs from this one; empty where its configuration does
-    not say."""
+    """The settings in which the run in `directory` differs from this one; empty if its configuration is not
+    readable."""
     try:
         before = read_yaml(directory / CONFIG, remedy=REMEDY, inside=directory)
         found = differences(before, config.mapping())
@@ -107,7 +110,7 @@ def _refuse_diverged(config: RecordedConfig, directory: Path) -> None:
 
 @dataclass(frozen=True)
 class Opened:
-    """A run directory ready for an attempt: where to resume from, and what the user should know."""
+    """A run directory ready for an attempt: the checkpoint to resume from, and notes for the user."""
 
     checkpoint: Path | None
     notes: tuple[str, ...]
@@ -116,11 +119,11 @@ class Opened:
 def open_run(config: RecordedConfig, directory: Path) -> Opened:
     """Prepares `directory`, which the caller has locked, for the next attempt.
 
-    Finds the newest checkpoint that is whole and whose rows are there, sets others aside and names them in
-    the notes. Cuts the rows that the attempt will write again, or clears everything to start over. Raises
-    ValueError as `check_directory` does; for checkpoints that are whole while the rows of all of them are not
-    there; and for a run that has diverged, since the same settings and code would diverge again. A sweep
-    calls `check_directory` for all its cells and continues with the others.
+    Finds the newest intact checkpoint whose rows exist, sets others aside and names them in the notes. Cuts
+    the rows that the attempt will write again, or clears everything to start over. Raises ValueError as
+    `check_directory` does, if checkpoints are intact but all their rows are missing, and if the run has
+    diverged, because the same settings and code would diverge again. A sweep first calls `check_directory`
+    for all its cells, and a failure here only ends one cell.
     """
     check_directory(config, directory)
     _refuse_diverged(config, directory)

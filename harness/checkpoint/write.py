@@ -28,13 +28,13 @@ from gradwire.harness.runtime.heartbeat import beat
 _DIGEST = ".sha256"
 
 SHARED_S = 60.0
-"""Seconds that a shared file system may take to show one node what another has written."""
+"""Seconds that a shared file system may take until files written on one node are visible on another."""
 
 
 def write_files(directory: Path, step: int, parts: Mapping[str, Mapping[str, Tensor]]) -> int:
     """Writes this process's `parts` (file name without suffix to tensors); returns the number of files.
 
-    Parts without tensors get no file. Raises UnwritableFileError if the disk refuses them.
+    Parts without tensors get no file. Raises UnwritableFileError if the disk fails.
     """
     folder = unfinished_path(directory, step)
     with writing(folder):
@@ -57,7 +57,7 @@ def seal(
 ) -> Path:
     """Gives the checkpoint its name, after all processes have written `num_files` files together.
 
-    Keeps the newest `keep` checkpoints of the run, None: all. Only one process may call this. Raises
+    Keeps the newest `keep` checkpoints of the run (None: all). Only one process may call this. Raises
     RuntimeError if files are missing, which happens when the nodes do not share the run directory.
     """
     folder = unfinished_path(directory, state.step)
@@ -96,7 +96,7 @@ def _digests(folder: Path, num_files: int) -> dict[str, Path]:
 
 
 def _flush(path: Path) -> None:
-    """Waits until a file, or a folder's list of names, is on disk."""
+    """Waits until a file, or a folder's list of files, is on disk."""
     with writing(path):
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -1,1 +1,1 @@
-"""Reads files within bounds and types, and writes them whole or not at all."""
+"""Reading files with limits on size and with checked types, and writing them atomically."""

@@ -1,8 +1,8 @@
 """JSON that stays valid when a number is not finite.
 
-JSON has no infinity and no NaN, and `json.dumps` writes tokens that other readers refuse. A record writes
-them as the strings "inf", "-inf" and "nan". null keeps its own meaning, "there is no such number": a target
-that is never reached is infinity, wire bits at n = 1 are null.
+JSON has no infinity and no NaN, and `json.dumps` writes tokens that other readers refuse. Records contain the
+strings "inf", "-inf" and "nan" instead. null means that there is no such number: the time to a target that is
+never reached is infinity, but wire bits at n = 1 are null.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def dumps(value: Any, indent: int | None = None) -> str:
 
 
 def restored(value: Any) -> Any:
-    """Turns the strings "inf", "-inf" and "nan" in a value that `dumps` has written into numbers again."""
+    """Converts the strings "inf", "-inf" and "nan" in a value written by `dumps` back to numbers."""
     if isinstance(value, str):
         return _NON_FINITE.get(value, value)
     if isinstance(value, dict):

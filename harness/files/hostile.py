@@ -1,8 +1,8 @@
-"""Reads what comes from elsewhere: archives, arrays and folders that others made.
+"""Reading of untrusted files: archives, arrays and folders from elsewhere.
 
-A few kilobytes can expand to gigabytes, a header can describe what is not there, and a link can lead
-anywhere. So memory is bounded before it is taken, no link is followed out of its folder, nothing is unpickled
-or run, and every failure is an UnusableFileError, whose one line ends in `remedy`.
+A few kilobytes can expand to gigabytes, a header can describe data that does not exist, and a link can lead
+anywhere. So sizes are checked before memory is allocated, no link is followed out of its folder, nothing is
+unpickled or run, and every failure raises an UnusableFileError, whose one line ends in `remedy`.
 """
 
 from __future__ import annotations
@@ -24,38 +24,41 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 FLOOR = 16 * 2**20
-"""Bytes that any compressed text may expand to, however short it is; as short lines these take 20 times
-that in memory."""
+"""Bytes that any compressed text may expand to, however short it is; in the form of short lines the text
+takes 20 times that in memory."""
 
 TEXT_RATIO = 200
-"""Most bytes of text per byte of a compressed file. Repetitive logs reach 100, bombs 1,000."""
+"""The largest number of bytes of text per byte of a compressed file. Repetitive logs reach 100, bombs
+1,000.
+"""
 
 ARRAY_FLOOR, ARRAY_RATIO = 384 * 2**20, 32
-"""Bounds of the arrays of an `.npz`: zeros compress 1,000 to one, gradients with 99 % zeros reach 32."""
+"""Limits on the arrays of an `.npz`, in bytes and relative to the file's size: zeros compress by a factor of
+1,000, gradients with 99 % zeros reach 32."""
 
 STEP = 2**20
-"""Bytes that are expanded at a time."""
+"""Bytes that are decompressed at a time."""
 
 MOST_DIRECTORY = 32 * 2**20
-"""Most bytes of an archive's list of entries, which is read whole: some 300,000 entries."""
+"""The largest size of an archive's list of entries in bytes, which is read whole: some 300,000 entries."""
 
 MOST_FILES, DEPTH = 4_000_000, 64
-"""Most files and folders in a folder, more than the images of ImageNet; most folders inside each other."""
+"""The largest number of files and folders in a folder (ImageNet has fewer), and of nested folders."""
 
 FLOATS = ("F64", "F32", "F16", "BF16")
-"""The types of a model's parameters in `.safetensors`; what has others counts or hides something."""
+"""The dtypes of a model's parameters in `.safetensors`; tensors of other types are counters or masks."""
 
 
 def most_unfolded(size: int, ratio: int, floor: int | None = None) -> int:
-    """Bytes that a file of `size` bytes may expand to, at `ratio` from each; any file may to `floor`
+    """Bytes that a file of `size` bytes may expand to at `ratio` bytes from each; always at least `floor`
     (None: `FLOOR`)."""
     return max(FLOOR if floor is None else floor, size * ratio)
 
 
 class BoundedStream(io.RawIOBase):
-    """The contents of a compressed file, as long as they are in proportion to what has been read of it.
+    """The contents of a compressed file, limited in proportion to the compressed bytes read so far.
 
-    So a bomb is noticed after `FLOOR` bytes, however large it is: reading then raises UnusableFileError.
+    So a bomb is detected after `FLOOR` bytes, however large it is: reading then raises UnusableFileError.
     `file` is open at `path`, `opener` makes a decompressor's file object of it; wrap this in
     `io.BufferedReader` and `io.TextIOWrapper` to read text. Closing it closes both.
     """
@@ -89,7 +92,7 @@ class _RefusedArchiveError(Exception):
 
 
 class _ListingFile:
-    """A file that refuses large reads: zipfile would read a list of entries of any length at once."""
+    """A file that refuses large reads: zipfile would read a list of entries of any length in one call."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -114,7 +117,7 @@ def _archive_errors(path: Path, remedy: str, entry: str = "") -> Iterator[None]:
             raise
     except _RefusedArchiveError as error:
         raise UnusableFileError(path, str(error), remedy) from None
-    # Whatever zipfile, zlib and numpy make of bytes that anybody may have written.
+    # All errors that zipfile, zlib and numpy raise for arbitrary bytes.
     except Exception as error:
         problem = f"{what}cannot be read ({type(error).__name__}: {error})"
         raise UnusableFileError(path, problem, remedy) from None
@@ -141,7 +144,7 @@ class Archive:
             raise
 
     def names(self) -> Iterator[str]:
-        """The names of all files, as the archive has them: they may be anything, and are no paths of ours."""
+        """The names of all files in the archive. They may be anything and must not be used as paths."""
         yield from self._entries
 
     def read(self, name: str, most: int) -> bytes:
@@ -158,7 +161,7 @@ class Archive:
 
 
 def read_npz(path: str | Path, names: Sequence[str], *, remedy: str) -> dict[str, NDArray[Any]]:
-    """Returns those of the arrays `names` that an `.npz` holds: numbers or text.
+    """Returns the arrays among `names` that an `.npz` holds: numbers or text.
 
     Together they may take `ARRAY_FLOOR` bytes, or `ARRAY_RATIO` times the file's size on disk. Refuses a file
     that holds none of them.
@@ -178,7 +181,9 @@ def read_npz(path: str | Path, names: Sequence[str], *, remedy: str) -> dict[str
 
 
 def _array(archive: zipfile.ZipFile, member: str, most: int) -> NDArray[Any]:
-    """Reads an array if its header, its member in the archive and the limit of `most` bytes agree."""
+    """Reads an array of at most `most` bytes if its header agrees with the size of its member in the
+    archive.
+    """
     from numpy.lib import format as npy
 
     info = archive.getinfo(member)
@@ -210,7 +215,7 @@ def _array(archive: zipfile.ZipFile, member: str, most: int) -> NDArray[Any]:
 def _safetensors(
     path: str | Path, remedy: str, inside: Path | None, framework: str = "pt", device: str = "cpu"
 ) -> Iterator[Any]:
-    """A `.safetensors` file, whose header the library has compared with the bytes that follow it."""
+    """Opens a `.safetensors` file; the library checks that its header matches the bytes that follow."""
     from safetensors import SafetensorError, safe_open
 
     open_file(path, remedy=remedy, inside=inside).close()
@@ -246,7 +251,7 @@ def check_safetensors(path: str | Path, *, remedy: str, inside: Path | None = No
 
 
 def count_parameters(path: str | Path, *, remedy: str, inside: Path | None = None) -> int:
-    """The floating-point numbers in a `.safetensors` file, by its header."""
+    """The number of floating-point numbers in a `.safetensors` file, according to its header."""
     with _safetensors(path, remedy, inside, framework="np") as file:
         slices = map(file.get_slice, file.keys())
         return sum(math.prod(each.get_shape()) for each in slices if each.get_dtype() in FLOATS)
@@ -263,9 +268,9 @@ def files_in(
     """Yields the regular files in and below `folder` that are `wanted`, in no order; without `hidden` no
     hidden ones.
 
-    Links to files inside `root` (None: the folder) are followed, links to folders are left out. Pipes and
-    devices are no files. Raises UnusableFileError, which ends in `remedy`, for wanted links out of it, a tree
-    that is too large, and what the system does not hand out.
+    Links to files inside `root` (None: the folder) are followed; links to folders, pipes and devices are
+    skipped. Raises UnusableFileError, which ends in `remedy`, for wanted links out of `root`, for a tree that
+    is too large, and for folders that cannot be read.
     """
     home = root_of(root or folder)
     seen, waiting = 0, [(folder, 0)]
@@ -294,9 +299,9 @@ def files_in(
 
 
 def leads_to_file(link: Path, home: Path, *, remedy: str) -> bool:
-    """Returns whether a path, through links or not, leads to a regular file in `home`; raises
-    UnusableFileError if it leads out of it to a file. One that leads to nothing, to a folder or to a device
-    is left out."""
+    """Returns whether a path, possibly through links, leads to a regular file in `home`; raises
+    UnusableFileError if it leads to a file outside. False for paths to nothing, to a folder or to a device.
+    """
     try:
         status = link.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -312,8 +317,8 @@ def leads_to_file(link: Path, home: Path, *, remedy: str) -> bool:
 
 
 def root_of(folder: Path) -> Path:
-    """The folder that links in a folder may lead into: the folder itself. A snapshot in the Hugging Face
-    cache is made of links to files of its repository there."""
+    """The folder that links inside `folder` may lead into: normally the folder itself. For a snapshot in the
+    Hugging Face cache, which consists of links, it is the cached repository."""
     found = folder.resolve()
     for place in (found, *found.parents):
         repository = place.parent.parent

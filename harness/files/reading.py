@@ -1,7 +1,7 @@
-"""Opens the files of run directories, and those that users write, and checks kind, length and text.
+"""Opens the files of run directories and of users, and checks their kind, length and encoding.
 
-Everything the harness reads back goes through this package, so that a damaged file costs one line, bounded
-memory and bounded time. What comes from elsewhere is read by `hostile`.
+The harness reads all its files through this package, so that a damaged file costs only one line of output and
+limited memory and time. Untrusted files are read by `hostile`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from typing import NoReturn
 from gradwire.codecs.regular_file import NoRegularFileError, open_regular
 
 MOST_TEXT = 8 * 2**20
-"""Most bytes of a file that is read whole."""
+"""The largest size in bytes of a file that is read whole."""
 
 MOST_LINE = 2**20
-"""Most bytes of a line in a file that is read line by line."""
+"""The largest size in bytes of a line in a file that is read line by line."""
 
 MOST_SAID = 200
-"""Most characters of foreign text that an error quotes."""
+"""The largest number of characters of foreign text that an error quotes."""
 
 
 class UnusableFileError(ValueError):
-    """A file that cannot be used. The text is one line: its path, what is wrong with it, what to do."""
+    """Raised for a file that cannot be used. The text is one line: its path, what is wrong with it, what to
+    do."""
 
     final = False
-    """Another attempt at the run may find the file intact, or do without it."""
+    """False: another attempt at the run may find the file intact, or may not need it."""
 
     def __init__(self, path: str | Path, problem: str, remedy: str) -> None:
         self.path, self.problem, self.remedy = Path(path), printable(problem), remedy
@@ -43,13 +44,13 @@ class MissingFileError(UnusableFileError):
 
 
 class InaccessibleFileError(UnusableFileError):
-    """The system does not hand the file out now; its contents are unknown."""
+    """The system does not allow reading the file now; its contents are unknown."""
 
 
 def printable(text: str, most: int = MOST_SAID) -> str:
     """Returns `text` on one line for a terminal: at most `most` characters, with escapes for invisible ones.
 
-    Control characters can drive a terminal, and direction marks make a line read as another one.
+    Control characters can control a terminal, and direction marks make a line look like a different one.
     """
     shown = "".join(_shown(character) for character in text[: most + 1])
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
@@ -67,9 +68,9 @@ def open_file(
 ) -> BufferedReader:
     """Opens a regular file of at most `most` bytes (None: any) for reading bytes; raises UnusableFileError.
 
-    `inside`: a directory that no link may lead out of; below it no link is followed at all. None: the path is
-    the user's own, who may use links. Pipes, devices and files of /proc are refused: they could block the
-    reader or have no end. `remedy` says what to do and ends every error.
+    `inside` is a directory below which no link is followed; with None links are allowed, because users may
+    use them in their own paths. Pipes, devices and files of /proc are refused: they could block the reader or
+    have no end. `remedy` says what to do and ends every error.
     """
     path = Path(path)
     if inside is not None:
@@ -87,7 +88,8 @@ def _too_long(most: int | None) -> str:
 
 
 def refuse_links(path: Path, inside: Path, *, remedy: str) -> None:
-    """Raises UnusableFileError if `path` leaves the directory `inside`, or is or follows a link in there."""
+    """Raises UnusableFileError if `path` leaves the directory `inside`, or is or passes through a link below
+    it."""
     below = path.relative_to(inside) if path.is_relative_to(inside) else None
     if below is None or ".." in below.parts:
         raise UnusableFileError(path, f"lies outside of {inside}", remedy)
@@ -131,8 +133,8 @@ def read_lines(
 ) -> Iterator[bytes]:
     """Yields the lines of a file, with their line feeds; refuses a line of more than `most` bytes.
 
-    Refuses a file of more than `most_in_all` bytes, too. The last line has no line feed if its writer was cut
-    off. Raises as `open_file` does.
+    Also refuses a file of more than `most_in_all` bytes. The last line has no line feed if its writer was
+    interrupted. Raises as `open_file` does.
     """
     with open_file(path, remedy=remedy, inside=inside, most=most_in_all) as file:
         number = 0
@@ -155,7 +157,7 @@ def file_digest(path: str | Path, *, remedy: str, inside: Path | None = None, mo
 
 
 def amount(num_bytes: int) -> str:
-    """Writes a number of bytes in words."""
+    """A number of bytes in words."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if num_bytes >= size:
             return f"{num_bytes / size:.3g} {unit}"
@@ -163,12 +165,12 @@ def amount(num_bytes: int) -> str:
 
 
 MOST_DEPTH = 64
-"""Most folders inside each other that are looked into."""
+"""The largest depth of nested folders that are searched."""
 
 
 def folders_in(root: Path) -> Iterator[Path]:
-    """Yields `root` and the folders below it that are neither hidden nor behind a link, in order, down to
-    `MOST_DEPTH`."""
+    """Yields `root` and the folders below it down to `MOST_DEPTH`, in order, without hidden folders and
+    links."""
     waiting = [(root, 0)]
     while waiting:
         place, depth = waiting.pop()
@@ -180,7 +182,7 @@ def folders_in(root: Path) -> Iterator[Path]:
 
 @contextmanager
 def system_errors(path: Path, remedy: str) -> Iterator[None]:
-    """Turns errors of the system into one line with the path and what to do."""
+    """Converts errors of the system to one line with the path and the remedy."""
     try:
         yield
     except OSError as error:

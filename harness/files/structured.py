@@ -1,4 +1,4 @@
-"""Reads JSON and YAML that others wrote: of bounded length and depth, of the expected type, with nothing
+"""Reading of JSON and YAML with limits on length and depth and with checked types; references are not
 resolved."""
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from gradwire.harness.files.reading import (
 )
 
 DEPTH = 32
-"""Most levels of nested objects and lists."""
+"""The largest number of levels of nested objects and lists."""
 
 MOST_YAML = 2**18
-"""Most bytes of a YAML file; a run's `config.yaml` has some 6,000."""
+"""The largest size of a YAML file in bytes; a run's `config.yaml` has some 6,000."""
 
 MOST_NODES = 20_000
-"""Most keys, values, lists and mappings of a YAML file."""
+"""The largest number of keys, values, lists and mappings in a YAML file."""
 
 _FLOAT = re.compile(
     r"""^(?:[-+]?[0-9]+(?:_[0-9]+)*\.[0-9_]*(?:[eE][-+]?[0-9]+)?
@@ -38,7 +38,7 @@ _FLOAT = re.compile(
     |\.(?:nan|NaN|NAN))$""",
     re.X,
 )
-"""Numbers for OmegaConf that YAML 1.1 reads as text, such as 1e-4."""
+"""Numbers for OmegaConf that YAML 1.1 parses as text, such as 1e-4."""
 
 
 def read_json(
@@ -68,9 +68,9 @@ def read_json_lines(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields (line number from 1 on, object) for each line of a file.
 
-    The file has at most `most_in_all` bytes, a line at most `most`. A last line that was cut off, and so has
-    no line feed, is left out. Raises UnusableFileError naming the damaged line, after the lines before it;
-    `remedy` and `inside` are those of `files.open_file`.
+    The file has at most `most_in_all` bytes, a line at most `most`. An incomplete last line, without a line
+    feed, is ignored. Raises UnusableFileError naming the damaged line, after the lines before it; `remedy`
+    and `inside` are those of `files.open_file`.
     """
     lines = read_lines(path, remedy=remedy, inside=inside, most=most, most_in_all=most_in_all)
     for number, line in enumerate(lines, start=1):
@@ -135,12 +135,11 @@ def _kind(found: type) -> str:
 
 
 def read_yaml(path: str | Path, *, remedy: str, inside: Path | None = None) -> dict[str, Any]:
-    """Returns the mapping in a YAML file: plain values, lists and mappings with text as keys, nothing
-    resolved.
+    """Returns the mapping in a YAML file: plain values, lists and mappings with text keys, without resolving
+    anything.
 
-    Refuses aliases, which expand; tags; and interpolations (`${…}`), which could read secrets from the
-    reader's environment. Raises UnusableFileError; `remedy` and `inside` are those of
-    `files.open_file`.
+    Refuses aliases, which can expand; tags; and interpolations (`${…}`), which could read secrets from the
+    reader's environment. Raises UnusableFileError; `remedy` and `inside` are those of `files.open_file`.
     """
     import yaml
 
@@ -167,12 +166,12 @@ def read_yaml(path: str | Path, *, remedy: str, inside: Path | None = None) -> d
 
 
 class _RefusedYamlError(Exception):
-    """YAML that holds more than a record needs."""
+    """Raised for YAML constructs that a record does not need."""
 
 
 @cache
 def _bounded_loader() -> Any:
-    """PyYAML's safe loader with bounds, reading numbers as OmegaConf does."""
+    """PyYAML's safe loader with limits, which parses numbers as OmegaConf does."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -204,7 +203,7 @@ def _bounded_loader() -> Any:
 
 
 def _unplain(value: Any, key: str) -> str | None:
-    """Says why a value from YAML cannot be part of a record."""
+    """The reason why a value from YAML cannot be part of a record; None if it can."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             if not isinstance(name, str):

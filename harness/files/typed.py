@@ -1,4 +1,5 @@
-"""Checks values of JSON against the types that a dataclass declares: names a wrong one, converts none."""
+"""Checks values of JSON against the types that a dataclass declares. Reports wrong types without converting
+them."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ Made = TypeVar("Made")
 def made(cls: type[Made], values: Mapping[str, Any], path: str | Path, *, remedy: str) -> Made:
     """Makes the instance of dataclass `cls` with `values`, which were read from `path`.
 
-    Fields with defaults may be missing and unknown keys are skipped, because other versions of the code have
-    other fields. A field that is itself a dataclass takes an object. Raises UnusableFileError for missing
-    fields and values of another type.
+    Fields with defaults may be missing and unknown keys are ignored, because other versions of the code have
+    other fields. A field whose type is a dataclass is made from an object. Raises UnusableFileError for
+    missing fields and values of another type.
     """
     try:
         return cast(Made, _make(cls, values, ""))
@@ -28,7 +29,7 @@ def made(cls: type[Made], values: Mapping[str, Any], path: str | Path, *, remedy
 
 
 class _WrongTypeError(Exception):
-    """A field, its value, and what it must be."""
+    """Raised with a field, its value, and the required type."""
 
 
 def _make(cls: type, values: Mapping[str, Any], prefix: str) -> Any:
@@ -52,7 +53,7 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def _checked(value: Any, hint: Any, key: str) -> Any:
-    """Returns `value` if it has the type `hint`; makes an object into the dataclass asked for."""
+    """Returns `value` if it has the type `hint`; converts an object to the dataclass if `hint` is one."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return _one_of(value, arguments, key)

@@ -1,7 +1,6 @@
-"""Writes files that appear whole or not at all, with the permissions that new files have; looks for room
-before.
+"""Atomic writing of files, with the permissions of new files; checks free space beforehand.
 
-Of a disk only the free space is known, not quotas.
+Only the free space of a disk is known, not quotas.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _CODE = re.compile(r"\(os error (\d+)\)")
-"""The form in which libraries written in Rust report the system's error."""
+"""The format in which libraries written in Rust report the system's error."""
 
 _REMEDIES = {
     errno.ENOSPC: "free some space",
@@ -31,12 +30,12 @@ _REMEDIES = {
 }
 
 _OF_THE_DISK = (*_REMEDIES, errno.EIO)
-"""The system's errors that a user fixes at the disk, a quota or permissions, whichever file it was."""
+"""Errors of the system that a user fixes at the disk, a quota or permissions, whatever the file."""
 
 
 class UnwritableFileError(OSError):
-    """The disk refuses a file. The text is one line, for commands and scripts alike: the path, why, what to
-    do."""
+    """Raised if a file cannot be written. The text is one line for commands and scripts: the path, the
+    reason, what to do."""
 
     def __init__(self, path: Path, reason: str, code: int | None = None) -> None:
         super().__init__(code, reason)
@@ -51,7 +50,7 @@ class UnwritableFileError(OSError):
 def writing(path: Path) -> Iterator[None]:
     """Raises UnwritableFileError about `path` if the system, or a library that writes, fails in the block.
 
-    Errors that are not the disk's, and errors about files elsewhere, pass through.
+    Other errors, and errors about files elsewhere, pass through.
     """
     try:
         yield
@@ -68,8 +67,8 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def is_of_the_disk(error: object) -> bool:
-    """Returns whether an error is the disk's, and not a bug or the network's, which Python reports as
-    OSError, too."""
+    """Returns whether an error comes from the disk, and not from a bug or the network, which Python also
+    reports as OSError."""
     return isinstance(error, UnwritableFileError) or (
         isinstance(error, OSError) and error.errno in _OF_THE_DISK
     )
@@ -88,8 +87,8 @@ def _is_about(path: Path, error: OSError) -> bool:
 def as_new_files(*paths: Path) -> None:
     """Gives files in one folder the permissions that new files have there.
 
-    One process calls this, for the first of them. It looks at a new file next to it, whose name follows from
-    that one's, so that the next save removes what a killed process leaves.
+    Only one process may call this. It creates a new file next to the first one to see its permissions. That
+    file's name is derived from the first one's, so that the next save removes it if the process was killed.
     """
     new = paths[0].with_name(f".{paths[0].name}.new")
     new.unlink(missing_ok=True)
@@ -107,7 +106,7 @@ def save_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Writes a `.safetensors` file with the permissions of new files; the package itself would make it
-    readable for its owner alone. Neither atomic nor flushed. Raises UnwritableFileError."""
+    readable only for its owner. Neither atomic nor flushed. Raises UnwritableFileError."""
     from safetensors.torch import save_file
 
     with writing(path):
@@ -139,10 +138,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 CLOSE = 0.8
-"""The share of the free space from which on a line warns."""
+"""The share of the free space from which on a warning is printed."""
 
 NOTED = 1 << 20
-"""Bytes that are worth a warning: less is written by anything."""
+"""The smallest number of bytes that deserves a warning."""
 
 
 def size_text(num_bytes: float) -> str:
@@ -153,9 +152,10 @@ def size_text(num_bytes: float) -> str:
 
 
 def free_bytes(folder: Path) -> float:
-    """Free space of the disk that holds `folder`, or will hold it: that of the nearest folder above it.
+    """Free space of the disk that holds, or will hold, `folder`: that of the nearest existing folder above
+    it.
 
-    Infinite where the system knows of none, as below /proc: writing there fails in other ways.
+    Infinite if the system does not report any, as below /proc, where writing fails for other reasons.
     """
     place = folder.expanduser().absolute()
     existing = next(parent for parent in (place, *place.parents) if parent.exists())
@@ -164,10 +164,10 @@ def free_bytes(folder: Path) -> float:
 
 
 def check_room(folder: Path, what: str, least: float, most: float, remedy: str) -> str | None:
-    """Raises ValueError, in one line, if `least` bytes do not fit into `folder`; returns a line that warns if
-    `most` may not, else None.
+    """Raises ValueError, in one line, if `least` bytes do not fit into `folder`; returns a warning if `most`
+    bytes may not, else None.
 
-    `what` writes them; `remedy` says how to write less, or elsewhere.
+    `what` names the writer; `remedy` says how to write less, or elsewhere.
     """
     try:
         free = free_bytes(folder)

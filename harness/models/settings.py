@@ -122,7 +122,7 @@ class ModelConfig:
 
     @property
     def is_folder(self) -> bool:
-        """True if its folder alone says what the model is: `model=folder`."""
+        """True if its folder alone determines the model: `model=folder`."""
         return self.pretrained is None
 
 
@@ -131,7 +131,7 @@ SET_BY_WEIGHTS = ("architecture", "parameters")
 
 
 def check(config: ModelConfig) -> None:
-    """True if its folder alone determines the model: `model=folder`."""
+    """Raises a one-line ValueError for the first invalid field of `config`."""
     given = {name: value for name, value in vars(config).items() if name not in SET_BY_WEIGHTS}
     if config.is_folder:
         check_fields(ModelConfig, given | {"family": FOLDER}, "model")

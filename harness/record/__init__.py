@@ -1,1 +1,1 @@
-"""The files that a run leaves on disk: the source of truth of every number reported."""
+"""The files that a run leaves on disk, from which all reported numbers are computed."""

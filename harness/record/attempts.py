@@ -1,8 +1,8 @@
-"""`run.json`: which run a directory holds, the attempts it took, and how each of them ended. `network.json`:
-what the links of a shaped network carried in each.
+"""`run.json`: the identity of the run in a directory, its attempts, and how each of them ended.
+`network.json`: the throughput of a shaped network's links in each attempt.
 
 The launcher records how its attempt ended. If the launcher was killed as well, or is torchrun, the next
-attempt records it from what `FAILED` says.
+attempt records it from the contents of `FAILED`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REMEDY = "resume=never starts over"
 NO_REASON = "no reason recorded: its launcher was killed, or the machine lost"
 
 MOST_STARTED_OVER = 100
-"""Most attempts without a checkpoint that are remembered, the newest ones."""
+"""The largest number of attempts without a checkpoint that are kept; older ones are dropped."""
 
 
 @dataclass(frozen=True)
@@ -61,25 +61,25 @@ class _Attempt:
     code_hash: str
     torch: str
     ended: Ended | None = None
-    """None for the attempt that finished or still runs."""
+    """None for an attempt that has finished or is still running."""
     command: str | None = None
-    """The command that started it, as a shell takes it; null without one."""
+    """The shell command that started it; null if there was none."""
     wall_time_s: float | None = None
-    """Seconds that an attempt that measured in one go took until it finished; null for others."""
+    """Seconds until the attempt finished, for tasks that measure in one go; null for others."""
 
 
 @dataclass
 class Attempts:
-    """The run's identity and, for each attempt, the step it began after, the code it ran and how it ended."""
+    """The run's identity and, for each attempt, the step after which it began, its code and how it ended."""
 
     config_hash: str
     attempts: list[dict[str, Any]] = field(default_factory=list)
     started_over: list[dict[str, Any]] = field(default_factory=list)
-    """Attempts before these of which nothing is left: they ended without a checkpoint that could be used."""
+    """Earlier attempts that left nothing, because they ended without a usable checkpoint."""
 
     @property
     def code(self) -> str:
-        """The code that ran last: the hash of the sources, and PyTorch's version."""
+        """The code of the last attempt: the hash of the sources, and PyTorch's version."""
         return f"{self.attempts[-1]['code_hash']} on PyTorch {self.attempts[-1]['torch']}"
 
     @property
@@ -90,13 +90,13 @@ class Attempts:
 
     @property
     def command(self) -> str | None:
-        """The command that started the last attempt, if it was noted."""
+        """The command that started the last attempt, if it was recorded."""
         command: str | None = self.attempts[-1].get("command")
         return command
 
     @property
     def resumed_after(self) -> list[int]:
-        """The steps after which the run was continued."""
+        """The steps after which the run was resumed."""
         return [attempt["from_step"] for attempt in self.attempts[1:]]
 
     @property
@@ -121,7 +121,7 @@ class Attempts:
 
     @classmethod
     def started_anew(cls, config_hash: str, before: Attempts | None) -> Attempts:
-        """The attempts of a run that starts over after the attempts `before`, whose ends it remembers."""
+        """The attempts of a run that starts over after the attempts `before`, whose ends are kept."""
         if before is None or before.config_hash != config_hash:
             return cls(config_hash)
         ended = [*before.started_over, *before.attempts]
@@ -129,7 +129,7 @@ class Attempts:
 
     @classmethod
     def wall_time_in(cls, directory: Path) -> float | None:
-        """Seconds that the finished attempt in `directory` took; None where it was not noted."""
+        """Seconds that the finished attempt in `directory` took; None if they were not recorded."""
         found = cls.read(directory)
         seconds = None if found is None else found.attempts[-1].get("wall_time_s")
         return None if seconds is None else float(seconds)
@@ -159,7 +159,7 @@ class Attempts:
 
 
 def note_wall_time(directory: Path, seconds: float) -> None:
-    """Records how long the last attempt took, which is about to finish."""
+    """Records the duration of the last attempt, which is about to finish."""
     found = Attempts.read(directory)
     if found is not None:
         found.attempts[-1]["wall_time_s"] = round(seconds, 3)
@@ -169,8 +169,8 @@ def note_wall_time(directory: Path, seconds: float) -> None:
 def note_end(directory: Path, reason: str, after_step: int | None, ranks: Sequence[RankEnd]) -> None:
     """Records how the last attempt in `directory` ended; called by its launcher, which holds the lock.
 
-    Failing to write is no second failure: `FAILED` has the reason, or the caller's own error. A completed
-    record stays sealed: a signal that came as the run ended has ended nothing.
+    Errors in writing are ignored, because the reason is in `FAILED` or in the caller's own error. A completed
+    record is not changed: a signal that arrived while the run was ending had no effect.
     """
     if is_done(directory):
         return
@@ -183,7 +183,7 @@ def note_end(directory: Path, reason: str, after_step: int | None, ranks: Sequen
 
 
 def this_code() -> str:
-    """The code that runs now, in the words of `Attempts.code`."""
+    """The identification of the running code, in the form of `Attempts.code`."""
     return f"{code_hash()} on PyTorch {torch.__version__}"
 
 
@@ -192,7 +192,7 @@ Network = dict[str, Any]
 
 
 def read_networks(directory: Path) -> list[Network]:
-    """The networks of the attempts in `directory`, the oldest first; none where it has no file of them.
+    """The networks of the attempts in `directory`, the oldest first; empty if there is no file.
 
     Raises UnusableFileError.
     """

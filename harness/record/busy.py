@@ -1,9 +1,9 @@
-"""Checks of a comparison's times: the computation that cells share takes equally long, and the machine does
-little else meanwhile.
+"""Checks of a comparison's times: computation that cells share should take equally long, and the machine
+should do little else meanwhile.
 
-Runs on the wall clock alone are looked at. A run's own workers may crowd a machine, and others may use the
-time in which they wait for messages, neither of which is noise: what counts is the CPU time that computation
-did not get because others took it.
+Only runs that measure real time are checked. A run's own workers may overload a machine, and other processes
+may use the time in which workers wait for messages; neither is noise. Noise is CPU time that computation did
+not get because other processes took it.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ from gradwire.harness.record.identity import computation_id
 from gradwire.harness.record.runs import Run
 
 MOST_DIFFERENCE = 0.1
-"""By how much the same computation may differ between the runs of a comparison."""
+"""The largest accepted relative difference in the time of the same computation between runs of a
+comparison.
+"""
 
 LEAST_OTHERS = 0.1
-"""The share of a machine's CPUs that other processes, or the hypervisor, take where they press it ..."""
+"""A machine is busy if other processes, or the hypervisor, take this share of its CPUs ..."""
 
 LEAST_SHARE = 0.9
-"""... if workers then have less than this of the CPU time that they could have while they compute ..."""
+"""... and workers then get less than this share of the CPU time that they need while computing ..."""
 
 LEAST_PRESSURE = 0.1
-"""... or, where that is not known (on GPUs), tasks wait for a CPU for this share of the time."""
+"""... or, if that is not known (on GPUs), if tasks wait for a CPU for this share of the time."""
 
 MOST_NAMED = 3
-"""Most runs of a kind that a line names."""
+"""The largest number of runs of a kind that a line names."""
 
 LEAD = "Busy machine"
 """The beginning of the line."""
@@ -42,7 +44,7 @@ BUSY_TITLE = "busy machine: times disturbed"
 
 @dataclass(frozen=True)
 class Observed:
-    """One run, or one cell of a sweep's record, on the wall clock."""
+    """The observations of one run, or of one cell of a sweep's record, that measured real time."""
 
     label: str
     computation: str  # what runs share that compute the same with as many workers
@@ -52,7 +54,7 @@ class Observed:
 
     @property
     def pressed(self) -> bool:
-        """True if others took a part of the machine that its workers could have used."""
+        """True if other processes took CPU time that the run's workers needed."""
         if not self.cores:
             return False
         share = self.figures.get("compute_cpu_share")
@@ -63,21 +65,21 @@ class Observed:
         return lacks and max(self.taken(key) for key in TAKERS) >= LEAST_OTHERS
 
     def taken(self, key: str) -> float:
-        """The share of the machine's CPUs that others, one of `TAKERS`, took."""
+        """The share of the machine's CPUs taken by `key`, one of `TAKERS`."""
         return self.figures.get(key, 0.0) / self.cores if self.cores else 0.0
 
 
 TAKERS = {"others_cpus": "other processes", "cpu_steal": "the hypervisor"}
-"""Those who take CPUs from a run's workers, by metric."""
+"""Sources of load that take CPU time from a run's workers, by metric."""
 
 
 def same_computation(config: Mapping[str, object], workers: int) -> str:
-    """A key that runs share whose workers do the same computation and are as many."""
+    """A key shared by runs with the same computation and the same number of workers."""
     return f"{computation_id(config)}-{workers}"
 
 
 def observed(run: Run, label: str) -> Observed | None:
-    """The observations of a finished run; None on a simulated clock."""
+    """The observations of a finished run; None if it used a simulated clock."""
     if run.summary is None or run.clock != "wall":
         return None
     cores = run.summary.machine.get("cores")
@@ -96,7 +98,7 @@ def busy_line(runs: Sequence[Observed]) -> str:
 
 
 def by_computation(runs: Iterable[Observed]) -> dict[str, list[Observed]]:
-    """The runs by what they compute."""
+    """The runs grouped by their computation."""
     found: dict[str, list[Observed]] = {}
     for run in runs:
         found.setdefault(run.computation, []).append(run)

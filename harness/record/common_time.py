@@ -1,8 +1,9 @@
-"""The time of a real run's step with a given computation in place of its own, which may have been disturbed.
+"""The step time of a real run with a given computation time instead of its own, which may have been
+disturbed.
 
-On links of a known rate the simulated clock works it out from the trace: what a rank computes takes as long
-as given, codec work the CPU time that it took, and messages what these links take. Elsewhere the given
-computation replaces the measured one, and all else stays as measured.
+On links of a known rate the simulated clock derives it from the trace: computation takes the given time,
+codec work its measured CPU time, and messages the time on these links. On other links only the computation
+time is replaced, and all else stays as measured.
 """
 
 from __future__ import annotations
@@ -31,24 +32,25 @@ from gradwire.harness.timing.trace.step import (
 )
 
 How = Literal["modelled", "measured"]
-"""The ways to a message's time: the clock models it, or it was measured."""
+"""How a message's time is determined: modelled by the clock, or measured."""
 
 MOST_STEPS = 40
-"""Traced steps that are put on the clock, evenly over the run."""
+"""The largest number of traced steps that are simulated, spread evenly over the run."""
 
 LIMITED = ("paced", "shaped")
-"""Networks whose links have a rate that is known."""
+"""Networks whose links have a known rate."""
 
 
 def workers_per_core(run: Run) -> float:
-    """The number of a machine's workers that share a core, at least 1: each has that much less of it."""
+    """The number of a machine's workers that share a core, at least 1; each worker then gets that fraction of
+    the core."""
     workers = run.done.workers_per_machine or run.done.workers
     return max(1.0, workers / (run.done.machine.get("cores") or workers))
 
 
 def common_step_s(run: Run, compute_s: float, how: How) -> float | None:
-    """Seconds of a step of a finished run whose computation takes `compute_s`, other processes aside; None
-    where its record does not tell."""
+    """Seconds of a step of a finished run if its computation takes `compute_s` and no other processes
+    interfere; None if its record lacks the necessary data."""
     return _modelled(run, compute_s) if how == "modelled" else _measured(run, compute_s)
 
 
@@ -93,7 +95,7 @@ def _clock(run: Run) -> SimulatedClock:
 
 
 def _steps(run: Run) -> Iterator[tuple[Mapping[str, Any], StepTrace]]:
-    """Rows of steps without a measured error, and their traces."""
+    """Rows of steps without an error measurement, with their traces."""
     rows = {row["step"]: row for row in run.steps if not row.get("measured")}
     traced = [number for number in recorded(run).steps if number in rows]
     chosen = set(traced[:: -(-len(traced) // MOST_STEPS) or 1])
@@ -105,10 +107,10 @@ def _steps(run: Run) -> Iterator[tuple[Mapping[str, Any], StepTrace]]:
 def _parts(
     traces: Sequence[StepTrace], compute_s: float, *, alike: bool
 ) -> dict[tuple[int, int], list[float]]:
-    """Seconds of each part of a rank's computation, by rank and number of parts: the median of its share,
-    because a part that was held up on one rank would hold up all.
+    """Seconds of each part of a rank's computation, by rank and number of parts, from the median of its
+    share: a single disturbed part on one rank would delay all ranks.
 
-    The rank that computes most computes for `compute_s`; so do all where they do `alike`.
+    The rank that computes longest computes for `compute_s`; with `alike`, all ranks do.
     """
     found: dict[tuple[int, int], list[list[float]]] = {}
     for trace in traces:
@@ -137,7 +139,8 @@ def _computed(own: RankTrace) -> list[float]:
 
 
 def _with(own: RankTrace, parts: Sequence[float], codec_s: float | None) -> RankTrace:
-    """A rank's step in which the parts of its computation take so long, and all its codec work together."""
+    """A rank's step whose parts of computation take the given times, and whose codec work takes `codec_s` in
+    total."""
     worked = sum(map(_worked_s, own.tasks))
     factor = 1.0 if codec_s is None or not worked else codec_s / worked
     tasks = tuple(_scaled(task, factor) for task in own.tasks)

@@ -1,4 +1,4 @@
-"""A run's directory: where its files lie, one owner at a time, and markers that say how the run ended."""
+"""A run's directory: the locations of its files, its lock, and the markers that say how the run ended."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ WEIGHTS, PLOTS = "checkpoint", "plots"
 DONE, FAILED, TRACEBACKS = "DONE", "FAILED", "tracebacks.txt"
 
 GRADIENTS, SAVED_WEIGHTS = "gradients", "weights"
-"""The folders of what is saved of chosen steps, a file each."""
+"""The folders for tensors saved in chosen steps, one file per step."""
 
 STEP_FILE = re.compile(r"step(\d+)\.safetensors")
 
 ENTROPIES = "entropies.jsonl"
 
 PROFILE, PROFILES = "profile.json", "profiles"
-"""A run's own copy of the computation and codec work that it counts, and a sweep's folder of them."""
+"""A run's own copy of the profile that its clock uses, and a sweep's folder of profiles."""
 
 PROFILE_REMEDY = "give one that a sweep or a run on the virtual cluster has written"
 
 DIVERGED = "diverged"
-"""The first word of `FAILED` if training diverged: the same run would end in this way again."""
+"""The first word of `FAILED` if training diverged, in which case the same run would diverge again."""
 
 MOST_REASON = 1000
-"""Most characters of `FAILED` that are read."""
+"""The largest number of characters of `FAILED` that are read."""
 
 
 class DivergedError(RuntimeError):
-    """Training cannot go on; the text is one line that begins with `DIVERGED`."""
+    """Raised if training cannot continue; the text is one line that begins with `DIVERGED`."""
 
     final = True  # every attempt would end so
 
 
 MOST_PATH = 4096
-"""Characters of a path."""
+"""The largest number of characters of a path."""
 
 
 def make_directory(directory: Path) -> None:
     """Makes sure that files can be written to `directory`; raises ValueError in one line if not.
 
-    Refuses names with invisible characters, because a message would show another name.
+    Refuses names with invisible characters, because messages would show a different name.
     """
     if str(directory) != printable(str(directory), MOST_PATH):
         raise ValueError(
@@ -99,14 +99,14 @@ class DirectoryLock:
 
 
 def is_done(directory: Path) -> bool:
-    """Returns whether a run has finished there."""
+    """Returns whether a run has finished in `directory`."""
     return (directory / DONE).is_file()
 
 
 def mark_failed(directory: Path, reason: str) -> None:
     """Writes the reason, one line, to the directory of a run that did not finish.
 
-    A full disk, which may itself be the reason, has no room for it: the caller's own error says it.
+    Errors in writing are ignored: if a full disk is the reason, the caller's own error says so.
     """
     if directory.is_dir() and not is_done(directory):
         with contextlib.suppress(OSError):
@@ -114,7 +114,7 @@ def mark_failed(directory: Path, reason: str) -> None:
 
 
 def failure_in(directory: Path) -> str:
-    """The line that a failed run has left, or the reason why there is none."""
+    """The line in a failed run's `FAILED`, or the reason why there is none."""
     try:
         with open_file(directory / FAILED, remedy="remove it", inside=directory) as file:
             text = file.read(MOST_REASON).decode("utf-8", "replace")
@@ -124,13 +124,13 @@ def failure_in(directory: Path) -> str:
 
 
 def divergence_in(directory: Path) -> str | None:
-    """The reason why the run in `directory` diverged, one line; None unless its last attempt did."""
+    """The reason why the run in `directory` diverged, one line; None unless its last attempt diverged."""
     reason = failure_in(directory)
     return reason if reason.startswith(f"{DIVERGED} ") else None
 
 
 def forget_failure(directory: Path) -> None:
-    """Removes what an earlier attempt said about its end, because a new one begins."""
+    """Removes the failure of an earlier attempt, because a new one begins."""
     for name in (FAILED, TRACEBACKS):
         (directory / name).unlink(missing_ok=True)
 
@@ -141,7 +141,7 @@ def saved_path(directory: Path, step: int, what: str = GRADIENTS) -> Path:
 
 
 def step_files(folder: str | Path) -> dict[int, Path]:
-    """The saved steps of a run directory, or of a folder of such files, by step; none if there are none."""
+    """The saved files of a run directory, or of a folder of such files, by step."""
     place = Path(folder).expanduser()
     place = place / GRADIENTS if (place / GRADIENTS).is_dir() else place
     found = ((STEP_FILE.fullmatch(path.name), path) for path in place.iterdir())
@@ -149,7 +149,7 @@ def step_files(folder: str | Path) -> dict[int, Path]:
 
 
 def check_saved_steps(key: str, steps: Sequence[int], num_steps: int) -> None:
-    """ValueError unless all `steps` of `measure.<key>` belong to a run of `num_steps`."""
+    """Raises ValueError unless all `steps` of `measure.<key>` are steps of a run of `num_steps`."""
     beyond = [step for step in steps if not 0 <= step < num_steps]
     if beyond:
         raise ValueError(
@@ -164,8 +164,8 @@ def profile_files(path: Path) -> list[Path]:
 
 
 def found_profiles(given: Path) -> Path:
-    """The file or folder of profiles that a path of the user's leads to: the file itself, that of a run's
-    directory, or a sweep's folder. Raises MissingFileError."""
+    """The file or folder of profiles for a path given by the user: a file, the file of a run's directory, or
+    a sweep's folder. Raises MissingFileError."""
     path = Path(os.path.realpath(given.expanduser()))
     for found in (path / PROFILE, path / PROFILES, path):
         if found.is_file() or (found.is_dir() and any(found.glob("*.json"))):
@@ -174,6 +174,6 @@ def found_profiles(given: Path) -> Path:
 
 
 def profiles_digest(path: Path) -> str:
-    """The sha256 of the contents of a file or folder of profiles, whatever their names."""
+    """The sha256 of the contents of a file or folder of profiles, independent of file names."""
     digests = sorted(file_digest(each, remedy=PROFILE_REMEDY) for each in profile_files(path))
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()

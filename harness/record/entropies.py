@@ -1,9 +1,9 @@
 """`entropies.jsonl`: the entropy of every matrix's gradient during training.
 
-The first line says what the columns are: `matrices`, each [name, rows, columns, stage], and `rates`, the
-shares of coordinates that entropies were estimated from; `about` is what the run says of itself. Every other
-line is a step with `nats`: for each rate the differential entropy of each matrix, the mean over the workers
-that have it, "-inf" where a worker's gradient is all zeros.
+The first line describes the columns: `matrices`, each [name, rows, columns, stage], and `rates`, the shares
+of coordinates that entropies were estimated from; `about` describes the run. Every other line is a step with
+`nats`: for each rate the differential entropy of each matrix, the mean over the workers that have it, "-inf"
+where a worker's gradient is all zeros.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REMEDY = "run the training again with measure.entropy_every=1"
 
 @dataclass(frozen=True)
 class MatrixName:
-    """A matrix as the file names it; `stage` is the group of ranks that holds it."""
+    """A matrix as named in the file; `stage` is the group of ranks that holds it."""
 
     name: str
     rows: int
@@ -42,7 +42,7 @@ class MatrixName:
 
 @dataclass(frozen=True)
 class RecordedEntropies:
-    """The content of a file: `nats` is (steps, rates, matrices) float64."""
+    """The contents of the file: `nats` is (steps, rates, matrices) float64."""
 
     matrices: tuple[MatrixName, ...]
     rates: tuple[float, ...]
@@ -60,8 +60,8 @@ def header(
 
 
 def read_entropies(directory: Path) -> RecordedEntropies:
-    """The entropies of a run directory. Raises UnusableFileError, which names the file, for anything else
-    than `header` and rows of numbers in ascending steps, and for what was changed since the run was done."""
+    """The entropies in a run directory. Raises UnusableFileError, naming the file, for anything other than
+    `header` and rows of numbers in ascending steps, and for files changed since the run was done."""
     path = directory / ENTROPIES
     check_sealed(path)
     rows = read_rows(path, remedy=REMEDY)
@@ -95,5 +95,5 @@ def _step(row: Mapping[str, Any]) -> int:
 
 
 def mean_nats(values: Sequence[float]) -> float:
-    """The mean over workers; −inf if one of them has nothing but zeros."""
+    """The mean over workers; −inf if one of them has only zeros."""
     return sum(values) / len(values) if values else math.nan

@@ -1,12 +1,12 @@
-"""Figures of a study's record: a field names its metric, and the lines of the results frame follow.
+"""Figures of a study's record: a field names its metric, from which the rows of the results frame are made.
 
-    @dataclass(frozen=True)
+@dataclass(frozen=True)
     class PredictSummary(StudyRecord):
         file = "predict.json"
         step_s: Annotated[float, Figure("step_time_s", "modelled")]
 
-`STUDY` in `studies/<task>/study.py` is what `task=<task>` measures, and names its record; nothing else has to
-know of it. These modules import no PyTorch, because the command line's help and reports load them all.
+`STUDY` in `studies/<task>/study.py` defines `task=<task>` and names its record; no other file has to mention
+it. These modules do not import PyTorch, because the command line's help and reports load them all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STUDIES = Path(__file__).resolve().parent.parent / "studies"
 
 
 class FigureValue(NamedTuple):
-    """One value of a metric; `case` says of which part of the record."""
+    """One value of a metric; `case` identifies the part of the record."""
 
     metric: str
     value: float
@@ -40,10 +40,10 @@ class FigureValue(NamedTuple):
 
 @dataclass(frozen=True)
 class Figure:
-    """A field's metric, by its key or as a whole where METRICS does not have it yet.
+    """The metric of a field, given by its key, or as a `Metric` if METRICS does not contain it yet.
 
-    `kind` is that of the value; `real` stands for that of the record's network. `each` says what tells the
-    values of a mapping or a list apart. `column` is the place among the columns of a comparison's table; a
+    `kind` is the kind of the value; `real` means that of the record's network. `each` names the attribute
+    that distinguishes the values of a mapping or list. `column` is the position in a comparison's table; a
     figure without it is not in that table.
     """
 
@@ -58,13 +58,13 @@ class Figure:
 
     @property
     def key(self) -> str:
-        """The key of its metric."""
+        """The key of the figure's metric."""
         return self.metric.key if isinstance(self.metric, Metric) else self.metric
 
     def values(self, found: Any, content: Mapping[str, Any], case: str = "") -> Iterator[FigureValue]:
-        """The values of the field that holds `found` in a record's `content`; none for what is not known.
+        """The values of the field, which holds `found` in a record's `content`; empty if it is not known.
 
-        A repeat has a seed of its own, and NaN where its error has no value.
+        A repeat has its own seed, and NaN where its error is undefined.
         """
         metric = self.key
         network = content.get("network_settings") or {}
@@ -94,7 +94,7 @@ class Figure:
 
 
 class StudyRecord(Stored):
-    """A study's record: a dataclass whose fields, and properties that follow from these, carry figures."""
+    """A study's record: a dataclass whose fields, and properties derived from them, are figures."""
 
     file: ClassVar[str] = SUMMARY
 
@@ -107,18 +107,18 @@ class StudyRecord(Stored):
 
     @classmethod
     def figures(cls, content: Mapping[str, Any]) -> Iterator[FigureValue]:
-        """All figures of the record with this content; KeyError where it lacks a field without default."""
+        """All figures of a record with this content. Raises KeyError if it lacks a field without default."""
         for name, figure, is_optional in _declared(cls):  # type: ignore[arg-type]  # takes its instances' __hash__
             yield from figure.values(content.get(name) if is_optional else content[name], content)
 
     @classmethod
     def declare_metrics(cls) -> None:
-        """Puts the metrics that its fields bring into METRICS: annotations are evaluated only when asked."""
+        """Adds the metrics defined in its fields to METRICS; annotations are only evaluated on request."""
         _declared(cls)  # type: ignore[arg-type]  # takes its instances' __hash__
 
     @classmethod
     def columns(cls) -> dict[str, str]:
-        """The fields in a comparison's table, in its order, with the keys of their metrics."""
+        """The fields in a comparison's table, in order, with the keys of their metrics."""
         placed = [
             (figure.column, name, figure.key)
             for name, figure, _ in _declared(cls)  # type: ignore[arg-type]  # takes its instances' __hash__
@@ -128,7 +128,7 @@ class StudyRecord(Stored):
 
     @classmethod
     def tables(cls, content: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """Rows that wandb shows besides the figures, by the name of their table."""
+        """Rows that wandb shows in addition to the figures, by the name of their table."""
         return {}
 
     def scalars(self) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class StudyRecord(Stored):
 
 @cache
 def _declared(cls: type[StudyRecord]) -> list[tuple[str, Figure, bool]]:
-    """The fields and properties that are figures, and whether a file may lack them."""
+    """The fields and properties that are figures, with a flag that says whether a file may lack them."""
     hints = get_type_hints(cls, include_extras=True)
     optional = {
         each.name: each.default is not MISSING or each.default_factory is not MISSING
@@ -157,7 +157,7 @@ def _declared(cls: type[StudyRecord]) -> list[tuple[str, Figure, bool]]:
 
 
 def study_module(task: str) -> str:
-    """The module that has the `STUDY` of a task."""
+    """The module that defines the `STUDY` of a task."""
     return f"gradwire.harness.studies.{task}.study"
 
 

@@ -1,14 +1,15 @@
-"""Files of saved gradients: every worker's, of one step, one row each. And of saved weights.
+"""Files of saved gradients (every worker's gradient of one step, one row each) and of saved weights.
 
 `.safetensors` or `.npz` with an array `gradients` of shape (workers, coordinates), float32, float16 or (in
-`.safetensors`) bfloat16; an `.npz` may hold bfloat16 as uint16 in an array `bf16` instead. Files that a run
-wrote also say which buckets and parameters the coordinates are, as JSON: in the metadata of `.safetensors`,
-or in a string array `layout` of an `.npz`. Beside it is a digest of both, so that damage is noticed; an
-`.npz` has checksums of its own, other `.safetensors` have none. Nothing is ever unpickled.
+`.safetensors`) bfloat16; an `.npz` may hold bfloat16 as uint16 in an array `bf16` instead. Files written by a
+run also describe the buckets and parameters that coordinates belong to, as JSON: in the metadata of
+`.safetensors`, or in a string array `layout` of an `.npz`. A digest of the array and the description reveals
+damage; an `.npz` has checksums of its own, `.safetensors` from elsewhere have none. Nothing is ever
+unpickled.
 
-Files of weights are `.safetensors` with an array `weights` of shape (2, coordinates), float32: what the model
-computed a step with, then the main weights that the step has led to. Their difference is what
-`parallel.weights=qwd` sends in it. Buckets, digest and refusals are those of files of gradients.
+Files of weights are `.safetensors` with an array `weights` of shape (2, coordinates), float32: the model's
+weights before a step, then the main weights after it. Their difference is what `parallel.weights=qwd` sends
+in that step. Buckets, digest and refusals are as in files of gradients.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ SUFFIXES = (".safetensors", ".npz")
 REMEDY = "give one that measure.save_gradients_at or numpy.savez wrote"
 WEIGHTS, WEIGHTS_REMEDY = "weights", "give one that measure.save_weights_at wrote"
 SAVED = "saved"
-"""The entry in which a file says that it holds weights."""
+"""The entry by which a file declares that it holds weights."""
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
 class SavedGradients:
-    """One step's gradients: `values` is (workers, coordinates) on the CPU, bucket after bucket.
+    """One step's gradients: `values` is (workers, coordinates) on the CPU, bucket by bucket.
 
-    `buckets` are their layouts, empty where the file does not say; `about` is what the writer said of the
+    `buckets` holds their layouts, empty if the file has none; `about` is the writer's description of the
     step.
     """
 
@@ -62,12 +63,12 @@ class SavedGradients:
 
     @property
     def numel(self) -> int:
-        """Coordinates of one worker."""
+        """Number of coordinates of one worker."""
         return self.values.shape[1]
 
     def layouts(self, bucket_mb: float) -> tuple[Layout, ...]:
-        """The file's buckets; where it has none, equal anonymous ones of at most `bucket_mb` MiB in float32,
-        as DistributedDataParallel counts."""
+        """The file's buckets; if it has none, equal anonymous ones of at most `bucket_mb` MiB in float32, as
+        in DistributedDataParallel."""
         if self.buckets:
             return self.buckets
         count = math.ceil(4 * self.numel / (bucket_mb * 2**20))
@@ -86,8 +87,8 @@ def read_gradients(path: str | Path) -> SavedGradients:
 
 
 def read_rows(path: str | Path, array: str, remedy: str) -> SavedGradients:
-    """Returns the rows in a file's `array`; raises ValueError in one line with `remedy` if they cannot be
-    read."""
+    """Returns the rows of a file's `array`; raises ValueError in one line, ending in `remedy`, if they cannot
+    be read."""
     path = Path(path).expanduser()
     if path.suffix not in SUFFIXES or not path.is_file():
         problem = "is a folder" if path.is_dir() else "has another suffix" if path.is_file() else "not found"
@@ -122,7 +123,7 @@ def check_finite(values: Tensor, path: str) -> None:
 
 
 def cached_gradients(path: str) -> SavedGradients:
-    """`read_gradients`, once for as long as the file does not change and few others are read."""
+    """`read_gradients`, cached as long as the file does not change and few others are read."""
     place = Path(path).expanduser()
     status = place.stat() if place.is_file() else None
     if status is None:
@@ -139,9 +140,9 @@ def _read_version(path: Path, version: tuple[int, int]) -> SavedGradients:
 def write_gradients(
     path: Path, values: Tensor, layouts: Sequence[Layout], about: Mapping[str, Any] | None = None
 ) -> None:
-    """Writes (workers, coordinates) gradients of `layouts`, bucket after bucket, to a `.safetensors` file.
+    """Writes (workers, coordinates) gradients of `layouts`, bucket by bucket, to a `.safetensors` file.
 
-    It appears whole or not at all. `about` is added to what the file says about itself.
+    The file is written atomically. `about` is added to its description.
     """
     write_rows(path, GRADIENTS, values, layouts, about)
 
@@ -172,7 +173,7 @@ def _read_safetensors(path: Path, array: str) -> tuple[Tensor, str]:
 
 
 def _digest(values: Tensor, text: str) -> str:
-    """A digest of contiguous gradients and of what is said about them."""
+    """A digest of contiguous values and their description."""
     digest = hashlib.blake2b(text.encode(), digest_size=32)
     digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
@@ -213,7 +214,7 @@ class _Bucket:
 
 
 def _buckets(about: Mapping[str, Any], values: Tensor, path: Path) -> tuple[Layout, ...]:
-    """The layouts that a file's text describes; ValueError unless they cover the coordinates."""
+    """The layouts described in a file's text. Raises ValueError unless they cover the coordinates."""
     if not isinstance(about, Mapping) or not isinstance(about.get("buckets"), list):
         raise ValueError("its layout is no mapping with a list of buckets")
     layouts = []
@@ -235,7 +236,7 @@ def _buckets(about: Mapping[str, Any], values: Tensor, path: Path) -> tuple[Layo
 
 @dataclass(frozen=True)
 class SavedWeights:
-    """(coordinates,) float32 each, bucket after bucket; `buckets` are their layouts."""
+    """The weights, (coordinates,) float32 each, bucket by bucket; `buckets` holds their layouts."""
 
     model: Tensor
     main: Tensor
@@ -248,7 +249,7 @@ class SavedWeights:
 
 
 def holds_weights(path: str | Path) -> bool:
-    """Returns whether a file is one of weights; False for anything else, and for what cannot be read."""
+    """Returns whether a file holds weights; False for other and for unreadable files."""
     path = Path(path).expanduser()
     if path.suffix != SUFFIXES[0] or not path.is_file():
         return False
@@ -261,8 +262,7 @@ def holds_weights(path: str | Path) -> bool:
 def write_weights(
     path: Path, model: Tensor, main: Tensor, layouts: Sequence[Layout], about: Mapping[str, Any]
 ) -> None:
-    """Writes (coordinates,) weights of `layouts`, bucket after bucket; the file appears whole or not at
-    all."""
+    """Writes (coordinates,) weights of `layouts`, bucket by bucket; the file is written atomically."""
     values = torch.stack([model.float(), main.float()])
     write_rows(path, WEIGHTS, values, layouts, {SAVED: WEIGHTS, **about})
 

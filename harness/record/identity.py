@@ -1,4 +1,5 @@
-"""Ids from settings: of a run, from those that change a result, and of the computation that runs share."""
+"""Ids computed from settings: of a run, from the settings that change its results, and of a computation that
+several runs share."""
 
 from __future__ import annotations
 
@@ -46,11 +47,11 @@ WITHOUT_EFFECT = (
     "checkpoint",  # score.digest says which ...
     "score.data",  # ... and on what
 )
-"""Groups and keys that change no result. (The id contains every value that a size sets.)"""
+"""Groups and keys that change no result. (The id contains every value set by `size`.)"""
 
 FOLLOWS = {"score.digest": "checkpoint", "retime.digest": "run"}
-"""Keys that are set automatically, and the keys that tell their differences: where a sweep's checkpoints
-differ, also from seed to seed, so do their digests."""
+"""Keys that are set automatically, with the keys that describe their differences: e.g. if checkpoints of a
+sweep differ, so do their digests."""
 
 GRADIENTS = "gradients"
 
@@ -62,33 +63,33 @@ FILES = (
     ("codec", "decisions", True),
     ("train", "start_from", True),
 )
-"""Settings that name files, by group and field (or root key). The value says whether every file of a folder
-counts or only those of known formats; None means that only a folder is a path and anything else is a name."""
+"""Settings that name files, by group and field (or root key). The value is True if every file of a folder
+counts, False if only known formats do; None means that only a folder is a path and anything else is a name.
+"""
 
 WHOLE_FILE_BYTES = 64 * 2**20
-"""Files of at least this size count by name and size, smaller ones by their bytes too."""
+"""Files of at least this size count by name and size only, smaller ones also by their contents."""
 
 
 def run_id(config: RecordedConfig) -> str:
     """12 hexadecimal digits that change when a setting that changes the result does.
 
-    The paths of data, weights, saved gradients, profiles and a device's codec times do not count; their
-    contents do.
+    For data, weights, saved gradients, profiles and a device's codec times, contents count, not paths.
     """
     return settings_id(config.mapping())
 
 
 def settings_id(found: Mapping[str, Any]) -> str:
-    """`run_id` of a run whose settings are plain values, as in its `config.yaml`."""
+    """`run_id` for a run's settings as plain values, as in its `config.yaml`."""
     text = json.dumps(_identifying(found), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """In which settings two runs with different ids differ: `train.steps=5 there, 10 here`.
+    """The settings in which two runs with different ids differ, e.g. `train.steps=5 there, 10 here`.
 
-    The settings are plain values, as in `config.yaml`: those of the run that is there, and of this one. Of a
-    choice that differs the name alone is said.
+    Settings are plain values, as in `config.yaml`: those of the existing run, and of this one. For a choice
+    that differs only the name is given.
     """
     found, own = dict(_flat(_identifying(before))), dict(_flat(_identifying(now)))
     shown, own_shown = dict(_flat(before)), dict(_flat(now))
@@ -106,14 +107,15 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 WHERE_AND_WHEN = ("cluster", "network", "overlap", "kernels", "measure", "eval")
-"""Groups that say where a run happens and what is seen of it, not what is learned: they may differ between a
-run and another that follows its decisions. Of `cluster` the number of workers counts, and their nodes where
-the topology depends on them."""
+"""Groups that determine where a run happens and what is reported, not what is learned: they may differ
+between a run and another one that follows its decisions. In `cluster` the number of workers counts, and the
+number per node if the topology depends on it."""
 
 
 def decided_about(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a run's decisions are about, by dotted key: what it learns from which data by which
-    codec."""
+    """The settings that a run's decisions depend on, by dotted key: those of model, data, training and
+    codec.
+    """
     settings = _identifying(found)
     cluster = settings["cluster"]
     placed = {"cluster.workers": cluster["workers"]}
@@ -148,7 +150,8 @@ def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
         place = holder.get(field or group)
         if place is not None and (every_file is not None or Path(place).expanduser().is_dir()):
             holder[field or group] = data_fingerprint(
-                # Files of gradients are alike in name and size wherever a model's were saved.
+                # Name and size do not distinguish files of gradients of the same model, so their contents
+                # count.
                 Path(place),
                 every_file=every_file is not False or settings.get("dataset", {}).get("kind") == "images",
                 whole=group == GRADIENTS,
@@ -168,8 +171,8 @@ def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _described_files(path: Path) -> list[Path] | None:
-    """The files of a run directory that task=statistics reads: plots that are drawn later change no result.
-    None for a file."""
+    """The files of a run directory that task=statistics reads, so that plots drawn later do not change the
+    id. None for a file."""
     path = path.expanduser()
     if not path.is_dir():
         return None
@@ -180,10 +183,10 @@ def _described_files(path: Path) -> list[Path] | None:
 def data_fingerprint(
     path: Path, *, every_file: bool = False, whole: bool = False, files: Sequence[Path] | None = None
 ) -> str:
-    """Hash of a file, or of a folder's `files`, without these of those of known formats or all: relative
-    names, sizes, bytes.
+    """Hash of a file, or of a folder's `files` (by default those of known formats, or with `every_file` all):
+    relative names, sizes, contents.
 
-    `whole` reads large files, too.
+    `whole` also reads large files.
     """
     path = path.expanduser()
     if files is None:
@@ -202,28 +205,28 @@ def data_fingerprint(
 
 @lru_cache(maxsize=4096)
 def _file_digest(file: Path, version: tuple[int, int]) -> bytes:
-    """sha256 of a file's bytes, read once per `version` (size and time of change) in a sweep."""
+    """sha256 of a file's contents, cached per `version` (size and time of change)."""
     assert version
     with file.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").digest()
 
 
 NOT_OF_THE_MODEL = ("name", "recipe", "pretrained", "tokenizer", "paper_dataset", "weights", "path")
-"""Fields of `model` that say what its weights are and how it is trained, not what a pass computes."""
+"""Fields of `model` that describe its weights and training, not the computation of a pass."""
 
 OF_THE_BATCHES = ("kind", "sequence_length", "image_size")
-"""Fields of `dataset` that the shapes of a micro-batch follow from."""
+"""Fields of `dataset` that determine the shapes of a micro-batch."""
 
 OF_THE_TRAINING = ("micro_batch", "accumulation", "optimizer", "precision")
 
 NOT_OF_THE_PARALLELISM = ("bucket_cap_mb", "weights", "weight_bits", "weight_group")
-"""Fields of `parallel` that say in which pieces gradients are sent, and how weights are encoded."""
+"""Fields of `parallel` that determine how gradients are divided for sending, and how weights are encoded."""
 
 BY_REPLICAS = ("ddp",)
-"""Parallelisms under which the work of a rank does not depend on the number of workers."""
+"""Parallelisms in which the work of a rank does not depend on the number of workers."""
 
 PACKED = "documents"
-"""The kind of data whose micro-batches are all full; others' lengths follow from the data."""
+"""The kind of data whose micro-batches are all full; for others, lengths depend on the data."""
 
 DIGITS = 12
 
@@ -232,15 +235,15 @@ def computation_id(settings: Mapping[str, Any]) -> str:
     """12 hexadecimal digits that two runs share if their ranks compute the same: the same model and shapes,
     micro-batches, optimizer, precision and device, spread over the workers in the same way.
 
-    Codec, topology, network, overlap, seed, learning rate and length do not count. `settings` are plain
-    values, as in a run's `config.yaml`; groups that it lacks count as empty.
+    Codec, topology, network, overlap, seed, learning rate and number of steps do not count. `settings` are
+    plain values, as in a run's `config.yaml`; groups that it lacks count as empty.
     """
     text = json.dumps(computation_of(settings), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 def computation_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that `computation_id` is made from, by group."""
+    """The settings that `computation_id` is computed from, by group."""
     model, dataset, train, parallel, cluster = (
         dict(settings.get(group) or {}) for group in ("model", "dataset", "train", "parallel", "cluster")
     )

@@ -1,8 +1,8 @@
-"""Calibrated profiles on disk: what runs that do the same work count for it, in a sweep's folder and, as each
-run's own copy, in its directory.
+"""Calibrated profiles on disk: the times that runs with the same work use for it. They are stored in a
+sweep's folder and, as each run's own copy, in the run's directory.
 
-A sweep keeps a file for each computation, and one for the codec work of each codec on it. A run that writes a
-file first has written it for all: two runs that calibrate at once both take what is there afterwards.
+A sweep keeps a file for each computation, and one for the work of each codec on it. The first run to write a
+file writes it for all: two runs that calibrate at the same time both use the file that exists afterwards.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from gradwire.harness.timing.simulate.profile import LaneStretch, Quantiles, Wor
 
 @dataclass(frozen=True)
 class Origin:
-    """The place and time of a profile's measurement."""
+    """Where and when a profile was measured."""
 
     processor: str
     threads: int
     torch: str
     commit: str | None
     date: str
-    """A time of UTC, in ISO's form."""
+    """The time in UTC, in ISO format."""
     codec: str
-    """The codec that ran meanwhile."""
+    """The codec that was running."""
     steps: int
     taken: float | None = None
-    """The share of the machine's CPUs that others took meanwhile; None if that is unknown."""
+    """The share of the machine's CPUs that other processes used meanwhile; None if unknown."""
 
 
 @dataclass(frozen=True)
 class Computation:
-    """The computation of a rank in a step. `about`: the settings that `id` is of."""
+    """The computation of a rank in a step. `about` holds the settings that `id` is computed from."""
 
     id: str
     about: dict[str, Any]
@@ -67,11 +67,10 @@ class CodecWork:
 
 @dataclass(frozen=True)
 class Profile:
-    """The profile that one run counts, or a collection to choose from; nothing of either kind is measured as
-    it goes.
+    """The profile that one run uses instead of its own measurements, or a collection to choose from.
 
-    `sweep` is the folder of the sweep's profiles, from the run's directory, where the run belongs to one:
-    what it needs and is not here yet is calibrated. `source` says in words where the profile came from.
+    `sweep` is the folder of the sweep's profiles, relative to the run's directory, if the run belongs to a
+    sweep; missing parts are then calibrated. `source` describes in words where the profile came from.
     """
 
     computations: list[Computation] = field(default_factory=list)
@@ -90,13 +89,14 @@ class Profile:
 
 def codec_id(settings: Mapping[str, Any]) -> str:
     """12 hexadecimal digits that two runs share if their codecs do the same work on the same computation: all
-    but the seed, the network's links and what is no part of a step. `settings` as in `computation_id`."""
+    settings count except the seed, the network's links and those that do not affect a step. `settings` as in
+    `computation_id`."""
     text = json.dumps([codec_of(settings), computation_id(settings)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 def codec_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that codec work follows from, besides those of the computation."""
+    """The settings that codec work depends on, in addition to those of the computation."""
     cluster, overlap, network, topology = (
         dict(settings.get(name) or {}) for name in ("cluster", "overlap", "network", "topology")
     )
@@ -113,7 +113,7 @@ def codec_of(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def digest_of(part: Computation | CodecWork) -> str:
-    """12 hexadecimal digits of what was measured."""
+    """12 hexadecimal digits that identify a measurement."""
     return hashlib.sha256(json.dumps(asdict(part), sort_keys=True).encode()).hexdigest()[:DIGITS]
 
 
@@ -131,13 +131,13 @@ def computation_text(about: Mapping[str, Any]) -> str:
 
 
 def computations_text(profile: Profile) -> str:
-    """The computations that a profile has, in words."""
+    """The computations in a profile, in words."""
     return "; ".join(computation_text(one.about) for one in profile.computations[:5]) or "none"
 
 
 def in_summary(profile: Profile, unknown: int) -> dict[str, Any]:
-    """The entry of a summary about the profile that a run has counted; `unknown` pieces of work it had
-    nothing for."""
+    """The summary's entry about the profile that a run has used; `unknown` is the number of pieces of work
+    that it lacked."""
     said: dict[str, Any] = {"source": profile.source, "unknown": unknown}
     for one in profile.computations:
         origin = one.origin
@@ -163,7 +163,8 @@ def read_profile(path: Path, *, inside: Path | None = None) -> Profile:
 
 
 def own_profile(directory: Path) -> Profile | None:
-    """The profile that the run in `directory` counts; None where it measures. Raises UnusableFileError."""
+    """The profile of the run in `directory`; None if the run uses its own measurements. Raises
+    UnusableFileError."""
     try:
         return read_profile(directory / PROFILE, inside=directory)
     except MissingFileError:
@@ -171,13 +172,13 @@ def own_profile(directory: Path) -> Profile | None:
 
 
 def keep_profile(path: Path, profile: Profile) -> None:
-    """Writes a profile, whole or not at all."""
+    """Writes a profile atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(asdict(profile), indent=1) + "\n")
 
 
 def offer(folder: Path, part: Computation | CodecWork) -> None:
-    """Keeps a part in a sweep's folder of profiles, unless it has that part already."""
+    """Stores a part in a sweep's folder of profiles, unless it is already there."""
     path = _place(folder, part)
     if path.exists():
         return
@@ -198,7 +199,7 @@ def _place(folder: Path, part: Computation | CodecWork) -> Path:
 
 
 def read_profiles(path: Path) -> Profile:
-    """All that is in a file, or in the files of a folder of profiles. Raises UnusableFileError."""
+    """The contents of a file, or of all files in a folder of profiles. Raises UnusableFileError."""
     found = [read_profile(each) for each in profile_files(path)]
     return Profile(
         [one for each in found for one in each.computations], [one for each in found for one in each.codecs]
@@ -206,12 +207,12 @@ def read_profiles(path: Path) -> Profile:
 
 
 def sweep_folder(directory: Path, profile: Profile) -> Path | None:
-    """The folder of the sweep's profiles that the profile of the run in `directory` names."""
+    """The folder of the sweep's profiles that the profile of the run in `directory` refers to."""
     return None if profile.sweep is None else Path(os.path.normpath(directory / profile.sweep))
 
 
 def count_profile(clock: SimulatedClock, profile: Profile) -> None:
-    """Makes a clock count a run's own profile."""
+    """Makes a clock use a run's own profile."""
     parts: list[Computation | CodecWork] = [*profile.computations, *profile.codecs]
     stretches = [one for part in parts for one in part.stretches]
     clock.use(stretches, [one for codec in profile.codecs for one in codec.pieces])

@@ -32,8 +32,8 @@ SOURCES = {
     "harness": (".py",),
     "csrc": (".h", ".cpp", ".cu", "CMakeLists.txt"),
 }
-"""Folders of the sources, and how the names of those files end that a result can depend on. An installed
-wheel has none of `csrc`."""
+"""Folders of the sources, and suffixes of the files there that results can depend on. An installed wheel
+lacks `csrc`."""
 
 
 @lru_cache(maxsize=1)
@@ -43,7 +43,9 @@ def code_hash() -> str:
 
 
 def code_unchanged() -> bool:
-    """True if the sources are still those that `code_hash` read; new processes read them again."""
+    """True if the sources are still those that `code_hash` has read; new processes would read changed
+    ones.
+    """
     return hash_of_sources(_root()) == code_hash()
 
 
@@ -59,7 +61,7 @@ def hash_of_sources(root: Path) -> str:
 
 
 def _root() -> Path:
-    """The folder that has `codecs`, `harness` and, in a checkout, `csrc`; an editable install links to it."""
+    """The folder with `codecs`, `harness` and, in a checkout, `csrc`; an editable install links to it."""
     return (Path(gradwire.__file__).parent / "harness").resolve().parent
 
 
@@ -67,7 +69,7 @@ def _root() -> Path:
 def git_state() -> tuple[str | None, bool | None]:
     """(commit, whether tracked files differ from it); (None, None) outside a repository."""
     root = _root()
-    # A wheel's environment may lie inside another repository.
+    # A wheel's environment may lie inside an unrelated repository.
     commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
     if commit is None:
         return None, None
@@ -98,7 +100,7 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """The machine that the run ran on; no host names or user names."""
+    """A description of the machine, without host names or user names."""
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "system": f"{platform.system()} {platform.release()}",
@@ -119,7 +121,7 @@ def _processor() -> str:
 
 
 def plugin_versions(config: Mapping[str, Any]) -> dict[str, str]:
-    """The plug-ins that a configuration chooses, to the version and the digest of their sources."""
+    """The plug-ins that a configuration uses, with the versions and digests of their sources."""
     chosen = {kind: (config.get(kind) or {}).get("name") for kind in ENTRY_POINTS}
     return {name: version(kind, name) for kind, name in plugins_of(chosen).items()}
 
@@ -127,7 +129,7 @@ def plugin_versions(config: Mapping[str, Any]) -> dict[str, str]:
 def provenance(config: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The origin of a summary: code_hash, commit, dirty, versions, machine.
 
-    `versions` has the plug-ins that `config` chooses as well.
+    `versions` also has the plug-ins that `config` uses.
     """
     commit, dirty = git_state()
     return {

@@ -1,7 +1,7 @@
-"""JSON-lines files: rows appended as whole lines, read back, and cut to where a checkpoint says.
+"""JSON-lines files: rows are appended as whole lines, read back, and cut to the length noted in a checkpoint.
 
-A checkpoint notes how many bytes of each file it counts on, and their digest. A resumed run cuts what follows
-them; if they are not there, the checkpoint is of no use.
+A checkpoint notes the length of each file at that time, and a digest. A resumed run cuts later rows; if
+earlier ones are missing, the checkpoint cannot be used.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from gradwire.harness.files.writing import writing
 Row = Mapping[str, Any]
 
 MOST_BYTES = 2**31
-"""Bytes of a file of rows: three million steps, at 700 each."""
+"""The largest size of a file of rows in bytes: three million steps at 700 bytes each."""
 
 REMEDY = "what is before it is whole"
-"""The remedy for a damaged line, where the caller knows nothing better."""
+"""The remedy for a damaged line, unless the caller gives a better one."""
 
 START_OVER = "put back what was there, or start over with resume=never"
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The length of a file of rows, and the digest of what it holds up to there."""
+    """The length of a file of rows, and the digest of its contents up to there."""
 
     num_bytes: int
     sha256: str
 
 
 NOTHING = Extent(0, hashlib.sha256().hexdigest())
-"""No rows."""
+"""The extent of an empty file."""
 
 
 class RowFile:
@@ -61,9 +61,10 @@ class RowFile:
         return self._size > 0
 
     def extent(self) -> Extent:
-        """Returns the length and digest of what was written, after waiting until all of it is on disk.
+        """Returns the length and digest of the rows written so far, after waiting until all of them are on
+        disk.
 
-        Raises UnusableFileError if the file has another length, because it was changed meanwhile.
+        Raises UnusableFileError if the file has another length because another process has changed it.
         """
         there = 0
         if self.path.is_file():
@@ -76,7 +77,7 @@ class RowFile:
         return Extent(self._size, self._digest.hexdigest())
 
     def rows(self) -> list[dict[str, Any]]:
-        """All rows that were written; raises UnusableFileError if the file has others."""
+        """All rows written so far; raises UnusableFileError if the file has other contents."""
         check_extent(self.path, self.extent())
         return read_rows(self.path)
 
@@ -86,7 +87,7 @@ class RowFile:
 
 
 def append_rows(path: Path, rows: Iterable[Row]) -> bytes:
-    """Appends `rows`, one line each; returns what was added."""
+    """Appends `rows`, one line each; returns the appended bytes."""
     text = "".join(dumps(dict(row)) + "\n" for row in rows).encode()
     with writing(path), path.open("ab") as handle:
         handle.write(text)
@@ -94,7 +95,8 @@ def append_rows(path: Path, rows: Iterable[Row]) -> bytes:
 
 
 def check_extent(path: Path, extent: Extent) -> None:
-    """Raises UnusableFileError unless the file begins with what `extent` says; more may follow."""
+    """Raises UnusableFileError unless the file begins with the contents that `extent` describes; more may
+    follow."""
     left, digest = extent.num_bytes, hashlib.sha256()
     if left > MOST_BYTES:
         raise UnusableFileError(path, "is longer than any file of rows", START_OVER)
@@ -110,13 +112,13 @@ def check_extent(path: Path, extent: Extent) -> None:
 
 
 def cut_to(path: Path, extent: Extent) -> None:
-    """Cuts a file to what `extent` says, which it begins with."""
+    """Cuts a file to the length of `extent`."""
     if path.is_file():
         os.truncate(path, extent.num_bytes)
 
 
 def read_rows(path: Path, *, remedy: str = REMEDY) -> list[dict[str, Any]]:
-    """Returns the rows of a file, none if it is missing, without a last line that a crash cut off.
+    """Returns the rows of a file, without a last line that a crash has cut off; empty if the file is missing.
 
     Raises UnusableFileError naming the damaged line.
     """
@@ -129,9 +131,9 @@ def read_rows(path: Path, *, remedy: str = REMEDY) -> list[dict[str, Any]]:
 def whole_rows(
     path: Path, fits: Callable[[int, Row], str | None] = lambda index, row: None, *, remedy: str = REMEDY
 ) -> tuple[list[dict[str, Any]], UnusableFileError | None]:
-    """The rows of a file up to the first damaged one, and what is wrong with that.
+    """The rows of a file before the first damaged one, and the error of that one, or None.
 
-    `fits` says what is wrong with a row that is JSON, given its index, None if nothing is.
+    `fits` describes what is wrong with a valid JSON row, given its index; None if nothing is.
     """
     rows = list[dict[str, Any]]()
     if not (path.is_symlink() or path.exists()):
@@ -150,8 +152,8 @@ def whole_rows(
 
 
 def steps_of_run(*, from_zero: bool) -> Callable[[int, Row], str | None]:
-    """Says what is wrong with a row of `steps.jsonl`, given its index; the first one is step 0's, unless the
-    run has begun where another one was."""
+    """Returns a check of rows of `steps.jsonl`, for `whole_rows`. The first row is step 0's, unless the run
+    began from another run's checkpoint."""
     first = 0
 
     def fits(index: int, row: Row) -> str | None:
@@ -167,12 +169,12 @@ def steps_of_run(*, from_zero: bool) -> Callable[[int, Row], str | None]:
 
 
 def evaluation_of_run(index: int, row: Row) -> str | None:
-    """Says what is wrong with row `index` of `evals.jsonl`; None if nothing is."""
+    """Describes what is wrong with row `index` of `evals.jsonl`; None if nothing is."""
     return _lacking(row, ("step", "train_time_s"))
 
 
 def _lacking(row: Row, numbers: Iterable[str]) -> str | None:
-    """Says which of `numbers` a row lacks; a row holds only single values."""
+    """Describes which of `numbers` a row lacks, or that it holds nested values; None if it is complete."""
     for name in numbers:
         if isinstance(row.get(name), bool) or not isinstance(row.get(name), int | float):
             return f"has no number {name}"

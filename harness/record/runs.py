@@ -37,20 +37,20 @@ from gradwire.harness.timing.measure.metrics import kind_of
 Status = Literal["done", "failed", "unfinished"]
 
 MOST_WORKERS = 100_000
-"""Ranks of a run that is read."""
+"""The largest number of ranks of a run that is read."""
 
 MOST_FOLDERS = 100_000
-"""Folders that are looked at for runs."""
+"""The largest number of folders that are searched for runs."""
 
 MOST_SHOWN = 120
-"""Characters of a reason or a command in a refusal."""
+"""The largest number of characters of a reason or a command in a refusal."""
 
 Setting = TypeVar("Setting")
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run as its files tell it; `summary` is there if, and only if, it is done."""
+    """One run as read from its files; `summary` is present if and only if the run is done."""
 
     folder: Path
     config: dict[str, Any]
@@ -62,12 +62,12 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The directory's name below the sweep's, enough to find it."""
+        """The directory's name relative to the sweep's, which is enough to find it."""
         return "/".join(self.folder.parts[-2:])
 
     @property
     def done(self) -> Summary:
-        """The summary of a run known to be done."""
+        """The summary of a run that must be done."""
         assert self.summary is not None, f"{self.name} is {self.status}"
         return self.summary
 
@@ -87,7 +87,8 @@ class Run:
 
     @property
     def network(self) -> str:
-        """Its links and what its times are, in words; ValueError where the record's network is none."""
+        """Its links and the kind of its times, in words. Raises ValueError if the record's network is
+        invalid."""
         return recorded_text(self.config.get("network"), self.kind)
 
     @property
@@ -96,7 +97,7 @@ class Run:
         return self.status == "failed" and self.reason.startswith(f"{DIVERGED} ")
 
     def choice(self, group: str) -> str | None:
-        """The choice made for a config group: its `name`, or the value itself where it is no mapping."""
+        """The choice made for a config group: its `name`, or the value itself if it is not a mapping."""
         value = self.config.get(group)
         if isinstance(value, Mapping):
             value = value.get("name")
@@ -107,7 +108,7 @@ class Run:
         return self.choice("codec") or "unknown"
 
     def setting(self, key: str, kind: type[Setting]) -> Setting:
-        """The value of a dotted key of the configuration; ValueError where it is not of type `kind`."""
+        """The value of a dotted key of the configuration. Raises ValueError if it is not of type `kind`."""
         value: Any = self.config
         for part in key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
@@ -118,7 +119,7 @@ class Run:
 
     @property
     def workers(self) -> int:
-        """The number of ranks; ValueError where the configuration does not say."""
+        """The number of ranks. Raises ValueError if the configuration does not give it."""
         count = self.setting("cluster.workers", int)
         if not 1 <= count <= MOST_WORKERS:
             problem = f"has cluster.workers={count}, not from 1 to {MOST_WORKERS}"
@@ -138,9 +139,9 @@ class Run:
 def load_run(folder: str | Path) -> Run:
     """Reads one run; `DONE` wins over a `FAILED` left by an earlier attempt.
 
-    Nothing in it is resolved, imported or run, and no link in it is followed. If the run is not done, the
-    rows before the first damaged one count. Raises ValueError in one line if `folder` is no run directory, or
-    a file in it cannot be used.
+    Nothing in it is resolved, imported or run, and links are not followed. If the run is not done, rows from
+    the first damaged one on are ignored. Raises ValueError in one line if `folder` is no run directory, or a
+    file in it cannot be used.
     """
     folder = Path(folder)
     if not os.path.lexists(folder / CONFIG):
@@ -176,8 +177,7 @@ def _summary(folder: Path, steps: Sequence[Mapping[str, Any]]) -> Summary:
 
 
 def not_finished(run: Run) -> str:
-    """The reason why a run that is not done is refused, and how to finish it, to follow its name in a
-    line."""
+    """The reason why an unfinished run is refused, and how to finish it, to follow its name in a line."""
     attempts = Attempts.read(run.folder)
     command = None if attempts is None else attempts.command
     reason = printable(run.reason, MOST_SHOWN)
@@ -188,10 +188,10 @@ def not_finished(run: Run) -> str:
 
 
 def find_runs(roots: Iterable[str | Path]) -> list[Path]:
-    """Every run directory at or below `roots`, in order of path; a root without any is returned itself.
+    """Every run directory at or below `roots`, in order of path; a root without any is itself returned.
 
-    Hidden folders and those inside of a run are skipped: other tools keep a config.yaml there too. No link is
-    followed. Raises ValueError in one line for a root with more than `MOST_FOLDERS` folders.
+    Hidden folders and those inside a run are skipped, because other tools keep a config.yaml there, too.
+    Links are not followed. Raises ValueError in one line for a root with more than `MOST_FOLDERS` folders.
     """
     found: dict[Path, None] = {}
     for root in map(Path, roots):

@@ -1,7 +1,7 @@
-"""Guards a record: no link leads out of it, and `DONE` says what its files hold.
+"""Integrity of a record: no link leads out of it, and `DONE` holds digests of its files.
 
-`DONE` is written last, with the sha256 of the files that figures are taken from, so that later changes,
-damage and exchanges are noticed when the record is read. It does not cover traces, plots and weights.
+`DONE` is written last, with the sha256 of the files that figures are taken from, so that changes, damage and
+replaced files are detected when the record is read. It does not cover traces, plots and weights.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ SEALED = (
     "overhead.json",
     "tables.txt",
 )
-"""The files that a run, or a task that measures, leaves in its directory. Not `network.json`: its last
-figures come when the links are taken down, after the run is done."""
+"""The files that a run, or a task that measures, leaves in its directory. `network.json` is excluded, because
+its last figures are written when the links are removed, after the run is done."""
 
 CHECKPOINTS = "checkpoints"
 
 FOLDERS = (CHECKPOINTS, "checkpoint", "trace", "plots", "timeline", "gradients", "weights", "wandb")
-"""The folders that a run, or a task about it, writes to in its directory."""
+"""The folders in a run's directory that the run, or a task about it, writes to."""
 
 REMEDY = "damaged or changed since the run was done; resume=never runs it again"
 
@@ -64,9 +64,9 @@ def check_done(directory: Path) -> None:
 
 
 def check_sealed(path: Path) -> None:
-    """Raises UnusableFileError if a file, which is read by itself, is not what the completed record in its
-    folder says: it was changed or removed since, or came later. A file of no such record may hold
-    anything."""
+    """Raises UnusableFileError if a file that is read on its own does not match the digest of the completed
+    record in its folder: it was changed, removed or added since. A file outside a completed record is not
+    checked."""
     if not os.path.lexists(path.parent / DONE):
         path = Path(os.path.realpath(path))  # a link of the user's may lead into a record
     if not os.path.lexists(path.parent / DONE):
@@ -77,7 +77,9 @@ def check_sealed(path: Path) -> None:
 
 
 def check_sealed_decisions(decisions: DecisionFile) -> None:
-    """Raises ValueError, with the option that has asked for them, if `check_sealed` refuses decisions."""
+    """Raises ValueError, with the option that names the file, if `check_sealed` refuses a file of
+    decisions.
+    """
     try:
         check_sealed(decisions.path)
     except UnusableFileError as error:
@@ -86,7 +88,7 @@ def check_sealed_decisions(decisions: DecisionFile) -> None:
 
 
 def _digests(directory: Path) -> Mapping[str, Any]:
-    """The digests that complete the record in `directory`."""
+    """The digests in the `DONE` of a record."""
     path = directory / DONE
     content = read_bytes(path, remedy=REMEDY, inside=directory)
     if not content:
@@ -98,7 +100,8 @@ def _digests(directory: Path) -> Mapping[str, Any]:
 
 
 def _check(path: Path, digest: Any) -> None:
-    """Raises UnusableFileError unless the file at `path` has this digest; None: it was not there."""
+    """Raises UnusableFileError unless the file at `path` has this digest; a digest of None means that it did
+    not exist."""
     if digest is None:
         raise UnusableFileError(
             path, f"is not in {DONE}, which has the digests of the record's files", REMEDY
@@ -112,9 +115,9 @@ def _check(path: Path, digest: Any) -> None:
 
 
 def refuse_links_in(directory: Path) -> None:
-    """Raises UnusableFileError if something that a run reads or writes in its `directory` is a link.
+    """Raises UnusableFileError if a file or folder that a run reads or writes in its `directory` is a link.
 
-    Writing through a link would change files outside. Other things there belong to the user.
+    Writing through a link would change files outside. Other files there belong to the user.
     """
     for path in _own(directory):
         if path.is_symlink():
@@ -123,7 +126,8 @@ def refuse_links_in(directory: Path) -> None:
 
 
 def _own(directory: Path) -> Iterator[Path]:
-    """Folders come before what is in them, which is then not behind a link."""
+    """The run's own files and folders; a folder comes before its contents, so that a link to a folder is
+    found before anything behind it."""
     for name in (*SEALED, DONE, FAILED, TRACEBACKS, *FOLDERS):
         yield directory / name
     for name in FOLDERS[:-1]:  # wandb makes links of its own

@@ -1,4 +1,4 @@
-"""The fields of every validated configuration, and of one whose results are kept."""
+"""The fields of every validated configuration, and of those whose results are kept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TaskConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """A validated configuration: what its task reads, nothing else."""
+    """A validated configuration, which holds only what its task reads."""
 
     task: TaskConfig
 

@@ -1,4 +1,4 @@
-"""`summary.json`: what a finished run reports, one number per question; and how such files are kept."""
+"""`summary.json`, the figures of a finished run, and the base class of such files."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ REMEDY = "resume=never runs it again"
 """The remedy for a damaged record."""
 
 PERCENTILES = {"p10": 0.1, "p90": 0.9}
-"""The percentiles that go with a mean over steps."""
+"""The percentiles that accompany a mean over steps."""
 
 SPREAD = ("step_time_s", "compute_s", "compression_s", "exposed_comm_s")
-"""The times of a step whose percentiles a summary has."""
+"""The times of a step whose percentiles are in a summary."""
 
 Clock = Literal["wall", "simulated"]
-"""The clock that the times are on: measured, or measured compute and codec times plus a network model's."""
+"""The clock of the times: real time, or measured compute and codec times with a network model."""
 
 
 class Stored:
     """A dataclass that is kept as a JSON file of a record, a key for each field."""
 
     remedy: ClassVar[str] = REMEDY
-    """The remedy for a damaged file, which ends every error."""
+    """The remedy for a damaged file, with which every error ends."""
 
     def content(self) -> dict[str, Any]:
         """The object in the file."""
@@ -40,15 +40,15 @@ class Stored:
 
     @classmethod
     def arguments(cls, content: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The fields by name, from `content()`."""
+        """The constructor's arguments by name, from the result of `content()`."""
         return content
 
     def impossible(self) -> str | None:
-        """Says which of the values no record can have."""
+        """A description of values that no record can have; None if there are none."""
         return None
 
     def to_json(self) -> str:
-        """Valid JSON, indented for readers; numbers that are not finite as in `finite_json`."""
+        """Valid JSON, indented for readability; non-finite numbers are written as in `finite_json`."""
         return dumps(self.content(), indent=2) + "\n"
 
     @classmethod
@@ -60,8 +60,7 @@ class Stored:
     def from_json(cls, text: str, path: str | Path = "summary.json") -> Self:
         """Reads `to_json`'s text; unknown keys (of newer records) are skipped.
 
-        Raises UnusableFileError, which says that it was read from `path`, for text of another form, keys that
-        are missing and values that no record has.
+        Raises UnusableFileError, naming `path`, for text of another form, missing keys and impossible values.
         """
         content = restored(parse_json(text.encode(), path, remedy=cls.remedy))
         found = made(cls, cls.arguments(content), path, remedy=cls.remedy)
@@ -75,8 +74,8 @@ class Stored:
 class Summary(Stored):
     """A run's figures, of the whole run (resumed parts included), the maximum over ranks where these differ.
 
-    Steps on which the error was measured are left out of `rounds_per_second` and of the breakdown, unless
-    all were.
+    Steps in which the error was measured are excluded from `rounds_per_second` and from the breakdown, unless
+    all steps were measured.
     """
 
     # The result.
@@ -95,9 +94,9 @@ class Summary(Stored):
     figures: dict[str, float | None]
     """Per step, by the keys of METRICS, which are keys of the file: compute_s, ..., overlap_s, row, osf.
 
-    Null without spans; what is about overlap is null for one worker, too. `utilization` is null where links
-    are not limited, not all alike, or change; of what is multicast every copy counts. What was observed of
-    processes and the machine (`cpu_pressure`, ...) has no key where it is not known.
+    Null without spans; figures of overlap are also null for one worker. `utilization` is null if links are
+    not limited, not all alike, or change their rates; every copy of a multicast message counts. Observations
+    of processes and the machine (`cpu_pressure`, ...) are absent if not known.
     """
     # a time's key -> {"p10", "p90"} over steps, s; without those that are not known, and in old records
     spread: dict[str, dict[str, float]] = field(default_factory=dict, kw_only=True)
@@ -138,16 +137,16 @@ class Summary(Stored):
 
     @property
     def has_breakdown(self) -> bool:
-        """True if the parts of a step are known: they are not where spans were not recorded."""
+        """True if the parts of a step are known, i.e. if spans were recorded."""
         return all(self.figures.get(part) is not None for part in PARTS)
 
     @property
     def has_bytes(self) -> bool:
-        """True if the bytes sent were counted: they are not where the backend sends by itself."""
+        """True if the sent bytes were counted; they are not if the backend itself sends them."""
         return self.wire_bits_per_coordinate is not None or self.workers == 1
 
     def values(self) -> dict[str, float]:
-        """The figures of the whole run by the keys of METRICS, those that are known, in their order."""
+        """The known figures of the whole run, by the keys of METRICS, in their order."""
         parts = {} if self.has_breakdown else dict.fromkeys(PARTS)
         sent = fmean(self.bytes_sent_per_rank) / self.steps if self.has_bytes else None
         by_level = self.wire_bits_by_level or {}

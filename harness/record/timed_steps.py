@@ -1,5 +1,5 @@
-"""The steps of a finished run with the times that count: measured ones, those of its simulated clock, or
-those of another clock, where losses and metrics stay at their steps."""
+"""The steps of a finished run with their times: measured ones, those of its simulated clock, or those of
+another clock, for which losses and metrics stay with their steps."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from gradwire.harness.timing.trace.files import FOLDER, REMEDY, RecordedSteps, r
 from gradwire.harness.timing.trace.step import StepTrace, spans, step_end
 
 Retime = Callable[[int, StepTrace], StepTrace]
-"""A step's number and its trace as it is on disk, to the trace with the times that count."""
+"""A function from a step's number and its trace on disk to the trace with the final times."""
 
 
 def timed_steps(
     directory: str | Path, steps: Collection[int] | None = None
 ) -> Iterator[tuple[int, StepTrace]]:
-    """The steps of the run in `directory`, in their order, or only `steps`: number and timed trace.
+    """The steps of the run in `directory`, in order, or only `steps`: number and timed trace.
 
-    ValueError in one line where there is no run or no trace, or it cannot be read.
+    Raises ValueError in one line if there is no run or no trace, or it cannot be read.
     """
     yield from steps_of(load_run(directory), steps)
 
 
 def steps_of(run: Run, steps: Collection[int] | None = None) -> Iterator[tuple[int, StepTrace]]:
-    """`timed_steps` of a run that has been read already.
+    """`timed_steps` for a run that has already been read.
 
-    What a trace says and no clock can work with is a ValueError with the step, too.
+    Also raises ValueError, with the step, if a clock cannot process a trace.
     """
     retime = clock_of(run)
     for number, trace in read_traces(run.folder, run.workers, _needed(run, steps), run=traced_run(run)):
@@ -51,8 +51,8 @@ def steps_of(run: Run, steps: Collection[int] | None = None) -> Iterator[tuple[i
 
 
 def _needed(run: Run, steps: Collection[int] | None) -> Collection[int] | None:
-    """The steps whose traces it takes to time these ones: also all before them, where what a step leaves in
-    flight counts in the next."""
+    """The steps whose traces are needed to time `steps`: also all earlier ones, if messages in flight are
+    carried over from step to step."""
     if not steps or not is_simulated(run):
         return steps
     near = {number - back for number in steps for back in (0, 1)}
@@ -65,13 +65,14 @@ def _stands_alone(trace: StepTrace) -> bool:
 
 
 def recorded(run: Run) -> RecordedSteps:
-    """The steps of which the run has a trace."""
+    """The steps for which the run has a trace."""
     return recorded_steps(run.folder, run.workers, run=traced_run(run))
 
 
 def traced_run(run: Run) -> str | None:
-    """The id of the run whose trace this run has: its own, or that of the one it was retimed from; None where
-    nothing says."""
+    """The id of the run that the trace belongs to: this run, or the one it was retimed from; None if
+    unknown.
+    """
     if run.summary is not None and run.summary.trace_of is not None:
         return run.summary.trace_of
     owner = Attempts.read(run.folder)
@@ -80,8 +81,8 @@ def traced_run(run: Run) -> str | None:
 
 @contextmanager
 def fitting(trace: Path, step: int) -> Iterator[None]:
-    """UnusableFileError with the step for what the rows in `trace` say and no clock can work with: a message
-    with one end, a rank that waits for ever."""
+    """Raises UnusableFileError, naming the step, if a clock cannot process the rows of `trace`: a message
+    with one end, or a deadlock."""
     try:
         yield
     except UnfitNetworkError:  # the trace is as good as any other
@@ -91,13 +92,13 @@ def fitting(trace: Path, step: int) -> Iterator[None]:
 
 
 def is_simulated(run: Run) -> bool:
-    """True if the run's trace holds measured work, which its clock turns into time."""
+    """True if the run's trace holds measured work that its clock converts to times."""
     return run.choice("cluster") == "virtual"
 
 
 def clock_of(run: Run) -> Retime:
-    """Returns the function that turns the run's trace into times: on the wall clock they are there
-    already."""
+    """Returns the function that converts the run's trace to final times; for a run in real time it changes
+    nothing."""
     if not is_simulated(run):
         return lambda number, trace: trace
     require_engine(str(run.folder))
@@ -132,10 +133,10 @@ def retimed_steps(
 ) -> list[dict[str, Any]]:
     """The rows of `steps.jsonl` with the times of their steps on `clock`.
 
-    `traces` has the traced steps in their order, of the trace in `folder`. A step without one takes that of
-    the step nearest to it, of two the earlier one; rates, jitter and background traffic are those of its own
-    number and time. Its row then has whose trace it is as `trace_step`. ValueError if no step has a trace,
-    one does not fit together, or some have none where steps leave messages in flight.
+    `traces` holds the traced steps in order, from the trace in `folder`. A step without a trace uses that of
+    the nearest step, the earlier one of two; rates, jitter and background traffic are those of its own number
+    and time. Its row then names that step as `trace_step`. Raises ValueError if no step has a trace, if one
+    is inconsistent, or if traces are missing although steps leave messages in flight.
     """
     found, now, window = list[dict[str, Any]](), 0.0, StepWindow(clock)
     without: int | None = None
@@ -158,7 +159,7 @@ def retimed_steps(
 
 
 def _tokens(row: Row, figures: Row) -> dict[str, float | None]:
-    """Tokens per second of a step that trains on as many as `row` says, in the time of `figures`."""
+    """Tokens per second of a step with the tokens in `row` and the time in `figures`."""
     if row.get("tokens_per_s") is None:
         return {}
     tokens, seconds = round(row["tokens_per_s"] * row["step_time_s"]), figures["step_time_s"]
@@ -166,7 +167,7 @@ def _tokens(row: Row, figures: Row) -> dict[str, float | None]:
 
 
 def _timed(trace: StepTrace) -> dict[str, Any]:
-    """The figures of a row about its step's time, on a clock that all ranks share."""
+    """The timing figures of a step's row, on a clock that all ranks share."""
     end = step_end(trace)
     return of_ranks(
         [
@@ -179,7 +180,7 @@ def _timed(trace: StepTrace) -> dict[str, Any]:
 def _nearest(
     steps: Iterable[int], traces: Iterable[tuple[int, StepTrace]]
 ) -> Iterator[tuple[int, StepTrace]]:
-    """For each of the steps, in their order, the nearest traced one."""
+    """For each of the steps, in order, the nearest traced one."""
     following = iter(traces)
     before, after = None, next(following, None)
     for step in steps:
@@ -194,6 +195,7 @@ def _nearest(
 
 
 def retimed_evaluations(rows: Sequence[Row], steps: Sequence[Row]) -> list[dict[str, Any]]:
-    """The rows of `evals.jsonl` at the times of their steps: an evaluation after k steps, when k are done."""
+    """The rows of `evals.jsonl` with new times: an evaluation after k steps gets the time at which k steps
+    are done."""
     first = steps[0]["step"] if steps else 0
     return [{**row, "train_time_s": steps[row["step"] - 1 - first]["train_time_s"]} for row in rows]

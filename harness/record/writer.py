@@ -1,4 +1,4 @@
-"""Writes a run's record. Files appear whole or not at all; rows are appended as whole lines."""
+"""Writes a run's record. Files are replaced atomically; rows are appended as whole lines."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def as_yaml(settings: Mapping[str, Any]) -> str:
 
 
 def begin_record(directory: Path, config: RecordedConfig) -> None:
-    """Starts the record of a run anew, removing what earlier attempts left."""
+    """Starts a run's record from scratch, removing the files of earlier attempts."""
     (directory / DONE).unlink(missing_ok=True)  # first: another run's must never be taken for this one's
     before = None if config.resume == "never" else Attempts.read(directory)
     attempts = Attempts.started_anew(run_id(config), before)
@@ -65,8 +65,8 @@ def begin_record(directory: Path, config: RecordedConfig) -> None:
 
 
 def check_rows(directory: Path, rows: Mapping[str, Extent]) -> None:
-    """Raises UnusableFileError unless the files of rows begin with `rows` of a checkpoint, and
-    InaccessibleFileError if they cannot be reached."""
+    """Raises UnusableFileError unless the files of rows begin with the `rows` noted in a checkpoint, and
+    InaccessibleFileError if they cannot be read."""
     for name in ROWS:
         if (directory / name).is_dir():  # cannot be replaced, and may hold something of its own
             raise InaccessibleFileError(directory / name, "is a folder", "move it away")
@@ -74,8 +74,8 @@ def check_rows(directory: Path, rows: Mapping[str, Extent]) -> None:
 
 
 def remove_temporary_files(directory: Path) -> None:
-    """Removes the half-written files that a killed attempt was about to rename, and the weights' folder of
-    this kind."""
+    """Removes half-written files that a killed attempt was about to rename, and its temporary folder of
+    weights."""
     for name in (*RECORD_FILES, FAILED, TRACEBACKS):
         for path in directory.glob(f".{name}.*"):
             path.unlink()
@@ -86,9 +86,9 @@ def remove_temporary_files(directory: Path) -> None:
 def continue_record(
     directory: Path, config: RecordedConfig, step: int, rows: Mapping[str, Extent]
 ) -> list[str]:
-    """Prepares the record for an attempt that resumes after `step` steps: cuts what follows `rows`.
+    """Prepares the record for an attempt that resumes after `step` steps: cuts rows after `rows`.
 
-    Returns lines for the user about the by-products: a damaged trace ends no run.
+    Returns lines for the user about by-products, because a damaged trace must not end a run.
     """
     attempts = Attempts.read(directory) or Attempts(run_id(config))
     for name in (DONE, SUMMARY):
@@ -114,18 +114,19 @@ class RunWriter:
         self._steps.append(rows)
 
     def add_decisions(self, header: Callable[[], Row], rows: Sequence[Row]) -> None:
-        """Adds what steps follow. The file begins with `header`, and is made when there is a decision."""
+        """Adds the decisions that steps follow. The file is made with the first decision and begins with
+        `header`."""
         _append(self._decisions, header, rows)
 
     def add_entropies(self, header: Callable[[], Row], rows: Sequence[Row]) -> None:
-        """Adds the entropies of steps. The file begins with `header`, and is made when there are some."""
+        """Adds the entropies of steps. The file is made with the first entropies and begins with `header`."""
         _append(self._entropies, header, rows)
 
     def add_evaluation(self, row: Row) -> None:
         self._evaluations.append([row])
 
     def steps(self) -> list[dict[str, Any]]:
-        """All steps recorded so far, those of earlier attempts included."""
+        """All steps recorded so far, including those of earlier attempts."""
         return self._steps.rows()
 
     def evaluations(self) -> list[dict[str, Any]]:
@@ -133,7 +134,7 @@ class RunWriter:
         return self._evaluations.rows()
 
     def flush(self) -> dict[str, Extent]:
-        """Waits until all rows are on disk; returns what a checkpoint then relies on."""
+        """Waits until all rows are on disk; returns their extents for a checkpoint."""
         return {file.path.name: file.extent() for file in self._files()}
 
     def _files(self) -> list[RowFile]:
@@ -141,18 +142,18 @@ class RunWriter:
         return [*own, *(file for file in (self._decisions, self._entropies) if file.has_rows)]
 
     def save_weights(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase | None) -> None:
-        """The weights as a Hugging Face folder, `checkpoint/`."""
+        """Saves the weights as a Hugging Face folder, `checkpoint/`."""
         from gradwire.harness.models.build import save_model
 
         save_model(model, tokenizer, self.directory / WEIGHTS)  # type: ignore[arg-type]
 
     def finish(self, summary: Summary) -> None:
-        """Writes the summary and, last, the marker that says everything is there."""
+        """Writes the summary and, last, the marker of a complete record."""
         write_atomically(self.directory / SUMMARY, summary.to_json())
         mark_done(self.directory)
 
 
 def _append(file: RowFile, header: Callable[[], Row], rows: Sequence[Row]) -> None:
-    """Appends `rows`, if there are any, after a `header` where the file has none yet."""
+    """Appends `rows`, if there are any, after a `header` if the file is new."""
     if rows:
         file.append(rows if file.has_rows else [header(), *rows])
