@@ -1,1 +1,2 @@
-"""The report on this machine, on what it lacks and what that disables: `python run.py task=doctor`."""
+"""A report on this machine, on missing software and hardware and what that disables: `python run.py
+task=doctor`."""

@@ -1,4 +1,4 @@
-"""The devices to compute on: cores, memory, GPUs, and how workers talk to each other."""
+"""Devices for computation: cores, memory, GPUs, and the backends between workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradwire.harness.doctor.tools import output_of
 from gradwire.harness.files.writing import size_text
 
 SCARCE = 4 * 2**30
-"""Bytes that four workers of `size=tiny` need, most of them for their libraries."""
+"""Bytes that four workers of `size=tiny` need, most of them for libraries."""
 
 DRIVER = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
 
@@ -27,8 +27,9 @@ def devices(run: Run = output_of) -> FindingsSection:
 def cores(
     count: int | None = None, usable: int | None = None, system: Path = Path("/sys/fs/cgroup")
 ) -> Finding:
-    """The number of cores, and how many of them this process may use: its affinity, and its share if that is
-    limited."""
+    """The number of cores, and how many of them this process may use: its affinity, and its share if
+    limited.
+    """
     count = count or os.cpu_count() or 1
     if usable is None:
         usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else count
@@ -38,7 +39,7 @@ def cores(
 
 
 def threads(environment: Environment = os.environ) -> Finding:
-    """The number of threads that torch uses here; runs use one per worker."""
+    """The number of threads that torch uses; runs use one per worker."""
     setting = environment.get("OMP_NUM_THREADS", "not set")
     return Finding(
         "threads", f"1 per worker in runs; torch here: {torch.get_num_threads()}, OMP_NUM_THREADS {setting}"
@@ -99,7 +100,7 @@ def backends(
 
 
 def _share(limit: Path) -> float | None:
-    """The share of cores that a control group may use; None without a limit."""
+    """The number of cores that a control group may use; None without a limit."""
     quota, _, period = _text(limit).strip().partition(" ")
     return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
 

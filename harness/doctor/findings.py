@@ -1,4 +1,4 @@
-"""The doctor's page: findings on one thing each, by section, as text or as JSON."""
+"""The doctor's page: findings in sections, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ WIDTH = 110
 MARKS = {"ok": " ", "missing": "-", "needed": "!"}
 
 State = Literal["ok", "missing", "needed"]
-"""`needed`: it is missing, and `python run.py size=tiny` cannot run without it."""
+"""`needed` means missing, and required even by `python run.py size=tiny`."""
 
 Environment = Mapping[str, str]
 
 Run = Callable[[list[str]], str | None]
-"""Maps a command to what it prints; None if it is missing, fails, or takes too long."""
+"""Maps a command to its output; None if it is missing, fails, or takes too long."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class FindingsSection:
 def found_or_missing(
     name: str, value: str | None, disables: str, remedy: str, *, needed: bool = False
 ) -> Finding:
-    """A finding that is fine if it has a `value`."""
+    """A finding that is `ok` if it has a `value`."""
     if value is not None:
         return Finding(name, value)
     return Finding(name, "missing", "needed" if needed else "missing", disables, remedy)
 
 
 def render_text(sections: Sequence[FindingsSection]) -> str:
-    """Aligned lines; each missing thing is followed by what that disables and how to get it."""
+    """Aligned lines; each missing item is followed by what it disables and how to get it."""
     width = max(len(finding.name) for section in sections for finding in section.findings)
     blocks = []
     for section in sections:
@@ -70,7 +70,7 @@ def render_json(sections: Sequence[FindingsSection]) -> str:
 
 
 def lacking(sections: Sequence[FindingsSection]) -> list[str]:
-    """The names of missing things that the basic run needs."""
+    """The names of missing items that the basic run needs."""
     return [item.name for section in sections for item in section.findings if item.state == "needed"]
 
 

@@ -1,4 +1,4 @@
-"""Checks whether the servers for models, data and wandb can be reached from here."""
+"""Checks whether the servers for models, data and wandb can be reached from this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Reach = Callable[[str], str | None]
 
 @dataclass(frozen=True)
 class Hub:
-    """A server, the variable that forbids asking it (if it is set), and what is lost without it."""
+    """A server, the environment variable that forbids requests to it, and what is unavailable without it."""
 
     name: str
     address: str
@@ -32,8 +32,8 @@ class Hub:
 
 
 def hubs(environment: Environment = os.environ, reach: Reach | None = None) -> FindingsSection:
-    """The Hugging Face hub, the wandb server and the login; servers are asked together, unless that is
-    forbidden."""
+    """The Hugging Face hub, the wandb server and the login; servers are queried at the same time, unless that
+    is forbidden."""
     known = [
         Hub(
             "Hugging Face",
@@ -55,14 +55,14 @@ def hubs(environment: Environment = os.environ, reach: Reach | None = None) -> F
 
 
 def ask(addresses: list[str], reach: Reach, timeout_s: float = TIMEOUT_S) -> dict[str, str | None]:
-    """Maps each address to the reason why it cannot be reached (None: it can). Asks all at once, for at most
-    `timeout_s` seconds."""
+    """Maps each address to the reason why it cannot be reached (None: it can). Queries all at the same time,
+    for at most `timeout_s` seconds."""
     answers: dict[str, str | None] = dict.fromkeys(addresses, f"no answer within {timeout_s:g} s")
 
     def note(address: str) -> None:
         answers[address] = reach(address)
 
-    # Looking up a name cannot be limited in time, so that a thread may have to be left behind.
+    # Name look-ups have no time limit, so a thread may have to be left running.
     threads = [threading.Thread(target=note, args=(address,), daemon=True) for address in addresses]
     deadline = time.monotonic() + timeout_s
     for thread in threads:
@@ -73,7 +73,7 @@ def ask(addresses: list[str], reach: Reach, timeout_s: float = TIMEOUT_S) -> dic
 
 
 def _reach(address: str) -> str | None:
-    """Accepts any answer: even a refusal comes from the server."""
+    """Tries to reach an address; any answer counts, because even a refusal comes from the server."""
     try:
         request = urllib.request.Request(address, method="HEAD")
         urllib.request.urlopen(request, timeout=TIMEOUT_S).close()

@@ -1,4 +1,4 @@
-"""Python, the packages the project is built on, its own version, and which kernels compute the codecs."""
+"""Python, the packages the project depends on, its own version, and the available kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OLDEST, NEWEST = (3, 11), (3, 13)
 
 @dataclass(frozen=True)
 class Package:
-    """A package by its name on PyPI, and what is lost without it."""
+    """A package by its name on PyPI, and what is unavailable without it."""
 
     name: str
     disables: str
@@ -82,8 +82,8 @@ def sources(
 
 
 def plugins() -> list[Finding]:
-    """The plug-ins that installed packages offer for `codec=`, `topology=` and `parallel=`; none is
-    imported."""
+    """The plug-ins that installed packages offer for `codec=`, `topology=` and `parallel=`, without importing
+    them."""
     return [
         Finding(f"{kind}={name}", f"a plug-in, {point.value}")
         for kind in ENTRY_POINTS
@@ -96,9 +96,8 @@ LEVELS = {"base": "no more than every such CPU has", "v3": "AVX2", "v4": "AVX-51
 
 @dataclass(frozen=True)
 class Compiled:
-    """The compiled parts of this installation. `level` is the instruction-set level of the CPU kernels, None
-    without them; the others stand for CUDA kernels, the number of GPUs they can run on, and the simulated
-    clock's engine."""
+    """The compiled parts of this installation: the instruction-set level of the CPU kernels (`level`, None
+    without them), the CUDA kernels, the number of GPUs they can run on, and the simulated clock's engine."""
 
     level: str | None
     cuda: bool
@@ -116,7 +115,7 @@ def compiled() -> Compiled:
 
 
 def libraries(built: Compiled | None = None) -> list[Finding]:
-    """Findings on the available implementations of the kernels, all of which give the same bytes, on the
+    """Findings on the available implementations of the kernels, which all produce the same bytes, on the
     meaning of `auto`, and on the simulated clock."""
     built = built or compiled()
     auto = "default" if built.level is None else "cpu"

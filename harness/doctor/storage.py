@@ -12,10 +12,10 @@ from gradwire.harness.doctor.findings import Environment, Finding, FindingsSecti
 from gradwire.harness.files.writing import free_bytes, size_text
 
 ROOM = 2**30
-"""Bytes that should be free: a run of `size=tiny` needs a few MiB, caches of models need many GiB."""
+"""Bytes that should be free: a run of `size=tiny` needs a few MiB, caches of models many GiB."""
 
 LOOKING_S = 1.0
-"""Seconds that may be spent on measuring a folder."""
+"""The largest number of seconds spent on measuring a folder."""
 
 
 def storage(environment: Environment = os.environ, here: Path = Path(".")) -> FindingsSection:
@@ -40,7 +40,7 @@ def folder(
     needed: bool = False,
     free_bytes: Callable[[Path], float] = free_bytes,
 ) -> Finding:
-    """The finding on the folder `path`: its content, whether it is writable, and the free space on its disk.
+    """The finding on the folder `path`: its size, whether it is writable, and the free space on its disk.
     Creates nothing."""
     existing = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
     free = free_bytes(existing)

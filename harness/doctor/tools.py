@@ -1,4 +1,4 @@
-"""Programs other than Python: compilers for the kernels, and tools that shape links."""
+"""Programs other than Python: compilers for the kernels, and tools for shaping links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ TIMEOUT_S = 5.0
 
 
 def output_of(command: list[str]) -> str | None:
-    """The output of `command`; None if the command is not there, fails, or takes longer than five seconds."""
+    """The output of `command`; None if the command does not exist, fails, or takes longer than five
+    seconds.
+    """
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -33,7 +35,7 @@ WITHOUT_SHAPING = "network=shaped (network=paced and network=simulated need noth
 def tools(
     which: Which = shutil.which, run: Run = output_of, environment: Environment = os.environ
 ) -> FindingsSection:
-    """Compilers, with the version they report."""
+    """Compilers, with their versions."""
 
     def version(name: str) -> str | None:
         path = which(name)
@@ -59,8 +61,9 @@ def shaping(
     user: Callable[[], int] = os.geteuid,
     attempt: Callable[[], str | None] = try_namespace,
 ) -> FindingsSection:
-    """Findings on the shaping of links; `attempt` returns the reason why a network namespace cannot be
-    used."""
+    """Findings on the shaping of links; `attempt` returns the reason why network namespaces cannot be
+    used.
+    """
     account = Finding("user", "root")
     if user() != 0:
         account = Finding("user", "not root", "missing", WITHOUT_SHAPING, "sudo")

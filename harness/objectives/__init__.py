@@ -1,1 +1,1 @@
-"""Objectives: how rows become batches, what an evaluation sums, and which metrics follow."""
+"""Objectives: the conversion of rows to batches, the sums of an evaluation, and the resulting metrics."""

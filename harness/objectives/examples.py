@@ -1,4 +1,5 @@
-"""Objectives on examples, one a row: multiple-choice questions, labels of sentences and of images."""
+"""Objectives for data with one example per row: multiple-choice questions, labelled sentences and labelled
+images."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ from gradwire.harness.runtime.seeding import derive_seed
 def padded_batch(data: PreparedData, indices: Tensor, split: Split) -> tuple[Batch, Tensor]:
     """Returns (`input_ids` and `attention_mask` of shape (rows, longest row), lengths), all int64.
 
-    Padding is on the right, where no token of a causal model sees it, and as short as the batch allows. The
-    mask hides it from every token, so that it changes no loss; positions count from the row's first token.
+    Padding is on the right, where tokens of a causal model do not attend to it, and as short as the batch
+    allows. The mask excludes it from attention, so that it changes no loss; positions count from the row's
+    first token.
     """
     lengths = column(data, split, "length")[indices]
     longest = int(lengths.max())
@@ -41,10 +43,11 @@ class Choice(Objective):
     """Fine-tuning on the letter of the answer, and accuracy.
 
     A row is a question in the form of `prompt_of` (data/examples.py) and the letter of its answer. The loss
-    is on the letter alone. Right is the choice whose letter has the highest log-likelihood after the
-    question; of several, the first one counts.
+    is only on the letter. The predicted choice is the one whose letter has the highest log-likelihood after
+    the question; ties go to the first.
 
-    Sums: of the negative log-likelihoods of the right letters (nats), of questions, of right answers.
+    The sums are the negative log-likelihood of the right letters (nats), the number of questions, and the
+    number of right predictions.
     """
 
     kind = "questions"
@@ -68,7 +71,7 @@ class Choice(Objective):
         rows = torch.arange(len(indices))
         last = batch["attention_mask"].sum(1) - 1
         letters = torch.tensor(self.data.description["answer_tokens"])
-        # The logits one place earlier are those of the letter.
+        # The letter is predicted by the logits one position earlier.
         of_letters = output.logits[rows, last - 1].cpu()[:, letters].double()
         choices = column(self.data, "held_out", "choices")[indices]
         of_letters[torch.arange(len(letters)) >= choices[:, None]] = -torch.inf
@@ -80,10 +83,11 @@ class Choice(Objective):
 
 
 class Classification(Objective):
-    """Sums: of the losses (nats), of examples, and the confusion matrix by rows, one for each true label.
+    """Fine-tuning on labelled sentences. The sums are the losses (nats), the number of examples, and the
+    confusion matrix by rows, one for each true label.
 
-    `token_type_ids` tell the tokens of a second sentence from those of the first, as in BERT; models without
-    two segments get none.
+    `token_type_ids` distinguish the tokens of a second sentence from those of the first, as in BERT; models
+    without two segments do not get them.
     """
 
     kind: ClassVar[Kind] = "sentences"
@@ -126,7 +130,7 @@ class Classification(Objective):
 def matthews_correlation(confusion: Sequence[Sequence[float]]) -> float:
     """Matthews correlation of a confusion matrix with a row for each true label (Gorodkin 2004).
 
-    0 where it has no value, because all examples have one label or all predictions are one.
+    0 where it is undefined, because all examples have the same label or all predictions are the same.
     """
     total = sum(map(sum, confusion))
     true = [sum(row) for row in confusion]
@@ -138,11 +142,11 @@ def matthews_correlation(confusion: Sequence[Sequence[float]]) -> float:
 
 
 BORDER = 8
-"""Images are moved by up to one part in so many of their side: CIFAR-10's by 4 pixels (He et al. 2016)."""
+"""Images are moved by up to 1/8 of their side: CIFAR-10's by 4 pixels (He et al. 2016)."""
 
 
 class ImageClassification(Classification):
-    """The sums are those of labelled sentences; accuracy, that of the first guess, is the metric."""
+    """Training on labelled images. The sums are those of labelled sentences; the metric is top-1 accuracy."""
 
     kind: ClassVar[Kind] = "images"
     data: ImageData
@@ -161,8 +165,8 @@ class ImageClassification(Classification):
 
 
 def moved(image: Tensor, key: Key) -> Tensor:
-    """A normalized image, (channels, size, size), cropped out of itself with a border of zeros, and mirrored
-    or not: a pure function of both arguments."""
+    """A normalized image, (channels, size, size), shifted within a border of zeros and randomly mirrored: a
+    pure function of both arguments."""
     size = image.shape[-1]
     border = size // BORDER
     generator = torch.Generator().manual_seed(derive_seed("augment", *key))

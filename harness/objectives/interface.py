@@ -17,7 +17,7 @@ IGNORED = -100
 """The label that the losses of transformers ignore."""
 
 Batch = dict[str, Tensor]
-"""The arguments of a model of transformers, `labels` among them, so that its output has the loss."""
+"""The arguments of one of transformers' models, including `labels`, so that its output contains the loss."""
 
 Key = tuple[int | str, ...]
 
@@ -25,20 +25,21 @@ Key = tuple[int | str, ...]
 class Objective(ABC):
     """The loss and the metrics that a model is trained and judged by, on the rows of `data`.
 
-    The head that the model gets is an entry of `HEADS` in `models/families.py`.
+    The model's head is an entry of `HEADS` in `models/families.py`.
     """
 
     kind: ClassVar[Kind]
     """The kind of data that the data set must hold."""
 
     def __init__(self, data: PreparedData, num_segments: int = 2) -> None:
-        """`num_segments`: sentences of a row that the model can tell apart by `token_type_ids`."""
+        """`num_segments` is the number of sentences in a row that the model distinguishes by
+        `token_type_ids`."""
         self.data, self.num_segments = data, num_segments
 
     @property
     @abstractmethod
     def metric(self) -> str:
-        """The metric that times to accuracy are about: a key of METRICS and of what `metrics` returns."""
+        """The metric used for time-to-accuracy: a key of METRICS and of the result of `metrics`."""
 
     @property
     @abstractmethod
@@ -49,26 +50,27 @@ class Objective(ABC):
     def batch(self, indices: Tensor, *, split: Split = "train", key: Key = ()) -> Batch:
         """The batch of the rows at `indices` (int64), a pure function of its arguments.
 
-        `key` is what random choices depend on besides the row: with (seed, step), a row has the same ones on
-        every rank and new ones at every step. The held-out split ignores it: its batches never change.
+        Random choices depend on the row and on `key`: with (seed, step), a row gets the same choices on every
+        rank and new ones in every step. The held-out split ignores `key`: its batches never change.
         """
 
     @property
     def tokens_per_row(self) -> int | None:
-        """The number of tokens of each training row; None where rows are of no tokens, or of different
-        numbers."""
+        """The number of tokens of each training row; None if rows are not tokens, or have different numbers
+        of them."""
         return None
 
     def counted(self, indices: Tensor) -> Tensor | None:
         """The number of labels that the loss is on in each training row at `indices`, (rows,), for any key of
-        their batch; None if all rows have as many, as those with one label each do."""
+        their batch; None if all rows have the same number."""
         return None
 
     @abstractmethod
     def sums(self, output: Any, batch: Batch, indices: Tensor) -> tuple[float, ...]:
-        """The part of the held-out rows at `indices` in the evaluation, from the `output` for `batch`.
+        """The contribution of the held-out rows at `indices` to an evaluation, from the model's `output` for
+        `batch`.
 
-        The sums of all batches, in float64 and in their order, decide the metrics.
+        Metrics are computed from the sums over all batches, added in float64 and in order.
         """
 
     @abstractmethod
@@ -84,9 +86,9 @@ class Objective(ABC):
 
 
 class TextObjective(Objective):
-    """One that predicts tokens of packed text: rows are full, so that no attention mask is needed.
+    """An objective that predicts tokens of packed text; rows are full, so that no attention mask is needed.
 
-    Its two sums are those of the negative log-likelihoods (nats) and of the predicted tokens.
+    Its two sums are the negative log-likelihoods (nats) and the number of predicted tokens.
     """
 
     kind = "documents"
@@ -110,8 +112,8 @@ class TextObjective(Objective):
 
 
 def loss_sums(loss: Tensor, count: int) -> tuple[float, float]:
-    """The part of a batch, whose loss is a mean over `count` labels, in the sum of losses and their number:
-    nothing if there are none, whose mean is NaN."""
+    """The contribution of a batch, whose loss is a mean over `count` labels, to the sum of losses and their
+    number; 0 if there are no labels, for which the mean is NaN."""
     return (float(loss.double()) * count if count else 0.0), float(count)
 
 
@@ -121,7 +123,7 @@ def mean_loss(sums: Sequence[float]) -> float:
 
 
 def perplexity(loss: float) -> float:
-    """exp(loss), infinite where that overflows."""
+    """exp(loss), or infinity if that overflows."""
     try:
         return math.exp(loss)
     except OverflowError:

@@ -20,5 +20,6 @@ OBJECTIVES: Mapping[str, type[Objective]] = {
 
 
 def make_objective(name: str, data: PreparedData, num_segments: int = 2) -> Objective:
-    """The objective `name` on `data`, which must hold what it needs, of a model with so many segments."""
+    """The objective `name` on `data`, which must be of its kind, for a model that distinguishes this many
+    segments."""
     return OBJECTIVES[name](data, num_segments)

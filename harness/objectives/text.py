@@ -13,9 +13,9 @@ from gradwire.harness.runtime.seeding import derive_seed
 
 
 class Causal(TextObjective):
-    """The labels are the inputs, which the model shifts.
+    """Predicts the next token. The labels are the inputs, which the model shifts.
 
-    Where the data says which tokens count (`dataset.loss_on=assistant`), the others' labels are ignored.
+    If the loss is only on some tokens (`dataset.loss_on=assistant`), the labels of others are ignored.
     """
 
     def batch(self, indices: Tensor, *, split: Split = "train", key: Key = ()) -> Batch:
@@ -27,7 +27,7 @@ class Causal(TextObjective):
         return {"input_ids": input_ids, "labels": labels}
 
     def counted(self, indices: Tensor) -> Tensor | None:
-        """The tokens that count, without a row's first, which nothing predicts."""
+        """The number of tokens that count, without a row's first one, which is not predicted."""
         counted = self.data.column("train", "counted")
         return None if counted is None else counted[indices][:, 1:].sum(1)
 
@@ -37,7 +37,7 @@ class Causal(TextObjective):
 
 
 class Masked(TextObjective):
-    """A share of the tokens is hidden and must be restored: see `mask_tokens`."""
+    """Hides a share of the tokens, which the model must restore: see `mask_tokens`."""
 
     def batch(self, indices: Tensor, *, split: Split = "train", key: Key = ()) -> Batch:
         input_ids = self.data.rows(split)[indices].long()
@@ -50,7 +50,7 @@ class Masked(TextObjective):
         return {"input_ids": torch.stack(inputs), "labels": torch.stack(labels)}
 
     def counted(self, indices: Tensor) -> Tensor | None:
-        """The tokens that are hidden: fewer in a row with many special tokens."""
+        """The number of hidden tokens: smaller in a row with many special tokens."""
         candidates = _may_be_chosen(self.data.train[indices], self.data).sum(1)
         return torch.tensor([_num_chosen(own, self.data.mask_probability) for own in candidates.tolist()])
 
@@ -81,7 +81,7 @@ def mask_tokens(tokens: Tensor, data: TokenData, generator: torch.Generator) -> 
 
 
 def _may_be_chosen(tokens: Tensor, data: TokenData) -> Tensor:
-    """True for each token that is no special one."""
+    """True for each token that is not a special one."""
     return ~torch.isin(tokens, torch.tensor(data.tokenizer.all_special_ids))
 
 

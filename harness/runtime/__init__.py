@@ -1,1 +1,3 @@
-"""Things that every process of the harness needs: seeds, heartbeats, garbage collection, errors for users."""
+"""Utilities that every process of the harness needs: seeds, heartbeats, garbage collection, errors for
+users.
+"""

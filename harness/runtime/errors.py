@@ -1,4 +1,4 @@
-"""Errors for users, whose configuration is wrong: one line that says what to do."""
+"""Errors for users with a wrong configuration: one line that says what to do."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Result = TypeVar("Result")
 PACKAGE = "gradwire"
 
 LONGEST = 300
-"""Most characters of a refusal."""
+"""The largest number of characters of a refusal."""
 
 
 class ConfigError(ValueError):
-    """Bad configuration. The text is one line: field, value, what is allowed, the fix."""
+    """Bad configuration. The text is one line: field, value, allowed values, the fix."""
 
     def __init__(self, message: str) -> None:
         super().__init__(fitted(" ".join(message.split())))
 
 
 def fitted(message: str) -> str:
-    """Shortens a message to `LONGEST` characters by leaving out the middles of long words, such as paths."""
+    """Shortens a message to `LONGEST` characters by cutting the middles of long words, such as paths."""
     for most in (120, 80, 60, 40, 24):
         if len(message) > LONGEST:
             message = " ".join(shortened(word, most) for word in message.split(" "))
@@ -38,7 +38,7 @@ def fitted(message: str) -> str:
 def refused_as_config_error(
     function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
 ) -> Result:
-    """`function`'s result; its ValueError, which is already one line, as ConfigError."""
+    """Calls `function`; converts its ValueError, which is already one line, to ConfigError."""
     try:
         return function(*args, **kwargs)
     except ValueError as error:
@@ -46,17 +46,18 @@ def refused_as_config_error(
 
 
 def found_late(error: BaseException) -> None:
-    """Marks an error that ended what had begun: it is no refusal, even if it is one that a user can fix."""
+    """Marks an error that ended work in progress, so that it is not treated as a refusal, even if a user can
+    fix it."""
     error.__dict__["found_late"] = True
 
 
 def is_refusal(error: BaseException) -> bool:
-    """True if an error says what a user can fix, in this program's words, before anything has begun."""
+    """True if an error tells the user what to fix and was raised by this program before any work began."""
     return isinstance(error, ValueError) and is_own(error) and not getattr(error, "found_late", False)
 
 
 def is_own(error: BaseException) -> bool:
-    """True if this program has raised an error, and not a library that it calls."""
+    """True if an error was raised by this program, and not by a library that it calls."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
@@ -68,7 +69,7 @@ def is_own(error: BaseException) -> bool:
 def refuse(error: ConfigError | str, code: int = 2) -> NoReturn:
     """Ends the process with exit code `code`; only rank 0 prints the error's one line.
 
-    A line given as text is not shortened, because it may name the folder to look into.
+    A line given as text is not shortened, because it may name a folder that the user needs.
     """
     rank = os.environ.get("RANK", "0")
     if rank == "0" or not rank.isdigit():  # what is no rank is refused itself

@@ -1,7 +1,7 @@
 """Checks a configuration's fields by the rules of `gradwire.codecs.fields` and raises ConfigError.
 
-They serve the command line and, in Python's terms, calls (`check_arguments`). Only the standard library is
-needed.
+The functions check the command line and, with messages in Python syntax, calls (`check_arguments`). They only
+need the standard library.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def check_arguments(
 
 
 def shown(value: object) -> str:
-    """Shows `value` as Python writes it, shortened if it is long."""
+    """`value` in Python syntax, shortened if it is long."""
     shortened = reprlib.Repr()
     shortened.maxstring = shortened.maxother = shortened.maxlong = 60
     return " ".join(shortened.repr(value).split())

@@ -1,8 +1,8 @@
-"""Heartbeats: what this process is doing and how often it has made progress, for the watch for hangs.
+"""Heartbeats: the phase of this process and a count of its progress, for the detection of hangs.
 
-Code that takes long calls `beat` whenever it makes progress. A call takes a microsecond, no lock and no
-system call. The watcher checks whether the count has changed, and reports the phase if it has not for too
-long. If a rank has a process of its own, its beats lie in a file that it shares with the watching process.
+Long-running code calls `beat` whenever it makes progress. A call takes a microsecond, no lock and no system
+call. The watcher checks whether the count has changed, and reports the phase if it has not for too long. If a
+rank has a process of its own, its beats are in a file shared with the watching process.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _SLOT = struct.Struct("=Qqi48s")
 
 
 class Heartbeat(NamedTuple):
-    """One reading: `beats` differs from the last reading's if there was progress; `step` steps are done;
-    `asked` is the signal by which the process was asked to stop, 0 if it was not."""
+    """One reading. `beats` differs from the last reading's if there was progress; `step` steps are done;
+    `asked` is the signal by which the process was asked to stop, or 0."""
 
     beats: int
     step: int
@@ -35,7 +35,7 @@ class Heartbeat(NamedTuple):
 
 
 class _Heart:
-    """One process's slot in some memory; only that process writes it."""
+    """One process's slot in a shared memory; only that process writes it."""
 
     def __init__(self, memory: mmap.mmap | bytearray, offset: int = 0) -> None:
         self._memory, self._offset = memory, offset
@@ -73,7 +73,7 @@ def note_asked(number: int) -> None:
 
 
 def own_beats() -> Callable[[], list[Heartbeat]]:
-    """Begins at the start-up; returns a function that reads this process's own beats."""
+    """Starts counting in the start-up phase; returns a function that reads this process's own beats."""
     global _heart
     _heart = _Heart(_memory)
     beat()
@@ -81,27 +81,27 @@ def own_beats() -> Callable[[], list[Heartbeat]]:
 
 
 def in_steps(beats: Iterable[Heartbeat]) -> bool:
-    """True if the first step has begun anywhere."""
+    """True if any of the processes has begun its first step."""
     return any(beat.step >= 0 for beat in beats)
 
 
 def share_beats(file: Path, size: int) -> Callable[[], list[Heartbeat]]:
-    """Makes the file in which `size` ranks beat; returns a function that reads the beats of all of them."""
+    """Makes the file for the beats of `size` ranks; returns a function that reads all of them."""
     file.write_bytes(_SLOT.pack(0, -1, 0, START_UP.encode()) * size)
     memory = _mapped(file)
     return lambda: [_read(memory, rank * _SLOT.size) for rank in range(size)]
 
 
 def beat_in(file: Path, rank: int, launched: float | None = None) -> None:
-    """Makes this process's beats those of `rank` in `file` from now on. It was `launched` at that time of the
-    monotonic clock, which all processes of a machine share."""
+    """Stores this process's beats as those of `rank` in `file` from now on. `launched` is the time of its
+    launch on the monotonic clock, which all processes of a machine share."""
     global _heart, _launched
     _heart, _launched = _Heart(_mapped(file), rank * _SLOT.size), launched
     beat()
 
 
 def since_launch() -> float:
-    """Seconds since this process was launched, its own start and imports included; 0 if that is unknown."""
+    """Seconds since this process was launched, including its own start and imports; 0 if unknown."""
     return 0.0 if _launched is None else time.monotonic() - _launched
 
 

@@ -1,8 +1,8 @@
-"""Ctrl-C while a command starts, and as what it comes out of code that it interrupts.
+"""Ctrl-C while a command starts, and its recognition in errors of interrupted code.
 
-Imports and the composition take seconds. Compiled modules that are being imported, hooks of classes that are
-being made, and OmegaConf turn KeyboardInterrupt into errors of their own, or lose it. Nothing has to be
-cleaned up yet: the process ends.
+Imports and the composition of the configuration take seconds. During that time compiled modules, class hooks
+and OmegaConf may convert a KeyboardInterrupt to errors of their own, or lose it. Nothing needs to be cleaned
+up yet, so the process simply ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def end_on_interrupt() -> None:
 
 
 def raise_on_interrupt() -> None:
-    """Makes Ctrl-C a KeyboardInterrupt again: there will be something to clean up."""
+    """Makes Ctrl-C raise KeyboardInterrupt again, because from now on there is something to clean up."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,4 +1,4 @@
-"""Settings of the garbage collector, and of whether freed memory goes back to the system."""
+"""Settings of the garbage collector, and of whether freed memory is returned to the system."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LARGE = 2**31 - 1
 
 
 def keep_freed_memory() -> None:
-    """Makes glibc hand out freed memory again, large blocks included, instead of returning it to the system.
+    """Makes glibc reuse freed memory, including large blocks, instead of returning it to the system.
 
     A bucket's sums and its mean are tensors of tens of megabytes. If they were mapped anew in every round,
     their pages would cost more than the codec's arithmetic. Without glibc nothing is changed.
@@ -30,8 +30,8 @@ def keep_freed_memory() -> None:
 def collector_paused() -> Iterator[None]:
     """Pauses garbage collection inside; also a decorator.
 
-    Objects without references go all the same; the collector looks for cycles among all that there
-    are, and again when there are some more. Where millions are made it takes as long as the work.
+    Objects without references are still freed at once; only the search for cycles is paused. It repeatedly
+    scans all objects, which takes as long as the work itself where millions of objects are made.
     """
     collecting = gc.isenabled()
     gc.disable()

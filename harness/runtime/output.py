@@ -1,7 +1,8 @@
-"""Standard output and standard error that fail no command: what cannot be written is left out.
+"""Standard output and standard error whose errors never end a command: output that cannot be written is
+dropped.
 
 A terminal may lack a character or hang up, the reader of a pipe may go away, the disk of a log may be full.
-None of that is a reason to lose a run. Only commands do this to their process, never the library.
+None of these is a reason to lose a run. Only commands change their process in this way, never the library.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _is_run, _warns = False, True
 
 
 def guard_output(*, warns: bool = True) -> None:
-    """Makes standard output and standard error of this process take everything. Characters that they cannot
-    encode become escapes such as `\\u2013`.
+    r"""Makes standard output and standard error of this process accept everything. Characters that they cannot
+    encode become escapes such as `\u2013`.
 
-    Only a process that `warns` reports in a line that its output is lost: ranks leave that to their launcher.
+    With `warns` the process reports in a line that its output is lost; ranks leave that to their launcher.
     """
     global _warns
     _warns = warns
@@ -34,23 +35,23 @@ def guard_output(*, warns: bool = True) -> None:
 
 
 def declare_run() -> None:
-    """Declares that this command does more than print: a lost output is then worth a warning."""
+    """Declares that this command does more than print, so that lost output deserves a warning."""
     global _is_run
     _is_run = True
 
 
 def output_was_taken() -> bool:
-    """True if standard output has taken all lines so far; also if its reader has seen enough, as `head`
-    does."""
+    """True if standard output has accepted all lines so far, or if its reader has closed it after reading
+    enough, as `head` does."""
     sys.stdout.flush()
     found = _output(sys.stdout)
     return found is None or found.error is None or found.error.errno == errno.EPIPE
 
 
 class Output(io.RawIOBase):
-    """An open file of this process that takes everything. After the system's first error, which is kept in
-    `error` and handed to `on_error`, everything is discarded, also what C code and processes started later
-    write."""
+    """An open file of this process that never fails. After the system's first error, which is kept in `error`
+    and passed to `on_error`, all output is discarded, including that of C code and of processes started
+    later."""
 
     def __init__(self, descriptor: int, on_error: Callable[[OSError], None] | None = None) -> None:
         self._descriptor, self._on_error = descriptor, on_error
@@ -67,7 +68,7 @@ class Output(io.RawIOBase):
         return os.isatty(self._descriptor)
 
     def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
-        """Takes all of the data."""
+        """Accepts all of the data."""
         whole = memoryview(data).cast("B")
         left = whole
         while left:
@@ -93,7 +94,7 @@ class Output(io.RawIOBase):
 
 
 def _on_error(error: OSError) -> None:
-    """Says on standard error that standard output is lost, unless its reader has merely seen enough."""
+    """Reports on standard error that standard output is lost, unless its reader has merely closed it."""
     if not _warns:
         return
     what = f"standard output cannot be written ({error.strerror})"
@@ -106,7 +107,7 @@ def _on_error(error: OSError) -> None:
 def guarded(
     stream: io.TextIOWrapper | None, on_error: Callable[[OSError], None] | None = None
 ) -> io.TextIOWrapper:
-    """A stream that takes everything, in the place of this one; None stands for one that was closed."""
+    """A stream that never fails, to replace this one; None stands for one that was closed."""
     if stream is None:
         return io.TextIOWrapper(Output(os.open(os.devnull, os.O_WRONLY)), encoding="utf-8")  # type: ignore[type-var]
     if _output(stream) is not None:
@@ -132,8 +133,8 @@ def _output(stream: TextIO | None) -> Output | None:
 
 
 def _occupy_closed_descriptors() -> None:
-    """Opens the null device for standard files that were closed: the next file opened would become one of
-    them, and take what C code prints."""
+    """Opens the null device for standard files that were closed. Otherwise the next file opened would get one
+    of their descriptors, and receive the output of C code."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)

@@ -1,6 +1,7 @@
 """The packages that the harness needs besides torch and numpy, and the message when one is missing.
 
-`gradwire` alone is the library: `attach`, every codec, every topology. Their modules import nothing else.
+The plain package `gradwire` is the library: `attach`, all codecs, all topologies. Their modules need only
+torch and numpy.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ HARNESS = frozenset(
         ),
     }
 )
-"""Modules that come with `gradwire[harness]`, by the name they are imported by."""
+"""Modules that are installed with `gradwire[harness]`, by import name."""
 
 
 class MissingPackages(MetaPathFinder):
-    """Answers imports by this package of modules that no other finder has found; it is asked last.
+    """Handles imports, by this package, of modules that no other finder has found.
 
-    Imports by other packages, and mere look-ups, are left alone.
+    Imports by other packages, and mere look-ups, are not affected.
     """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Returns None, or raises ModuleNotFoundError in one line that says what to do."""
+        """Returns None, or raises ModuleNotFoundError with one line that says what to install."""
         if fullname in HARNESS:
             importer = _importer()
             if importer.partition(".")[0] == "gradwire":
@@ -62,7 +63,7 @@ def _name(frame: FrameType) -> str:
 
 
 def say_what_is_missing() -> None:
-    """Makes imports of packages that are not installed say how to get them; calling it again changes
-    nothing."""
+    """Makes imports of packages that are not installed raise errors that say how to get them; calling it
+    again has no effect."""
     if not any(isinstance(finder, MissingPackages) for finder in sys.meta_path):
         sys.meta_path.append(MissingPackages())

@@ -1,4 +1,4 @@
-"""The command that started this program, for messages that say which one to use."""
+"""The command that started this program, for messages that tell users what to run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SCRIPT = "python run.py"
 """The command in help texts and in the first lines of configuration files."""
 
 _COMMENTED = re.compile(rf"{SCRIPT}(?P<rest>.*?\S)(?P<gap>  +)(?=\S)|{SCRIPT}")
-"""The command in a line of help, and the spaces before its description."""
+"""The command in a line of help, with the spaces before its description."""
 
 
 def program() -> str:
@@ -33,12 +33,12 @@ _given: list[str] = []
 
 
 def remember_command(arguments: Sequence[str]) -> None:
-    """Keeps what the command line gave, before Hydra gets its own form of it."""
+    """Stores the command line's arguments, before Hydra changes them."""
     _given[:] = arguments
 
 
 def command_line() -> str | None:
-    """The command as a shell takes it; None where this process was not started by one."""
+    """The shell command that started this process; None if no command did."""
     return shlex.join([*program().split(), *_given]) if _given else None
 
 
@@ -48,7 +48,8 @@ def torchrun_target() -> str:
 
 
 def as_started(text: str) -> str:
-    """Returns a help text whose commands are written as this program was started; columns stay aligned."""
+    """Returns a help text with its commands written in the way this program was started; columns stay
+    aligned."""
     return "\n".join(_line(line) for line in text.split("\n"))
 
 

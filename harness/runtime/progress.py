@@ -1,7 +1,7 @@
-"""The display of work that lasts: a bar on a terminal, a line now and then elsewhere.
+"""The display of long-running work: a bar on a terminal, an occasional line elsewhere.
 
-All tasks show their progress in this way, with what is done of how much, and the time that is left by the
-rate of the last steps. What is quick shows nothing. The library shows nothing either: only tasks make these.
+All tasks show their progress in this way: the work done, the total, and the time left at the rate of the last
+steps. Quick work shows nothing. Only tasks display progress, never the library.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import Any, Self, TypeVar
 Item = TypeVar("Item")
 
 BAR_S, FIRST_S = 2.0, 10.0
-"""Seconds after which the bar and the first line come: what is done by then shows neither."""
+"""Seconds after which the bar, or the first line, appears; work that ends earlier shows neither."""
 
 EVERY_S = 20.0
 """Seconds between lines."""
 
 COLUMNS, LINES = 80, 24
-"""The size of a terminal that does not say how large it is."""
+"""The assumed size of a terminal that does not report its own."""
 
 RECENT = 50
-"""The rate is that of so many of the last samples, a second apart at least."""
+"""The rate is computed from this many of the last samples, which are at least a second apart."""
 
 
 class Progress:
-    """Progress of `total` pieces of work, `done` of which were there before; a context manager.
+    """Progress of `total` pieces of work, `done` of which existed before; a context manager.
 
-    A bar goes to standard error if that is a terminal. Lines go to standard error, too, or to standard output
-    where they are a command's `log`. `at_once` shows the bar from the beginning. Of several ranks the first
-    one shows them, unless `visible` says otherwise.
+    A bar is shown on standard error if that is a terminal. Otherwise lines go to standard error, or to
+    standard output if they are a command's `log`. `at_once` shows the bar from the beginning. Of several
+    ranks only the first one shows progress, unless `visible` is given.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class Progress:
         self.close()
 
     def expect(self, number: int) -> None:
-        """Adds `number` pieces to those that are to be done."""
+        """Adds `number` pieces to the total."""
         self._total += number
         if self._bar is not None:
             self._bar.total = self._total
 
     def advance(self, note: str = "", number: int = 1) -> None:
-        """Counts `number` more pieces as done, the last of which was `note`."""
+        """Counts `number` more pieces as done; `note` describes the last one."""
         self.done += number
         now = time.monotonic()
         if now - self._samples[-1][0] >= 1 or len(self._samples) == 1:
@@ -84,7 +84,7 @@ class Progress:
             self.show_due(note)
 
     def show_due(self, note: str = "") -> None:
-        """Prints a line, with `note` in it, if it is time for one and there is no bar."""
+        """Prints a line with `note`, if one is due and there is no bar."""
         now = time.monotonic()
         since = now - self._shown_at
         due = since >= EVERY_S or (self._shown_at == self._began and since >= FIRST_S)
@@ -94,7 +94,7 @@ class Progress:
         self.say(", ".join(filter(None, parts)))
 
     def say(self, line: str) -> None:
-        """Prints a line of its own, above the bar if there is one."""
+        """Prints a separate line, above the bar if there is one."""
         if not self._visible:
             return
         if self._bar is not None:
@@ -104,7 +104,7 @@ class Progress:
         print(line, file=self._stream, flush=True)
 
     def postfix(self, text: str) -> None:
-        """Puts a text behind the bar's figures."""
+        """Appends a text to the bar's figures."""
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
 
@@ -114,14 +114,14 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """The seconds left by the rate of the last pieces; None before there is one."""
+        """The seconds left at the rate of the last pieces; None before there is a rate."""
         (since, before), now = self._samples[0], time.monotonic()
         if self.done <= before or now <= since:
             return None
         return (self._total - self.done) * (now - since) / (self.done - before)
 
     def left(self) -> str:
-        """The time that is left, in words; empty if it is unknown, or hardly anything has been seen yet."""
+        """The time left, in words; empty if it is unknown or there are too few samples."""
         seconds = self.seconds_left
         known = seconds is not None and time.monotonic() - self._began >= FIRST_S
         return f"about {in_words(seconds)} left" if seconds is not None and known else ""
@@ -150,7 +150,7 @@ def _bar(title: str, total: int, unit: str, done: int, delay_s: float) -> Any:
 def tracked(
     items: Sequence[Item], title: str, unit: str, note: Callable[[Item], str] = lambda item: ""
 ) -> Iterator[Item]:
-    """Yields the items, each a piece of work that is done when the next one is asked for."""
+    """Yields the items, each a piece of work that counts as done when the next one is requested."""
     with Progress(title, len(items), unit) as progress:
         for item in items:
             yield item
@@ -158,15 +158,15 @@ def tracked(
 
 
 class PhaseLines:
-    """Lines about phases that have no pieces to count, such as the start of processes: one after `FIRST_S` in
-    a phase, then one every `EVERY_S`."""
+    """Lines about phases without countable pieces, such as the start of processes: one line `FIRST_S` seconds
+    into a phase, then one every `EVERY_S`."""
 
     def __init__(self, title: str) -> None:
         self._title, self._phase = title, ""
         self._began = self._shown_at = time.monotonic()
 
     def look(self, phase: str) -> None:
-        """Prints a line if it is time for one; an empty `phase` shows its own progress."""
+        """Prints a line if one is due; an empty `phase` means that the phase shows its own progress."""
         now = time.monotonic()
         if phase != self._phase:
             self._phase, self._began, self._shown_at = phase, now, now - EVERY_S + FIRST_S
@@ -176,7 +176,7 @@ class PhaseLines:
 
 
 def in_words(seconds: float) -> str:
-    """A duration as a person says it: 40 s, 3 min, 2 h 10 min, 3 d 4 h."""
+    """A duration in words: 40 s, 3 min, 2 h 10 min, 3 d 4 h."""
     if seconds < 59.5:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -6,7 +6,7 @@ import hashlib
 
 
 def derive_seed(*parts: int | str) -> int:
-    """Returns a seed in [0, 2**63) that depends on nothing but `parts` and their order.
+    """Returns a seed in [0, 2**63) that only depends on `parts` and their order.
 
     The first eight bytes of a sha256 over the parts, each written with its type and length, so that neither
     ("ab", "c") and ("a", "bc") nor 1 and "1" collide. Every random stream of a run has such a seed, e.g.

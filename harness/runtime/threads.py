@@ -1,7 +1,7 @@
-"""Threads: a limit for calls that have none of their own, and the end of those that a script leaves running.
+"""Threads: a time limit for calls that lack one, and the end of threads that a script leaves running.
 
-A thread that returns from C++ once the interpreter is gone is ended there, and the process with it
-("terminate called without an active exception"): a script whose last step is over would end in SIGABRT.
+A thread that returns from C++ after the interpreter has exited aborts the process ("terminate called without
+an active exception"), so that a script would end in SIGABRT after its last step.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ Result = TypeVar("Result")
 
 
 class NoAnswerError(TimeoutError):
-    """A call has not returned in time."""
+    """Raised if a call has not returned in time."""
 
 
 def within(seconds: float, call: Callable[[], Result]) -> Result:
-    """Returns what `call` returns, or raises what it raises. Raises NoAnswerError if that takes longer.
+    """Returns the result of `call`, or raises its exception. Raises NoAnswerError if that takes longer than
+    `seconds`.
 
     A socket whose other end belongs to a stopped process never answers, and torch's store then waits without
-    end. So the call has a thread of its own, which may outlive it.
+    end. So the call runs in a separate thread, which may outlive it.
     """
     returned, raised = list[Any](), list[BaseException]()
 
@@ -46,30 +47,32 @@ def within(seconds: float, call: Callable[[], Result]) -> Result:
 
 
 AT_EXIT_S = 2.0
-"""Seconds that a process waits for its threads: those that wait for other ranks may take longer."""
+"""Seconds that an exiting process waits for its threads; threads that wait for other ranks may take
+longer.
+"""
 
 
 class Ending(Protocol):
     """A thread that ends on request."""
 
     def ask_to_end(self) -> None:
-        """Makes it end as soon as it can."""
+        """Asks the thread to end as soon as it can."""
 
     def join(self, seconds: float | None = None) -> None:
-        """Waits until it has ended, for so many seconds at most."""
+        """Waits until the thread has ended, for at most `seconds`."""
 
 
 _running: weakref.WeakSet[Ending] = weakref.WeakSet()
 
 
 def end_at_exit(thread: Ending) -> None:
-    """Ends the thread before the interpreter, if it still runs then."""
+    """Ends the thread before the interpreter exits, if it is still running then."""
     _running.add(thread)
 
 
 @atexit.register
 def end_all() -> None:
-    """Ends the threads that are left."""
+    """Ends all registered threads that are left."""
     running, end = list(_running), time.monotonic() + AT_EXIT_S
     for thread in running:
         thread.ask_to_end()

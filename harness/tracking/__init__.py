@@ -1,1 +1,3 @@
-"""Shows runs in wandb. The record on disk is the truth; `task=sync` rebuilds the view from it."""
+"""The display of runs in wandb. The record on disk is authoritative; `task=sync` recreates the view from
+it.
+"""

@@ -25,18 +25,18 @@ from gradwire.harness.tracking.settings import TrackingConfig, WandbConfig, choo
 VIEW = Path(__file__).with_name("view.py")
 
 FINISH_S = 45.0
-"""Seconds a run waits, once it has ended, for its last rows to be uploaded ..."""
+"""Seconds that a finished run waits for its last rows to be uploaded ..."""
 
 PATIENCE_S = 120.0
-"""... and for the process to end, which is killed then."""
+"""... and for the process to end, before it is killed."""
 
 
 @contextmanager
 def tracked(tracking: TrackingConfig, settings: Mapping[str, Any], directory: Path) -> Iterator[None]:
     """Shows the run in this block in wandb if `tracking` says so; `settings` are all of the run's.
 
-    `directory` is locked and prepared for this attempt. Its record may hold rows, all of which are shown. No
-    failure here ends the run: one line says what went wrong, and the record is complete.
+    `directory` is locked and prepared for this attempt. Rows that are already in its record are shown, too.
+    Failures here do not end the run: they are reported in one line, and the record stays complete.
     """
     follower = _follower(tracking, settings, directory)
     try:
@@ -47,9 +47,10 @@ def tracked(tracking: TrackingConfig, settings: Mapping[str, Any], directory: Pa
 
 
 def upload_recorded(tracking: Mapping[str, Any], directory: Path) -> bool:
-    """Shows the record in `directory` in wandb as far as it goes, replacing what is there.
+    """Shows the record in `directory`, complete or not, in wandb, replacing an earlier view.
 
-    Returns whether that succeeded; if not, a line gives the reason. Raises ValueError if there is no record.
+    Returns whether that succeeded; if not, it prints the reason in a line. Raises ValueError if there is no
+    record.
     """
     message = opening(load_run(directory).config, tracking, directory, last_id(directory), 0.0)
     return Follower(message, directory).end(None)
@@ -62,10 +63,10 @@ def show_content(
     content: Mapping[str, Any],
     attempt: str | None = None,
 ) -> bool:
-    """Shows the `content` (summary, tables, curves, plots) of a record that is no training run in wandb,
-    replacing what is there under an id that begins with `attempt` (None: the run's).
+    """Shows the `content` (summary, tables, curves, plots) of a record that is not a training run in wandb,
+    replacing an earlier view whose id begins with `attempt` (None: the run's).
 
-    Returns whether that succeeded; if not, a line gives the reason.
+    Returns whether that succeeded; if not, it prints the reason in a line.
     """
     message = opening(config, tracking, directory, last_id(directory, attempt), 0.0)
     ended = {**content, "exit_code": 0, "summary": without_home(content["summary"])}
@@ -91,7 +92,7 @@ class Follower:
         self._process.stdin.flush()
 
     def end(self, timeout_s: float | None) -> bool:
-        """Sends the process the run's ending and waits; returns whether all of it could be shown."""
+        """Sends the run's ending to the process and waits; returns whether everything could be shown."""
         code = None
         try:
             ended = self._ended or ending(self._directory)

@@ -1,4 +1,4 @@
-"""The messages to `view.py`: how to open a wandb run, and how the run has ended."""
+"""The messages to `view.py`: one that opens a wandb run, and one on how the run has ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gradwire.harness.tracking.settings import choose_mode
 from gradwire.harness.tracking.tables import tables
 
 INIT_S = 30
-"""Seconds in which the server must answer; it is asked during the training."""
+"""Seconds in which the server must answer; the connection is made during the training."""
 
 QUIET = {
     "silent": True,
@@ -46,22 +46,23 @@ QUIET = {
     "login_timeout": INIT_S,
     "finish_timeout_raises": True,
 }
-"""wandb's settings: no output, no code, nothing about the machine or its user. The record says what ran."""
+"""wandb's settings: no output, no code, nothing about the machine or its user, because the record contains
+everything needed."""
 
 
 AXES = {"train": "step", "eval": "train_time_s"}
-"""The axis over which the rows of each file are drawn: evaluations over the training clock, so that the
-charts of a sweep's runs show their times to accuracy."""
+"""The x-axis for the rows of each file: evaluations are plotted over the training clock, so that the charts
+of a sweep's runs show their times to accuracy."""
 
 GROUPS = ("task", "size", "codec", "topology", "parallel")
-"""The configuration groups whose choices become tags of a run; the network's label follows."""
+"""The configuration groups whose choices become tags of a run, followed by the network's label."""
 
 LONGEST_TAG = 64
-"""Characters that wandb accepts."""
+"""The longest tag that wandb accepts, in characters."""
 
 PLOT, SIGNATURE = "-print.png", b"\x89PNG\r\n\x1a\n"
 MOST_PIXELS = 2**25
-"""Most pixels of a picture that is shown; our own have a twentieth of it."""
+"""The largest number of pixels of a picture that is shown; plots made here have a twentieth of it."""
 
 
 def opening(
@@ -70,7 +71,7 @@ def opening(
     """The message that opens the wandb run `wandb_id` of the record in `directory`, whose resolved config is
     given.
 
-    `finish_s`: seconds in which the last rows must be uploaded; 0 sets no limit.
+    `finish_s` is the time limit in seconds for uploading the last rows; 0 means none.
     """
     folder = directory.absolute()
     init = {
@@ -97,8 +98,8 @@ def opening(
 
 
 def tags(config: Mapping[str, Any]) -> list[str]:
-    """The choices of a configuration that runs are filtered by, as the command line spells them, and the
-    label of its times with its links: `train`, `tiny`, `dynamiq`, `ring`, `ddp`, `emulated 200 Mbit/s`."""
+    """The choices of a configuration that users filter runs by, as written on the command line, and the label
+    of its times with its links: `train`, `tiny`, `dynamiq`, `ring`, `ddp`, `emulated 200 Mbit/s`."""
     groups = {key: value for key, value in config.items() if isinstance(value, Mapping)}
     found = [str(groups[key]["name"]) for key in GROUPS if groups.get(key, {}).get("name") is not None]
     network = groups.get("network")
@@ -118,7 +119,7 @@ def distinct(found: Iterable[str]) -> list[str]:
 
 
 def way_out(directory: Path) -> str:
-    """The way to get a view that is missing."""
+    """How to create a missing view."""
     return f"task=sync run={directory} shows the record"
 
 
@@ -135,7 +136,9 @@ def environment(directory: Path) -> dict[str, str]:
 
 
 def ending(directory: Path) -> dict[str, Any]:
-    """The message on how the run in `directory` has ended; the exit code is 0 if, and only if, it is done."""
+    """The message on how the run in `directory` has ended; the exit code is 0 if and only if the run is
+    done.
+    """
     try:
         run = load_run(directory)
     except ValueError as error:  # it ended before it had a record, or its files are damaged
@@ -156,9 +159,10 @@ def ending(directory: Path) -> dict[str, Any]:
 
 
 def plots(directory: Path, pattern: str = PLOTS) -> dict[str, str]:
-    """Name to file of the plots for print in the folders of a record that fit a `pattern`.
+    """Name to file of the printable plots in the folders of a record that match a `pattern`.
 
-    Of files that were put there by hand, what is no picture, no file of the record, or too large is left out.
+    Files that are not pictures, do not belong to the record, or are too large are left out; users may have
+    put them there.
     """
     found = [path for path in sorted(directory.glob(f"{pattern}/*{PLOT}")) if _is_plot(path, directory)]
     names = [path.relative_to(directory).as_posix().removesuffix(PLOT) for path in found]
@@ -177,14 +181,15 @@ def _is_plot(path: Path, directory: Path) -> bool:
 
 
 def new_id(directory: Path) -> str:
-    """`<run id>-<attempt>-<4 digits>`: the same run on another machine is another wandb run."""
+    """A wandb id, `<run id>-<attempt>-<4 digits>`; it is random so that the same run on another machine is
+    another wandb run."""
     return f"{_attempt(directory)}-{secrets.token_hex(2)}"
 
 
 def last_id(directory: Path, attempt: str | None = None) -> str:
-    """The id under which the last attempt is already shown, so that it is replaced; else a new one.
+    """The id under which the last attempt is already shown, so that it is replaced; otherwise a new one.
 
-    `attempt` is what it begins with, where `directory` is no run's.
+    The id begins with `attempt`, which must be given if `directory` is not a run's.
     """
     attempt = attempt or _attempt(directory)
     shown = re.compile(rf"(?:offline-)?run-(\d+_\d+)-({attempt}-[0-9a-f]{{4}})(?:-\d+)?")

@@ -1,4 +1,5 @@
-"""The settings of `tracking`: where else a run is shown. Their checks do not import wandb."""
+"""The settings of `tracking`: where a run is shown in addition to its directory. Their checks do not import
+wandb."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ from gradwire.harness.runtime.fields import one_of
 
 @dataclass(frozen=True)
 class UntrackedConfig:
-    """The run's own directory only."""
+    """No tracking: the run is only recorded in its directory."""
 
     name: str = one_of("none")
 
 
 @dataclass(frozen=True)
 class WandbConfig:
-    """The run is shown in wandb, too, as it is written; `task=sync` rebuilds the view from the record."""
+    """The run is also shown in wandb while it is recorded; `task=sync` recreates the view from the record."""
 
     name: str = one_of("wandb")
     project: str = "gradwire"
@@ -45,7 +46,7 @@ MODES = {
     "dryrun": "offline",
     "disabled": "disabled",
 }
-"""The values of WANDB_MODE and what they mean."""
+"""The values of WANDB_MODE and their meanings."""
 
 NOT_IN_A_PROJECT = "/\\#?%:"
 
@@ -72,7 +73,7 @@ def check_tracking(tracking: TrackingConfig, environment: Mapping[str, str] = os
 
 
 def choose_mode(mode: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Returns online, offline or disabled: what `tracking.mode=auto` means here, or the mode itself."""
+    """Returns online, offline or disabled: the resolved value of `tracking.mode=auto`, or the mode itself."""
     if mode != "auto":
         return mode
     said = MODES.get(environment.get("WANDB_MODE", "").lower())
@@ -80,8 +81,8 @@ def choose_mode(mode: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def logged_in(environment: Mapping[str, str] = os.environ) -> bool:
-    """Returns whether there is a key for the server: in the environment, or from `wandb login` in the netrc
-    file."""
+    """Returns whether there is a key for the server: in the environment, or stored in the netrc file by
+    `wandb login`."""
     if environment.get("WANDB_API_KEY") or environment.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     try:
@@ -92,7 +93,7 @@ def logged_in(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def server(environment: Mapping[str, str] = os.environ) -> str:
-    """The address of the wandb server: WANDB_BASE_URL, else what `wandb login --host` has kept."""
+    """The address of the wandb server: WANDB_BASE_URL, or the one stored by `wandb login --host`."""
     return environment.get("WANDB_BASE_URL") or _kept_server(environment) or SERVER
 
 

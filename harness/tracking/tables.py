@@ -14,12 +14,12 @@ WandbTable = dict[str, list[Any]]
 """`columns` and `rows`."""
 
 MOST_ROWS = 10_000
-"""Most rows of a table that wandb shows; of longer curves every second, third, ... row is taken."""
+"""The largest number of rows of a table that wandb shows; longer curves are thinned out evenly."""
 
 
 def tables(run: Run) -> dict[str, WandbTable]:
-    """Name to table: the curves and, once the run is done, the contents of its summary; empty ones are left
-    out."""
+    """Tables by name: the curves and, once the run is done, the contents of its summary, without empty
+    tables."""
     measured = [row for row in run.steps if row.get("vnmse") is not None]
     found = {
         "steps": curve(run.steps),
@@ -32,7 +32,7 @@ def tables(run: Run) -> dict[str, WandbTable]:
 
 
 def curve(rows: Sequence[Mapping[str, Any]]) -> WandbTable:
-    """Rows of the record with a column for each key; None if a row lacks it."""
+    """The rows of a record as a table with a column for each key; None where a row lacks a key."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     shown = rows[:: math.ceil(len(rows) / MOST_ROWS) or 1]
     return {"columns": columns, "rows": [[row.get(key) for key in columns] for row in shown]}
@@ -59,14 +59,14 @@ def _time_to_accuracy(summary: Summary, network: str) -> WandbTable:
 
 
 def _breakdown(summary: Summary, network: str) -> WandbTable:
-    """Seconds per step; no rows if spans were not recorded."""
+    """Seconds per step by part; empty if spans were not recorded."""
     known = summary.values()
     rows = [[METRICS[part].words, known[part], summary.clock, network] for part in PARTS if part in known]
     return {"columns": ["part", "seconds_per_step", "clock", "network"], "rows": rows}
 
 
 def _overlap(summary: Summary, network: str) -> WandbTable:
-    """AQGB's figures, times in seconds per step; no rows if they are not known."""
+    """AQGB's figures, with times in seconds per step; empty if they are not known."""
     known = summary.values().items()
     rows = [[key, value, summary.clock, network] for key, value in known if METRICS[key].section == "overlap"]
     return {"columns": ["figure", "value", "clock", "network"], "rows": rows}

@@ -1,8 +1,8 @@
-"""The process that shows one record in wandb: `python view.py`, with its orders on standard input.
+"""The process that shows one record in wandb: `python view.py`, controlled by standard input.
 
-It is a process of its own, so that wandb can neither break nor slow the training, and so that it can be
-killed when it does not answer. If the run's own process is killed, the input ends without a word and this
-process shows the run as failed. It imports nothing of gradwire, which would load torch once more.
+It is a separate process, so that wandb can neither break nor slow the training, and so that it can be killed
+when it does not respond. If the run's own process is killed, the input ends without a message, and this
+process shows the run as failed. It does not import gradwire, which would load torch again.
 
 The input is one line of JSON, `messages.opening`, and, when the run has ended, a second one,
 `messages.ending`. Until then it shows the record's rows as they are written.
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 POLL_S = 1.0
-"""Seconds between two looks at the record."""
+"""Seconds between two checks of the record."""
 
 NICENESS = 5
 """This process's niceness: the training comes first when cores are scarce."""
@@ -30,7 +30,7 @@ UNREPORTED = {
     "exit_code": 1,
     "summary": {"status": "failed", "reason": "the run's process was killed"},
 }
-"""The ending of a run whose ending was never reported."""
+"""The ending used for a run whose ending was never reported."""
 
 
 class Tail:
@@ -40,7 +40,7 @@ class Tail:
         self._path, self._read, self._inode = path, 0, -1
 
     def lines(self) -> Iterator[str]:
-        """The lines added since the last call; all of them again if the file was replaced or cut."""
+        """The lines added since the last call, or all lines if the file was replaced or cut."""
         try:
             whole = self._read_on()
         except FileNotFoundError:
@@ -59,7 +59,7 @@ class Tail:
 
 
 class EndingReader:
-    """The second line of the input, awaited while the record is shown."""
+    """Reads the second line of the input, which arrives while the record is shown."""
 
     def __init__(self) -> None:
         self.content: dict[str, Any] = UNREPORTED
@@ -67,7 +67,7 @@ class EndingReader:
         threading.Thread(target=self._await, daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
-        """Returns true if it has come, after waiting at most `seconds`."""
+        """Returns true if the line has arrived, after waiting at most `seconds`."""
         return self._come.wait(seconds)
 
     def _await(self) -> None:
@@ -101,14 +101,14 @@ class View:
             self._run.define_metric(f"{name}/*", step_metric=f"{name}/{axis}")
 
     def show_new_rows(self) -> None:
-        """Shows one row of history for each new row of the record; `<name>/<key>` to value."""
+        """Sends one row of history for each new row of the record, with keys `<name>/<key>`."""
         for name, tail in self._tails.items():
             for line in tail.lines():
                 row = json.loads(line)
                 self._run.log({f"{name}/{key}": number(value) for key, value in row.items()})
 
     def end(self, ending: dict[str, Any]) -> None:
-        """Shows the summary, the tables, the curves and the plots, and finishes; waits for the upload."""
+        """Sends the summary, the tables, the curves and the plots, and finishes; waits for the upload."""
         try:
             self._run.summary.update(ending["summary"])
             for name, table in ending.get("tables", {}).items():
@@ -124,8 +124,8 @@ class View:
 
 
 def remove_empty_folders(root: Path) -> None:
-    """Removes the folders below `root` in which wandb has left nothing. Its staged copies of tables stay: the
-    upload of an offline run takes them."""
+    """Removes empty folders that wandb has left below `root`. Its staged copies of tables stay, because the
+    upload of an offline run needs them."""
     for folder, _, _ in os.walk(root, topdown=False):
         if os.path.basename(folder) != "files":  # which wandb looks for in a run's folder
             with suppress(OSError):  # it holds something
@@ -133,13 +133,14 @@ def remove_empty_folders(root: Path) -> None:
 
 
 def number(value: Any) -> Any:
-    """Turns the strings that the record writes for non-finite numbers into numbers."""
+    """Converts the strings that records use for non-finite numbers to numbers."""
     return float(value) if value in ("inf", "-inf", "nan") else value
 
 
 def main() -> int:
-    """Shows a record until its run has ended; returns 1 if it could not be shown, with a line that gives the
-    reason."""
+    """Shows a record until its run has ended; returns 1, after printing the reason, if it could not be
+    shown.
+    """
     output, errors = (os.fdopen(os.dup(stream), "w", buffering=1) for stream in (1, 2))
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):  # what wandb prints would come between the lines of our own progress

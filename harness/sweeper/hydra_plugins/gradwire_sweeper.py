@@ -1,4 +1,4 @@
-"""`hydra/sweeper=gradwire`: unions of products per size, finished cells skipped.
+"""`hydra/sweeper=gradwire`: unions of products of settings for each size; finished cells are skipped.
 
 Hydra finds sweepers only in the namespace package `hydra_plugins`. It imports this module whenever it starts,
 so everything heavy is imported when a sweep runs.
@@ -31,8 +31,8 @@ class GradwireSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> None:
-        """Exits with code 2 when a cell cannot run (before any starts), with 1 when one failed, with 75 when
-        the time that it was given is over; after Ctrl-C and signals as a single run does."""
+        """Exits with code 2 if a cell cannot run (before any starts), with 1 if one failed, with 75 if the
+        time limit is reached, and after Ctrl-C and signals as a single run does."""
         from gradwire.harness.config.overrides import kept_for_sweep
         from gradwire.harness.launch.stop import stop_requests
         from gradwire.harness.record.directory import make_directory
@@ -45,7 +45,7 @@ class GradwireSweeper(Sweeper):
 
         assert self.launcher is not None
         assert self.config is not None
-        # Hydra's own launcher is sequential: one cell a call lets each be reported as it ends.
+        # Hydra's own launcher is sequential; passing it one cell per call allows reporting each as it ends.
         launcher = self.config.hydra.runtime.choices["hydra/launcher"]
         sequential = launcher == "basic"
         try:
