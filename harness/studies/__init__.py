@@ -1,1 +1,3 @@
-"""Measurements beside training: codecs on saved gradients, all-reduces, kernels, the harness's own cost."""
+"""Measurements other than training: codecs on saved gradients, all-reduces, kernels, the harness's own
+cost.
+"""

@@ -1,4 +1,4 @@
-"""Comparisons of a study's records: tables, CSV and JSON of some runs."""
+"""Comparisons of a study's records: tables, CSV and JSON for several runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Compared:
-    """The tables of some runs, the rows of table.csv, those of table.json where they hold more, and plots."""
+    """The tables of several runs, the rows of table.csv, those of table.json if they hold more, and plots."""
 
     tables: Sequence[Table]
     rows: Sequence[Mapping[str, Any]]
@@ -48,7 +48,7 @@ class Compared:
 def compare_records(
     record: type[StudyRecord], comparing: Any, folders: Sequence[Path], output: Path, axes: Sequence[str]
 ) -> Page:
-    """Reads the records in `folders`, and writes what `comparing.compared` makes of them to `output`."""
+    """Reads the records in `folders`, and writes the result of `comparing.compared` for them to `output`."""
     done, left_out = finished(folders)
     entries = list[Entry]()
     for folder in done:
@@ -74,7 +74,7 @@ Item = TypeVar("Item")
 
 
 def listed(title: str, items: Iterable[Item], columns: Mapping[str, Callable[[Item], str]]) -> Table:
-    """A table with a row for each item, and by its head for each column the text of its cells."""
+    """A table with a row for each item; `columns` maps each heading to the text of its cells."""
     return Table(title, list(columns), [[cell(item) for cell in columns.values()] for item in items])
 
 
@@ -83,7 +83,7 @@ def titled_tables(
     names: Callable[[str], Sequence[str]] | Sequence[str],
     columns: Callable[[str], Iterable[Column | str]] | Iterable[Column | str],
 ) -> list[Table]:
-    """A table for each title among `lines`, in their order; names and columns may depend on the title."""
+    """A table for each title among `lines`, in order; names and columns may depend on the title."""
     by_title: dict[str, list[Line]] = {}
     for title, line in lines:
         by_title.setdefault(title, []).append(line)
@@ -99,13 +99,13 @@ def titled_tables(
 
 
 def over_seeds(records: Sequence[Any], fields: Iterable[str]) -> dict[str, Spread | None]:
-    """Fields of records that differ only in the seed; None where one of them has no value."""
+    """Spreads of the fields of records that differ only in the seed; None if one of them has no value."""
     values = {key: [getattr(record, key) for record in records] for key in fields}
     return {key: None if None in found else Spread.of(found) for key, found in values.items()}
 
 
 def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
-    """A line for each configuration and case with all metrics of the records, spreads over seeds."""
+    """A line for each configuration and case with all metrics of the records, as spreads over seeds."""
     settings = [
         {key: value for key, value in entry.settings.items() if changes_result(key) and key != SEED}
         for entry in entries

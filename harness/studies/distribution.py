@@ -1,16 +1,18 @@
-"""Vectors cut into groups of coordinates, the error of synchronized gradients, and its bound.
+"""Vectors divided into groups of coordinates, the error of synchronized gradients, and its rate–distortion
+bound.
 
-The rate–distortion bound: reverse water-filling over the variances a gradient was found to have.
+The bound is computed by reverse water-filling over a gradient's measured variances.
 
 Let coordinates be independent and Gaussian, with variance σ_j² in group j, and let distortion be the mean
-squared error D. No code of R bits per coordinate does better than D = mean_j min(θ, σ_j²), where the water
-level θ is such that mean_j max(0, ½·log2(σ_j²/θ)) = R (Cover and Thomas, "Elements of information theory",
-theorem 10.3.3). D divided by mean_j σ_j² is a vNMSE.
+squared error D. No code of R bits per coordinate has a smaller distortion than D = mean_j min(θ, σ_j²), where
+the water level θ is such that mean_j max(0, ½·log2(σ_j²/θ)) = R (Cover and Thomas, "Elements of information
+theory", theorem 10.3.3). D divided by mean_j σ_j² is a vNMSE.
 
 It is a reference line, not a limit for real gradients. It describes one encoding of the mean itself, by an
 arbitrarily long code, for variances that both sides know at no cost; an all-reduce encodes several partial
 sums and spends bits on scales. Real coordinates are not Gaussian either: with the same variances they can be
-easier to describe, never harder."""
+easier to describe, never harder.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from torch import Tensor
 from gradwire.codecs.options.dynamiq import SUPER_GROUP
 
 TILE = 1 << 20
-"""About how many coordinates are converted to float64 at a time."""
+"""The approximate number of coordinates that are converted to float64 at a time."""
 
 
 def group_tiles(x: Tensor, size: int) -> Iterator[Tensor]:
@@ -52,10 +54,10 @@ def group_counts(numel: int, size: int) -> Tensor:
 
 
 def bucket_energies(x: Tensor, buckets: Sequence[int], size: int) -> Tensor:
-    """`group_energies` of each bucket of (coordinates,), one bucket after another; groups end where buckets
-    do.
+    """`group_energies` of each bucket of (coordinates,), bucket by bucket; groups do not extend across
+    buckets.
 
-    `buckets` holds how many coordinates each one has.
+    `buckets` holds the number of coordinates of each.
     """
     return torch.cat([group_energies(part, size) for part in torch.split(x, list(buckets))])
 
@@ -64,9 +66,10 @@ PERCENT = 100
 
 
 def quantiles(values: Tensor) -> list[float]:
-    """Percentiles 0, 1, …, 100 of `values`: the smallest value that so many percent do not exceed.
+    """Percentiles 0, 1, …, 100 of `values`: for each percentage the smallest value that this share does not
+    exceed.
 
-    `values` are finite, and there is at least one. Each of the 101 results is one of them.
+    `values` must be finite and not empty. Each of the 101 results is one of them.
     """
     ordered = values.flatten().sort().values
     count = ordered.numel()
@@ -81,8 +84,8 @@ def share(chosen: Tensor) -> float:
 
 
 def exact_mean(values: Tensor) -> Tensor:
-    """The mean over the workers (rows), (coordinates,) float64; it is summed row by row, without a copy of
-    all."""
+    """The mean over the workers (rows), (coordinates,) float64; rows are summed one by one, without copying
+    the whole."""
     total = torch.zeros(values.shape[1], dtype=torch.float64)
     for row in values:
         total += row
@@ -90,7 +93,7 @@ def exact_mean(values: Tensor) -> Tensor:
 
 
 def vnmse(estimate: Tensor, mean: Tensor) -> float | None:
-    """‖x̄ − x̂‖² / ‖x̄‖²; None if it has no value, because the mean is zero or something is not finite."""
+    """‖x̄ − x̂‖² / ‖x̄‖²; None if it is undefined, because the mean is zero or a value is not finite."""
     energy = float(mean.square().sum())
     error = float((estimate.double() - mean).square().sum())
     ratio = error / energy if energy > 0 else float("nan")
@@ -99,7 +102,7 @@ def vnmse(estimate: Tensor, mean: Tensor) -> float | None:
 
 def relative_errors(estimates: Sequence[Tensor], mean: Tensor) -> Tensor:
     """Each super-group's squared error, averaged over `estimates`, relative to its energy; super-groups
-    without energy are left out."""
+    without energy are excluded."""
     energy = group_energies(mean, SUPER_GROUP)
     total = torch.zeros_like(energy)
     for estimate in estimates:
@@ -111,9 +114,11 @@ def relative_errors(estimates: Sequence[Tensor], mean: Tensor) -> Tensor:
 def errors_by_width(
     estimates: Sequence[Tensor], mean: Tensor, buckets: Sequence[int], widths: Tensor
 ) -> dict[int, Tensor]:
-    """`relative_errors` apart for the super-groups of each width; super-groups end where buckets do.
+    """`relative_errors` separately for the super-groups of each width; super-groups do not extend across
+    buckets.
 
-    `buckets` holds each bucket's number of coordinates, `widths` (super-groups,) the bits of each.
+    `buckets` holds each bucket's number of coordinates, `widths` (super-groups,) the bits of each
+    super-group.
     """
     energy = bucket_energies(mean, buckets, SUPER_GROUP)
     total = torch.zeros_like(energy)
@@ -125,12 +130,12 @@ def errors_by_width(
 
 
 GROUP = 256
-"""The number of coordinates that are taken to share a variance: a super-group of DynamiQ."""
+"""The number of coordinates that are assumed to share a variance: a super-group of DynamiQ."""
 
 
 @dataclass(frozen=True)
 class RateDistortionCurve:
-    """The groups that have any energy, those of the largest variance first.
+    """The groups with nonzero energy, in descending order of variance.
 
     `variances` and `counts` (coordinates of a group) are (groups,) float64; `numel` counts the coordinates of
     all groups, including those without energy, which cost no bits.
@@ -165,8 +170,8 @@ class RateDistortionCurve:
         return min(1.0, float((level * self._numels[above - 1] + flooded) / self._energies[0]))
 
     def decibels_above(self, vnmse: float, bits_per_coordinate: float) -> float:
-        """10·log10 of `vnmse` over the bound at this rate: −∞ if there is no error, NaN if one of them has no
-        value."""
+        """10·log10 of `vnmse` over the bound at this rate: −∞ if there is no error, NaN if one of them is
+        undefined."""
         bound = self.bound(bits_per_coordinate)
         if math.isnan(bound + vnmse):
             return math.nan
@@ -186,7 +191,7 @@ class RateDistortionCurve:
 
     @cached_property
     def _bits_down_to(self) -> Tensor:
-        """Bits that bring the water level down to each group's variance."""
+        """Total bits for which the water level equals each group's variance."""
         return (self._logarithms - self._numels * self.variances.log2()) / 2
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Records that are made in one go: begun, filled, marked as done, and shown in wandb."""
+"""Records that are written in one go: begun, filled, marked as done, and shown in wandb."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ from gradwire.harness.tracking.settings import WandbConfig, choose_mode
 
 
 def run_once(config: RecordedConfig, directory: Path, measure: Callable[[], None]) -> bool:
-    """Have `measure` write its files into `directory`, unless they are there: then say so. Returns whether it
-    was called.
+    """Calls `measure` to write its files into `directory`; if they already exist, prints that instead.
+    Returns whether it was called.
 
-    Raises ValueError where another run holds the directory, or what lies there is another's or was edited.
+    Raises ValueError if another run holds the directory, or if its contents belong to another run or were
+    edited.
     """
     check_directory(config, directory)
     if is_finished(config, directory):
@@ -65,7 +66,7 @@ def run_once(config: RecordedConfig, directory: Path, measure: Callable[[], None
 
 
 def has_tables(directory: Path) -> bool:
-    """True if the record in `directory` is a sweep's or a study's."""
+    """True if the record in `directory` is that of a sweep or a study."""
     is_study = (directory / CONFIG).is_file() and task_in(directory) in study_records()
     return is_study or is_sweep(directory)
 
@@ -97,9 +98,9 @@ def show_record(tracking: Mapping[str, Any], directory: Path) -> bool:
 
 
 def show_finished(config: Configuration, directory: Path) -> None:
-    """Shows what has just been recorded if `config`, its own or that of a sweep's cell, says so.
+    """Shows the record just written if `config`, its own or that of a sweep's cell, asks for it.
 
-    The record is there already: what cannot be shown is a line, no error.
+    Failures are only reported in a line, because the record is already complete.
     """
     tracking = getattr(config, "tracking", None)
     if not isinstance(tracking, WandbConfig) or choose_mode(tracking.mode) == "disabled":

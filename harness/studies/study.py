@@ -1,12 +1,13 @@
-"""A study: settings, a measurement, a record; running it and comparing its records stand here once.
+"""The definition of a study by its settings, its measurement and its record, with the code that runs all
+studies and compares their records.
 
 A study is `studies/<task>/study.py` with its settings, its record and
 
-    STUDY = Study(PredictTask, PredictSummary, "gradwire.harness.studies.predict.task")
+STUDY = Study(PredictTask, PredictSummary, "gradwire.harness.studies.predict.task")
 
 and `conf/task/<task>.yaml`. The record's fields carry their metrics (`record/figures.py`): tables, plots of
-sweeps, CSV, wandb, the results frame and reports follow from them. `study.py` imports no PyTorch, because the
-command line's help reads the settings.
+sweeps, CSV, wandb, the results frame and reports are generated from them. `study.py` must not import PyTorch,
+because the command line's help reads the settings.
 """
 
 from __future__ import annotations
@@ -30,22 +31,23 @@ if TYPE_CHECKING:
     from gradwire.harness.report.tables import Page
 
 TABLES = "tables.txt"
-"""The tables that a run prints, where these are not those of its comparison."""
+"""The file of the tables that a run prints, if they differ from those of its comparison."""
 
 
 class Measured(NamedTuple):
-    """The outcome of a measurement: the record's JSON, the text to print, plots, drawn if asked for."""
+    """The outcome of a measurement: the record's JSON, the text to print, and plots, which are drawn if
+    requested."""
 
     record: str
     text: str = ""
     plots: Callable[[], Sequence[Plot | None]] = list
     interim: Path | None = None
-    """A file that an interrupted measurement continues from; the record takes its place."""
+    """A file from which an interrupted measurement continues; the record replaces it."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """A measurement that keeps a record, by `task=<name>`."""
+    """A measurement with a record, run by `task=<name>`."""
 
     settings: type[RecordedConfig]
     record: type[StudyRecord]
@@ -55,13 +57,13 @@ class Study:
     comparing: str = "gradwire.harness.studies.comparison"
     """A module with `compared(entries, axes)`, which returns a `Compared`."""
     times: bool = False
-    """True if the figures are times: `kernels=auto` then never means the slow definition."""
+    """True if the figures are times: then `kernels=auto` never selects the slow definition."""
 
     def __post_init__(self) -> None:
         self.record.declare_metrics()
 
     def resolve(self, config: RecordedConfig) -> RecordedConfig:
-        """The configuration as it runs; ValueError in one line if it cannot run."""
+        """The resolved configuration. Raises ValueError in one line if it cannot run."""
         found: RecordedConfig = importlib.import_module(self.measuring).resolve(config)
         return found
 
@@ -99,7 +101,7 @@ class Study:
     def compare(self, folders: Sequence[Path], output: Path, axes: Sequence[str] = ()) -> Page:
         """Compares the runs in `folders`; writes table.md, table.csv, table.json and plots to `output`.
 
-        Unfinished and damaged runs are named and left out; ValueError when none is left.
+        Unfinished and damaged runs are reported and skipped; raises ValueError if none is left.
         """
         from gradwire.harness.studies.comparison import compare_records
 

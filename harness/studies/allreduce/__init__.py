@@ -1,1 +1,1 @@
-"""One all-reduce by itself: how long a codec takes between real workers and on the simulated clock."""
+"""A single all-reduce: the time that a codec takes between real workers and on the simulated clock."""

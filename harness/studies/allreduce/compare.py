@@ -1,6 +1,9 @@
-"""A sweep of all-reduces: measured next to modelled, every codec next to BF16 on the same network.
+"""Comparison of a sweep's all-reduces: measured next to modelled times, and every codec next to BF16 on the
+same network.
 
-Times of low-rank gradients over their rank are fitted by EDGC's linear model of T(r) (§IV-D1, Figure 9)."""
+Times of low-rank gradients as a function of the rank are fitted by EDGC's linear model of T(r) (§IV-D1,
+Figure 9).
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,13 @@ if TYPE_CHECKING:
 
 
 FEWEST_RANKS = 3
-"""Ranks that a line is drawn through: two are always on one."""
+"""The smallest number of compression ranks for fitting a line; two points always lie on one."""
 
 
 @dataclass(frozen=True)
 class RankLine:
-    """The median seconds by rank of all-reduces that are otherwise alike, `kind` of time, and their line."""
+    """The median seconds by compression rank of otherwise identical all-reduces, the `kind` of these times,
+    and the fitted line."""
 
     about: str
     network: str
@@ -40,8 +44,8 @@ class RankLine:
 
 
 def rank_lines(runs: Sequence[AllReduceSummary], ranks: Sequence[int | None]) -> list[RankLine]:
-    """A line for each codec, gradient and network with times at three ranks or more, as measured and on the
-    simulated clock. `ranks` are those of the runs."""
+    """A line for each codec, gradient and network with times at three or more compression ranks, for measured
+    and for modelled times. `ranks` holds the runs' compression ranks."""
     alike: dict[tuple[object, ...], dict[int, AllReduceSummary]] = {}
     for run, rank in zip(runs, ranks, strict=True):
         if rank is not None:
@@ -52,7 +56,7 @@ def rank_lines(runs: Sequence[AllReduceSummary], ranks: Sequence[int | None]) ->
 
 
 def _lines(by_rank: Mapping[int, AllReduceSummary]) -> Iterator[RankLine]:
-    """Those of all-reduces that differ in nothing but the rank."""
+    """The lines of all-reduces that differ only in the compression rank."""
     one = next(iter(by_rank.values()))
     about = f"{one.codec}, {one.workers} workers, {one.coordinates:,} coordinates"
     found = _times(by_rank)
@@ -62,7 +66,7 @@ def _lines(by_rank: Mapping[int, AllReduceSummary]) -> Iterator[RankLine]:
 
 
 def rank_remarks(lines: Sequence[RankLine]) -> Iterator[str]:
-    """A remark for each line: its formula, and its mean relative error."""
+    """A remark for each line: its formula and its mean relative error."""
     for one in lines:
         ranks = ", ".join(map(str, sorted(one.times)))
         yield (
@@ -73,8 +77,8 @@ def rank_remarks(lines: Sequence[RankLine]) -> Iterator[str]:
 
 
 def plot_ranks(lines: Sequence[RankLine], folder: Path) -> list[Path]:
-    """Writes a picture with a panel for each all-reduce: its times over the rank, and their lines; returns
-    the files."""
+    """Writes a plot with a panel for each all-reduce: its times against the compression rank, and the fitted
+    lines; returns the files."""
     panels = list(dict.fromkeys((one.about, one.network) for one in lines))
     if not panels:
         return []
@@ -96,7 +100,8 @@ def plot_ranks(lines: Sequence[RankLine], folder: Path) -> list[Path]:
 
 
 def _timed(one: RankLine) -> str:
-    """The kind of a line's times, and their network; beside real workers' times the clock's have the same."""
+    """The kind of a line's times and their network; modelled times shown next to measured ones have the same
+    network."""
     return one.network if one.network.startswith(one.kind) else f"{one.kind} beside {one.network}"
 
 
@@ -109,7 +114,7 @@ def _draw(axes: Axes, one: RankLine, color: str) -> None:
 
 
 def _times(by_rank: Mapping[int, AllReduceSummary]) -> dict[str, dict[int, float]]:
-    """The median seconds by rank, as measured, if all were, and on the simulated clock."""
+    """The median seconds by compression rank: measured ones if all runs have them, and modelled ones."""
     real = {rank: run.measured.median for rank, run in by_rank.items() if run.measured is not None}
     found: dict[str, dict[int, float]] = {}
     if len(real) == len(by_rank):
@@ -143,7 +148,7 @@ SHARDED_BASELINE = ("fp32", "exact")
 """The codec and the weights that sharded rounds are compared with."""
 
 FIGURES = ("wire_bits_per_coordinate", "measured", "modelled", "measured_codec_s", "modelled_codec_s")
-"""Fields of a summary that tables show, spreads and single values."""
+"""Fields of a summary that tables show, as spreads or as single values."""
 
 COLUMNS = ("bus_bandwidth", "codec_s", "to_bf16", "by_bits", "saved_s")
 
@@ -154,26 +159,26 @@ SHARDED_COLUMNS = (
     *("scatter_s", "gather_s", "bus_bandwidth", "codec_s"),
     *("to_exact", "by_bytes", "over_bytes"),
 )
-"""The columns after the wire bits and the times."""
+"""The columns that follow the wire bits and the times."""
 
 ABOUT = (
     *("codec", "topology", "workers", "coordinates", "pieces", "network"),
     *("rate_mbit", "goodput_mbit", "background_jobs", "model_dtype", "weights"),
 )
-"""The settings that table.csv shows beside a run's figures."""
+"""The settings that table.csv shows with a run's figures."""
 
 
 @dataclass(frozen=True)
 class FinishedAllReduce:
-    """A finished all-reduce with its spreads and numbers, None for those it does not have."""
+    """A finished all-reduce with its spreads and numbers; those that it lacks are None."""
 
     about: AllReduceSummary
     figures: dict[str, Any]
 
     @property
     def subject(self) -> str:
-        """The settings two runs must share for their codecs to be comparable, also whether times were
-        measured."""
+        """The settings that two runs must share for their codecs to be comparable, including whether times
+        were measured."""
         one = self.about
         settings = " ".join(f"{key}={value}" for key, value in sorted(one.network_settings.items()))
         about: tuple[object, ...] = (one.topology, one.workers, one.coordinates, one.kernel_backend)
@@ -210,7 +215,7 @@ class FinishedAllReduce:
 
 
 def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
-    """A table for each subject; lines over the rank where it differs."""
+    """A table for each subject, and fitted lines where the compression rank varies."""
     runs = [
         FinishedAllReduce(entry.record, {key: getattr(entry.record, key) for key in FIGURES})
         for entry in entries
@@ -233,7 +238,7 @@ def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
 
 
 def over_sizes(runs: Sequence[FinishedAllReduce]) -> list[Table]:
-    """A table for each place in which a codec was timed at several sizes: its lines from small to large."""
+    """A table for each setup in which a codec was timed at several sizes, with rows from small to large."""
     series: dict[tuple[str, str], list[FinishedAllReduce]] = {}
     for run in sorted(runs, key=lambda run: run.about.coordinates):
         series.setdefault((_place(run.about), run.line[0][0]), []).append(run)
@@ -259,7 +264,7 @@ def _place(one: AllReduceSummary, size: str = "") -> str:
 
 
 def _columns(one: AllReduceSummary) -> list[Column | str]:
-    """Those of a table whose real workers' times are of `one`'s kind."""
+    """The columns of a table whose real workers' times are of the same kind as those of `one`."""
     real = kind_of(None, one.network_settings.get("name"))
     return [
         "wire_bits_per_coordinate",
@@ -271,8 +276,8 @@ def _columns(one: AllReduceSummary) -> list[Column | str]:
 
 
 def _beside(run: FinishedAllReduce, runs: Sequence[FinishedAllReduce]) -> dict[str, Any]:
-    """Figures that follow from a run's summary, and from that of the baseline under the same settings if
-    there is one: BF16, of sharded rounds uncompressed gradients and weights."""
+    """Figures derived from a run's summary and, if there is one, from that of the baseline with the same
+    settings: BF16 or, for sharded rounds, uncompressed gradients and weights."""
     one = run.about
     found: dict[str, Any] = {
         "measured_over_modelled": one.ratio,

@@ -1,9 +1,10 @@
-"""Rounds of synchronization, again and again, of the same gradients by the same codecs: between real workers,
-and on the simulated clock.
+"""Repeated rounds of synchronization of the same gradients with the same codecs, between real workers and on
+the simulated clock.
 
-A round is one all-reduce, or, with sharded weights, a scatter of gradients and a gathering of weights. Each
-part has times and bytes of its own, and begins when all ranks are ready for it. On the simulated clock codec
-work is measured in this process, and communication follows from the links."""
+A round is one all-reduce, or, with sharded weights, a scatter of gradients and a gathering of weights. Times
+and bytes are recorded for each part, which begins when all ranks are ready. On the simulated clock codec work
+is measured in this process, and communication is simulated on the links.
+"""
 
 from __future__ import annotations
 
@@ -47,18 +48,18 @@ from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.trainer.parts import build_world
 
 BLOCK = 256
-"""Neighbouring coordinates share a scale. Scales are drawn log-normally, because those of gradients
-differ."""
+"""Neighbouring coordinates that share a scale. Scales are drawn from a log-normal distribution, because
+gradients have different scales, too."""
 
 GRADIENTS, WEIGHTS = "gradients", "weights"
 
 UPDATE = 1e-3
-"""The main weights of a round are those of the one before less this share of the mean gradient, so that there
-are differences to send."""
+"""The main weights of a round are those of the round before minus this share of the mean gradient, so that
+there are differences to send."""
 
 
 def layout(config: AllReduceConfig, device: str = "cpu") -> Layout:
-    """The bucket: the matrices one after another, or one vector."""
+    """The bucket's layout: the matrices one after another, or one vector."""
     if not config.matrices:
         return Layout.flat(config.coordinates, device=device)
     shapes = tuple(tuple(shape) for shape in config.matrices)
@@ -76,7 +77,7 @@ class RoundPart(Protocol):
 
 
 class TimedSynchronization:
-    """The mean of a bucket, by an all-reduce."""
+    """An all-reduce of a bucket."""
 
     def __init__(self, config: AllReduceTask, codec: Codec, x: Tensor) -> None:
         self._codec, self._x, self._size, self._seed = codec, x, config.cluster.size, config.seed
@@ -88,7 +89,7 @@ class TimedSynchronization:
 
 
 class Scatter:
-    """A rank's shard of the mean of a bucket, which `mean` is until the weights are updated with it."""
+    """A reduce-scatter of a bucket; `mean` holds the rank's shard until the weights are updated with it."""
 
     def __init__(self, config: AllReduceTask, codec: Codec, x: Tensor, bucket: FlatBucket) -> None:
         self._codec, self._x, self._bucket = codec, x, bucket
@@ -110,8 +111,8 @@ class Scatter:
 
 
 class Gathering:
-    """The model's weights brought up to date with all ranks' main weights. Those of `rank` are updated
-    before, with the mean that `scatter` has left, while no clock runs."""
+    """A gathering of all ranks' main weights into the model's weights. The main weights of `rank` are updated
+    before, with the mean from `scatter`, while no clock runs."""
 
     def __init__(self, config: ShardedConfig, bucket: FlatBucket, rank: int, scatter: Scatter) -> None:
         self._messages, self._bucket, self._scatter = weight_messages(config), bucket, scatter
@@ -146,14 +147,14 @@ class Gathering:
 
 @dataclass(frozen=True)
 class Rounds:
-    """One rank's codec, and the parts of a round by name, in their order."""
+    """One rank's codec, and the parts of a round by name, in order."""
 
     codec: Codec
     parts: Mapping[str, RoundPart]
 
 
 def make_rounds(config: AllReduceTask, world: World) -> dict[int, Rounds]:
-    """The rounds of the ranks in this process, which share the model's weights if these are gathered."""
+    """The rounds of the ranks in this process, which share the model's weights if weights are gathered."""
     codecs: dict[int, Codec] = {rank: make_codec(**config.codec) for rank in world.ranks}
     gradients = {rank: drawn(config, "allreduce", rank, world.device) for rank in world.ranks}
     settings = sharded(config)
@@ -171,7 +172,7 @@ def make_rounds(config: AllReduceTask, world: World) -> dict[int, Rounds]:
 
 
 def _bucket(config: AllReduceTask, settings: ShardedConfig, world: World, codec: Codec) -> FlatBucket:
-    """The model's weights, in shards as the codec leaves those of gradients."""
+    """The model's weights as a bucket, in the shards that the codec uses for gradients."""
 
     async def ask(comm: ScheduledCollectives) -> Kept:
         return comm.kept
@@ -192,15 +193,15 @@ def drawn(config: AllReduceTask, what: str, rank: int, device: torch.device) -> 
 
 
 WARM_UP = 2
-"""Rounds that are not counted: buffers are allocated, and codecs that adapt begin to do so."""
+"""Rounds that are not counted, in which buffers are allocated and adaptive codecs start to adapt."""
 
 FILE = "measured.json"
 
 
 @dataclass
 class Timed:
-    """One part of the rounds. Per round: seconds of the slowest rank, and of codec work on the busiest one.
-    Bytes: what all ranks sent in all rounds, and what of it to other nodes."""
+    """One part of the rounds. For each round: seconds of the slowest rank, and seconds of codec work on the
+    busiest one. Bytes: sent by all ranks in all rounds, and the share of these sent to other nodes."""
 
     seconds: list[float] = field(default_factory=list)
     codec_s: list[float] = field(default_factory=list)
@@ -211,7 +212,7 @@ class Timed:
 def measure_rank(
     config: AllReduceTask, folder: Path, rendezvous: Path, entrances: Sequence[Entrance] | None, rank: int
 ) -> None:
-    """Rank 0 writes what `measure_rounds` returns to `measured.json` in `folder`."""
+    """Measures this rank; rank 0 writes the result of `measure_rounds` to `measured.json` in `folder`."""
     entrance = None if entrances is None else entrances[rank]
     with (
         joined_process_group(config.cluster, config.network, rank, rendezvous, entrance) as device,
@@ -233,9 +234,9 @@ def measure_rounds(
     rank: int,
     tell: ClockListener = ignore_clock,
 ) -> dict[str, list[list[float]]]:
-    """Returns for each part of the rounds all ranks' rows, the same on every rank.
+    """Returns, for each part of the rounds, the rows of all ranks, the same on every rank.
 
-    `tell` is given the seconds of the rounds that count, and whether they go on.
+    `tell` is called with the seconds of the counted rounds, and with whether they continue.
     """
     rounds, clock = make_rounds(config, world)[rank], 0.0
     for number in range(WARM_UP):
@@ -251,14 +252,14 @@ def measure_rounds(
 
 
 def _row(rounds: Sequence[Sequence[float]]) -> list[float]:
-    """A rank's row: the bytes sent in all rounds, those to other nodes, and for each round the seconds and
-    those of codec work."""
+    """A rank's row: the bytes sent in all rounds, those sent to other nodes, and for each round its seconds
+    and its seconds of codec work."""
     sent = [sum(each[index] for each in rounds) for index in range(2)]
     return [*sent, *(value for each in rounds for value in each[2:])]
 
 
 def over_ranks(rows: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, Timed]:
-    """The parts of the rounds from what `measure_rounds` returns."""
+    """The parts of the rounds, combined over the ranks' rows from `measure_rounds`."""
     return {
         name: Timed(
             [max(ranks) for ranks in zip(*(row[2::2] for row in of_ranks), strict=True)],
@@ -273,8 +274,8 @@ def over_ranks(rows: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, Timed
 def _round(
     world: World, rank: int, rounds: Rounds, number: int, begin: Callable[[], None] = lambda: None
 ) -> dict[str, list[float]]:
-    """Returns for each part the bytes sent, those to other nodes, the seconds from all ranks being ready
-    until this one is done, and those of codec work.
+    """Returns for each part the bytes sent, those sent to other nodes, the seconds from the moment when all
+    ranks are ready until this rank is done, and the seconds of codec work.
 
     `begin` is called when the first part begins.
     """
@@ -299,7 +300,7 @@ def _round(
 
 
 def clock_for(config: AllReduceTask, rate_mbit: float | None) -> SimulatedClock:
-    """The clock of the configured network; `rate_mbit` is what a link was measured to carry, or None."""
+    """The clock of the configured network; `rate_mbit` is the measured throughput of a link, or None."""
     network = config.network
     if rate_mbit is not None and isinstance(network, ShapedConfig):
         network = replace(network, rate_mbit=rate_mbit)
@@ -314,7 +315,8 @@ def clock_for(config: AllReduceTask, rate_mbit: float | None) -> SimulatedClock:
 
 
 def model(config: AllReduceTask, clock: SimulatedClock) -> dict[str, Timed]:
-    """Runs as many rounds as real workers do, with all ranks in this process. Returns their parts by name."""
+    """Runs the same number of rounds as the real workers, with all ranks in this process. Returns their parts
+    by name."""
     torch.set_num_threads(1)
     keep_freed_memory()
     size, device = config.cluster.size, torch.device(config.cluster.device)
@@ -348,6 +350,7 @@ def model(config: AllReduceTask, clock: SimulatedClock) -> dict[str, Timed]:
 
 
 def _codec_s(world: World, rank: int, part: str) -> float:
-    """Seconds of codec work of the last step; what decodes gathered weights is work of the rank itself."""
+    """Seconds of codec work in the last step. Decoding gathered weights is recorded as the rank's own
+    computation, and is included."""
     kinds = ("codec", "compute") if part == WEIGHTS else ("codec",)
     return sum(span.end - span.start for span in world.recorders[rank].drain() if span.kind in kinds)

@@ -1,4 +1,5 @@
-"""`task=allreduce`: its settings and its record, `allreduce.json`: times and bytes, measured and modelled."""
+"""`task=allreduce`: its settings and its record, `allreduce.json`, with measured and modelled times and
+bytes."""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ from gradwire.harness.tracking.settings import TrackingConfig
 from gradwire.harness.trainer.settings import WorldConfig
 
 COORDINATES = 1 << 23
-"""The usual size of the bucket."""
+"""The default size of the bucket."""
 
 
 TIMED = ("ddp", "sharded")
 """The parallelisms whose synchronization can be timed."""
 
 READ = ("name", "model_dtype", "weights", "weight_bits", "weight_group")
-"""The keys of `parallel` that change what is sent."""
+"""The keys of `parallel` that affect the messages."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class AllReduceConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class AllReduceTask(WorldConfig):
-    """One all-reduce between real workers, and on the simulated clock; with `parallel=sharded` a scatter of
-    gradients and a gathering of weights."""
+    """An all-reduce between real workers and on the simulated clock; with `parallel=sharded`, a
+    reduce-scatter of gradients and a gathering of weights."""
 
     allreduce: AllReduceConfig
     parallel: ParallelConfig
@@ -51,7 +52,7 @@ class AllReduceTask(WorldConfig):
 
 
 def sharded(config: AllReduceTask) -> ShardedConfig | None:
-    """The settings of sharded data parallelism, if that is what is timed."""
+    """The settings of sharded data parallelism if it is timed, else None."""
     return config.parallel if isinstance(config.parallel, ShardedConfig) else None
 
 
@@ -63,7 +64,7 @@ def in_words(settings: ShardedConfig) -> str:
 
 
 def check_parallel(config: ParallelConfig) -> None:
-    """Raises ValueError for a parallelism that is not timed, and for keys of it without an effect here."""
+    """Raises ValueError for a parallelism that cannot be timed, and for keys of it without an effect here."""
     if config.name not in TIMED:
         raise ValueError(f"parallel={config.name} has no single bucket to time; choose {' or '.join(TIMED)}")
     usual = type(config)(name=config.name)
@@ -83,8 +84,8 @@ def check_parallel(config: ParallelConfig) -> None:
 
 
 def with_coordinates(config: AllReduceConfig) -> AllReduceConfig:
-    """The settings with `coordinates` as the matrices have them. Raises ValueError for what is no shape, and
-    for a number of coordinates that contradicts the shapes."""
+    """The settings with `coordinates` computed from the matrices. Raises ValueError for invalid shapes, and
+    for a number of coordinates that contradicts them."""
     if not config.matrices:
         return config
     given = f"allreduce.matrices={config.matrices}".replace(" ", "")
@@ -109,8 +110,8 @@ PART_TIMES = {"gradients": "scatter_s", "weights": "gather_s"}
 
 @dataclass(frozen=True)
 class PartSummary:
-    """Times and bytes of a part of a round: a scatter of gradients, a gathering of weights. All ranks begin a
-    part together, so that the times of the parts add up to the round's."""
+    """Times and bytes of one part of a round: a scatter of gradients or a gathering of weights. All ranks
+    begin a part together, so the times of the parts add up to the round's."""
 
     measured: Spread | None
     modelled: Spread
@@ -120,7 +121,8 @@ class PartSummary:
 
 @dataclass(frozen=True)
 class AllReduceSummary(StudyRecord):
-    """Times are of the slowest rank of each round. `measured` is null without real workers."""
+    """The record of an all-reduce. Times are those of the slowest rank in each round; `measured` is null
+    without real workers."""
 
     file: ClassVar[str] = FILE
 
@@ -167,19 +169,20 @@ class AllReduceSummary(StudyRecord):
 
     @property
     def network_text(self) -> str:
-        """Its links and what its times are, in words, whatever version wrote `network`."""
+        """Its links and the kind of its times, in words, for any version of `network`."""
         return recorded_text(self.network_settings, self.kind)
 
     @property
     def seconds(self) -> float:
-        """Measured if it was, else modelled."""
+        """Measured seconds if available, else modelled ones."""
         return (self.measured or self.modelled).median
 
     @property
     def bus_bandwidth(self) -> float | None:
-        """Bytes per second, of what is exchanged uncompressed whatever the codec sends; None for one worker.
+        """Bus bandwidth in bytes per second, relative to the uncompressed data whatever the codec sends; None
+        for one worker.
 
-        An all-reduce has the float32 vector to scatter and to gather; with parallel=sharded it is gathered in
+        An all-reduce scatters and gathers the float32 vector; with parallel=sharded the gathered vector has
         the model's dtype.
         """
         scattered = gathered = 4 * self.coordinates
@@ -191,7 +194,7 @@ class AllReduceSummary(StudyRecord):
 
     @classmethod
     def figures(cls, content: Mapping[str, Any]) -> Iterator[FigureValue]:
-        """Those of fields; of sharded rounds the times of their parts; the bus bandwidth."""
+        """The figures of the fields, of the parts of sharded rounds, and the bus bandwidth."""
         yield from super().figures(content)
         for part, metric in PART_TIMES.items():
             own = (content.get("parts") or {}).get(part) or {}

@@ -1,6 +1,6 @@
-"""`task=allreduce`: how long one synchronization takes between real workers, and on the simulated clock.
+"""`task=allreduce`: the time of one synchronization between real workers and on the simulated clock.
 
-With `parallel=sharded` that is a bucket's scatter and the gathering of its weights.
+With `parallel=sharded` it consists of a bucket's reduce-scatter and the gathering of its weights.
 """
 
 from __future__ import annotations
@@ -52,11 +52,12 @@ if TYPE_CHECKING:
 
 
 BYTES_PER_COORDINATE = 12
-"""Least bytes that each worker takes: its gradient, the sums and the mean, or the model, in float32."""
+"""A lower bound on the bytes that each worker needs: its gradient, the sums and the mean, or the model, in
+float32."""
 
 
 def resolve(config: AllReduceTask) -> AllReduceTask:
-    """Fills in workers and backend; raises ValueError in one line for what cannot run."""
+    """Fills in workers and backend; raises ValueError in one line for an impossible configuration."""
     cluster = config.cluster
     if cluster.name == "local" and cluster.device == "cuda":
         raise ValueError(
@@ -105,7 +106,7 @@ def name(config: AllReduceTask) -> str:
 
 
 def measure(config: AllReduceTask, directory: Path) -> Measured:
-    """Rounds between real workers, unless the cluster is virtual, and on the simulated clock."""
+    """Runs rounds between real workers, unless the cluster is virtual, and on the simulated clock."""
     from gradwire.harness.studies.allreduce.rounds import clock_for, model
 
     measured, goodput = None, None
@@ -160,7 +161,7 @@ def _sums(parts: Mapping[str, Timed], key: str) -> list[float]:
 def _parts(
     config: AllReduceTask, measured: Mapping[str, Timed] | None, modelled: Mapping[str, Timed]
 ) -> dict[str, PartSummary]:
-    """Each part by itself: it sends half of the vectors that an all-reduce sends."""
+    """The summary of each part; a part sends half of the vectors that an all-reduce sends."""
     halves, coordinates = _gradients_sent(config) / 2, config.allreduce.coordinates * config.allreduce.repeats
     found = {}
     for name, part in (measured or modelled).items():
@@ -174,7 +175,7 @@ def _parts(
 
 
 def _check_bytes(measured: Mapping[str, Timed], modelled: Mapping[str, Timed]) -> None:
-    """Raises RuntimeError unless real workers have sent what those of the clock have."""
+    """Raises RuntimeError unless real workers have sent as many bytes as simulated ones."""
     for name, part in measured.items():
         on_clock = modelled[name]
         sent, expected = (
@@ -199,7 +200,7 @@ def _gradients_sent(config: AllReduceTask) -> float:
 
 
 def _real(config: AllReduceTask, directory: Path) -> tuple[dict[str, Timed], float | None]:
-    """The parts of the rounds, and what a link of a shaped network carried when it was measured."""
+    """The parts of the measured rounds, and the measured throughput of a shaped network's link."""
     from gradwire.harness.launch.ranks import run_ranks, scratch_folder
     from gradwire.harness.studies.allreduce.rounds import FILE as MEASURED
     from gradwire.harness.studies.allreduce.rounds import measure_rank, over_ranks

@@ -1,1 +1,1 @@
-"""The speed of the codecs' operations, next to a copy's and to that of their definition."""
+"""The speed of the codecs' operations, compared with a copy and with their definition in PyTorch."""

@@ -1,7 +1,8 @@
-"""All-reduces between real workers without a link, of every codec by turns, beside the backend's own.
+"""All-reduces between real workers on one machine, with every codec in turn, alternating with the backend's
+own.
 
-Bus bandwidth: the bytes of the uncompressed bucket, times 2(n − 1)/n, over the time.
-Workers share this machine, so a round of each codec follows one of the next, and medians count.
+Bus bandwidth: the bytes of the uncompressed bucket, times 2(n − 1)/n, over the time. Because workers share
+this machine, rounds of the codecs alternate, and medians are reported.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from gradwire.harness.studies.bench.measure import DTYPES
 from gradwire.harness.timing.measure.metric import quotient
 
 WARM_UP = SETTLING + 1
-"""Rounds that are not counted: the last one is captured, where rounds are captured."""
+"""Rounds that are not counted; the last of them is captured if rounds are captured."""
 
 FILE = "rounds.json"
 
@@ -47,15 +48,15 @@ BACKEND = "backend"
 
 
 class Subject(NamedTuple):
-    """A codec and the dtype of the bucket that it synchronizes."""
+    """A codec, and the dtype of the bucket that it synchronizes."""
 
     codec: str
     dtype: str
 
 
 def subjects(codecs: Sequence[str]) -> tuple[Subject, ...]:
-    """The backend's own all-reduce of both dtypes, and these codecs with float32 buckets, `bf16` with
-    bfloat16 ones, too."""
+    """The backend's own all-reduce in both dtypes, and these codecs with float32 buckets, `bf16` also with
+    bfloat16 ones."""
     own = [Subject(BACKEND, dtype) for dtype in DTYPES]
     others = [Subject(codec, "float32") for codec in codecs if codec != BACKEND]
     return (*own, *others, *(Subject("bf16", "bfloat16") for codec in codecs if codec == "bf16"))
@@ -64,7 +65,7 @@ def subjects(codecs: Sequence[str]) -> tuple[Subject, ...]:
 @dataclass(frozen=True)
 class BusRow:
     """One codec's all-reduce of a bucket among `workers`: medians of the slowest rank's seconds, and of the
-    CPU time of all ranks' processes together, which other processes change less."""
+    total CPU time of all ranks' processes, which other processes affect less."""
 
     codec: str
     dtype: str
@@ -82,7 +83,7 @@ class BusRow:
 
 
 class BusSettings(NamedTuple):
-    """The settings of a measurement; plain, because other processes get them."""
+    """The settings of a measurement, as plain values that are passed to other processes."""
 
     subjects: tuple[Subject, ...]
     cluster: ClusterConfig
@@ -105,7 +106,7 @@ def measure_bus(settings: BusSettings, directory: Path) -> list[BusRow]:
 def measure_rank(
     settings: BusSettings, folder: Path, rendezvous: Path, entrances: Sequence[Entrance] | None, rank: int
 ) -> None:
-    """Rank 0 writes what all ranks have taken: for each a list of seconds and CPU seconds by turns."""
+    """Measures this rank; rank 0 writes, for each rank, its seconds and CPU seconds alternately."""
     cluster = settings.cluster
     with (
         joined_process_group(cluster, UnpacedConfig(), rank, rendezvous) as device,
@@ -148,7 +149,7 @@ def _rounds(settings: BusSettings, world: ProcessWorld, device: torch.device) ->
 def _round(
     settings: BusSettings, world: ProcessWorld, codec: Codec, layout: Layout, x: torch.Tensor, step: int
 ) -> tuple[float, float]:
-    """Seconds and CPU seconds from all ranks being ready until this one is done."""
+    """Seconds and CPU seconds from the moment when all ranks are ready until this one is done."""
     beat("rounds")
     program = synchronize_buckets(codec, step, settings.seed, world.size, [(layout, x)], check_hashes=False)
     world.gather({world.rank: [0.0]})
@@ -163,7 +164,7 @@ def _round(
 
 
 def bus_rows(settings: BusSettings, ranks: Sequence[Sequence[float]]) -> list[BusRow]:
-    """The rows from what `measure_rank` writes."""
+    """The rows for the results that `measure_rank` writes."""
     width, workers = 2 * len(settings.subjects), settings.cluster.size
     medians: dict[Subject, tuple[float, float]] = {}
     for index, subject in enumerate(settings.subjects):

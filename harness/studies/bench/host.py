@@ -1,7 +1,7 @@
 """The host's work for one bucket: PyTorch's operations, kernel calls and CPU time of one rank.
 
-All ranks run in this process on mailboxes. Rank 0 is watched from message to message; what a transport does
-(here copies, elsewhere sends and receives) and what kernels take is not the host's.
+All ranks run in this process, connected by mailboxes. Rank 0 is observed between messages; the transport's
+work (here copies, elsewhere sends and receives) and the time of kernels do not count as the host's.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_l
 from gradwire.harness.studies.bench.measure import intra_op_threads
 
 WARM_UP = 3
-"""Rounds before the watched ones: in the first ones a codec makes what it keeps."""
+"""Rounds before the observed ones, in which a codec creates its persistent tensors."""
 
 FEWEST, MOST = 3, 25
-"""Rounds of which times are the median: as many as fit into the time given, within these limits."""
+"""The smallest and the largest number of rounds for a median; as many as fit into the given time are run."""
 
 TOPOLOGY = "butterfly"
 
@@ -43,8 +43,9 @@ TOPOLOGY = "butterfly"
 class HostRow:
     """One codec's bucket among `workers` on a butterfly.
 
-    `operations` are those of PyTorch that a dispatch mode sees in a round, `calls` those of kernels. `host_s`
-    is the CPU time of a round without the kernels', `kernels_s` theirs: medians over rounds of either kind.
+    `operations` counts those of PyTorch that a dispatch mode sees in a round, `calls` those of kernels.
+    `host_s` is the CPU time of a round without kernels, `kernels_s` that of kernels; each is a median over
+    its own rounds.
     """
 
     codec: str
@@ -75,8 +76,8 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Watch:
-    """The work of one rank between messages. Watching slows it down, so that a watch counts operations, or
-    times kernels, or takes the whole time."""
+    """Observes the work of one rank between messages. Observation slows it down, so each instance either
+    counts operations, or times kernels, or measures the total time."""
 
     def __init__(self, *, counts: bool = False, kernels: bool = False) -> None:
         self._operations = _Operations() if counts else None
@@ -101,7 +102,7 @@ class Watch:
 
     @contextmanager
     def kernels(self) -> Iterator[None]:
-        """Within the block, counts and times the kernels' calls, if it is asked to."""
+        """Counts and times kernel calls within the block, if this instance does that."""
         if not self._sees_kernels:
             yield
             return
@@ -121,7 +122,7 @@ class Watch:
 
 
 class _WatchedOperation:
-    """A rank's coroutine, watched while it runs."""
+    """A rank's coroutine that is observed while it runs."""
 
     def __init__(self, coroutine: Coroutine[Handle, None, Tensor], watch: Watch) -> None:
         self._coroutine, self._watch = coroutine, watch
@@ -141,7 +142,7 @@ class _WatchedOperation:
 
 
 class _WatchedChannel(LocalChannel):
-    """A channel whose copies are not watched."""
+    """A channel whose copies are not observed."""
 
     watch: Watch
 
@@ -153,7 +154,7 @@ class _WatchedChannel(LocalChannel):
 
 
 class Buckets:
-    """Rounds of one bucket on every rank, of which rank 0's are watched."""
+    """Rounds of one bucket on every rank, with rank 0's observed."""
 
     def __init__(self, codec: str, workers: int, numel: int, seed: int, device: torch.device) -> None:
         self._fabric = Fabric(partial(make_schedule, TOPOLOGY))
@@ -165,7 +166,7 @@ class Buckets:
         self._layout, self._seed, self._step = Layout.flat(numel, device=device), seed, 0
 
     def round(self, watch: Watch) -> Tensor:
-        """One round; returns the mean that rank 0 gets."""
+        """Runs one round; returns rank 0's mean."""
         mailboxes, results = Mailboxes(), dict[int, Tensor]()
         tasks = [
             self._task(rank, mailboxes, watch if rank == 0 else None, results)
@@ -188,7 +189,7 @@ class Buckets:
         coroutine = self._synchronize(self._codecs[rank], rank, channel, watch)
 
         def fail(error: BaseException) -> None:
-            """`run_local` raises it."""
+            """Does nothing, because `run_local` raises the error."""
 
         return CollectiveTask(coroutine, partial(results.__setitem__, rank), fail)
 
@@ -206,7 +207,8 @@ class Buckets:
 
 
 def refusal(codec: str, workers: int, numel: int, device: torch.device) -> str | None:
-    """None, or why a bucket of this codec cannot be watched. ValueError for a codec that does not exist."""
+    """None, or the reason why a bucket of this codec cannot be observed. Raises ValueError for an unknown
+    codec."""
     made = make_codec(name=codec)
     if made.traits.uses_backend or made.traits.needs_matrices:
         return f"codec={codec} does not work by messages about one vector; leave it out"

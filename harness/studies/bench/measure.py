@@ -1,6 +1,8 @@
-"""Measures every operation on every kind of bucket with every implementation: clocks, rows, what is measured.
+"""Measures every operation on every kind of bucket with every implementation: pieces of work, clocks and
+rows.
 
-Times of a repeated call are the thread's CPU time, wall time, or the time between two events on a GPU."""
+The time of a repeated call is the thread's CPU time, wall time, or the time between two events on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,16 @@ from gradwire.harness.timing.measure.metric import quotient
 from gradwire.harness.timing.measure.metrics import OPERATION
 
 FEWEST, MOST = 3, 10_000
-"""The least and the largest number of repeats of a call."""
+"""The smallest and the largest number of repeats of a call."""
 
 IN_CACHE = 4
-"""A working set counts as held in a GPU's L2 cache if this many of it would fit; for others the cache is
+"""A working set is assumed to stay in a GPU's L2 cache if this many of it would fit; otherwise the cache is
 flushed."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of one call: the shortest and the median of `repeats`."""
+    """Seconds of one call: the minimum and the median over `repeats`."""
 
     shortest_s: float
     median_s: float
@@ -38,8 +40,8 @@ class Times:
 
 
 def time_on_cpu(run: Callable[[], object], seconds: float, threads: int) -> Times:
-    """Repeats `run` for `seconds`. With one thread its CPU time counts, which other processes do not change;
-    with several, wall time does."""
+    """Repeats `run` for `seconds`. With one thread its CPU time is measured, which other processes do not
+    affect; with several, wall time."""
     clock = time.thread_time if threads == 1 else time.perf_counter
     with intra_op_threads(threads):
         run()
@@ -54,7 +56,7 @@ def time_on_cpu(run: Callable[[], object], seconds: float, threads: int) -> Time
 
 @contextmanager
 def intra_op_threads(threads: int) -> Iterator[None]:
-    """Limits this project's kernels and PyTorch's to so many threads."""
+    """Limits the threads of this project's kernels and of PyTorch in the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -64,7 +66,8 @@ def intra_op_threads(threads: int) -> Iterator[None]:
 
 
 def time_on_gpu(run: Callable[[], object], seconds: float, touched: int, device: torch.device) -> Times:
-    """Repeats `run` for `seconds` on `device`, each time between two events; a call moves `touched` bytes.
+    """Repeats `run` for `seconds` on `device`, timing each call between two events; a call moves `touched`
+    bytes.
 
     A call that can be captured runs as a CUDA graph. The L2 cache is flushed before each call unless the
     working set stays in it anyway.
@@ -87,7 +90,8 @@ def time_on_gpu(run: Callable[[], object], seconds: float, touched: int, device:
 
 
 def _launch(run: Callable[[], object], device: torch.device) -> tuple[Callable[[], object], str]:
-    """`run` as a replay of its CUDA graph, or `run` itself if it cannot be captured."""
+    """`run` as a replay of its CUDA graph, or `run` itself if it cannot be captured, with a name for this
+    choice."""
     side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
@@ -107,10 +111,10 @@ def _launch(run: Callable[[], object], device: torch.device) -> tuple[Callable[[
 
 @dataclass(frozen=True)
 class BenchRow:
-    """`bytes_read` and `bytes_written` count what an implementation without intermediate results touches;
-    `copy_bytes_per_s` is what a copy of the bucket reads and writes in the same run.
+    """One measurement. `bytes_read` and `bytes_written` are those of an implementation without intermediate
+    results; `copy_bytes_per_s` is the rate of reads and writes of a copy of the bucket in the same run.
 
-    Figures are None where the clock has seen no time pass.
+    Figures are None if the clock has not advanced.
     """
 
     operation: str
@@ -143,7 +147,7 @@ class BenchRow:
 
     @property
     def seconds(self) -> float:
-        """The shortest time, because disturbances only make a measurement longer."""
+        """The shortest time, because disturbances can only lengthen a measurement."""
         return self.times.shortest_s
 
     @property
@@ -152,7 +156,7 @@ class BenchRow:
 
     @property
     def values_gb_per_s(self) -> float | None:
-        """10⁹ bytes of the bucket's values per second: an encoder's input, a decoder's output."""
+        """10⁹ bytes of the bucket's values per second, i.e. of an encoder's input or a decoder's output."""
         return quotient(1e-9 * self.value_bytes, self.seconds)
 
     @property
@@ -161,7 +165,7 @@ class BenchRow:
 
     @property
     def share_of_copy(self) -> float | None:
-        """Bytes moved per second relative to a copy; near 1, memory is the limit."""
+        """Bytes moved per second relative to a copy; near 1, the operation is limited by memory."""
         rate = quotient(self.bytes_read + self.bytes_written, self.seconds)
         return quotient(rate, self.copy_bytes_per_s)
 
@@ -178,7 +182,7 @@ class BenchRow:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """The measured values and what follows from them."""
+        """The measured values and the figures derived from them."""
         return asdict(self) | self.figures | {"speedup_to_peers": self.speedup_to_peers}
 
 
@@ -198,8 +202,8 @@ DEFAULT = "default"
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """The choice of measurements, and how long each takes at least; `kernels` names the compiled kernels, or
-    is `default`."""
+    """The chosen measurements, and the minimum time for each; `kernels` names the compiled kernels, or is
+    `default`."""
 
     sizes: tuple[int, ...]
     dtypes: tuple[str, ...]
@@ -221,12 +225,12 @@ class BenchPiece:
 
     @property
     def key(self) -> tuple[str | int, ...]:
-        """Its key among the others."""
+        """The key that identifies the piece."""
         return self.operation.name, self.dtype, self.numel
 
 
 def pieces(operations: Sequence[Operation], settings: BenchSettings) -> list[BenchPiece]:
-    """All that is to be measured, in this order: those on the same bucket together."""
+    """All pieces to measure; those on the same bucket follow each other."""
     return [
         BenchPiece(operation, numel, dtype)
         for numel in settings.sizes
@@ -237,14 +241,14 @@ def pieces(operations: Sequence[Operation], settings: BenchSettings) -> list[Ben
 
 
 class Measuring:
-    """Measures pieces, and once for those on the same bucket how fast a copy of it is."""
+    """Measures pieces, and once per bucket the speed of a copy of it."""
 
     def __init__(self, settings: BenchSettings) -> None:
         self._settings = settings
         self._kind: tuple[int, str] | None = None
 
     def rows(self, piece: BenchPiece) -> list[BenchRow]:
-        """The rows of a piece, each implementation's."""
+        """The rows of a piece, one for each implementation."""
         settings = self._settings
         if self._kind != (piece.numel, piece.dtype):
             self._x = x = bucket(piece.numel, piece.dtype, settings)
@@ -265,7 +269,7 @@ def _threads(settings: BenchSettings) -> tuple[int, ...]:
 
 
 def _copy_rate(x: Tensor, settings: BenchSettings, threads: int) -> float | None:
-    """Bytes per second that a copy of the bucket reads and writes; None if the clock sees no time pass."""
+    """Bytes per second that a copy of the bucket reads and writes; None if the clock has not advanced."""
     target = torch.empty_like(x)
     case = Case(lambda: target.copy_(x), (x,), (target,))
     return quotient(case.bytes_read + case.bytes_written, _time(case, settings, threads).shortest_s)
@@ -303,7 +307,7 @@ def _rows(
 
 
 def _implementations(settings: BenchSettings) -> list[tuple[str, int]]:
-    """The implementations and their numbers of threads; the definition on one thread comes first."""
+    """The implementations with their numbers of threads; the definition on one thread comes first."""
     compiled = [(settings.kernels, threads) for threads in _threads(settings)]
     if settings.kernels == DEFAULT:
         return [(DEFAULT, 1)]
@@ -311,7 +315,7 @@ def _implementations(settings: BenchSettings) -> list[tuple[str, int]]:
 
 
 def _time_peers(operation: Operation, x: Tensor, settings: BenchSettings) -> dict[str, Times]:
-    """Times the peers that are available, on one thread."""
+    """Times the available peers, on one thread."""
     calls = {peer.name: peer.make(x) for peer in operation.peers}
     return {name: _time(Case(run, (x,), ()), settings, 1) for name, run in calls.items() if run is not None}
 

@@ -1,7 +1,8 @@
-"""Operations as the benchmark sees them: tensors, a call, and which bytes the call has to move.
+"""Operations of the benchmark: tensors, a call, and the bytes that the call has to move.
 
-All of them are found in the files of `operations`. Peers are other projects' kernels for comparable work:
-PyTorch's own cast, and packages that may be installed."""
+They are defined in the files of `operations`. Peers are other projects' kernels for comparable work:
+PyTorch's own cast, and packages that may be installed.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +21,10 @@ from gradwire.harness.studies.bench import operations as package
 
 @dataclass(frozen=True)
 class Case:
-    """An operation on one set of tensors; `run` can be called again and again.
+    """An operation on one set of tensors; `run` can be called repeatedly.
 
-    `reads` and `writes` are what an implementation without intermediate results in memory has to touch; a
-    tensor that is changed in place is in both.
+    `reads` and `writes` are the tensors that an implementation without intermediate results in memory has to
+    touch; a tensor that is changed in place is in both.
     """
 
     run: Callable[[], object]
@@ -41,7 +42,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Peer:
-    """Somebody else's implementation of something comparable; it need not be installed."""
+    """Another project's implementation of a comparable operation; it need not be installed."""
 
     name: str
     make: Callable[[Tensor], Callable[[], object] | None]
@@ -50,8 +51,9 @@ class Peer:
 
 @dataclass(frozen=True)
 class Operation:
-    """A measured operation: `make` gives the case for a bucket, (numel,) float32 or bfloat16 on any
-    device."""
+    """A measured operation: `make` returns the case for a bucket, (numel,) float32 or bfloat16 on any
+    device.
+    """
 
     name: str  # "<family>.<operation>[.<bits>]"
     kernels: tuple[str, ...]  # the compiled kernels that it spends its time in
@@ -91,7 +93,7 @@ Call = Callable[[], object]
 
 
 def _cast(x: Tensor) -> Call:
-    """PyTorch's cast to E4M3: no scales, no block maxima."""
+    """PyTorch's cast to E4M3, without scales and block maxima."""
     target = torch.empty(x.numel(), dtype=torch.float8_e4m3fn, device=x.device)
     return lambda: target.copy_(x)
 

@@ -1,8 +1,8 @@
 """The papers' figures next to those measured here: the cost of a whole ring, and of the Hadamard transform.
 
-DynamiQ's Table 2 counts bytes of memory traffic per coordinate as const + slope·AR, AR = (n − 1)/n: each of n
-workers begins the sum of one chunk of n, continues those of n − 1, and ends up with all n. SDP4Bit's Table 5
-has the throughput of a quantizer with and without the transform.
+DynamiQ's Table 2 gives memory traffic per coordinate in bytes as const + slope·AR, AR = (n − 1)/n: each of n
+workers begins the sum of one of n chunks, continues those of n − 1, and ends with all n. SDP4Bit's Table 5
+gives the throughput of a quantizer with and without the transform.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gradwire.harness.timing.measure.metric import quotient
 
 
 def published(paper: str, table: str, method: str) -> list[dict[str, str]]:
-    """The rows about a method in a paper's table; none if the table is not at hand."""
+    """The rows about a method in a paper's table; empty if the table is not available."""
     return [row for row in _rows(paper, table) if row["method"] == method]
 
 
@@ -34,8 +34,8 @@ def _rows(paper: str, table: str) -> list[dict[str, str]]:
 
 @dataclass(frozen=True)
 class Ring:
-    """A codec's operations on all coordinates, on the chunk that it begins, and on those that it
-    continues."""
+    """A codec's operations on all coordinates, on the chunk whose sum a worker begins, and on the chunks that
+    it continues."""
 
     codec: str
     paper: str  # the row of DynamiQ's Table 2, or ""
@@ -120,7 +120,7 @@ class RingCost:
 
 
 def ring_costs(rows: Sequence[BenchRow]) -> list[RingCost]:
-    """The costs on one thread of every codec whose operations were all measured."""
+    """The costs, on one thread, of every codec whose operations were all measured."""
     return [
         _cost(ring, found)
         for found in by_case(rows)
@@ -151,7 +151,7 @@ def _cost(ring: Ring, found: Mapping[str, BenchRow]) -> RingCost:
 
 
 def _paper(method: str) -> tuple[float | None, float | None]:
-    """The paper's const and slope; None if it prints none."""
+    """The paper's const and slope; None if it does not print them."""
     values = {row["metric"]: float(row["value"]) for row in published("dynamiq", "table2", method)}
     return values.get("const"), values.get("slope")
 
@@ -160,13 +160,14 @@ PAIRS = {
     "quantize": ("linear.quantize.4", "linear.quantize_hadamard.4"),
     "dequantize": ("linear.dequantize.4", "linear.dequantize_hadamard.4"),
 }
-"""The paper's operations and ours, without and with the transform: 4 bits, groups of 128."""
+"""The paper's operations and the corresponding ones here, without and with the transform: 4 bits, groups of
+128."""
 
 
 @dataclass(frozen=True)
 class SmoothingSpeed:
-    """Throughput in 10⁹ bytes of float values per second: ours, and the paper's on an A100 at its largest
-    size."""
+    """Throughput in 10⁹ bytes of float values per second: measured here, and the paper's on an A100 at its
+    largest size."""
 
     operation: str
     dtype: str
@@ -184,13 +185,13 @@ class SmoothingSpeed:
 
     @property
     def paper_share(self) -> float | None:
-        """The paper's ratio; None if its table is not at hand."""
+        """The paper's ratio; None if its table is not available."""
         known = self.paper_with is not None and self.paper_without
         return (self.paper_with or 0) / (self.paper_without or 1) if known else None
 
 
 def smoothing(rows: Sequence[BenchRow]) -> list[SmoothingSpeed]:
-    """The pairs whose operations were both measured on one thread."""
+    """The pairs of operations that were both measured on one thread."""
     return [
         _pair(name, found[plain], found[smooth])
         for found in by_case(rows)
@@ -208,6 +209,6 @@ def _pair(name: str, plain: BenchRow, smooth: BenchRow) -> SmoothingSpeed:
 
 
 def _largest(rows: Sequence[Mapping[str, str]]) -> float | None:
-    """The paper's figure at the largest size, where launches cost least."""
+    """The paper's figure at the largest size, where launches matter least."""
     sized = {int(row["setting"].rpartition("size_MB=")[2]): float(row["value"]) for row in rows}
     return sized[max(sized)] if sized else None

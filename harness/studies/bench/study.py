@@ -1,4 +1,4 @@
-"""`task=bench`: its settings and its record, `bench.json`: the rows of all operations."""
+"""`task=bench`: its settings and its record, `bench.json`, with the rows of all operations."""
 
 from __future__ import annotations
 

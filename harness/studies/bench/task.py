@@ -1,4 +1,4 @@
-"""`task=bench`: the speed of the codecs' operations on this machine, as a table, JSON and plots."""
+"""`task=bench`: the speed of the codecs' operations on this machine, as tables, JSON and plots."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from gradwire.harness.studies.bench.views import plots, text
 from gradwire.harness.studies.study import Measured
 
 SAME = ("kernel_backend", "cpu_level", "device", "driver", "code_hash", "versions", "machine")
-"""The facts that must be the same for an interrupted bench to continue."""
+"""The facts that must be the same for an interrupted bench to be continued."""
 
 WORKERS = 8
-"""Workers of the ring whose cost is shown by default: DynamiQ's testbed has 8 GPUs."""
+"""The default number of workers of the ring whose cost is shown: DynamiQ's testbed has 8 GPUs."""
 
 
 BYTES_PER_COORDINATE = 12
-"""Least bytes that an operation takes: its input, its output and a message, in float32."""
+"""A lower bound on the bytes that an operation needs: its input, its output and a message, in float32."""
 
 
 def resolve(config: BenchTask) -> BenchTask:
@@ -54,8 +54,8 @@ def resolve(config: BenchTask) -> BenchTask:
 
 
 def _check_buckets(config: BenchTask) -> None:
-    """Raises ValueError for a codec that cannot be measured, more workers than GPUs, and more than memory
-    holds."""
+    """Raises ValueError for a codec that cannot be measured, for more workers than GPUs, and for buckets that
+    do not fit into memory."""
     bench = config.bench
     for ranks in bench.ranks:
         check_bytes("bench.coordinates", bench.coordinates, BYTES_PER_COORDINATE * ranks * bench.coordinates)
@@ -82,7 +82,7 @@ def name(config: BenchTask) -> str:
 
 
 def measure(config: BenchTask, directory: Path) -> Measured:
-    """Rows of operations, buckets and all-reduces, with the tables that follow from them."""
+    """The rows of operations, buckets and all-reduces, with the tables made from them."""
     settings = _settings(config)
     about = _about(settings)
     kept = Kept(directory, {key: about[key] for key in SAME}, fresh=config.resume == "never")
@@ -107,8 +107,8 @@ def measure(config: BenchTask, directory: Path) -> Measured:
 def _measured(
     config: BenchTask, settings: BenchSettings, directory: Path, kept: Kept
 ) -> tuple[list[BenchRow], list[HostRow], list[BusRow]]:
-    """Operations, the host's work for buckets, and all-reduces by turns among each number of real workers;
-    what has been measured is kept at once."""
+    """Measures operations, the host's work for buckets, and all-reduces for each number of real workers; each
+    result is stored immediately."""
     bench = config.bench
     of_operations = pieces(chosen_operations(bench.operations), settings)
     of_buckets = [(codec, workers) for workers in bench.workers for codec in bench.codecs]
@@ -145,7 +145,7 @@ def _host_rows(config: BenchTask, codec: str, workers: int) -> list[HostRow]:
 
 
 def _bus_rows(config: BenchTask, ranks: int, directory: Path) -> list[BusRow]:
-    """All-reduces of the codecs by turns among so many real workers."""
+    """All-reduces of the codecs in turn among `ranks` real workers."""
     bench = config.bench
     backend = "nccl" if config.cluster.device == "cuda" else "gloo"
     asked = BusSettings(
@@ -201,18 +201,18 @@ REMEDY = "resume=never measures again"
 Kind = TypeVar("Kind", BenchRow, HostRow, BusRow)
 
 Key = tuple[str | int, ...]
-"""The kind of a piece of work, and its key among others of its kind."""
+"""The kind of a piece of work, and its key within that kind."""
 
 
 class Kept:
-    """The results so far, kept as they come: after an interruption the same command continues from them.
+    """The results so far, stored as they arrive, so that an interrupted command can be continued.
 
-    A file of JSON lines in the run directory: first what the figures depend on, then a line for each piece of
-    work with its rows. A finished bench has all of it in `bench.json` instead. `about` is what the figures
-    depend on: sources, machine, packages.
+    They are in a file of JSON lines in the run directory: first the facts that figures depend on (`about`:
+    sources, machine, packages), then one line for each piece of work with its rows. A finished bench has
+    everything in `bench.json` instead.
 
-    What was measured elsewhere or by other code is left out, and a line says so; so is a damaged rest, which
-    a killed writer leaves.
+    Results from another machine or of other code are discarded, which a line reports; so is a damaged end,
+    which a killed process leaves.
     """
 
     def __init__(self, directory: Path, about: Mapping[str, Any], *, fresh: bool = False) -> None:
@@ -229,7 +229,7 @@ class Kept:
         write_atomically(self.path, "".join(f"{dumps(line)}\n" for line in (header, *lines)))
 
     def rows(self, kind: type[Kind], key: Key, measure: Callable[[], Sequence[Kind]]) -> list[Kind]:
-        """The rows of a piece of work: those in the file, or what `measure` returns, which is kept."""
+        """The rows of a piece of work: those in the file, or the result of `measure`, which is stored."""
         if key in self._found:
             return [made(kind, row, self.path, remedy=REMEDY) for row in self._found[key]]
         rows = list(measure())
@@ -237,7 +237,7 @@ class Kept:
         return rows
 
     def _lines(self) -> list[dict[str, Any]]:
-        """The whole lines, up to the first damaged one; an empty object if there are none."""
+        """The lines before the first damaged one; an empty object if there are none."""
         found = list[dict[str, Any]]()
         try:
             for line in read_text(self.path, remedy=REMEDY, inside=self.path.parent).splitlines():

@@ -1,4 +1,4 @@
-"""Tables of the benchmark, as text, and plots: nanoseconds per coordinate, next to those of a copy."""
+"""The benchmark's tables, as text, and its plots of nanoseconds per coordinate, next to those of a copy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WIDTH = 170
 def text(
     rows: Sequence[BenchRow], workers: int, buckets: Sequence[HostRow] = (), buses: Sequence[BusRow] = ()
 ) -> str:
-    """Returns all tables; those of a whole ring are for `workers`."""
+    """Returns all tables; those of a whole ring are for `workers` workers."""
     tables = [
         speed_table(rows),
         ring_table(ring_costs(rows), workers),
@@ -41,7 +41,7 @@ def text(
 
 
 def speed_table(rows: Sequence[BenchRow]) -> Table:
-    """A table with a line for each row."""
+    """A table with one line per row."""
     names = ("operation", "dtype", "coordinates", "kernels", "threads")
     lines = [([*row.names, str(row.threads)], row.figures) for row in rows]
     table = figures_table("Operations: shortest time of each", names, lines, OPERATION)
@@ -51,7 +51,7 @@ def speed_table(rows: Sequence[BenchRow]) -> Table:
 
 
 def ring_table(costs: Sequence[RingCost], workers: int) -> Table:
-    """Memory traffic beside the paper's formula, with the time it takes."""
+    """Memory traffic next to the paper's formula, and the time of a ring."""
     title = "A ring all-reduce: memory traffic, AR = (n − 1)/n, and time of the codec"
     columns: dict[str, Callable[[RingCost], str]] = {
         "codec": lambda cost: cost.codec,
@@ -74,7 +74,7 @@ def _formula(const: float | None, slope: float | None) -> str:
 
 
 def smoothing_table(pairs: Sequence[SmoothingSpeed]) -> Table:
-    """Throughput with the Hadamard transform beside throughput without."""
+    """Throughput with the Hadamard transform next to throughput without."""
     columns: dict[str, Callable[[SmoothingSpeed], str]] = {
         "operation": lambda pair: pair.operation,
         "dtype": lambda pair: pair.dtype,
@@ -121,13 +121,13 @@ def bus_table(buses: Sequence[BusRow]) -> Table:
 
 
 LINE, MARGIN = 0.16, 0.55
-"""The height of an operation, and of the axis below, in inches."""
+"""The height of an operation's line, and of the axis below, in inches."""
 
 MARKS: dict[str, tuple[Hue, str, float]] = {
     "float32": ("blue", "o", 0.16),
     "bfloat16": ("vermilion", "s", -0.16),
 }
-"""Hue, marker, and distance from the operation's line, so that equal figures of both can be seen."""
+"""Hue, marker and offset from the operation's line, so that equal figures of both dtypes remain visible."""
 
 
 def plots(rows: Sequence[BenchRow], heading: str) -> list[Plot]:
@@ -181,7 +181,7 @@ def _points(axes: Axes, form: Form, dtype: str, rows: Sequence[BenchRow], place:
 
 
 def _copies(axes: Axes, form: Form, rows: Sequence[BenchRow], place: dict[str, int]) -> None:
-    """Marks where each operation would be if it moved its bytes as fast as a copy does."""
+    """Marks where each operation would be if it moved its bytes at the speed of a copy."""
     bound: dict[str, float] = {}
     for row in rows:
         if row.dtype == rows[0].dtype and row.copy_bytes_per_s is not None:

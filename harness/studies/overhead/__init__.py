@@ -1,1 +1,1 @@
-"""The cost of the harness itself: the same training in a bare PyTorch loop and in the trainer."""
+"""The cost of the harness itself: the same training in a plain PyTorch loop and in the trainer."""

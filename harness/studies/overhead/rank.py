@@ -1,4 +1,5 @@
-"""Blocks of the trainer and of a bare loop, alternating on each rank, and their times compared."""
+"""Alternating blocks of steps of the trainer and of a plain loop on each rank, and the comparison of their
+times."""
 
 from __future__ import annotations
 
@@ -31,12 +32,12 @@ from gradwire.harness.trainer.parts import Parts, build, optimizer_settings
 from gradwire.harness.trainer.settings import RunConfig
 
 Contestant = Callable[[int], object]
-"""Runs so many steps."""
+"""Runs the given number of steps."""
 
 
 @dataclass(frozen=True)
 class TimedBlock:
-    """One block of one contestant: seconds per step, on one rank or on all of them together."""
+    """One block of one contestant: seconds per step, on one rank or over all of them."""
 
     cpu_s: float
     wall_s: float
@@ -47,8 +48,8 @@ def alternate(
 ) -> dict[str, list[TimedBlock]]:
     """Runs `blocks` blocks of `steps` steps of each contestant in turn; every other round in reverse order.
 
-    The first round is not counted. All ranks `meet` before each block. CPU time is this process's, its
-    communication threads included.
+    The first round is not counted. `meet` synchronizes all ranks before each block. CPU time is that of this
+    process, including its communication threads.
     """
     found: dict[str, list[TimedBlock]] = {name: [] for name in contestants}
     for number in tracked(range(blocks + 1), "overhead", "round"):
@@ -68,8 +69,9 @@ def as_lists(blocks: Mapping[str, Sequence[TimedBlock]]) -> dict[str, list[list[
 
 
 def over_ranks(ranks: Sequence[Mapping[str, Sequence[Sequence[float]]]]) -> dict[str, list[TimedBlock]]:
-    """Combines all ranks' blocks (as `as_lists` gives them): CPU times are summed, the longest wall time
-    counts."""
+    """Combines all ranks' blocks (in the form of `as_lists`): sums of CPU times, and the longest wall
+    time.
+    """
     return {
         name: [
             TimedBlock(sum(cpu for cpu, _ in same), max(wall for _, wall in same))
@@ -80,8 +82,8 @@ def over_ranks(ranks: Sequence[Mapping[str, Sequence[Sequence[float]]]]) -> dict
 
 
 def ratio(candidate: Sequence[float], baseline: Sequence[float]) -> dict[str, float] | None:
-    """The ratio of the medians, and the least, middle and largest ratio of two blocks of one round; None
-    where a clock has seen no time pass in one."""
+    """The ratio of the medians, and the smallest, median and largest ratio of two blocks of the same round;
+    None if a clock has not advanced in a block."""
     if not all(baseline):
         return None
     rounds = sorted(first / second for first, second in zip(candidate, baseline, strict=True))
@@ -94,7 +96,7 @@ def ratio(candidate: Sequence[float], baseline: Sequence[float]) -> dict[str, fl
 
 
 def summarize(blocks: Mapping[str, Sequence[TimedBlock]], baseline: str) -> dict[str, Any]:
-    """Medians per contestant in seconds a step, ratios to `baseline`, and all blocks as [CPU, wall]."""
+    """Medians per contestant in seconds per step, ratios to `baseline`, and all blocks as [CPU, wall]."""
     base = blocks[baseline]
     return {
         "seconds_per_step": {
@@ -117,13 +119,13 @@ def summarize(blocks: Mapping[str, Sequence[TimedBlock]], baseline: str) -> dict
 
 
 def data_parallel(config: RunConfig) -> DataParallelConfig:
-    """The run's own settings of data parallelism, or those with buckets of the same size."""
+    """The run's own settings of data parallelism, or default ones with buckets of the same size."""
     own = config.parallel
     return own if isinstance(own, DataParallelConfig) else DataParallelConfig(bucket_cap_mb=own.bucket_cap_mb)
 
 
 class BareLoop:
-    """Trains `model` as the trainer does with `codec=backend`: same batches and optimizer, DDP's
+    """Trains `model` as the trainer does with `codec=backend`: the same batches and optimizer, and DDP's own
     all-reduce."""
 
     def __init__(
@@ -146,7 +148,7 @@ class BareLoop:
         self._generator = torch.Generator().manual_seed(rank)
 
     def run(self, steps: int) -> float:
-        """Takes so many optimizer steps; returns the last loss."""
+        """Takes `steps` optimizer steps; returns the last loss."""
         loss = torch.zeros(())
         for _ in range(steps):
             loss = self._model(**self._batch()).loss
@@ -164,7 +166,7 @@ class BareLoop:
 
 BARE, HARNESS, WITHOUT_SPANS = "bare", "harness", "harness without recording"
 WITH_DDP = "harness with parallel=ddp"
-"""Measured beside another parallelism."""
+"""A further contestant if the configuration has another parallelism."""
 
 
 def benchmark_rank(config: OverheadTask, directory: Path, rendezvous: Path, rank: int) -> None:
@@ -218,7 +220,7 @@ class Stepper:
         self._done += steps
 
     def recording(self) -> dict[str, float]:
-        """The cost of recording spans alone: spans per step, and seconds each. Traces cost more on top; the
-        difference from the harness without recording shows both."""
+        """The cost of recording spans: spans per step, and seconds per span. Traces cost more; the difference
+        from the harness without recording shows both."""
         recorder = self.parts.world.recorders[self.parts.world.ranks[0]]
         return {"spans_per_step": recorder.total / self._done, "span_s": span_cost()}

@@ -1,4 +1,4 @@
-"""`task=overhead`: its settings and its record, `overhead.json`: each block of each contestant."""
+"""`task=overhead`: its settings and its record, `overhead.json`, with each block of each contestant."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradwire.harness.trainer.settings import RunConfig
 
 @dataclass(frozen=True)
 class OverheadConfig:
-    """The trainer's step against a bare loop's."""
+    """The comparison of the trainer's step with a plain loop's."""
 
     blocks: int = at_least(1, 12, 10_000)  # counted blocks of each loop; one more before them is not
     steps: int = at_least(1, 20, 1_000_000)  # optimizer steps in a block
@@ -22,7 +22,7 @@ class OverheadConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OverheadTask(RunConfig):
-    """A training run, in blocks beside a bare loop's."""
+    """A training run, in blocks that alternate with a plain loop's."""
 
     overhead: OverheadConfig
 

@@ -1,4 +1,4 @@
-"""`task=overhead`: what a step of the trainer costs over a step of a bare DistributedDataParallel loop."""
+"""`task=overhead`: the cost of a step of the trainer relative to a plain DistributedDataParallel loop."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ COLUMNS = (
 
 
 def resolve(config: OverheadTask) -> OverheadTask:
-    """Raises ConfigError in one line for workers of others, and links that would slow its own down."""
+    """Raises ConfigError in one line for workers started by others, and for limited links, which would slow
+    down only the trainer."""
     if config.cluster.name != "local" or under_torchrun():
         raise ConfigError("task=overhead starts its own processes; use cluster=local, without torchrun")
     if config.network.name == "shaped":
@@ -55,7 +56,7 @@ def name(config: OverheadTask) -> str:
 
 
 def measure(config: OverheadTask, directory: Path) -> Measured:
-    """All contestants' blocks by turns, on all ranks."""
+    """Runs all contestants' blocks in turn, on all ranks."""
     prepare(config)
     with scratch_folder() as folder:
         arguments = (config, folder, folder / "rendezvous")
@@ -83,7 +84,8 @@ def measure(config: OverheadTask, directory: Path) -> Measured:
 
 
 def table(found: dict[str, Any]) -> str:
-    """The figures as Markdown: medians over blocks; all workers' CPU time, the slowest one's wall time."""
+    """The figures as Markdown: medians over blocks, for the CPU time of all workers and the wall time of the
+    slowest."""
     title = (
         f"{found['model']} (size {found['size']}), codec {found['codec']}, parallel {found['parallel']}, "
         f"{found['workers']} workers, {found['network']}, "
@@ -101,7 +103,7 @@ def table(found: dict[str, Any]) -> str:
 
 
 def _figures(found: dict[str, Any], name: str) -> dict[str, Any]:
-    """Seconds of a step, and what they are to the bare loop's: of the medians, lowest and highest of a
+    """Seconds per step, and their ratios to the plain loop's: of the medians, and the lowest and highest in a
     round."""
     seconds, figures = found["seconds_per_step"][name], dict[str, Any]()
     for kind, key in (("cpu", "cpu_step_s"), ("wall", "step_time_s")):

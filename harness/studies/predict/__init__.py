@@ -1,1 +1,1 @@
-"""A training step at a paper's size, on the simulated clock, without its tensors."""
+"""Prediction of a training step at a paper's size, on the simulated clock, without tensor values."""

@@ -1,4 +1,4 @@
-"""The table of predicted steps: where the time of each goes, beside what the papers print."""
+"""The table of predicted steps: the parts of each step's time, next to the papers' figures."""
 
 from __future__ import annotations
 
@@ -48,8 +48,7 @@ def _title(one: PredictSummary) -> str:
 
 
 def _name(settings: Settings) -> str:
-    """The name of what a step sends: the strategy by the name that SDP4Bit gives it, else codec and
-    weights."""
+    """The name of the messages of a step: SDP4Bit's name of the strategy, or else codec and weights."""
     named = strategy(settings)
     if named is not None:
         return f"{named}, transform apart" if settings.get("codec.hadamard") == "apart" else named
@@ -59,7 +58,7 @@ def _name(settings: Settings) -> str:
 
 
 def _left_out(found: Sequence[PredictSummary]) -> list[str]:
-    """Notes on what the times lack, a remark for each thing and the models that lack it."""
+    """Notes on omitted times: one remark for each kind, with the models it applies to."""
     things = list(dict.fromkeys(text for one in found for text in one.left_out))
     remarks = []
     for text in things:

@@ -1,8 +1,8 @@
-"""One data-parallel group of workers that are divided by tensors and stages, and its share of the network.
+"""One data-parallel group of workers that also divide tensors and stages, and its share of the network.
 
-Workers are placed as Megatron-LM places them: those that share matrices are neighbours, then come the
-replicas of a stage, then the next stage. All groups send at the same time, and alike, so that each has the
-same share of what several of them use.
+Workers are placed as in Megatron-LM: workers that share matrices are neighbours, followed by the replicas of
+a stage, then the next stage. All groups send the same messages at the same time, so each has an equal share
+of links that several groups use.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class WorkerGroup:
 
 
 def group_of(config: PredictTask, workers: int) -> WorkerGroup:
-    """The group of each of `workers`; of a pipeline all its stages, with a rank for workers that share
-    matrices. Raises ValueError, one line, for numbers that do not divide."""
+    """The group of each of `workers`; in a pipeline it includes all stages, with one rank for the workers
+    that share matrices. Raises ValueError, one line, for numbers that do not divide."""
     tensor, stages = config.predict.tensor_parallel, config.predict.pipeline_parallel
     in_pipeline = config.parallel.stages if isinstance(config.parallel, PipelineConfig) else 1
     network, cluster = config.network, replace(config.cluster, workers=workers)
@@ -56,8 +56,8 @@ def group_of(config: PredictTask, workers: int) -> WorkerGroup:
 
 
 def shared_network(network: SimulatedConfig, tensor: int, num_nodes: int) -> SimulatedConfig:
-    """A group's share of a network whose nodes hold `tensor` groups: its own workers, and of a port that
-    workers of several groups use an even share."""
+    """A group's share of a network whose nodes hold `tensor` groups: its own workers, and an even share of a
+    port that several groups' workers use."""
     if network.fabric == "star" or network.nodes is None:
         return network
     ranks_per_port = network.ranks_per_node // network.nics

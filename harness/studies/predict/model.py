@@ -1,5 +1,5 @@
-"""A model as a prediction needs it: its parameters' names and shapes, the order in which their gradients get
-ready, and the arithmetic of a step. No weights are made."""
+"""A model for predictions: its parameters' names and shapes, the order in which their gradients become ready,
+and the arithmetic of a step. No weights are created."""
 
 from __future__ import annotations
 
@@ -20,19 +20,21 @@ from gradwire.harness.parallel.interface import Batch
 from gradwire.harness.studies.predict.study import PredictConfig
 
 TOKENS = 8
-"""The settings of a small model's computation; the order of gradients does not depend on it."""
+"""The number of tokens for a small model's pass, which does not affect the order of gradients."""
 
 SMALLEST = 8
-"""Width of the matrices of that model."""
+"""The width of the matrices of the small model."""
 
 META = torch.device("meta")
 
 
 @dataclass(frozen=True)
 class ModelPart:
-    """The part of a model that a worker holds: `shapes` by name, in the order in which gradients get ready.
+    """The part of a model that a worker holds: `shapes` by name, in the order in which gradients become
+    ready.
 
-    `parameters` are those of the whole model; `flops` are the floating-point operations of a worker's step.
+    `parameters` is the number of parameters of the whole model; `flops` are the floating-point operations of
+    a worker's step.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -44,7 +46,7 @@ class ModelPart:
         return sum(math.prod(shape) for shape in self.shapes.values())
 
     def module(self) -> nn.Module:
-        """A module with these parameters, which have no values."""
+        """A module with parameters of these shapes, without values."""
         whole = nn.Module()
         for name, shape in self.shapes.items():
             *path, leaf = name.split(".")
@@ -59,9 +61,12 @@ class ModelPart:
 
 @dataclass(frozen=True)
 class StagesPart(ModelPart):
-    """The part of a worker of a pipeline, one of a node that share a stage's matrices; `shapes` are the first
-    stage's. Each of a step's micro-batches has `rows` sequences of `length` tokens; `tensor_parallel` workers
-    share every matrix."""
+    """The part of a pipeline worker that shares each matrix of its stage with others on its node; `shapes`
+    are the first stage's.
+
+    Each of a step's micro-batches has `rows` sequences of `length` tokens; `tensor_parallel` workers share
+    every matrix.
+    """
 
     model: ModelConfig
     tensor_parallel: int
@@ -69,7 +74,7 @@ class StagesPart(ModelPart):
     length: int
 
     def module(self) -> nn.Module:
-        """The whole model, with a worker's share of each matrix. No values."""
+        """The whole model with a worker's share of each matrix, without values."""
         whole = without_values(self.model)
         made: dict[nn.Parameter, nn.Parameter] = {}
         for module in whole.modules():
@@ -87,10 +92,10 @@ class StagesPart(ModelPart):
 
 
 def part_of(model: ModelConfig, predict: PredictConfig) -> ModelPart:
-    """The largest of the parts: that of the first stage, which has the embeddings. An output matrix of its
-    own is the last stage's.
+    """The largest part of the model: the first stage, which has the embeddings. A separate output matrix
+    belongs to the last stage.
 
-    Workers that share matrices hold them as `divided` says; vectors each holds whole.
+    Workers that share matrices divide them as in `divided`; each holds vectors as a whole.
     """
     staged = replace(model, num_layers=model.num_layers // predict.pipeline_parallel)
     stage = without_values(staged)
@@ -116,8 +121,8 @@ def part_of(model: ModelConfig, predict: PredictConfig) -> ModelPart:
 
 
 def divided(shape: Sequence[int], workers: int, hidden: int) -> tuple[int, ...]:
-    """The share that one of some workers has of a matrix, as Megatron-LM divides it: along the dimension that
-    is not the hidden states', e.g. the heads', the first if both or neither are. Vectors stay whole."""
+    """The shape of one worker's share of a matrix, divided as in Megatron-LM: along the dimension that is not
+    the hidden states', e.g. the heads', or the first if both or neither are. Vectors are not divided."""
     if len(shape) < 2:
         return tuple(shape)
     at = 1 if shape[0] == hidden and shape[1] != hidden else 0
@@ -125,9 +130,12 @@ def divided(shape: Sequence[int], workers: int, hidden: int) -> tuple[int, ...]:
 
 
 def step_flops(model: ModelConfig, whole: nn.Module, predict: PredictConfig) -> float:
-    """Floating-point operations of a step of one replica: two for each weight of a matrix and token, and the
-    products of attention; three times, or four where activations are computed again. That of GPT models is
-    Megatron-LM's formula (Narayanan et al. 2021, §5.1), whose last layer is not computed again."""
+    """Floating-point operations of a step of one replica: two for each weight of a matrix and token, plus the
+    products of attention; times three, or four if activations are recomputed.
+
+    For GPT models this is Megatron-LM's formula (Narayanan et al. 2021, §5.1), in which the last layer is not
+    recomputed.
+    """
     length = model.recipe.sequence_length
     tokens = predict.sequences * length
     head_dim = model.head_dim or model.hidden_size // model.num_heads
@@ -146,7 +154,7 @@ def step_flops(model: ModelConfig, whole: nn.Module, predict: PredictConfig) -> 
 
 
 def without_values(model: ModelConfig) -> nn.Module:
-    """The whole model, of tensors that have shapes alone."""
+    """The whole model with tensors that have shapes but no values."""
     with META:
         return _made(model)
 
@@ -162,7 +170,7 @@ def _made(model: ModelConfig) -> nn.Module:
 
 
 def shrunk(model: ModelConfig, width: int = SMALLEST) -> ModelConfig:
-    """A model as deep whose matrices are `width` wide."""
+    """A model with the same depth whose matrices are `width` wide."""
     return replace(
         model,
         hidden_size=width,
@@ -175,9 +183,11 @@ def shrunk(model: ModelConfig, width: int = SMALLEST) -> ModelConfig:
 
 
 def ready_order(model: ModelConfig) -> Sequence[str]:
-    """The parameters in the order in which a backward pass makes their gradients, which follows from the
-    layers, not from their sizes: that of a model as deep, with the smallest matrices. Those without gradients
-    come last."""
+    """The parameters in the order in which a backward pass produces their gradients.
+
+    The order depends on the layers, not on their sizes, so it is found with a model of the same depth and the
+    smallest matrices. Parameters without gradients come last.
+    """
     before = torch.default_generator.get_state()
     try:
         small = _made(shrunk(model))

@@ -1,7 +1,7 @@
-"""The parallelisms' own programs of a step, on tensors without values: what is computed takes no time here.
+"""The parallelisms' own programs of a step on tensors without values, so that computation takes no time.
 
-The parallelisms are those of a training run. In the place of Accelerate and DistributedDataParallel they get
-stand-ins, whose passes give every parameter a gradient of its shape, in the order given, and compute nothing.
+The parallelisms are those of a training run. Accelerate and DistributedDataParallel are replaced by
+stand-ins, whose passes compute nothing and give every parameter a gradient of its shape, in the given order.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from gradwire.harness.parallel.sharded.parallelism import Sharded
 from gradwire.harness.studies.predict.model import ModelPart, StagesPart
 
 TRACED: tuple[type[ParallelConfig], ...] = (DataParallelConfig, PipelineConfig, ShardedConfig)
-"""The settings of the parallelisms whose steps can be traced; those from outside are none of them."""
+"""The settings of the parallelisms whose steps can be traced; plug-ins cannot."""
 
 
 class _Uses(torch.autograd.Function):
-    """Passes `x` on; in the backward pass the parameter's gradient is ready before that of `x`."""
+    """Returns `x`; in the backward pass the parameter's gradient becomes ready before that of `x`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, parameter: Tensor) -> Tensor:  # type: ignore[override]
@@ -49,7 +49,7 @@ class _Uses(torch.autograd.Function):
 
 
 class _Loss(torch.autograd.Function):
-    """A loss, the number 0 on the CPU."""
+    """A loss with the value 0 on the CPU."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
@@ -62,7 +62,7 @@ class _Loss(torch.autograd.Function):
 
 
 def _used(x: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
-    """`x` after all `parameters`: the last one's gradient gets ready first."""
+    """`x` after using all `parameters`; the last one's gradient becomes ready first."""
     for parameter in parameters:
         x = cast(Tensor, _Uses.apply(x, parameter))  # type: ignore[no-untyped-call]
     return x
@@ -73,7 +73,7 @@ def _output(x: Tensor) -> SimpleNamespace:
 
 
 class _WholePass(nn.Module):
-    """A model's forward pass; gradients get ready in the order of its parameters."""
+    """A model's forward pass; gradients become ready in the order of its parameters."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class _WholePass(nn.Module):
 
 
 class _StagePass(nn.Module):
-    """A stage's forward pass; gradients of the last layers get ready first."""
+    """A stage's forward pass; gradients of the last layers become ready first."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__()
@@ -100,10 +100,10 @@ class _StagePass(nn.Module):
 
 
 class _WithoutValues:
-    """In Accelerate's place: prepares passes that compute nothing. Losses are numbers of the CPU.
+    """Replaces Accelerate: prepares passes that compute nothing, and whose losses are on the CPU.
 
     Each of the `tensor_parallel` workers that share a stage's matrices sends its share of the hidden states,
-    as Megatron-LM's scatter-gather does it (Narayanan et al. 2021, §4.1).
+    as in Megatron-LM's scatter-gather (Narayanan et al. 2021, §4.1).
     """
 
     device = torch.device("cpu")
@@ -123,7 +123,7 @@ class _WithoutValues:
 
 
 class _PredictedBucket(NamedTuple):
-    """One bucket, as DistributedDataParallel hands it to its hook."""
+    """One bucket, in the form that DistributedDataParallel passes to its hook."""
 
     gradients: Tensor
     own: list[nn.Parameter]
@@ -140,8 +140,8 @@ class _PredictedBucket(NamedTuple):
 
 
 class _BucketedPass(nn.Module):
-    """In DistributedDataParallel's place: hands its hook the buckets that gradients make which get ready in
-    the order of the model's parameters."""
+    """Replaces DistributedDataParallel: passes to its hook the buckets that result if gradients become ready
+    in the order of the model's parameters."""
 
     static_graph = False
 
@@ -170,7 +170,8 @@ class _BucketedPass(nn.Module):
 def traced_programs(
     setup: ParallelSetup, part: ModelPart, world: World
 ) -> tuple[dict[int, RankProgram[Any]], Callable[[], int]]:
-    """Each rank's program of a step of `setup.parallel`, and the number of buckets once they have run."""
+    """Each rank's program of a step of `setup.parallel`, and a function that returns the number of buckets
+    once the programs have run."""
     module, config = part.module(), setup.parallel
     made: Sharded | Pipeline | DataParallel
     if isinstance(config, PipelineConfig):

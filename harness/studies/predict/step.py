@@ -1,4 +1,4 @@
-"""A step of one data-parallel group: traced once without values, then put on the clock of its network."""
+"""A step of one data-parallel group: traced once without values, then timed by the clock of its network."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from gradwire.harness.timing.trace.step import RankTrace, StepTrace
 TRIED = "ring"
 
 NO_VALUES = re.compile(r"\bmeta (device type )?tensor", re.IGNORECASE)
-"""In what PyTorch says when the values of a tensor are asked for that has none."""
+"""Matches PyTorch's errors when values of a tensor without values are read."""
 
 MOST_STEPS = 3
-"""Steps that are simulated where one leaves messages in flight for the next."""
+"""The number of steps that are simulated if steps leave messages in flight."""
 
 NO_UPDATES = OptimizerSettings(weight_decay=0.0, beta1=0.9, beta2=0.999, adam_epsilon=1e-8, clip_norm=None)
 
 
 def in_stages(parallel: ParallelConfig) -> int:
-    """Into how many stages a parallelism itself divides the ranks."""
+    """The number of stages into which a parallelism itself divides the ranks."""
     return parallel.stages if isinstance(parallel, PipelineConfig) else 1
 
 
@@ -62,8 +62,7 @@ def parallel_setup(
 
 @dataclass(frozen=True)
 class Traced:
-    """A step as its programs ran, with the clock that knows its network; `sent` are all ranks' bytes by
-    phase."""
+    """A traced step, with the clock of its network; `sent` holds all ranks' bytes by phase."""
 
     measured: StepTrace
     clock: SimulatedClock
@@ -71,7 +70,7 @@ class Traced:
     buckets: int
 
     def timed(self, compute_s: float) -> RankTrace:
-        """The step of the slowest rank, when each computes so long."""
+        """The step of the slowest rank if each rank computes for `compute_s`."""
         self.clock.compute = replace(self.clock.compute, given_s=compute_s)
         window = StepWindow(self.clock)
         for number in range(MOST_STEPS):
@@ -81,7 +80,7 @@ class Traced:
         return max(timed.values(), key=lambda own: own.end)
 
     def seconds(self, compute_s: float) -> float:
-        """The length of the step, when each rank computes so long."""
+        """The length of the step if each rank computes for `compute_s`."""
         return self.timed(compute_s).end
 
 
@@ -92,7 +91,8 @@ def traced(
     parallel: ParallelConfig,
     codec: Mapping[str, Any],
 ) -> Traced:
-    """Runs the programs of a step with this codec. ValueError for codec times that a file lacks."""
+    """Runs the programs of a step with this codec. Raises ValueError if a file of codec times lacks needed
+    ones."""
     fabric = Fabric(
         partial(make_schedule, config.topology.name),
         num_nodes=group.num_nodes,
@@ -117,9 +117,9 @@ def traced(
 
 
 def calibrated(baseline: Traced, seconds: float, key: str) -> float:
-    """The computation, in seconds, with which the step of `baseline` takes `seconds`.
+    """The computation time, in seconds, with which the step of `baseline` takes `seconds`.
 
-    Raises ValueError, a line that begins with `key`, if it takes longer without any.
+    Raises ValueError, a line that begins with `key`, if the step takes longer even without computation.
     """
     low, high = 0.0, seconds
     below, above = baseline.seconds(1e-9) - seconds, baseline.seconds(high) - seconds
@@ -141,7 +141,7 @@ def calibrated(baseline: Traced, seconds: float, key: str) -> float:
 
 
 def tried_part(model: ModelConfig, parallel: ParallelConfig) -> tuple[ModelPart, int]:
-    """A small part of a model, and how many ranks try a codec on it: two, of each stage."""
+    """A small part of a model, and the number of ranks for trying a codec on it: two for each stage."""
     if not isinstance(parallel, PipelineConfig):
         return ModelPart({"weight": (64, 64)}, 0, 0.0), 2
     small = replace(shrunk(model, width=64), num_layers=parallel.stages)
@@ -149,10 +149,10 @@ def tried_part(model: ModelConfig, parallel: ParallelConfig) -> tuple[ModelPart,
 
 
 def looks_at_values(config: PredictTask, parallel: ParallelConfig, codec: Mapping[str, Any]) -> bool:
-    """True if the programs of a step with this codec need values: two ranks, of each stage, try it on small
-    matrices without.
+    """True if the programs of a step with this codec read tensor values, found by trying it on small matrices
+    without values, with two ranks for each stage.
 
-    Raises ValueError, in one line, for a codec that cannot run with these settings anywhere.
+    Raises ValueError, in one line, for a codec that cannot run with these settings at all.
     """
     part, size = tried_part(config.model, parallel)
     group = WorkerGroup(size, 1, SimulatedConfig(compute_s=1.0, codec_times="none"))

@@ -1,4 +1,4 @@
-"""`task=predict`: its settings and its record, `predict.json`: where a step's time goes."""
+"""`task=predict`: its settings and its record, `predict.json`, with the parts of a step's time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PredictConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictTask(WorldConfig):
-    """A training step that is worked out, not run."""
+    """A training step that is predicted, not run."""
 
     model: ModelConfig
     parallel: ParallelConfig
@@ -52,7 +52,8 @@ class PredictTask(WorldConfig):
 
 @dataclass(frozen=True)
 class PredictSummary(StudyRecord):
-    """All times are modelled, in seconds, of the slowest worker; the first five parts sum to the step."""
+    """The predicted step. All times are modelled, in seconds, of the slowest worker; the first five parts sum
+    to the step."""
 
     file: ClassVar[str] = "predict.json"
 
@@ -104,12 +105,12 @@ class PredictSummary(StudyRecord):
 
     @property
     def network_text(self) -> str:
-        """Its links and that its times are modelled, in words, whatever version wrote `network`."""
+        """Its links and the note that its times are modelled, in words, for any version of `network`."""
         return recorded_text(self.network_settings, "modelled")
 
     @property
     def error(self) -> Annotated[float | None, Figure("error", "modelled", column=12)]:
-        """The difference of `tflops` from what the paper prints, relative to that."""
+        """The relative difference of `tflops` from the paper's figure."""
         return None if self.printed_tflops is None else self.tflops / self.printed_tflops - 1
 
     def impossible(self) -> str | None:

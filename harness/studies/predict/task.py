@@ -1,4 +1,4 @@
-"""`task=predict`: a training step at a paper's size, on the simulated clock, without its tensors."""
+"""`task=predict`: a training step at a paper's size, on the simulated clock, without tensor values."""
 
 from __future__ import annotations
 
@@ -35,11 +35,14 @@ from gradwire.harness.studies.study import Measured
 from gradwire.harness.timing.simulate.engine import require_engine
 
 MOST_MESSAGES = 1 << 19
-"""Messages of one synchronization of all buckets that a prediction takes on: those take a minute or two."""
+"""The largest number of messages in one synchronization of all buckets that is accepted; simulating them
+takes a minute or two."""
 
 
 def resolve(config: PredictTask) -> PredictTask:
-    """Fills in workers and nodes; raises ValueError in one line for what cannot be predicted."""
+    """Fills in workers and nodes; raises ValueError in one line for configurations that cannot be
+    predicted.
+    """
     require_engine("task=predict")
     network = check_network(config)
     if not isinstance(network, SimulatedConfig):
@@ -152,7 +155,7 @@ def _check_layers(model: ModelConfig, parallel: ParallelConfig, stages: int) -> 
 
 
 def _check_programs(config: PredictTask, group: WorkerGroup) -> None:
-    """Refuses parallelisms and codecs whose steps cannot run without values."""
+    """Refuses parallelisms and codecs whose steps need tensor values."""
     from gradwire.harness.studies.predict.programs import TRACED
     from gradwire.harness.studies.predict.step import looks_at_values, parallel_setup
     from gradwire.harness.studies.predict.work_out import uncompressed
@@ -185,7 +188,7 @@ def _runs_without_values(config: PredictTask, parallel: ParallelConfig, name: st
 
 
 def _check_messages(config: PredictTask, group: WorkerGroup) -> None:
-    """Refuses what would take hours, by a rough count of parameters."""
+    """Refuses predictions that would take hours, estimated from the number of parameters."""
     model, given = config.model, config.predict
     layer = 4 * model.hidden_size**2 + 2 * model.hidden_size * model.intermediate_size
     stages = config.parallel.stages if isinstance(config.parallel, PipelineConfig) else 1
@@ -224,7 +227,7 @@ def name(config: PredictTask) -> str:
 
 
 def measure(config: PredictTask, directory: Path) -> Measured:
-    """The step of a resolved configuration."""
+    """Predicts the step of a resolved configuration."""
     from gradwire.harness.studies.predict.work_out import predict
 
     return Measured(predict(config, codec_name(config.codec)).to_json())

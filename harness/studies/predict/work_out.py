@@ -1,4 +1,6 @@
-"""Works a step out: the part of the model, the group's trace, the computation, the times."""
+"""Predicts a step: the part of the model, the group's trace, the computation time, and the resulting
+times.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ SECONDS_PER_DAY = 86_400
 
 
 def uncompressed(config: PredictTask) -> tuple[ParallelConfig, Mapping[str, Any]]:
-    """Parallelism and codec of the system that nothing is compressed in."""
+    """Parallelism and codec of the system without any compression."""
     parallel = config.parallel
     if isinstance(parallel, ShardedConfig):
         parallel = replace(parallel, weights="exact", main="algorithm2")
@@ -41,8 +43,8 @@ def uncompressed(config: PredictTask) -> tuple[ParallelConfig, Mapping[str, Any]
 
 
 def predict(config: PredictTask, codec: str) -> PredictSummary:
-    """The step of a resolved configuration, whose codec is called `codec`. ValueError for a calibration that
-    cannot be met."""
+    """The predicted step of a resolved configuration, whose codec is called `codec`. Raises ValueError for a
+    calibration that cannot be met."""
     given, network, workers = config.predict, config.network, config.cluster.size
     assert isinstance(network, SimulatedConfig)
     part, group = worked_out_part(config), group_of(config, workers)
@@ -97,7 +99,7 @@ def predict(config: PredictTask, codec: str) -> PredictSummary:
 
 
 def calibration(config: PredictTask, part: ModelPart, baseline: Traced) -> float:
-    """The computation with which the uncompressed system takes as long as given, or does as many
+    """The computation time with which the uncompressed system takes the given time or reaches the given
     TFLOP/s; `baseline` is that system among `cluster.workers`."""
     given = config.predict
     if given.baseline_step_s is not None:
@@ -114,18 +116,19 @@ def calibration(config: PredictTask, part: ModelPart, baseline: Traced) -> float
 
 
 def is_calibrated(config: PredictTask) -> bool:
-    """True if the computation follows from measurements of the uncompressed system."""
+    """True if the computation time is calibrated by measurements of the uncompressed system."""
     given = config.predict
     return given.baseline_tflops is not None or given.baseline_step_s is not None
 
 
 def stages_of(config: PredictTask) -> int:
-    """Into how many stages the layers are divided, in one way or the other."""
+    """The number of stages into which the layers are divided, whether by the parallelism or by the
+    prediction."""
     return in_stages(config.parallel) * config.predict.pipeline_parallel
 
 
 def worked_out_part(config: PredictTask) -> ModelPart:
-    """The part of the model whose step is traced; of a pipeline all stages."""
+    """The part of the model whose step is traced; for a pipeline all stages."""
     model, given, parallel = config.model, config.predict, config.parallel
     if not isinstance(parallel, PipelineConfig):
         return part_of(model, given)
@@ -147,17 +150,17 @@ WAITS = {
     WEIGHTS: "weights_s",
     ACTIVATIONS: "stages_s",
 }
-"""By the phase of what a worker waits for, the name in the summary."""
+"""The summary's name for waiting, by the phase of the awaited messages."""
 
 
 def waits_for(task: TaskTrace) -> str | None:
-    """The part of a step that waiting for a collective counts as; None: as the rest."""
+    """The part of a step that waiting for a collective counts as; None for the rest."""
     phases = [one.phase for one in task.operations if isinstance(one, Post)]
     return WAITS.get(phases[-1]) if phases else None
 
 
 def parts(own: RankTrace) -> dict[str, float]:
-    """The parts of a worker's time, by the names in the summary."""
+    """The parts of a worker's time, by their names in the summary."""
     kinds = [waits_for(task) for task in own.tasks]
     gradients = [task for task, kind in zip(own.tasks, kinds, strict=True) if kind == "gradients_s"]
     compute_s = 0.0
@@ -183,7 +186,7 @@ def parts(own: RankTrace) -> dict[str, float]:
 
 
 def left_out(config: PredictTask) -> Iterator[str]:
-    """The parts that the times lack, in words."""
+    """The omitted parts of the time, in words."""
     given, network = config.predict, config.network
     assert isinstance(network, SimulatedConfig)
     known = "; a calibrated computation contains it" if is_calibrated(config) else ""

@@ -1,1 +1,1 @@
-"""Saved gradients of all workers, and codecs tried on them without training."""
+"""Codecs tried on all workers' saved gradients, without training."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     pass
 
 SUBJECT = ("gradients", "topology", "cluster")
-"""The settings of what a codec is tried on; all other settings belong to the codec."""
+"""The settings that define the subject; all others belong to the codec."""
 
 UNNAMED = (
     *("task", "resume", "kernels", "cluster.name", "cluster.timeout_s", "cluster.backend"),
@@ -31,13 +31,13 @@ UNNAMED = (
 """Settings that have no place in a name."""
 
 NEEDED = ("gradients", "topology.name", "cluster.workers", "codec.name")
-"""Settings without which a replay has no name."""
+"""Settings that a replay must have to be named."""
 
 SIZES = ("codec.bits", "codec.fraction", "codec.rank", "codec.widths")
-"""Settings that say how much is sent; widths do if there is one."""
+"""Settings that determine the number of bits sent; `widths` does if there is only one."""
 
 MAX_COLUMNS = 6
-"""The most columns of a table that shows subjects side by side."""
+"""The largest number of columns of a table that shows subjects side by side."""
 
 
 COLUMNS = (
@@ -50,7 +50,7 @@ COLUMNS = (
 
 
 NAMING = ("size", "codec")
-"""The keys of a file's description that are part of its name where files differ in them."""
+"""The keys of a file's description that become part of its name if files differ in them."""
 
 
 NAMES = ("codec", "subject")
@@ -63,14 +63,14 @@ RECORDED = (
 
 @dataclass(frozen=True)
 class Replayed:
-    """A codec on a subject, as this comparison names them: one finished replay, or one for each seed."""
+    """A codec on a subject, named for this comparison; combines the replays that differ only in the seed."""
 
     codec: str
     subject: str
     series: str
     """The subject without the number of workers."""
     family: str
-    """The codec without its bits; replays that share it are on one line of a plot."""
+    """The codec without its bits; replays with the same family form one line of a plot."""
     summary: ReplaySummary
     figures: dict[str, float | None]
     """Its figures by the keys of `COLUMNS`."""
@@ -87,7 +87,7 @@ NOTES = (
 
 
 def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
-    """Tables of codecs by subject, of several subjects also side by side."""
+    """Tables of codecs by subject, and a side-by-side table for several subjects."""
     replays = _load(entries, axes)
     by_subject = dict[str, list[Replayed]]()
     for replay in replays:
@@ -110,7 +110,7 @@ def _draw(by_subject: Mapping[str, list[Replayed]], output: Path) -> None:
 
 
 def _load(entries: Sequence[Entry], axes: Sequence[str]) -> list[Replayed]:
-    """One for each codec and subject, in order; replays that differ only in the seed are taken together."""
+    """One entry for each codec and subject, in order; replays that differ only in the seed are combined."""
     folders = [entry.folder for entry in entries]
     flat = [_settings(entry.settings) for entry in entries]
     for folder, settings in zip(folders, flat, strict=True):
@@ -140,7 +140,7 @@ def _load(entries: Sequence[Entry], axes: Sequence[str]) -> list[Replayed]:
 
 
 def figures_of(own: Sequence[ReplaySummary], whole: ReplaySummary) -> dict[str, float | None]:
-    """The figures of replays that are taken together, and of `whole`, which pools them."""
+    """The figures of combined replays, and of `whole`, which pools them."""
     metadata = [bits for one in own if (bits := one.wire_bits_by_phase.get("metadata")) is not None]
     return {
         "vnmse": whole.vnmse_mean,
@@ -159,10 +159,10 @@ def figures_of(own: Sequence[ReplaySummary], whole: ReplaySummary) -> dict[str, 
 
 
 def gradient_names(about: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Names the files of gradients, by path, after what they say of themselves: `llama1b step 20`.
+    """Names for files of gradients, by path, made from their descriptions: `llama1b step 20`.
 
-    Files of runs that differ only in the seed share a name. Where a file says nothing, or two files of one
-    seed say the same, each has its own name: see `file_names`.
+    Files of runs that differ only in the seed share a name. Files without a description, or with the same
+    description and seed, are named individually: see `file_names`.
     """
     if not all({"model", "step", "seed"} <= own.keys() for own in about.values()):
         return file_names(list(about))
@@ -176,7 +176,7 @@ def gradient_names(about: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def file_names(paths: Sequence[str]) -> dict[str, str]:
-    """Names each file by the shortest end of its path, without the suffix, that no other file has."""
+    """A name for each file: the shortest end of its path, without the suffix, that is unique."""
     parts = {path: Path(path).with_suffix("").parts for path in paths}
     for length in range(1, max(map(len, parts.values())) + 1):
         names = {path: "/".join(own[-length:]) for path, own in parts.items()}
@@ -186,7 +186,7 @@ def file_names(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _settings(settings: Settings) -> Settings:
-    """Settings without those that are no part of a codec's name: where it ran, and a single round."""
+    """The settings without those that do not belong in a codec's name: where it ran, and a single round."""
     if settings.get("replay.rounds") == 1:
         del settings["replay.rounds"]
     return {key: value for key, value in settings.items() if not covered(key, UNNAMED)}
@@ -197,7 +197,7 @@ def _part(settings: Settings, *, subject: bool) -> Settings:
 
 
 def _without_bits(settings: Settings) -> Settings:
-    """Without the settings that a codec's size on the wire follows from."""
+    """The settings without those that determine a codec's bits."""
     own = _part(settings, subject=False)
     fixed = len(own.get("codec.widths", [])) == 1
     return {key: value for key, value in own.items() if key not in SIZES[: 4 if fixed else 3]}

@@ -1,4 +1,4 @@
-"""Plots of replays: error against wire bits beside the rate–distortion bound, and errors of super-groups."""
+"""Plots of replays: error against wire bits with the rate–distortion bound, and errors of super-groups."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Curves = Mapping[str, list[float]]
 """Name → quantiles at 0, 1, …, 100 %."""
 
 SMALLEST_SHOWN = 1e-9
-"""Smaller relative errors are drawn here, because a logarithmic axis has no zero."""
+"""Smaller relative errors are drawn at this value, because a logarithmic axis has no zero."""
 
 BELOW = 30.0
-"""The lowest part of the rate–distortion bound that is shown, relative to the smallest error."""
+"""The rate–distortion bound is shown down to the smallest error divided by this."""
 
 FEWEST = 3
-"""Numbers of workers that make a line."""
+"""The smallest number of different worker counts that make a line."""
 
 MARKERS = 5
 """Markers along the curve of a codec's errors."""
@@ -56,7 +56,8 @@ def plot_comparison(by_subject: Mapping[str, list[Replayed]], folder: Path) -> l
 
 
 def _over_workers(replays: Sequence[Replayed]) -> list[Plot]:
-    """The error against the number of workers for each file and topology that has at least three of them."""
+    """Plots of the error against the number of workers, for each file and topology with at least three
+    different numbers."""
     by_series: dict[str, list[Replayed]] = {}
     for replay in replays:
         by_series.setdefault(replay.series, []).append(replay)
@@ -92,7 +93,7 @@ def workers_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot:
 
 
 def slug(text: str) -> str:
-    """A file name: letters and digits are kept, all else becomes dashes."""
+    """The text as a file name: letters and digits are kept, everything else becomes dashes."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
@@ -123,7 +124,8 @@ def frontier_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot | 
             axes.plot(
                 *zip(*shown, strict=True), color=form.colors["grey"], label=METRICS["bound_vnmse"].label
             )
-            # A bound far below every codec would squeeze them all into the upper half.
+            # The axis is cut, because a bound far below every codec would squeeze them all into the upper
+            # half.
             axes.set_ylim(bottom=max(min(value for _, value in shown), min(errors) / BELOW))
         axes.set_xlabel(METRICS["wire_bits_per_coordinate"].heading)
         axes.set_ylabel(METRICS["vnmse"].heading)
@@ -148,7 +150,8 @@ def errors_plot(name: str, title: str, curves: Curves) -> Plot | None:
 
 
 def widths_plot(name: str, title: str, by_width: Mapping[str, Curves]) -> Plot | None:
-    """`errors_plot` apart for each width that super-groups get (DynamiQ Figure 12), codecs with several."""
+    """`errors_plot` separately for each width of super-groups (DynamiQ Figure 12), for codecs with several
+    widths."""
     several = {codec: curves for codec, curves in by_width.items() if len(curves) > 1}
     widths = sorted({int(width) for curves in several.values() for width in curves})
     if not widths:

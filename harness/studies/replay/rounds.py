@@ -35,11 +35,11 @@ from gradwire.harness.timing.measure.step_figures import wire_bits, wire_bits_by
 
 @dataclass(frozen=True)
 class Repeat:
-    """One synchronization: its result, what it sent, and how long its codec worked.
+    """One synchronization: its result, its bytes, and the time of its codec.
 
-    `mean` is (coordinates,) on the CPU; `bytes_by_rank` are the bytes each rank sent, by phase, and
-    `bytes_between_nodes` those that all ranks sent to other nodes; `codec_s` is the codec's work on the
-    busiest rank, in seconds; `logged` is what the codec logs.
+    `mean` is (coordinates,) on the CPU; `bytes_by_rank` holds the bytes that each rank sent, by phase, and
+    `bytes_between_nodes` the bytes that all ranks sent to other nodes; `codec_s` is the time of codec work on
+    the busiest rank, in seconds; `logged` holds the figures that the codec logs.
     """
 
     seed: int
@@ -51,9 +51,9 @@ class Repeat:
 
 
 class Replay:
-    """All workers' gradients of one step, ready to be synchronized in `world` again and again.
+    """All workers' gradients of one step, which `world` can synchronize repeatedly.
 
-    `values` is (workers, coordinates), bucket after bucket as in `layouts`; buckets on the world's device.
+    `values` is (workers, coordinates), bucket by bucket as in `layouts`; buckets are on the world's device.
     """
 
     def __init__(self, values: Tensor, layouts: Sequence[Layout], world: VirtualWorld) -> None:
@@ -86,8 +86,8 @@ class Replay:
         return Repeat(seed, torch.cat(means).cpu(), sent, between, self._codec_seconds(), logged)
 
     def widths(self, codec: Codec, seed: int) -> Tensor | None:
-        """Bits per coordinate of each super-group, bucket after bucket: (super-groups,) int64; None for a
-        codec that does not choose them."""
+        """Bits per coordinate of each super-group, bucket by bucket: (super-groups,) int64; None for a codec
+        without widths."""
         if not isinstance(codec, ChoosesWidths):
             return None
         found = []
@@ -116,7 +116,7 @@ class Replay:
 SMALLEST_BOUND = 1e-12
 
 CURVE_BITS = 16
-"""The bound is recorded for 0 to so many bits."""
+"""The bound is recorded for 0 to this many bits."""
 
 
 def summarize_replay(
@@ -129,8 +129,8 @@ def summarize_replay(
 ) -> ReplaySummary:
     """The documented keys of `summary.json`.
 
-    `values` are the workers' gradients that took part, `buckets` the coordinates of each bucket, `widths` the
-    bits of each super-group if the codec chooses them.
+    `values` holds the gradients of the workers that took part, `buckets` the coordinates of each bucket,
+    `widths` the bits of each super-group if the codec chooses them.
     """
     mean = exact_mean(values)
     errors = [vnmse(repeat.mean, mean) for repeat in repeats]
@@ -164,8 +164,7 @@ def summarize_replay(
 
 
 def _distribution(repeats: Sequence[Repeat], mean: Tensor) -> list[float]:
-    """Quantiles of the super-groups' relative errors; empty if these are not finite or no group has
-    energy."""
+    """Quantiles of the super-groups' relative errors; empty if they are not finite or no group has energy."""
     errors = relative_errors([repeat.mean for repeat in repeats], mean)
     return quantiles(errors) if errors.numel() and bool(errors.isfinite().all()) else []
 
@@ -173,14 +172,14 @@ def _distribution(repeats: Sequence[Repeat], mean: Tensor) -> list[float]:
 def _by_width(
     repeats: Sequence[Repeat], mean: Tensor, buckets: Sequence[int], widths: Tensor
 ) -> dict[str, list[float]]:
-    """Quantiles for each width that some super-group has; those that are not finite are left out."""
+    """Quantiles for each width that occurs; those that are not finite are excluded."""
     found = errors_by_width([repeat.mean for repeat in repeats], mean, buckets, widths)
     usable = {width: own for width, own in found.items() if own.numel() and bool(own.isfinite().all())}
     return {str(width): quantiles(own) for width, own in usable.items()}
 
 
 def _bits(config: ReplayTask, repeat: Repeat, numel: int) -> dict[str, float]:
-    """Wire bits per coordinate by phase; empty if nothing was counted."""
+    """Wire bits per coordinate by phase; empty if bytes were not counted."""
     sent: Counter[str] = Counter()
     for by_phase in repeat.bytes_by_rank:
         sent.update(by_phase)

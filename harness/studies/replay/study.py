@@ -1,4 +1,4 @@
-"""`task=replay`: its settings and its record, `summary.json`: one codec on one file."""
+"""`task=replay`: its settings and its record, `summary.json`, for one codec on one file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALLEST_BUCKET_MB, LARGEST_BUCKET_MB = 1e-3, 65_536
 
 @dataclass(frozen=True)
 class ReplayConfig:
-    """Synchronizing saved gradients."""
+    """The settings of replays."""
 
     repeats: int = at_least(1, 5, 10_000)  # synchronizations of the same gradients, other random numbers each
     rounds: int = at_least(1, 1, 100_000)  # in each repeat; the last counts: codecs that adapt need some
@@ -57,7 +57,7 @@ class ReplaySummary(StudyRecord):
     vnmse: Annotated[list[float | None], Figure("vnmse", each="repeat")]
     super_group_errors: list[float]  # quantiles 0, 1, …, 100 % over super-groups: squared error / energy
     errors_by_width: dict[str, list[float]] = field(default_factory=dict, kw_only=True)
-    """Quantiles apart for the super-groups of each width in bits; empty for codecs that choose none."""
+    """Quantiles separately for the super-groups of each width in bits; empty for codecs without widths."""
 
     # Bytes, as counted by the transport, in one synchronization.
     # bits; null if nothing is counted
@@ -108,9 +108,9 @@ class ReplaySummary(StudyRecord):
 
 
 def pooled(summaries: Sequence[ReplaySummary]) -> ReplaySummary:
-    """Replays of one codec on gradients of runs that differ only in the seed, as one.
+    """Replays of one codec on gradients of runs that differ only in the seed, combined to one.
 
-    Errors are those of all repeats, other figures means over the replays; distributions, bytes and what ran
+    Errors are those of all repeats, other figures means over the replays; distributions, bytes and provenance
     are the first one's.
     """
     first, *others = summaries
@@ -131,7 +131,7 @@ def pooled(summaries: Sequence[ReplaySummary]) -> ReplaySummary:
 
 
 def spread_of(errors: Sequence[float | None]) -> dict[str, Any]:
-    """Mean, standard deviation and range; all None if the error of one repeat has no value."""
+    """Mean, standard deviation and range; all None if the error of one repeat is undefined."""
     known = [error for error in errors if error is not None]
     if len(known) < len(errors):
         return dict.fromkeys(("vnmse_mean", "vnmse_std", "vnmse_min", "vnmse_max"))

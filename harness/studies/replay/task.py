@@ -25,8 +25,7 @@ from gradwire.harness.studies.study import Measured
 
 
 def resolve(config: ReplayTask) -> ReplayTask:
-    """Fills in the workers; raises ValueError in one line if the file, the codec or the numbers do not
-    fit."""
+    """Fills in the workers; raises ValueError in one line if file, codec and numbers do not fit together."""
     if config.cluster.name != "virtual":
         raise ValueError(
             "task=replay hosts all workers in one process; leave cluster out, or use cluster=virtual"
@@ -65,7 +64,9 @@ def name(config: ReplayTask) -> str:
 
 
 def measure(config: ReplayTask, directory: Path) -> Measured:
-    """Error, bytes and time of the codec on the gradients, repeated with other random numbers."""
+    """Measures error, bytes and time of the codec on the gradients, repeated with different random
+    numbers.
+    """
     from gradwire.harness.studies.replay.plots import replay_plots
 
     summary = _replay(config)

@@ -1,1 +1,1 @@
-"""Finished checkpoints, and what they score on published benchmarks."""
+"""Scores of finished checkpoints on published benchmarks."""

@@ -1,6 +1,7 @@
-"""The benchmarks that checkpoints are scored on, as lm-eval has them, and the files that they are read from.
+"""The benchmarks that checkpoints are scored on, as defined by lm-eval, and their files.
 
-A benchmark more is an entry of `BENCHMARKS`, and a reader in `records.py` where no other one reads its files.
+A new benchmark is an entry of `BENCHMARKS` and, unless an existing one reads its files, a reader in
+`records.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from gradwire.harness.studies.score import records
 from gradwire.harness.studies.score.records import Record
 
 Files = Mapping[str, Sequence[Path]]
-"""A benchmark's files by split, those of the scored split among them."""
+"""A benchmark's files by split, including the scored split."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One benchmark. `tasks` are lm-eval's: one, or one for each subject."""
+    """One benchmark, consisting of one or several of lm-eval's `tasks`, e.g. one for each subject."""
 
     name: str  # also lm-eval's name of the task or of the group, and of the folder with local files
     label: str  # in tables, as the papers write it
@@ -41,16 +42,16 @@ class Benchmark:
     splits: Mapping[str, Sequence[Split]]  # by lm-eval's name of the task; the last split is scored
 
     def files(self, folder: Path) -> dict[str, dict[str, list[Path]]]:
-        """The local files by task and split; ValueError in one line for the first that is missing."""
+        """The local files by task and split. Raises ValueError in one line for the first that is missing."""
         return {
             task: {split.name: [self._found(folder, names) for names in split.files] for split in splits}
             for task, splits in self.splits.items()
         }
 
     def records(self, folder: Path) -> Iterator[tuple[str, dict[str, list[Record]]]]:
-        """The name of each task, with its records by split.
+        """Yields the name of each task, with its records by split.
 
-        Raises UnusableFileError for files that are missing, empty or of another shape.
+        Raises UnusableFileError for files that are missing, empty or of another form.
         """
         for task, files in self.files(folder).items():
             found = {split.name: list(split.read(*files[split.name])) for split in self.splits[task]}
@@ -75,7 +76,9 @@ class Benchmark:
 
 
 def _alone(name: str, label: str, stock: str, hub: str, shape: str, split: Split) -> Benchmark:
-    """A benchmark of one task, whose scored split is the only one that is needed: nothing is shown first."""
+    """A benchmark with a single task, which needs only the scored split because no examples are shown
+    first.
+    """
     return Benchmark(name, label, stock, hub, shape, {name: [split]})
 
 
@@ -142,4 +145,4 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         ),
     )
 }
-"""By name, in the order of EDGC's Table IV, and MMLU."""
+"""Benchmarks by name, in the order of EDGC's Table IV, followed by MMLU."""

@@ -1,4 +1,4 @@
-"""The checkpoint that is scored: where it lies, what it can do, and how it was trained."""
+"""The checkpoint to be scored: its location, its abilities, and its training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ABOUT: Mapping[Kind, str] = {
     "masked": "is a masked model: it restores hidden tokens and gives no likelihood of an ending",
     "classification": "is a classifier: it gives labels and no likelihood of an ending",
 }
-"""The abilities of each kind of model: only causal ones get scores on multiple choice."""
+"""The abilities of each kind of model, for messages: only causal models can be scored on multiple choice."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Checkpoint:
         return Path(self.place) if Path(self.place).is_dir() else None
 
     def digest(self) -> str:
-        """Identifies weights, tokenizer and the settings beside them; on the hub only the name does."""
+        """Identifies weights, tokenizer and their settings; on the hub only the name."""
         return data_fingerprint(self.folder, every_file=True, whole=True) if self.folder else self.place
 
     def model(self) -> PreTrainedModel:
@@ -69,7 +69,7 @@ class Checkpoint:
             found: PreTrainedModel = auto.from_pretrained(
                 self.place, dtype="auto", use_safetensors=True, trust_remote_code=False
             )
-        # Whatever transformers makes of settings and weights that anybody may have written.
+        # Covers all errors of transformers for arbitrary settings and weights.
         except Exception as error:
             reason = in_a_line(error)
             raise UnusableFileError(
@@ -78,7 +78,7 @@ class Checkpoint:
         return found
 
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """Raises UnusableFileError for a tokenizer that cannot be loaded."""
+        """The checkpoint's tokenizer. Raises UnusableFileError if it cannot be loaded."""
         from transformers import AutoTokenizer
 
         try:
@@ -94,7 +94,7 @@ class Checkpoint:
 
 
 def find_checkpoint(asked: str) -> Checkpoint:
-    """The checkpoint that `checkpoint=` names; raises ValueError in one line where it cannot be scored."""
+    """The checkpoint that `checkpoint=` names; raises ValueError in one line if it cannot be scored."""
     folder = Path(asked).expanduser()
     if folder.name == WEIGHTS and (folder.parent / CONFIG).is_file():
         folder = folder.parent  # a run's weights are still the run's

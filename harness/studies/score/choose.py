@@ -1,4 +1,4 @@
-"""The choice of tasks for a checkpoint, and checks that their data is there."""
+"""The choice of tasks for a checkpoint, and checks that their data is available."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LABELS: Mapping[str, str] = {
     **{name: each.label for name, each in BENCHMARKS.items()},
     **{name: each.label for name, each in HELD_OUT.items()},
 }
-"""The tasks' names in tables, in the order of their columns."""
+"""The tasks' names in tables, in column order."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The tasks of one checkpoint, in the table's order, and where their data comes from."""
+    """The tasks for one checkpoint, in the table's order, and the source of their data."""
 
     data: Path | None  # None: the hub, or what the run held out
     benchmarks: list[Benchmark] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Chosen:
         return [*(each.name for each in self.benchmarks), *(each.name for each, _ in self.held_out)]
 
     def contents(self) -> dict[str, str]:
-        """12 hexadecimal digits for each task that identify its data: by contents; on the hub, by name."""
+        """12 hexadecimal digits that identify each task's data, by contents or, on the hub, by name."""
         found = {each.name: _contents(each, self.data) for each in self.benchmarks}
         for task, dataset in self.held_out:
             settings = {key: value for key, value in asdict(dataset).items() if key != "path"}
@@ -48,8 +48,8 @@ class Chosen:
 
 
 def choose(config: ScoreTask, checkpoint: Checkpoint) -> Chosen:
-    """Raises ValueError in one line for a task that is unknown or does not fit the checkpoint, and for data
-    that cannot be had."""
+    """Chooses the tasks. Raises ValueError in one line for a task that is unknown or does not fit the
+    checkpoint, and for unavailable data."""
     able = _able(checkpoint)
     for task in config.tasks or ():
         if task not in LABELS:
@@ -88,7 +88,9 @@ def note_on(checkpoint: Checkpoint) -> str | None:
 
 
 def _able(checkpoint: Checkpoint) -> Sequence[str]:
-    """The tasks that fit the checkpoint; of a classifier from a run, the one that its head is for."""
+    """The tasks that fit the checkpoint; for a classifier from a run, the one that its head was trained
+    for.
+    """
     if checkpoint.kind == "causal":
         return list(BENCHMARKS)
     fitting = [name for name, each in HELD_OUT.items() if each.kind == checkpoint.kind]

@@ -1,4 +1,4 @@
-"""The table of scores: checkpoints by tasks, as EDGC's Table IV has it."""
+"""The table of scores, checkpoints by tasks, as in EDGC's Table IV."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLUS_MINUS = " ± "
 
 
 def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
-    """A table for each metric, with a row for each checkpoint, and what a reader must know."""
+    """A table for each metric, with a row for each checkpoint, and remarks that affect its interpretation."""
     scores: list[Scores] = [entry.record for entry in entries]
     names = row_names(scores, axes)
     rows = [
@@ -57,7 +57,8 @@ def _table(metric: str, names: Sequence[str], scores: Sequence[Scores]) -> Table
 
 
 def _cell(metric: str, value: ScoredValue | None) -> str:
-    """`41.75 ± 0.98`: two digits behind the point, as the papers have them; losses and correlations four."""
+    """A cell such as `41.75 ± 0.98`: two digits after the point, as in the papers, or four for losses and
+    correlations."""
     if value is None:
         return "–"
     shown = METRICS[metric].shown
@@ -67,7 +68,7 @@ def _cell(metric: str, value: ScoredValue | None) -> str:
 
 
 def _remarks(names: Sequence[str], scores: Sequence[Scores]) -> list[str]:
-    """Remarks on tasks scored on fewer documents, or cut, and on what was not scored."""
+    """Remarks on tasks scored on fewer or truncated documents, and on tasks that were not scored."""
     remarks = [*dict.fromkeys(each.note for each in scores if each.note), *_differences(scores)]
     for task in dict.fromkeys(task for each in scores for task in each.tasks):
         found = [
@@ -93,7 +94,7 @@ def _remarks(names: Sequence[str], scores: Sequence[Scores]) -> list[str]:
 
 
 def _differences(scores: Sequence[Scores]) -> list[str]:
-    """Remarks on what makes rows less comparable than they look."""
+    """Remarks on differences that make rows less comparable than they look."""
     found = []
     for task in dict.fromkeys(task for each in scores for task in each.tasks):
         own = [each.tasks[task] for each in scores if task in each.tasks]
@@ -109,8 +110,7 @@ def _differences(scores: Sequence[Scores]) -> list[str]:
 
 
 def row_names(scores: Sequence[Scores], axes: Sequence[str] = ()) -> list[str]:
-    """A name for each checkpoint that no other has: by what it was trained with, where that is
-    known."""
+    """A unique name for each checkpoint, made from its training settings if these are known."""
     known = [_trained(each.trained) for each in scores if each.trained]
     trained = iter(labels(known, [axis for axis in axes if axis != "checkpoint"]))
     names = [next(trained) if each.trained else each.checkpoint for each in scores]

@@ -1,7 +1,7 @@
-"""Scores of models that give no likelihood of an ending: held-out losses and metrics, as in training.
+"""Scores of models that assign no likelihood to endings: held-out losses and metrics, as in training.
 
-A masked model gets its masked-LM loss on text, and one with a classification head the metrics of a task of
-GLUE. Neither needs lm-eval.
+A masked model gets its masked-LM loss on text, and a model with a classification head the metrics of a GLUE
+task. Neither needs lm-eval.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 LONGEST_ROW = 512
-"""Tokens of a row, where no run says how many and the model's context allows it."""
+"""Tokens of a row, if no run specifies it and the model's context is long enough."""
 
 SHARES = ("accuracy",)
-"""Metrics that are the share of rows which are right."""
+"""Metrics that are shares of correct rows."""
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A task on held-out data. `folders` are those below `score.data` that may hold it."""
+    """A task on held-out data. `folders` are the folders below `score.data` that may contain it."""
 
     name: str
     label: str
@@ -47,15 +47,15 @@ class HeldOut:
     shape: str
 
     def dataset_for(self, checkpoint: Checkpoint, data: Path | None) -> DatasetConfig:
-        """The data: that below the folder `data`, else what the run held out, else the hub's.
+        """The data: below the folder `data` if given, else the run's held-out data, else the hub's.
 
-        Raises ValueError in one line where it cannot be had.
+        Raises ValueError in one line if it is unavailable.
         """
         of_run = self._of_run(checkpoint)
         asked = of_run.sequence_length if of_run is not None else None
         length = min(checkpoint.context or LONGEST_ROW, asked or LONGEST_ROW)
         chosen = self._below(data) if data is not None else of_run or self.dataset
-        # Nothing is trained on, so that the tokens of the training split need not be made.
+        # The training split is not used, so its tokens need not be prepared.
         chosen = replace(chosen, sequence_length=length, max_train_tokens=length)
         if chosen.name == "text" and chosen.path is None:
             raise ValueError(f"tasks=[{self.name}]: needs text; use score.data=<folder with text/>")
@@ -65,7 +65,7 @@ class HeldOut:
         return chosen
 
     def _of_run(self, checkpoint: Checkpoint) -> DatasetConfig | None:
-        """The run's data, if it is what this task takes."""
+        """The run's data, if it is of the kind that this task needs; else None."""
         if checkpoint.trained is None:
             return None
         known = {each.name for each in fields(DatasetConfig)}
@@ -108,17 +108,17 @@ HELD_OUT: Mapping[str, HeldOut] = {
         ),
     )
 }
-"""By name: what masked models and classifiers can be scored on."""
+"""The tasks for masked models and classifiers, by name."""
 
 
 def tokenized_by(checkpoint: Checkpoint) -> ModelConfig:
-    """Settings of a model that say whose tokenizer to use, for what prepares data."""
+    """Settings of a model that specify the tokenizer, for preparing data."""
     path = checkpoint.place if checkpoint.folder else None
     return ModelConfig(weights="pretrained", pretrained=checkpoint.place, path=path)
 
 
 def data_digest(dataset: DatasetConfig) -> str:
-    """Identifies the data; raises ValueError in one line where files cannot be used."""
+    """Identifies the data; raises ValueError in one line for unusable files."""
     return data_source(dataset).fingerprint()
 
 
@@ -163,7 +163,7 @@ def score_held_out(
 
 
 def _stderr(metric: str, value: float, rows: int) -> float | None:
-    """That of a share, as lm-eval has it; losses and correlations have none here."""
+    """The standard error of a share, as in lm-eval; None for losses and correlations."""
     if metric not in SHARES or rows < 2:
         return None
     return math.sqrt(value * (1 - value) / (rows - 1))

@@ -1,6 +1,7 @@
-"""Scores on multiple choice: lm-eval's own tasks, prompts, model and metrics, on documents from here.
+"""Scores on multiple choice: lm-eval's own tasks, prompts, model and metrics, on documents read by this
+package.
 
-Imports lm-eval, which takes seconds: only scoring itself imports this module.
+This module imports lm-eval, which takes seconds, so only scoring itself imports it.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ STOCK = Path(lm_eval.tasks.__file__).parent
 """lm-eval's own tasks."""
 
 FILTER = "none"
-"""lm-eval names each figure `<metric>,<filter>`; none of these tasks filters what the model says."""
+"""lm-eval names each figure `<metric>,<filter>`; these tasks do not filter the model's output."""
 
 SPLITS = ("training_split", "validation_split", "test_split")
 
 
 class _Divided(HFLM):  # type: ignore[misc]
-    """lm-eval's model up to where it has divided the requests into tokens; returns how many there are of
-    context and ending."""
+    """lm-eval's model, stopped after tokenizing the requests; returns the number of tokens of each context
+    and ending."""
 
     def _loglikelihood_tokens(self, requests: Any, **_: Any) -> Any:
         return [(len(context), len(ending)) for _, context, ending in requests]
 
 
 class _Shown(HFLM):  # type: ignore[misc]
-    """lm-eval's model, which advances `progress` by its batches instead of showing a bar."""
+    """lm-eval's model, which advances `progress` by batches instead of showing its own bar."""
 
     progress: Progress
 
@@ -55,7 +56,7 @@ class _Shown(HFLM):  # type: ignore[misc]
         before = self.progress.done
         self.progress.expect(len(requests))
         found = super()._loglikelihood_tokens(requests, **options | {"disable_tqdm": True})
-        # Requests with the same context are one row of a batch.
+        # lm-eval combines requests with the same context into one row of a batch.
         self.progress.advance(number=len(requests) - (self.progress.done - before))
         return found
 
@@ -87,9 +88,9 @@ def score(
 ) -> dict[str, Scored]:
     """Scores `model`, on its device, on the first `limit` documents of each benchmark; by benchmark.
 
-    `data` is the folder with their files, None the hub. Of a benchmark of several tasks each one gets its
-    share of the limit. Raises ValueError in one line for files that cannot be used, and where no document of
-    a task fits into the model's context.
+    `data` is the folder with their files; with None the hub is used. The limit is divided over the tasks of a
+    benchmark. Raises ValueError in one line for unusable files, and if no document of a task fits into the
+    model's context.
     """
     loaded, documents = load_tasks(benchmarks, data, limit)
     divided = _Divided(pretrained=model, tokenizer=tokenizer)
@@ -109,7 +110,7 @@ def score(
 def load_tasks(
     benchmarks: Sequence[Benchmark], data: Path | None, limit: int | None
 ) -> tuple[Any, dict[str, _Documents]]:
-    """lm-eval's tasks with the documents that are asked for, and how many there are of each."""
+    """lm-eval's tasks with the requested documents, and the number of documents of each."""
     manager = TaskManager(
         include_defaults=False,
         include_path=[STOCK / folder for folder in dict.fromkeys(each.stock for each in benchmarks)],
@@ -129,14 +130,14 @@ def load_tasks(
 
 
 def _with(stock: Mapping[str, Any], splits: Mapping[str, Any]) -> dict[str, Any]:
-    """A stock task's settings, with documents given instead of fetched."""
+    """A stock task's settings, with documents given instead of downloaded."""
     lacking = {key: None for key in SPLITS if stock.get(key) not in splits}
-    # lm-eval calls it with what the task says of its data set.
+    # lm-eval calls it with the task's settings of its data set.
     return {**stock, **lacking, "custom_dataset": lambda **_: splits}
 
 
 def _tables(splits: Mapping[str, Sequence[Record]]) -> dict[str, Any]:
-    """Records as the library of data sets has them; the fingerprints are of no use, for nothing is cached."""
+    """Records as tables of the `datasets` library; fingerprints are constant, because nothing is cached."""
     return {
         name: datasets.Dataset(InMemoryTable.from_pylist(list(records)), fingerprint=os.urandom(8).hex())
         for name, records in splits.items()
@@ -144,7 +145,7 @@ def _tables(splits: Mapping[str, Sequence[Record]]) -> dict[str, Any]:
 
 
 def _fetched(stock: Mapping[str, Any], scored: str) -> dict[str, Any]:
-    """The stock task's scored split from the hub, or from its cache, and that of its examples."""
+    """The stock task's scored split from the hub or its cache, and the split of its examples."""
     path, name = stock["dataset_path"], stock.get("dataset_name")
     try:
         found = datasets.load_dataset(path, name, **(stock.get("dataset_kwargs") or {}))
@@ -166,11 +167,11 @@ def _chosen(dataset: Any, numbers: Sequence[int]) -> Any:
 
 
 def _fit(task: Any, documents: _Documents, divided: HFLM) -> None:
-    """Leaves out documents with an ending that is longer than the model's context; counts requests that are
-    cut to it.
+    """Removes documents with an ending that is longer than the model's context, and counts truncated
+    requests.
 
-    lm-eval cuts the beginning of what is too long. It cannot score an ending that leaves no room for a
-    beginning: it stops there.
+    lm-eval truncates the beginning of requests that are too long. It fails for an ending that leaves no room
+    for a beginning.
     """
     split = task.config.test_split or task.config.validation_split
     task.build_all_requests()
@@ -198,7 +199,7 @@ def _fit(task: Any, documents: _Documents, divided: HFLM) -> None:
         if instance.doc_id not in too_long
     ]
     documents.left_out, documents.requests = len(too_long), len(kept_lengths)
-    # The last token of a request is predicted, not read.
+    # The last token of a request is only predicted, so it needs no position in the context.
     documents.cut = sum(context + ending - 1 > longest for context, ending in kept_lengths)
 
 
@@ -222,7 +223,7 @@ def _scored(
 
 
 def _value(figures: Mapping[str, Any], name: str) -> ScoredValue:
-    """A figure; of a single document lm-eval gives no standard error."""
+    """A figure; for a single document lm-eval gives no standard error."""
     stderr = figures.get(f"{name}_stderr,{FILTER}")
     known = float(stderr) if isinstance(stderr, int | float) and math.isfinite(stderr) else None
     return ScoredValue(float(figures[f"{name},{FILTER}"]), known)

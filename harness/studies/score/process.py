@@ -1,5 +1,4 @@
-"""The state of the process that scoring changes, and restores: random states, threads, what the libraries
-print."""
+"""Process-wide state that scoring changes and restores: random states, threads, and libraries' output."""
 
 from __future__ import annotations
 
@@ -20,9 +19,9 @@ LIBRARIES = ("lm_eval", "datasets", "transformers")
 
 @contextmanager
 def as_if_alone(threads: int) -> Iterator[None]:
-    """Scoring in this block leaves no trace in the process.
+    """Restores the process's state after scoring in this block.
 
-    PyTorch has `threads` threads of the CPU; other numbers give other last bits.
+    PyTorch uses `threads` CPU threads, because other numbers would change the last bits.
     """
     with ExitStack() as changes:
         for change in (_random_states_kept(), _environment_kept(), _threads(threads), _quiet()):
@@ -32,7 +31,7 @@ def as_if_alone(threads: int) -> Iterator[None]:
 
 @contextmanager
 def _random_states_kept() -> Iterator[None]:
-    """lm-eval and what it loads draw from the global generators, or seed them."""
+    """Restores the global random generators, which lm-eval and its dependencies use and seed."""
     python, numpy, on_cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     on_gpus = torch.cuda.get_rng_state_all() if in_use else []
@@ -48,8 +47,8 @@ def _random_states_kept() -> Iterator[None]:
 
 @contextmanager
 def _environment_kept() -> Iterator[None]:
-    """lm-eval sets variables for the hub's downloads as it is imported, which processes started later would
-    inherit."""
+    """Restores the environment: lm-eval sets variables for the hub's downloads on import, which processes
+    started later would inherit."""
     before = dict(os.environ)
     try:
         yield
@@ -71,9 +70,9 @@ def _threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps back remarks of the libraries, which are about what is done on purpose, and their many bars.
+    """Suppresses the libraries' warnings, which are about intended settings, and their progress bars.
 
-    The bars would make a semaphore for other processes' bars, which outlives a process that is killed.
+    The bars would create a semaphore shared between processes, which outlives a killed process.
     """
     tqdm.set_lock(RLock())
     loggers = [logging.getLogger(name) for name in LIBRARIES]

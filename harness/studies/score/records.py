@@ -1,7 +1,8 @@
-"""Reads the benchmarks' files as their authors published them, into records as the hub has them.
+"""Reads the benchmarks' files as published by their authors, and converts them to the form of the hub's
+records.
 
-lm-eval's tasks are written for the hub's records: with records of the same shape their prompts, choices and
-metrics apply as they are.
+lm-eval's tasks are written for the hub's records: with records of the same form their prompts, choices and
+metrics apply unchanged.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ _SENTENCE_END = re.compile(r"[.!?][\"')]*(?:\s+|$)")
 
 
 def arc(path: Path) -> Iterator[Record]:
-    """AI2's ARC: a question a line, its choices inside it.
+    """AI2's ARC: one question per line, including its choices.
 
-    Copies exist whose choices are numbered and whose answers are letters all the same: the letter then
-    counts the choices.
+    In some copies the choices are numbered but answers are letters: the letter is then the position of the
+    choice.
     """
     for number, found in _json_lines(path):
         with _Shape(path, number):
@@ -52,8 +53,8 @@ def arc(path: Path) -> Iterator[Record]:
 def hellaswag(path: Path) -> Iterator[Record]:
     """HellaSwag's own lines of JSON, or the text form with six lines for each document.
 
-    The text form has the context in one piece; the hub has its unfinished last sentence apart, which the
-    stock prompt begins with a capital letter. So does the record made here.
+    The text form has the context in one piece; in the hub's records the unfinished last sentence is separate,
+    and the stock prompt capitalizes it. The record made here is split in the same way.
     """
     if ".jsonl" in path.suffixes:
         names = ("activity_label", "ctx_a", "ctx_b", "endings")
@@ -107,7 +108,7 @@ def _open_book(name: object, question: str, choices: Sequence[str], answer: int)
 
 
 def piqa(path: Path, labels: Path) -> Iterator[Record]:
-    """PIQA: a question a line, and the numbers of the right solutions in a file beside it."""
+    """PIQA: one question per line, and the indices of the right solutions in a separate file."""
     answers = _text(labels).split()
     for (number, found), answer in zip_longest(_json_lines(path), answers, fillvalue=(0, None)):
         if found is None or not isinstance(answer, str):
@@ -117,7 +118,7 @@ def piqa(path: Path, labels: Path) -> Iterator[Record]:
 
 
 def winogrande(path: Path) -> Iterator[Record]:
-    """WinoGrande 1.1: a sentence with a blank a line."""
+    """WinoGrande 1.1: one sentence with a blank per line."""
     for number, found in _json_lines(path):
         with _Shape(path, number):
             sentence, answer = found["sentence"], str(found["answer"])
@@ -136,7 +137,7 @@ def mmlu(path: Path) -> Iterator[Record]:
 
 
 class _Shape:
-    """Names the line whose record is not of the expected shape."""
+    """Reports the line whose record has an unexpected form."""
 
     def __init__(self, path: Path, number: int) -> None:
         self._path, self._number = path, number

@@ -1,4 +1,4 @@
-"""`task=score`: its settings and its record, `scores.json`: the scores of one checkpoint."""
+"""`task=score`: its settings and its record, `scores.json`, with the scores of one checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gradwire.harness.tracking.settings import TrackingConfig
 
 @dataclass(frozen=True)
 class ScoreConfig:
-    """The choice of documents, and the way they are scored."""
+    """The choice of documents, and how they are scored."""
 
     data: str | None = None  # a folder with the benchmarks' files (docs/scoring.md); null: the hub
     limit: int | None = at_least(1, None, 10**9)  # documents of each task, the first ones; null: all
@@ -29,7 +29,7 @@ class ScoreConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreTask(RecordedConfig):
-    """A finished checkpoint on published benchmarks."""
+    """The scoring of a finished checkpoint on published benchmarks."""
 
     checkpoint: str  # a finished run's directory, a Hugging Face folder, or a name on the hub
     # arc_easy, arc_challenge, hellaswag, openbookqa, piqa, winogrande, mmlu; of a masked model masked_lm, of
@@ -44,7 +44,7 @@ SCORES = "scores.json"
 
 @dataclass(frozen=True)
 class ScoredValue:
-    """One figure with its standard error over the documents; null where it has none."""
+    """One figure with its standard error over the documents; null if it has none."""
 
     value: float
     stderr: float | None = None
@@ -52,7 +52,7 @@ class ScoredValue:
 
 @dataclass(frozen=True)
 class Scored:
-    """One task's figures, and what they were taken over."""
+    """One task's figures, and the documents that they were computed from."""
 
     metrics: dict[str, ScoredValue]  # by the keys of METRICS
     documents: int  # that were scored
@@ -113,7 +113,7 @@ class Scores(StudyRecord):
 
 
 def score_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row for each task and metric of `scores.json`: the figure, and what it was taken over."""
+    """A row for each task and metric of `scores.json`: the figure, and the documents it was computed from."""
     over = ("documents", "available", "left_out", "cut", "version")
     return [
         {"task": task, "metric": metric, **figure, **{key: scored[key] for key in over}}

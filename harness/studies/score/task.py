@@ -1,4 +1,4 @@
-"""`task=score`: what a finished checkpoint scores on published benchmarks."""
+"""`task=score`: the scores of a finished checkpoint on published benchmarks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def resolve(config: ScoreTask) -> ScoreTask:
     """Fills in tasks, device and digest; raises ValueError in one line if the checkpoint, a task or its data
-    is not there, or they do not fit."""
+    is unavailable, or if they do not fit together."""
     checkpoint = find_checkpoint(config.checkpoint)
     chosen = choose(config, checkpoint)
     device = config.score.device
@@ -44,7 +44,7 @@ def name(config: ScoreTask) -> str:
 
 
 def measure(config: ScoreTask, directory: Path) -> Measured:
-    """The scores of the checkpoint on the chosen tasks."""
+    """Scores the checkpoint on the chosen tasks."""
     checkpoint = find_checkpoint(config.checkpoint)
     print(f"scoring {checkpoint.name} on {', '.join(config.tasks or ())}", flush=True)
     with Progress("score", 0, "request") as progress, as_if_alone(config.score.threads):

@@ -1,4 +1,5 @@
-"""The table of simulated trainings, a line for each, over seeds, and their descriptions in words."""
+"""The table of simulated trainings, with a line for each, combined over seeds, and their descriptions in
+words."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ USUAL_FLOOR = 0.125
 
 
 def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
-    """A line for each training, over seeds."""
+    """A line for each training, combined over seeds."""
     found: list[SimulateSummary] = [entry.record for entry in entries]
     abouts = [about(one) for one in found]
     varied = [key for key in abouts[0] if len({each[key] for each in abouts}) > 1] or ["scheme"]
@@ -52,14 +53,14 @@ def _draw(found: Sequence[SimulateSummary], output: Path) -> None:
 
 
 def scheme_text(one: SimulateSummary) -> str:
-    """`4 bit`, `32 bit` for none, `aqgb`, and with another floor `aqgb, floor 0.375`."""
+    """The scheme in words: `4 bit`, `32 bit` for none, `aqgb`, or with another floor `aqgb, floor 0.375`."""
     if one.scheme == "aqgb" and one.floor != USUAL_FLOOR:
         return f"aqgb, floor {one.floor:g}"
     return {"none": "32 bit", "fixed": f"{one.bits} bit"}.get(one.scheme, one.scheme)
 
 
 def about(one: SimulateSummary) -> dict[str, str]:
-    """The settings that differ between simulations, without the seed, in words."""
+    """The settings in which simulations differ, except the seed, in words."""
     settings = one.network_settings
     return {
         "scheme": scheme_text(one),
@@ -73,7 +74,7 @@ def about(one: SimulateSummary) -> dict[str, str]:
 
 
 def blocks_text(one: SimulateSummary) -> str:
-    """`4 blocks`, and of a network's own their parameters."""
+    """The blocks in words: `4 blocks`, with their parameters if the network defines them."""
     count = len(one.blocks)
     words = f"{count} block{'s' * (count > 1)}"
     if one.split is not None:
@@ -82,7 +83,8 @@ def blocks_text(one: SimulateSummary) -> str:
 
 
 def times_text(settings: Mapping[str, Any]) -> str:
-    """`1.5 s`, `1.5 s ± 10 % per block`, `1.39 s ± 4 % per step, 16.5 % stragglers`."""
+    """The computation times in words: `1.5 s`, `1.5 s ± 10 % per block`, `1.39 s ± 4 % per step, 16.5 %
+    stragglers`."""
     text = f"{settings['compute_s']:g} s"
     if settings["jitter"]:
         text += f" ± {100 * settings['jitter']:.3g} % per {settings['jitter_per']}"

@@ -1,9 +1,11 @@
-"""From the rows of a simulated training to its figures: rounds, waits, overlap, ratios, use of the links.
+"""Figures computed from the rows of a simulated training: rounds, waits, overlap, ratios, utilization of
+links.
 
-A round is complete for a worker when its backward pass has come to the first block, and complete when it is
-for all workers. Waits and overlap are those of complete rounds after the first, which waits for nothing.
-What one worker broadcasts comes in at all others: whenever something is under way, each worker
-communicates."""
+A round is complete for a worker when its backward pass has reached the first block, and complete when it is
+so for all workers. Waits and overlap are averaged over complete rounds except the first, which does not wait.
+All other workers receive a worker's broadcast, so every worker is communicating whenever any message is in
+flight.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,15 @@ Integers = NDArray[np.int64]
 FULL_BITS = 32
 
 SETTLING = 3
-"""Rounds after a change of rates that its ratios are not averaged over."""
+"""Rounds after a change of rates that are excluded from the average ratio."""
 
 NEAR = 0.1
-"""A ratio that is so close to the one it settles at has followed a change, relative to it."""
+"""The relative distance from its final value within which a ratio counts as settled after a change."""
 
 
 @dataclass(frozen=True)
 class RoundFigures:
-    """Figures of complete rounds, an element for each, the first round's included."""
+    """Figures of complete rounds, one element per round, including the first."""
 
     end_s: Floats  # when the last worker's backward pass ended
     wait_s: Floats  # of the worker that waits longest
@@ -48,7 +50,7 @@ class RoundFigures:
 
 @dataclass(frozen=True)
 class Ratios:
-    """Bits sent over 32 for each value, of all workers, by synchronized round."""
+    """Bits sent per value over 32, for all workers, by synchronized round."""
 
     first: Floats  # after stage one
     final: Floats
@@ -79,7 +81,7 @@ def round_figures(rows: RoundRows, seconds: float, workers: int) -> RoundFigures
     compute = _by_round(rounds, workers, number, worker, end - start)
     wait = _by_round(rounds, workers, number, worker, start - before)
     overlap = _by_round(rounds, workers, number, worker, covered(under_way, end) - covered(under_way, start))
-    # T_update: from the first to the last moment of a worker's round in which something is under way.
+    # T_update: from the first to the last moment of a worker's round in which a message is in flight.
     first, final = _first_and_last(under_way, began, ends)
     clipped = np.minimum(start, final[number, worker]) - np.maximum(before, first[number, worker])
     waited = _by_round(rounds, workers, number, worker, np.maximum(clipped, 0.0))
@@ -94,7 +96,7 @@ def round_figures(rows: RoundRows, seconds: float, workers: int) -> RoundFigures
 
 
 def _by_round(rounds: int, workers: int, number: Integers, worker: Integers, values: Floats) -> Floats:
-    """Sums (rounds, workers); what is of later rounds is left out."""
+    """Sums, (rounds, workers); values of later rounds are ignored."""
     found, inside = np.zeros((rounds, workers)), number < rounds
     np.add.at(found, (number[inside], worker[inside]), values[inside])
     return found
@@ -106,7 +108,9 @@ def sent_rows(rows: RoundRows) -> NDArray[np.bool_]:
 
 
 def busy(rows: RoundRows, seconds: float) -> Floats:
-    """The times at which something is under way: (intervals, 2), sorted and disjoint, cut to `seconds`."""
+    """The intervals in which messages are in flight: (intervals, 2), sorted and disjoint, cut to
+    `seconds`.
+    """
     sent = sent_rows(rows)
     start = rows.start[sent]
     end = np.where(np.isnan(rows.end[sent]), seconds, rows.end[sent])
@@ -130,7 +134,7 @@ def covered(intervals: Floats, at: Floats) -> Floats:
 
 
 def _first_and_last(intervals: Floats, began: Floats, ended: Floats) -> tuple[Floats, Floats]:
-    """The first and the last covered moment of each [began, ended]; an empty interval where there is none."""
+    """The first and the last covered moment of each [began, ended]; an empty interval if there is none."""
     if not len(intervals):
         return ended, ended
     after = np.searchsorted(intervals[:, 1], began, side="right")
@@ -145,7 +149,8 @@ def _first_and_last(intervals: Floats, began: Floats, ended: Floats) -> tuple[Fl
 
 
 def ratios(rows: RoundRows, coordinates: int, workers: int, rounds: int) -> Ratios:
-    """The ratios of the rounds whose gradients all workers have taken in, one less than are complete."""
+    """The ratios of the rounds whose gradients all workers have received, i.e. of all complete rounds but the
+    last."""
     count = max(0, rounds - 1)
     bits = np.zeros((2, count))
     known, expected = np.zeros(count), np.zeros(count)
@@ -165,8 +170,8 @@ def ratios(rows: RoundRows, coordinates: int, workers: int, rounds: int) -> Rati
 
 
 def utilization(rows: RoundRows, links: Links, workers: int, copies: int, seconds: float) -> float | None:
-    """The bytes that came in at the workers over what their links could have carried in `seconds`; None for
-    nothing."""
+    """The received bytes relative to the capacity of the workers' links in `seconds`; None if nothing was
+    received."""
     sent = sent_rows(rows)
     if not copies or not sent.any():
         return None
@@ -175,7 +180,7 @@ def utilization(rows: RoundRows, links: Links, workers: int, copies: int, second
 
 
 def _weighted(changes: Sequence[Change], seconds: float) -> float:
-    """The seconds, each times the factor of rates that holds then."""
+    """The integral of the rates' factor over `seconds`."""
     total, at, factor = 0.0, 0.0, 1.0
     for change in changes:
         if change.at_s < seconds:
@@ -196,7 +201,7 @@ class Phase:
 
 
 def phases(changes: Sequence[Change], found: RoundFigures, ratio: Ratios, seconds: float) -> list[Phase]:
-    """The ratios at each rate, the first one included."""
+    """The ratios for each rate, including the initial one."""
     at = [Change(0.0, 1.0), *(change for change in changes if 0 < change.at_s < seconds)]
     if changes and changes[0].at_s == 0:
         at[0] = changes[0]
@@ -215,14 +220,14 @@ def _phase(change: Change, end: float, found: RoundFigures, ratio: Ratios) -> Ph
 
 
 def row(found: RoundFigures) -> float | None:
-    """ROW of the group (equation 2), of the rounds' means; None for fewer than two rounds."""
+    """ROW of the group (equation 2), from the rounds' means; None for fewer than two rounds."""
     if len(found.wait_s) < 2:
         return None
     return row_of(float(found.overlap_s[1:].mean()), float(found.wait_s[1:].mean()))
 
 
 def summarize(config: SimulateTask, rows: RoundRows) -> SimulateSummary:
-    """The figures of a resolved configuration's rows."""
+    """The summary for a resolved configuration's rows."""
     given, network, size = config.simulate, config.network, config.cluster.size
     assert isinstance(network, SimulatedConfig)
     blocks, links = blocks_of(config), make_links(network, size)
@@ -265,7 +270,7 @@ def summarize(config: SimulateTask, rows: RoundRows) -> SimulateSummary:
 
 
 def _series(found: RoundFigures, ratio: Ratios | None) -> dict[str, list[float | None]]:
-    """By round; the last has no ratio, because its gradients are still under way."""
+    """Figures by round; the last round has no ratio, because its gradients are still in flight."""
     series = {"end_s": found.end_s, "wait_s": found.wait_s, "overlap_s": found.overlap_s}
     if ratio is not None:
         series |= {

@@ -1,9 +1,11 @@
-"""From the settings to the rows of a simulated training: who computes and sends what, and when.
+"""Computes the rows of a simulated training, i.e. all passes and transmissions with their times, from its
+settings.
 
-ResNet50 comes in 1 to 6 blocks (AQGB Table 1, §5.2.6). The paper prints the 4 blocks, says where it splits
-the others, and prints no figures of these. Here a split block's parameters and times are divided as its
-layers' are: parameters by their number, times by multiplications (He et al., "Deep residual learning for
-image recognition", Table 1)."""
+ResNet50 comes in 1 to 6 blocks (AQGB Table 1, §5.2.6). The paper prints figures only for 4 blocks, and where
+the others are split. Here a split block's parameters are divided by the number of parameters of its layers,
+its times by their number of multiplications (He et al., "Deep residual learning for image recognition", Table
+1).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from gradwire.harness.timing.simulate.blocks import BACKWARD, FORWARD, ComputeBl
 from gradwire.harness.timing.simulate.rounds import BroadcastScheme, RoundRows, train
 
 Row = list[float]
-"""Parameters, share of the forward pass, share of the backward pass."""
+"""Number of parameters, share of the forward pass, share of the backward pass."""
 
 TABLE_1: tuple[Row, ...] = (
     [3.0e6, 0.419, 0.505],  # conv1 … conv4_1
@@ -32,18 +34,18 @@ TABLE_1: tuple[Row, ...] = (
 )
 
 EARLIER = 1 / 2
-"""The share of the first block's parameters that conv1 … conv3_4 have; conv4_1 has the rest."""
+"""The share of the first block's parameters in conv1 … conv3_4; the rest is in conv4_1."""
 
 CONV4_1_OVER_CONV4_2 = 1.35
-"""Multiplications: conv4_1 also projects its input to more channels."""
+"""Ratio of multiplications; conv4_1 also projects its input to more channels."""
 
 CONV5_2 = 4.5 / 11.0
-"""Its share of the last block's parameters. conv5_3 has as many, and fc1000 two millions, which take little
-time: either half takes half of the block's."""
+"""conv5_2's share of the last block's parameters. conv5_3 has the same, and fc1000 has two million, which
+take little time, so either half takes half of the block's time."""
 
 
 def split(blocks: int) -> list[Row]:
-    """ResNet50 in so many blocks, as `network.blocks`, in the order of the forward pass."""
+    """ResNet50 in `blocks` blocks, in the form of `network.blocks`, in the order of the forward pass."""
     return [[round(parameters), *shares] for parameters, *shares in _split(blocks)]
 
 
@@ -66,7 +68,7 @@ def _split(blocks: int) -> list[Row]:
 
 
 def _regrouped(first: Row, second: Row) -> list[Row]:
-    """conv1 … conv3_4; conv4_1 … conv4_3; conv4_4 … conv4_6."""
+    """The first two blocks as three: conv1 … conv3_4; conv4_1 … conv4_3; conv4_4 … conv4_6."""
     one_of_five = [each / 5 for each in second]  # conv4_2 … conv4_6 are alike
     conv4_1 = [(1 - EARLIER) * first[0], *(CONV4_1_OVER_CONV4_2 * each for each in one_of_five[1:])]
     earlier = [of_block - own for of_block, own in zip(first, conv4_1, strict=True)]
@@ -78,7 +80,7 @@ def _merged(rows: Sequence[Row]) -> Row:
 
 
 def blocks_of(config: SimulateTask) -> tuple[ComputeBlock, ...]:
-    """The blocks of a resolved configuration: those of the network, else ResNet50's."""
+    """The blocks of a resolved configuration: the network's own, else ResNet50's."""
     network = config.network
     assert isinstance(network, SimulatedConfig) and network.compute_s is not None
     rows = network.blocks or split(config.simulate.split or 0)
@@ -86,7 +88,7 @@ def blocks_of(config: SimulateTask) -> tuple[ComputeBlock, ...]:
 
 
 def simulated(config: SimulateTask) -> RoundRows:
-    """The rows of a resolved configuration."""
+    """Simulates a resolved configuration."""
     given, network, size = config.simulate, config.network, config.cluster.size
     assert isinstance(network, SimulatedConfig)
     blocks = blocks_of(config)
@@ -115,8 +117,8 @@ def simulated(config: SimulateTask) -> RoundRows:
 def compute_times(
     blocks: tuple[ComputeBlock, ...], variation: Variation, workers: int, seconds: float
 ) -> NDArray[np.float64]:
-    """Seconds of each pass (rounds, workers, 2, blocks), forward passes first: as many rounds as make every
-    worker compute for `seconds`."""
+    """Seconds of each pass, (rounds, workers, 2, blocks), forward passes first, for enough rounds that every
+    worker computes for `seconds`."""
     rounds, computed = list[NDArray[np.float64]](), np.zeros(workers)
     while computed.min() <= seconds:
         rounds.append(np.array(list(_round(blocks, variation, workers, len(rounds)))))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 ROUNDS_SHOWN = 3
-"""The number of worker 0's rounds that are shown block by block."""
+"""The number of worker 0's rounds that are plotted block by block."""
 
 LANES = {FORWARD: "forward", BACKWARD: "backward", STAGE_ONE: "stage 1", STAGE_TWO: "stage 2"}
 
@@ -36,7 +36,7 @@ BLOCK_LOOKS: tuple[tuple[Hue, str], ...] = (
     ("purple", "++++"),
     ("sky", "----"),
 )
-"""The looks of blocks in forward order; further ones begin anew."""
+"""The styles of blocks in forward order, repeated for further blocks."""
 
 RATIOS: tuple[tuple[str, str, Hue, str], ...] = (
     ("q_ratio_first", "first stage", "blue", "-"),
@@ -48,7 +48,7 @@ MB = 1e6
 
 
 def training_plots(summary: SimulateSummary, rows: RoundRows) -> list[Plot | None]:
-    """The pictures of one training."""
+    """The plots of one training."""
     return [ratio_plot(summary), *_shown_rounds(summary, rows)]
 
 
@@ -59,7 +59,9 @@ def title_of(summary: SimulateSummary) -> str:
 
 
 def ratio_plot(summary: SimulateSummary) -> Plot | None:
-    """Q_ratio by round, and the rate that senders expect beside a sender's share of a link (Figure 9)."""
+    """Q_ratio by round, and the rate that senders expect compared with a sender's share of a link (Figure
+    9).
+    """
     series = summary.series
     points = [at for at, ratio in enumerate(series.get("q_ratio", ())) if ratio is not None]
     if not points:
@@ -96,12 +98,12 @@ def ratio_plot(summary: SimulateSummary) -> Plot | None:
 
 
 def _numbers(values: Sequence[float | None], points: Sequence[int]) -> list[float]:
-    """Those at `points`, NaN for what is not known."""
+    """The values at `points`, with NaN for unknown ones."""
     return [math.nan if (value := values[at]) is None else value for at in points]
 
 
 def _shown_rounds(summary: SimulateSummary, rows: RoundRows) -> Iterator[Plot]:
-    """Worker 0's blocks and what it has not delivered, in some rounds from the middle of the training."""
+    """Worker 0's blocks and its backlog in some rounds from the middle of the training."""
     middle = max(0, summary.rounds // 2 - 1)
     mine = (rows.worker == 0) & ~np.isnan(rows.end)
     begins = rows.start[mine & (rows.kinds == BACKWARD) & (rows.block == len(summary.blocks) - 1)]
@@ -143,8 +145,8 @@ def _blocks_plot(
 
 
 def _queue_plot(summary: SimulateSummary, rows: RoundRows, window: tuple[float, float]) -> Plot:
-    """The backlog of worker 0's first stage, in bytes of float32: it grows as a block's gradient is
-    there, and shrinks while it is sent."""
+    """The backlog of worker 0's first stage, in bytes of float32: it grows when a block's gradient is ready,
+    and shrinks while it is sent."""
     points = [
         (float(rows.end[at]), float(summary.blocks[rows.block[at]][0]), 0.0)
         for at in np.flatnonzero((rows.worker == 0) & (rows.kinds == BACKWARD) & ~np.isnan(rows.end))
@@ -170,7 +172,8 @@ def _queue_plot(summary: SimulateSummary, rows: RoundRows, window: tuple[float, 
 
 
 def _queue(points: Sequence[tuple[float, float, float]]) -> tuple[list[float], list[float]]:
-    """(time, change, over how many seconds before it) as a line of (time, sum): jumps as two points."""
+    """Points (time, change, duration of the change before it) as a line of (time, sum); jumps become two
+    points."""
     slopes: list[tuple[float, float, float]] = []  # time, jump, change of slope
     for time, change, over in points:
         if over > 0:
@@ -189,10 +192,10 @@ def _queue(points: Sequence[tuple[float, float, float]]) -> tuple[list[float], l
 
 
 PANELS = ("rounds", "utilization", "t_wait", "row")
-"""As Figures 10, 12 and 13 have them."""
+"""The panels of Figures 10, 12 and 13."""
 
 FEWEST = 3
-"""Rates, or numbers of blocks, that make a line."""
+"""The smallest number of rates, or of numbers of blocks, that make a line."""
 
 IDEAL = "ideal"
 
@@ -200,7 +203,7 @@ Of = Callable[[SimulateSummary], float]
 
 
 def plot_sweep(found: Sequence[SimulateSummary], folder: Path) -> list[Path]:
-    """Writes the pictures that the simulations are enough for; returns the files."""
+    """Writes the plots for which there are enough simulations; returns the files."""
     plots: list[Plot | None] = []
     changing = [one for one in found if one.network_settings["rate_changes"] and one.scheme == "aqgb"]
     if changing:
@@ -219,8 +222,7 @@ def _blocks(one: SimulateSummary) -> float:
 
 
 def _over(found: Sequence[SimulateSummary], of: Of, name: str, label: str) -> list[Plot]:
-    """A picture for each kind of compute times whose simulations differ in enough values of `of` to be a
-    line."""
+    """A plot for each kind of compute times whose simulations differ in enough values of `of`."""
     by_times: dict[str, list[SimulateSummary]] = {}
     for one in found:
         by_times.setdefault(about(one)["compute times"], []).append(one)
@@ -236,7 +238,8 @@ def _over(found: Sequence[SimulateSummary], of: Of, name: str, label: str) -> li
 
 
 def _line_plot(name: str, title: str, found: Sequence[SimulateSummary], of: Of, label: str) -> Plot:
-    """Medians over seeds, a line for each scheme; what no wait at all would give is level."""
+    """Medians over seeds, with a line for each scheme, and a horizontal line for training without any
+    waiting."""
     names = [each for each in dict.fromkeys(map(scheme_text, found)) if each != IDEAL]
     styles = dict(zip(names, line_styles(names), strict=True))
     most = [one.rounds for one in found if one.scheme == IDEAL]
@@ -261,7 +264,7 @@ def _line_plot(name: str, title: str, found: Sequence[SimulateSummary], of: Of, 
 
 
 def _by_computation(found: Sequence[SimulateSummary]) -> list[tuple[str, list[SimulateSummary]]]:
-    """Simulations that differ in the scheme and the seed alone, by a name for the picture."""
+    """Simulations that differ only in the scheme and the seed, by a name for the plot."""
     groups: dict[str, list[SimulateSummary]] = {}
     for one in found:
         words = [text for key, text in about(one).items() if key != "scheme"]

@@ -1,4 +1,4 @@
-"""`task=simulate`: its settings and its record, `summary.json`: rounds and what they cost."""
+"""`task=simulate`: its settings and its record, `summary.json`, with figures of rounds."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from gradwire.harness.studies.study import Study
 from gradwire.harness.tracking.settings import TrackingConfig
 
 SCHEMES = ("aqgb", "fixed", "none", "ideal")
-"""Ways to send gradients: at a ratio that follows the network; all in so many bits; in full; in no time."""
+"""How gradients are sent: at a ratio that follows the network; with a fixed number of bits; in full; in no
+time."""
 
 USUAL_BITS, USUAL_FLOOR, USUAL_MARGIN_S, USUAL_GAIN = 4, 0.125, 0.02, 0.3
-"""The values that null stands for; the floor and the bits are the paper's (§4.4, §5.1.1), margin and gain our
-own."""
+"""The values that null stands for. Floor and bits are the paper's (§4.4, §5.1.1), margin and gain are this
+project's."""
 
 SPLITS = (1, 3, 4, 5, 6)
-"""Into how many blocks ResNet50 is split (AQGB §5.2.6)."""
+"""The supported numbers of blocks of ResNet50 (AQGB §5.2.6)."""
 
 USUAL_SPLIT = 4
 
 
 @dataclass(frozen=True)
 class SimulateConfig:
-    """Rounds of training by blocks."""
+    """The settings of simulated rounds of training by blocks."""
 
     scheme: str = one_of(*SCHEMES)
     bits: int | None = between(1, 32, None)  # fixed: of every value; null: 4
@@ -60,8 +61,8 @@ class SimulateTask(RecordedConfig):
 
 @dataclass(frozen=True)
 class SimulateSummary(StudyRecord):
-    """All is modelled. Waits and overlap are means over complete rounds, the first left out: it waits for
-    nothing. Null: nothing was sent, or there are too few rounds."""
+    """The figures of a simulated training, all modelled. Waits and overlap are means over complete rounds,
+    except the first, which does not wait. Null if nothing was sent, or if there are too few rounds."""
 
     file: ClassVar[str] = SUMMARY
 
@@ -106,12 +107,12 @@ class SimulateSummary(StudyRecord):
 
     @property
     def network_text(self) -> str:
-        """Its links and that its times are modelled, in words, whatever version wrote `network`."""
+        """Its links and the note that its times are modelled, in words, for any version of `network`."""
         return recorded_text(self.network_settings, "modelled")
 
     @classmethod
     def figures(cls, content: Mapping[str, Any]) -> Iterator[FigureValue]:
-        """Those of fields, and the ratios at each rate that the links have: a case each."""
+        """The figures of the fields, and the ratios, with a case for each rate of the links."""
         yield from super().figures(content)
         for phase in content["phases"] if len(content["phases"]) > 1 else ():
             case = f"{phase['factor']:g} from {phase['from_s']:g} s"

@@ -26,15 +26,14 @@ OF_SCHEME = {
     "margin_s": ("aqgb", USUAL_MARGIN_S),
     "gain": ("aqgb", USUAL_GAIN),
 }
-"""Settings of one scheme only, and what they are unless they are given."""
+"""Settings of a single scheme, and their defaults."""
 
 MOST_EVENTS = 1 << 28
-"""The most events of a simulation, roughly: so many take some minutes."""
+"""The approximate largest number of events of a simulation, which take some minutes."""
 
 
 def resolve(config: SimulateTask) -> SimulateTask:
-    """Fills in workers and what stands for null; raises ValueError in one line for what cannot be
-    simulated."""
+    """Fills in workers and null values; raises ValueError in one line for impossible configurations."""
     require_engine("task=simulate")
     network, cluster = config.network, config.cluster
     if not isinstance(network, SimulatedConfig):
@@ -97,7 +96,7 @@ def _check_network(network: SimulatedConfig) -> None:
 
 
 def _with_usual(given: SimulateConfig, has_blocks: bool) -> SimulateConfig:
-    """Null replaced by what it stands for, except where the scheme does not have it."""
+    """Replaces null by the defaults, for the settings that the scheme has."""
     filled: dict[str, object] = {}
     for name, (scheme, usual) in OF_SCHEME.items():
         value = getattr(given, name)
@@ -123,7 +122,7 @@ def _with_usual(given: SimulateConfig, has_blocks: bool) -> SimulateConfig:
 
 
 def _check_length(network: SimulatedConfig, given: SimulateConfig, workers: int) -> None:
-    """Refuses what would take more than some minutes."""
+    """Refuses simulations that would take more than some minutes."""
     assert network.compute_s is not None
     blocks = len(network.blocks) or given.split or 0
     rounds = given.seconds / (network.compute_s * (1 - network.jitter))
@@ -149,7 +148,7 @@ def name(config: SimulateTask) -> str:
 
 
 def measure(config: SimulateTask, directory: Path) -> Measured:
-    """The rounds that fit into the given time, and their figures."""
+    """Simulates the rounds that fit into the given time, and computes their figures."""
     from gradwire.harness.studies.simulate.figures import summarize
     from gradwire.harness.studies.simulate.model import simulated
     from gradwire.harness.studies.simulate.plots import training_plots

@@ -1,1 +1,2 @@
-"""Properties of saved gradients: norms and widths of super-groups, outliers, entropy, what workers share."""
+"""Properties of saved gradients: norms and widths of super-groups, outliers, entropies, similarity of
+workers."""

@@ -26,7 +26,7 @@ from gradwire.harness.studies.statistics.widths import Widths, widths
 
 @dataclass(frozen=True)
 class Statistics:
-    """The statistics of (workers, coordinates). `bound` is the rate–distortion bound on vNMSE at each
+    """The statistics of (workers, coordinates). `bound` holds the rate–distortion bound on vNMSE at each
     budget, None for a mean gradient of zero."""
 
     workers: Workers
@@ -37,16 +37,17 @@ class Statistics:
     bound: list[float] | None
 
     def to_json(self, about: dict[str, object]) -> str:
-        """Valid JSON that begins with `about`; a distribution is the list of its quantiles at 0, 1, …,
-        100 %."""
+        """Valid JSON that begins with `about`; a distribution is a list of its quantiles at 0, 1, …, 100
+        %.
+        """
         return dumps({**about, **asdict(self)}, indent=1) + "\n"
 
 
 def collect(values: Tensor, layouts: Sequence[Layout], budgets: Sequence[float], seed: int) -> Statistics:
-    """Computes the statistics of finite gradients, bucket after bucket as in `layouts`; `seed` determines the
+    """Computes the statistics of finite gradients, bucket by bucket as in `layouts`; `seed` determines the
     shuffle.
 
-    Needs memory for a few float64 copies of one worker's gradient besides `values`.
+    In addition to `values` this needs memory for a few float64 copies of one worker's gradient.
     """
     buckets = [layout.numel for layout in layouts]
     parts: dict[str, Callable[[], Any]] = {

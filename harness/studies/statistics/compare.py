@@ -1,4 +1,6 @@
-"""Tables of the statistics of several files, a row each, and the plots of each first seed."""
+"""Tables of the statistics of several files, with a row for each, and the plots of each subject's first
+seed.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,10 @@ from gradwire.harness.timing.measure.metrics import keys
 FORMS = ("-print", "-dark")
 
 GRADIENTS, WEIGHTS, EVOLUTION = "gradients", "weights", "evolution"
-"""The tables: of gradients in one step, of weights, of gradients over training."""
+"""The kinds of tables: gradients in one step, weights, gradients over training."""
 
 FIGURES = {WEIGHTS: "weights.error", EVOLUTION: "evolution.error_change"}
-"""A figure that only one of the tables has."""
+"""A figure that exists in only one of the tables, to recognize it."""
 
 SMALL_NORMS = {
     "256 as they are": "norms of super-groups below a tenth of the median",
@@ -35,7 +37,7 @@ NOTE = "Figures are the median over seeds, with the range from the lowest to the
 
 
 def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
-    """A row for each model and step: its gradients or weights are one subject, whatever their seed."""
+    """A row for each model and step; gradients or weights of different seeds are combined."""
     subjects: dict[str, list[Path]] = {}
     for entry in entries:
         subjects.setdefault(_subject(entry.record), []).append(entry.folder)
@@ -63,7 +65,8 @@ def _columns(what: str) -> list[Column]:
 
 
 def _subject(one: StatisticsRecord) -> str:
-    """`gemma1b-step20`, `gemma1b-weights20`, `gemma1b-run`, or the file's name where that is not known."""
+    """The name of a subject: `gemma1b-step20`, `gemma1b-weights20`, `gemma1b-run`, or the file's name if that
+    is unknown."""
     model, step = one.about.get("model"), one.about.get("step")
     if one.evolution is not None and model is not None:
         return f"{model}-run"
@@ -73,7 +76,7 @@ def _subject(one: StatisticsRecord) -> str:
 
 
 def _figures(folders: Sequence[Path]) -> dict[str, Spread]:
-    """Metrics by key, those of small norms by case, over the seeds."""
+    """Spreads over the seeds of metrics by key, and for small norms by case."""
     values = table(value for folder in folders for value in values_in(folder))
     whole = spreads(values[values.case == ""], "metric")
     small = values[(values.metric == "norms.below_10th") & values.case.isin(list(SMALL_NORMS))]
@@ -81,7 +84,7 @@ def _figures(folders: Sequence[Path]) -> dict[str, Spread]:
 
 
 def _copy_plots(subjects: Mapping[str, Sequence[Path]], output: Path) -> None:
-    """Puts the plots of each subject's first seed beside the table, as `<plot>-<name>-print.svg`."""
+    """Copies the plots of each subject's first seed to the table's folder, as `<plot>-<name>-print.svg`."""
     for name, (folder, *_) in subjects.items():
         for path in sorted((folder / PLOTS).glob("*")):
             for form in FORMS:

@@ -1,4 +1,4 @@
-"""The change of a run's gradients over its saved steps, and of its entropies by step (EDGC)."""
+"""The evolution of a run's gradients over its saved steps, and of its entropies by step (EDGC)."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class EntropyCurve:
 
 @dataclass(frozen=True)
 class Evolution:
-    """The findings about the saved `steps`. `nats` is the mean entropy over matrices at each step, weighted
-    by their coordinates; None at a step where all of them are zeros. Correlations and errors are of every
-    matrix, distributions of the layers that plots show, `layers`."""
+    """The results for the saved `steps`. `nats` holds the mean entropy over matrices at each step, weighted
+    by their coordinates; None for a step where all of them are zeros. Correlations and errors are given for
+    every matrix, distributions only for `layers`, the layers in plots."""
 
     steps: list[int]
     layers: list[int]
@@ -77,7 +77,7 @@ class Evolution:
 
     @property
     def figures(self) -> dict[str, float | None]:
-        """The single figures, by the part of their keys in METRICS behind `evolution.`."""
+        """The scalar figures, by the part of their keys in METRICS after `evolution.`."""
         first, last = self.steps[0], self.steps[-1]
         begin, end = self.nats[0], self.nats[-1]
         best, power = over_theory(self.errors, "best"), over_theory(self.errors, "power")
@@ -96,8 +96,9 @@ class Evolution:
 
 
 def collect(series: Iterable[tuple[int, SavedGradients]], shares: Sequence[float], seed: int) -> Evolution:
-    """Computes it from (step, gradients), two steps or more in ascending order; `shares` are the ranks of
-    `low_rank`, `seed` that of random numbers. Needs memory for a step and its matrices in float64."""
+    """Computes the results from (step, gradients), at least two steps in ascending order; `shares` are the
+    ranks of `low_rank`, `seed` is that of random numbers. Needs memory for a step and its matrices in
+    float64."""
     found = Evolution([], [], [], [], [], [], [])
     for step, saved in series:
         matrices = matrices_of(saved)
@@ -130,7 +131,9 @@ def _add_entropies(found: Evolution, own: Sequence[MatrixEntropy], matrices: Seq
 
 
 def _add_maps(found: Evolution, layers: dict[int, list[Matrix]], step: int, seed: int) -> None:
-    """The first worker's map of the largest matrix of the first and the middle layer that are shown."""
+    """Adds the first worker's maps for the largest matrix in the first and in the middle layer of
+    `layers`.
+    """
     if not layers:
         return
     for layer in dict.fromkeys((found.layers[0], found.layers[len(found.layers) // 2])):
@@ -141,9 +144,10 @@ def _add_maps(found: Evolution, layers: dict[int, list[Matrix]], step: int, seed
 
 
 def _keep_maps(found: Evolution) -> None:
-    """Leaves the maps of EDGC's Figure 4: random numbers, both layers early, the first one at the end.
+    """Keeps only the maps of EDGC's Figure 4: random numbers, both layers early in training, and the first
+    one at the end.
 
-    The first saved step may be before anything is learned, so early is the second one of three or more.
+    The first saved step may precede any learning, so with at least three steps "early" means the second.
     """
     early = found.steps[1 if len(found.steps) > 2 else 0]
     by_title = {each.title: each for each in found.maps}
@@ -169,9 +173,10 @@ STEP = "step"
 
 @dataclass(frozen=True)
 class RunEvolution:
-    """`evolution` is about saved steps and None without two of them, `sampling` about entropies by step.
+    """`evolution` is about saved steps and None if there are fewer than two, `sampling` is about entropies by
+    step.
 
-    `about` is what the run's files say of it, `heading` its name and size.
+    `about` is the description of the run in its files, `heading` its name and size.
     """
 
     evolution: Evolution | None
@@ -181,7 +186,7 @@ class RunEvolution:
     heading: str
 
     def to_json(self, about: Mapping[str, object]) -> str:
-        """Valid JSON that begins with `about`; maps of correlations are in the plots alone."""
+        """Valid JSON that begins with `about`; maps of correlations are only in the plots."""
         found: dict[str, Any] = {**about, "evolution": {}}
         if self.evolution is not None:
             content = asdict(self.evolution)
@@ -192,7 +197,7 @@ class RunEvolution:
         return dumps(found, indent=1) + "\n"
 
     def text(self) -> str:
-        """The tables under the heading."""
+        """The tables, below the heading."""
         shown, notes = [], list[str]()
         if self.evolution is not None:
             shown += tables(self.evolution)
@@ -208,7 +213,7 @@ class RunEvolution:
 
 
 def check_run(folder: str | Path) -> None:
-    """Raises ValueError in one line unless the folder has two saved steps or entropies by step."""
+    """Raises ValueError in one line unless the folder has at least two saved steps, or entropies by step."""
     count = len(step_files(folder))
     if count < 2 and not _has_entropies(folder):
         raise ValueError(
@@ -238,14 +243,16 @@ def describe(folder: str | Path, settings: StatisticsConfig, seed: int) -> RunEv
 
 
 def _has_entropies(folder: str | Path) -> bool:
-    """True if there are any; raises UnusableFileError where a completed record has lost or changed them."""
+    """True if there are entropies; raises UnusableFileError if a completed record has lost or changed
+    them.
+    """
     path = Path(folder).expanduser() / ENTROPIES
     check_sealed(path)
     return os.path.lexists(path)
 
 
 def _about(last: SavedGradients | None, entropies: RecordedEntropies | None) -> Mapping[str, Any]:
-    """The files' description of the run, without the step."""
+    """The description of the run in the files, without the step."""
     about = (last.about or {}) if last is not None else entropies.about if entropies is not None else {}
     return {key: value for key, value in about.items() if key != STEP}
 

@@ -1,4 +1,5 @@
-"""A run's saved steps: their matrices, distributions, correlations and low-rank errors (EDGC §III)."""
+"""Analyses of a run's saved steps: their matrices, distributions, correlations and low-rank errors (EDGC
+§III)."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from gradwire.harness.record.directory import step_files
 from gradwire.harness.record.gradients import SavedGradients, check_finite, read_gradients
 
 MOST_LAYERS = 4
-"""Layers that plots show: EDGC's Figure 3 has four."""
+"""The largest number of layers in plots: EDGC's Figure 3 has four."""
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """One parameter's gradients, (workers, rows, columns); further dimensions count as columns."""
+    """One parameter's gradients, (workers, rows, columns); further dimensions are merged into columns."""
 
     name: str
     values: Tensor
@@ -31,17 +32,17 @@ class Matrix:
 
     @property
     def layer(self) -> int | None:
-        """The layer it belongs to; None outside layers, as embeddings are."""
+        """The number of the layer that it belongs to; None outside layers, e.g. for embeddings."""
         return layer_of(self.name)
 
 
 def layer_of(name: str) -> int | None:
-    """The first number among the parts of a parameter's name."""
+    """The first number among the parts of a parameter's name, or None."""
     return next((int(part) for part in name.split(".") if part.isdecimal()), None)
 
 
 def matrices_of(saved: SavedGradients) -> list[Matrix]:
-    """Every parameter with two dimensions or more, bucket after bucket."""
+    """Every parameter with at least two dimensions, bucket by bucket."""
     found, start = [], 0
     for layout in saved.buckets:
         for name, shape, offset in zip(layout.names, layout.shapes, layout.offsets, strict=True):
@@ -54,7 +55,7 @@ def matrices_of(saved: SavedGradients) -> list[Matrix]:
 
 
 def in_layers(matrices: Iterable[Matrix]) -> dict[int, list[Matrix]]:
-    """The matrices of each layer, in the order of layers; those outside layers are left out."""
+    """The matrices of each layer, in the order of layers; those outside layers are excluded."""
     found: dict[int, list[Matrix]] = {}
     for matrix in matrices:
         if matrix.layer is not None:
@@ -63,14 +64,14 @@ def in_layers(matrices: Iterable[Matrix]) -> dict[int, list[Matrix]]:
 
 
 def shown_layers(layers: Sequence[int]) -> list[int]:
-    """At most `MOST_LAYERS` of them from the first on, evenly spaced: 0, 6, 12 and 18 of 24."""
+    """At most `MOST_LAYERS` layers, evenly spaced from the first on: 0, 6, 12 and 18 of 24."""
     if len(layers) <= MOST_LAYERS:
         return list(layers)
     return [layers[index * len(layers) // MOST_LAYERS] for index in range(MOST_LAYERS)]
 
 
 def read_series(folder: str | Path) -> Iterator[tuple[int, SavedGradients]]:
-    """Every saved step's gradients, one after another, so that one at a time is in memory.
+    """Yields every saved step's gradients, so that only one at a time is in memory.
 
     Raises ValueError in one line for a file that cannot be read, has no layout or no matrices, is not finite,
     or is of other parameters than the first one.
@@ -97,10 +98,10 @@ INSIDE = 0.999
 
 @dataclass(frozen=True)
 class Distribution:
-    """Coordinates of all matrices of a layer and all workers at one step.
+    """The distribution of the coordinates of all matrices of a layer and all workers at one step.
 
-    `sigma` is their root mean square and `reach` what 99.9 % of all |x| stay within. `histogram` has the
-    share of each bin, in units of `unit`; `outside` is the share beyond the bins.
+    `sigma` is their root mean square, and 99.9 % of all |x| are at most `reach`. `histogram` has the share of
+    each bin, in units of `unit`; `outside` is the share beyond the bins.
     """
 
     layer: int
@@ -113,7 +114,8 @@ class Distribution:
 
 
 def distribution(layer: int, step: int, matrices: Sequence[Matrix], unit: float | None) -> Distribution:
-    """That of the layer's `matrices`; `unit` is the first step's `sigma`, None in that step itself."""
+    """The distribution of the layer's `matrices`; `unit` is the first step's `sigma`, None in the first step
+    itself."""
     values = torch.cat([matrix.values.flatten().float() for matrix in matrices]).double()
     sigma = math.sqrt(float(values.square().mean()))
     within = max(1, math.ceil(INSIDE * values.numel()))
@@ -125,7 +127,7 @@ def distribution(layer: int, step: int, matrices: Sequence[Matrix], unit: float 
 
 
 def narrowing(found: Sequence[Distribution]) -> float | None:
-    """σ at the last step over that at the first one, the geometric mean over layers; None if one is 0."""
+    """σ at the last step relative to the first, as a geometric mean over layers; None if one is 0."""
     by_layer: dict[int, list[Distribution]] = {}
     for each in found:
         by_layer.setdefault(each.layer, []).append(each)
@@ -141,17 +143,17 @@ def units(found: Sequence[Distribution]) -> Mapping[int, float]:
 
 
 MOST = 256
-"""Variables of a matrix that has more: evenly spaced ones."""
+"""The largest number of a matrix's variables that are used; of more, evenly spaced ones."""
 
 MAP = 64
-"""Variables that a map shows."""
+"""The number of variables in a map."""
 
 
 @dataclass(frozen=True)
 class Correlation:
     """The mean |Pearson correlation| between two variables of a matrix, over all pairs and workers.
 
-    `random` is that of normally distributed numbers of this shape. None where no two variables vary.
+    `random` is the same for normally distributed numbers of this shape. None if no two variables vary.
     """
 
     matrix: str
@@ -171,7 +173,7 @@ class Map:
 
 def correlations(matrix: Tensor, most: int = MOST) -> Tensor:
     """Pearson correlations between the variables of (rows, columns), of any floating dtype: (variables,
-    variables) float64, those left out that do not vary."""
+    variables) float64; constant variables are excluded."""
     variables = (matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T).double()
     places = torch.linspace(0, len(variables) - 1, min(most, len(variables))).round().long()
     chosen = variables[places]
@@ -192,7 +194,7 @@ def mean_absolute(correlation: Tensor) -> float | None:
 
 
 def correlation(matrix: Matrix, step: int, seed: int) -> Correlation:
-    """That of one matrix's gradients; `seed` is that of the random numbers beside it."""
+    """The correlation of one matrix's gradients; `seed` is that of the random numbers it is compared with."""
     found = [mean_absolute(correlations(worker)) for worker in matrix.values]
     known = [value for value in found if value is not None]
     mean = sum(known) / len(known) if known else None
@@ -206,16 +208,16 @@ def random_map(shape: tuple[int, int], seed: int, most: int = MOST) -> Tensor:
 
 
 POWER_ROUNDS = 2
-"""Iterations of PowerSGD on one gradient: its first one begins with a random matrix."""
+"""Iterations of PowerSGD on one gradient; the first begins with a random matrix."""
 
 
 @dataclass(frozen=True)
 class LowRank:
-    """The Frobenius norm that rank `rank` loses of the workers' mean gradient.
+    """The Frobenius norm of the error of approximating the workers' mean gradient with rank `rank`.
 
-    `share` is the rank as it was asked for, as a share of the smaller side. `best` is what the singular value
-    decomposition loses and no other can undercut, `power` what PowerSGD loses, and `theory` is σ·g(r), where
-    σ is the root mean square of the entries.
+    `share` is the requested rank as a share of the smaller side. `best` is the error of the singular value
+    decomposition, the smallest possible one, `power` that of PowerSGD, and `theory` is σ·g(r), where σ is the
+    root mean square of the entries.
     """
 
     matrix: str
@@ -230,7 +232,7 @@ class LowRank:
 
 
 def rank_of(share: float, shape: tuple[int, int]) -> int:
-    """The rank that is `share` of the smaller side, at least 1."""
+    """The rank that is a share `share` of the smaller side, at least 1."""
     return max(1, round(share * min(shape)))
 
 
@@ -265,7 +267,8 @@ def power_error(matrix: Tensor, rank: int, seed: int, rounds: int = POWER_ROUNDS
 
 
 def over_theory(found: Sequence[LowRank], of: str) -> list[float]:
-    """The actual error, `of` the field "best" or "power", over the theoretical one, where there is any."""
+    """The actual error (`of` is the field "best" or "power") relative to the theoretical one, where that is
+    not 0."""
     return [getattr(each, of) / each.theory for each in found if each.theory > 0]
 
 
@@ -283,7 +286,7 @@ def layer_errors(found: Sequence[LowRank], share: float, of: str) -> dict[int, d
 
 
 def error_change(found: Sequence[LowRank]) -> float | None:
-    """All matrices' error at the last step over that at the first one, the geometric mean over ranks."""
+    """All matrices' error at the last step relative to the first, as a geometric mean over ranks."""
     steps = sorted({each.step for each in found})
     logs = []
     for share in dict.fromkeys(each.share for each in found):
@@ -298,9 +301,9 @@ def error_change(found: Sequence[LowRank]) -> float | None:
 
 
 def layer_agreement(found: Sequence[LowRank]) -> float | None:
-    """The agreement of layers in the change of their errors: the mean correlation of log errors over steps,
-    over pairs of layers and over ranks. None for fewer than two layers or three steps, or where errors do not
-    change."""
+    """How similarly the errors of layers change: the mean correlation of log errors over steps, averaged over
+    pairs of layers and over ranks. None for fewer than two layers or three steps, or if errors do not change.
+    """
     rows = []
     for share in dict.fromkeys(each.share for each in found):
         layers = layer_errors(found, share, "best").values()

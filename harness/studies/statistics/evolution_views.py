@@ -1,4 +1,4 @@
-"""Changes of gradients over training, as tables and plots."""
+"""The evolution of gradients over training, as tables and plots."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOTES = (
 
 
 def tables(found: Evolution) -> list[Table]:
-    """All of them; distributions are of layers, where parameters' names have any."""
+    """All tables; those of distributions need parameter names with layers."""
     shown = [_figures(found), _entropy(found), _correlation(found), _errors(found)]
     if found.distributions:
         shown.insert(2, _distributions(found))
@@ -53,7 +53,7 @@ def _figures(found: Evolution) -> Table:
 
 
 def _entropy(found: Evolution) -> Table:
-    """By step: the model, the layers that are shown, and matrices outside layers."""
+    """Entropies by step: of the model, of the layers in plots, and of matrices outside layers."""
     rows = [["all matrices", *(number(value) for value in found.nats)]]
     for layer in found.layers:
         rows.append([f"layer {layer}", *(number(value) for value in layer_nats(found, layer))])
@@ -84,7 +84,7 @@ def _distributions(found: Evolution) -> Table:
 
 
 def _correlation(found: Evolution) -> Table:
-    """Means over the matrices of a layer."""
+    """Correlations, averaged over the matrices of a layer."""
     layers: dict[int | None, list[Correlation]] = {}
     for each in found.correlations:
         layers.setdefault(each.layer, []).append(each)
@@ -97,7 +97,7 @@ def _correlation(found: Evolution) -> Table:
 
 
 def _errors(found: Evolution) -> Table:
-    """Each layer's matrices together."""
+    """Errors of all matrices of a layer together."""
     rows = []
     for share in dict.fromkeys(each.share for each in found.errors):
         kinds = [layer_errors(found.errors, share, of) for of in ("best", "power", "theory")]
@@ -110,7 +110,7 @@ def _errors(found: Evolution) -> Table:
 
 
 def _ranks(errors: Sequence[LowRank], share: float) -> str:
-    """The ranks of all matrices at a share: one, or the range."""
+    """The ranks of all matrices at a share: a single one, or a range."""
     ranks = sorted({each.rank for each in errors if each.share == share and each.layer is not None})
     return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}–{ranks[-1]}"
 
@@ -125,16 +125,18 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 MOST_STEPS = len(HUES)
-"""Steps whose distributions are drawn: of more, evenly spaced ones with the first and the last."""
+"""The largest number of steps whose distributions are drawn; of more, evenly spaced ones including the first
+and the last."""
 
 ALL = "all matrices"
 
 KINDS = {"theory": ":", "power": "--", "best": "-"}
-"""The lines of Figure 10: σ·g(r), PowerSGD's error, that of singular values."""
+"""The line styles of Figure 10 for σ·g(r), PowerSGD's error, and the error of the singular value
+decomposition."""
 
 
 def plots(found: Evolution, heading: str) -> list[Plot]:
-    """Draws all plots that there are figures for."""
+    """Draws all plots for which there are figures."""
     drawn = [_entropy_plot(found, heading)]
     if found.distributions:
         drawn.append(_distributions_plot(found, heading))
@@ -146,7 +148,7 @@ def plots(found: Evolution, heading: str) -> list[Plot]:
 
 
 def _entropy_plot(found: Evolution, heading: str) -> Plot:
-    """A line for all matrices, one for each layer shown, and those for matrices outside layers."""
+    """A line for all matrices, one for each layer in plots, and lines for matrices outside layers."""
     lines: dict[str, Sequence[float | None]] = {ALL: found.nats}
     lines |= {f"layer {layer}": layer_nats(found, layer) for layer in found.layers}
     lines |= {curve.matrix: curve.nats for curve in found.entropies if curve.layer is None}
@@ -194,7 +196,7 @@ def _draw_histogram(axes: Axes, found: Distribution, style: LineStyle, form: For
 
 
 def _maps(maps: Sequence[Map], heading: str) -> Plot:
-    """Two maps in a row, with one scale of colours for all."""
+    """Pairs of maps in rows, with one colour scale for all."""
 
     def draw(panels: Sequence[Axes], form: Form) -> None:
         for axes in panels[len(maps) :]:
@@ -212,7 +214,8 @@ def _maps(maps: Sequence[Map], heading: str) -> Plot:
 
 
 def _errors_plot(found: Evolution, heading: str) -> Plot:
-    """A panel for each of three layers at most; a hue for each rank, a kind of line for each error."""
+    """A panel for each of at most three layers, with a hue for each rank and a line style for each kind of
+    error."""
     shares = list(dict.fromkeys(each.share for each in found.errors))
     layers = found.layers[:3]
     ranks = {share: _rank_words(found, share) for share in shares}
@@ -246,7 +249,7 @@ def _words(kind: str) -> str:
 
 
 def some_steps(steps: Sequence[int]) -> list[int]:
-    """At most `MOST_STEPS` of them, the first and the last among these."""
+    """At most `MOST_STEPS` of the steps, including the first and the last."""
     if len(steps) <= MOST_STEPS:
         return list(steps)
     return [steps[round(index * (len(steps) - 1) / (MOST_STEPS - 1))] for index in range(MOST_STEPS)]

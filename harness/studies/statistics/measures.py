@@ -1,6 +1,7 @@
 """Statistics of the workers' gradients: norms of groups, common energy, entropies.
 
-Norms of groups, as they are and shuffled, show spatial locality (DynamiQ §2.2, Figure 1)."""
+Norms of groups, with and without shuffling, show spatial locality (DynamiQ §2.2, Figure 1).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ SIZES = (16, 256)
 
 @dataclass(frozen=True)
 class GroupNorms:
-    """ℓ2 norms of all groups of all workers: their 101 quantiles, and how many are small.
+    """ℓ2 norms of all groups of all workers: their 101 quantiles, and the shares of small ones.
 
     `below_10th` and `below_100th` are the shares of groups whose norm is below a 10th or 100th of the median.
     """
@@ -43,8 +44,8 @@ class GroupNorms:
 def group_norms(values: Tensor, buckets: Sequence[int], seed: int) -> list[GroupNorms]:
     """The norms of groups of every size in (workers, coordinates), before and after `shuffle`.
 
-    Groups end where buckets end; `buckets` holds their numbers of coordinates. Shuffled coordinates are cut
-    in the same places.
+    Groups do not extend across buckets; `buckets` holds the buckets' numbers of coordinates. Shuffled
+    coordinates are divided at the same places.
     """
     order, found = shuffle(values.shape[1], seed), []
     for shuffled in (False, True):
@@ -78,13 +79,13 @@ def _found(norms: Tensor, size: int, shuffled: bool) -> GroupNorms:
 
 @dataclass(frozen=True)
 class Workers:
-    """Figures of all workers' gradients taken together.
+    """Figures of all workers' gradients together.
 
-    `cosines` are the least, mean and largest cosine between the gradients of two workers, None if fewer than
-    two have any energy. `energy_of_mean` is ‖x̄‖² over the mean of ‖x_i‖²: 1 for equal gradients, 1/n for
-    n orthogonal ones of one length. `top_1_percent` and `top_10_percent` are the shares of the energy, summed
-    over workers, in that many of the super-groups, rounded up. `kurtosis` is the mean of x⁴ over the square
-    of the mean of x²: 3 for Gaussians. None where there is no energy.
+    `cosines` holds the least, mean and largest cosine between the gradients of two workers, None if fewer
+    than two have any energy. `energy_of_mean` is ‖x̄‖² over the mean of ‖x_i‖²: 1 for equal gradients, 1/n
+    for n orthogonal ones of one length. `top_1_percent` and `top_10_percent` are the shares of the energy,
+    summed over workers, in this share of the super-groups, rounded up. `kurtosis` is the mean of x⁴ over the
+    square of the mean of x²: 3 for Gaussians. Figures are None if there is no energy.
     """
 
     norms: list[float]
@@ -98,8 +99,8 @@ class Workers:
 
 
 def workers(values: Tensor, buckets: Sequence[int]) -> Workers:
-    """Compares the workers of (workers, coordinates); super-groups end where buckets of `buckets` coordinates
-    do."""
+    """Compares the workers of (workers, coordinates); super-groups do not extend across `buckets`, given by
+    their numbers of coordinates."""
     products = inner_products(values)
     energy, (zeros, fourth, largest) = float(products.trace()), _moments(values)
     super_groups = super_group_energies(values, buckets)
@@ -146,7 +147,8 @@ def super_group_energies(values: Tensor, buckets: Sequence[int]) -> Tensor:
 
 
 def share_of_top(energies: Tensor, part: float) -> float | None:
-    """Share of the sum in the largest `part` of `energies`, rounded up to whole ones; None for a sum of 0."""
+    """The share of the sum that is in the largest `part` of `energies`, rounded up to whole ones; None for a
+    sum of 0."""
     largest = energies.topk(math.ceil(part * energies.numel())).values
     total = float(energies.sum())
     return min(1.0, float(largest.sum()) / total) if total else None
@@ -175,11 +177,12 @@ class MatrixEntropy:
 
 @dataclass(frozen=True)
 class Entropy:
-    """Differential entropies [nats] of the workers' own gradients, exact zeros left out; averaged over them.
+    """Differential entropies [nats] of the workers' own gradients without exact zeros, averaged over the
+    workers.
 
-    `gaussian_nats` is what a Gaussian of the same mean square has. `matrix_nats` is the mean over `matrices`,
-    the parameters with two dimensions or more, weighted by their number of coordinates; None if the file does
-    not say which they are, or all are zeros.
+    `gaussian_nats` is the entropy of a Gaussian with the same mean square. `matrix_nats` is the mean over
+    `matrices`, the parameters with at least two dimensions, weighted by their number of coordinates; None if
+    the file does not describe parameters, or if all are zeros.
     """
 
     nats: float
@@ -189,7 +192,7 @@ class Entropy:
 
 
 def entropy(values: Tensor, layouts: Sequence[Layout]) -> Entropy:
-    """The entropies of (workers, coordinates); `layouts` say which coordinates belong to which parameter."""
+    """The entropies of (workers, coordinates); `layouts` map coordinates to parameters."""
     matrices = matrix_entropies(values, layouts)
     return Entropy(
         nats=_mean(density_entropy(row) for row in values),
@@ -200,7 +203,7 @@ def entropy(values: Tensor, layouts: Sequence[Layout]) -> Entropy:
 
 
 def weighted_mean(matrices: Sequence[MatrixEntropy]) -> float | None:
-    """The mean over matrices, weighted by their number of coordinates; None if there is none but of zeros."""
+    """The mean over matrices, weighted by their number of coordinates; None if all are zeros."""
     known = [(math.prod(matrix.shape), matrix.nats) for matrix in matrices if math.isfinite(matrix.nats)]
     weight = sum(numel for numel, _ in known)
     return sum(numel * nats for numel, nats in known) / weight if weight else None
@@ -212,7 +215,8 @@ def density_entropy(x: Tensor) -> float:
 
 
 def matrix_entropies(values: Tensor, layouts: Sequence[Layout]) -> list[MatrixEntropy]:
-    """Every parameter with two dimensions or more in (workers, coordinates), bucket after bucket."""
+    """The entropies of all parameters with at least two dimensions in (workers, coordinates), bucket by
+    bucket."""
     found, start = [], 0
     for layout in layouts:
         for name, shape, offset in zip(layout.names, layout.shapes, layout.offsets, strict=True):
@@ -224,7 +228,7 @@ def matrix_entropies(values: Tensor, layouts: Sequence[Layout]) -> list[MatrixEn
 
 
 def entropy_of_counts(counts: Tensor) -> float:
-    """Bits per value of a histogram, −Σ p·log2 p: what an ideal entropy coder needs. 0 for an empty one."""
+    """Bits per value of a histogram, −Σ p·log2 p, as needed by an ideal entropy coder. 0 for an empty one."""
     total = float(counts.sum())
     shares = counts[counts > 0].double() / max(total, 1.0)
     return max(0.0, float(-(shares * shares.log2()).sum()))

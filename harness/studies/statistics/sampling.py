@@ -1,4 +1,4 @@
-"""Entropies by step from samples of coordinates and of steps, and over windows, as EDGC takes them."""
+"""Fidelity of entropies estimated from samples of coordinates and steps, and over windows, as EDGC does."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 PAPERS_RATE = 0.25
-"""The β at which EDGC varies α."""
+"""The β used in EDGC when α varies."""
 
 
 @dataclass(frozen=True)
 class RateFidelity:
-    """The curve from a share `rate` of coordinates, against that of the largest rate: the correlation over
-    steps, and the mean and the largest |difference| [nats]."""
+    """The curve for sampling a share `rate` of coordinates, compared with that of the largest rate: the
+    correlation over steps, and the mean and the largest |difference| [nats]."""
 
     rate: float
     correlation: float | None
@@ -38,9 +38,9 @@ class RateFidelity:
 
 @dataclass(frozen=True)
 class StepSampling:
-    """Windows of `window` steps, of which every 1/`alpha`-th is sampled, from a share `rate` of coordinates:
-    how far their mean entropy is from that of all their steps, relative to it. `changes` has a value for each
-    window with a sample."""
+    """The effect of sampling every 1/`alpha`-th step of windows of `window` steps, with a share `rate` of
+    coordinates. `changes` holds, for each window with a sample, the relative difference of its mean entropy
+    from that of all its steps."""
 
     rate: float
     alpha: float
@@ -53,9 +53,12 @@ class StepSampling:
 
 @dataclass(frozen=True)
 class WindowFidelity:
-    """The curve whose steps have the mean of their window of `window` steps, against the steps' own values:
-    Pearson correlation and mean squared error [nats²]. `delayed_…`: each step has the mean of the window
-    before its own, which is what a rank follows then; None for fewer than two windows behind the first."""
+    """The curve whose steps have the mean of their window of `window` steps, compared with the steps' own
+    values: Pearson correlation and mean squared error [nats²].
+
+    In `delayed_…` each step has the mean of the window before its own, which is the one that ranks are
+    computed from; None for fewer than two windows after the first.
+    """
 
     window: int
     correlation: float | None
@@ -66,9 +69,9 @@ class WindowFidelity:
 
 @dataclass(frozen=True)
 class Sampling:
-    """The three answers. `curves` has the model's entropy [nats] at `steps`, for each of `rates`; windows are
-    about that of the largest rate. `left_out` are windows longer than half of the recorded steps, and
-    matrices that were all zeros at some step."""
+    """All results. `curves` holds the model's entropy [nats] at `steps`, for each of `rates`; windows use the
+    largest rate. `left_out` lists windows longer than half of the recorded steps, and matrices that were all
+    zeros at some step."""
 
     steps: list[int]
     rates: list[float]
@@ -82,7 +85,7 @@ class Sampling:
 def sampling(
     found: RecordedEntropies, alphas: Sequence[float], window: int, windows: Sequence[int]
 ) -> Sampling:
-    """The three answers. `window` is that of the steps' sampling, at most as long as the record.
+    """Computes all results. `window` is that of the steps' sampling, at most as long as the record.
 
     Raises ValueError if every matrix was all zeros at some step.
     """
@@ -110,22 +113,21 @@ def sampling(
 
 
 def model_curves(found: RecordedEntropies, finite: Tensor) -> list[Tensor]:
-    """The weighted mean over the matrices with a mark in `finite`, (matrices,) bool: (steps,) for each
-    rate."""
+    """The weighted mean over the matrices marked in `finite`, (matrices,) bool: (steps,) for each rate."""
     weights = torch.tensor([each.numel for each in found.matrices], dtype=torch.float64)[finite]
     means = found.nats[:, :, finite] @ (weights / weights.sum())
     return list(means.T)
 
 
 def rate_fidelity(rate: float, curve: Tensor, whole: Tensor) -> RateFidelity:
-    """The closeness of `curve`, (steps,), to `whole`."""
+    """The similarity of `curve`, (steps,), to `whole`."""
     errors = (curve - whole).abs()
     return RateFidelity(rate, pearson(curve, whole), float(errors.mean()), float(errors.max()))
 
 
 def step_sampling(curve: Tensor, rate: float, alpha: float, window: int) -> StepSampling:
-    """Takes the first of every 1/α steps of the curve of `rate`, (steps,); a last window that is not whole is
-    left out."""
+    """Samples the first of every 1/α steps of the curve of `rate`, (steps,); an incomplete last window is
+    ignored."""
     stride = round(1 / alpha)
     number = len(curve) // window
     rows = curve[: number * window].view(number, window)
@@ -142,7 +144,8 @@ def step_sampling(curve: Tensor, rate: float, alpha: float, window: int) -> Step
 
 
 def window_fidelity(curve: Tensor, window: int) -> WindowFidelity:
-    """Against (steps,) themselves; a last window that is not whole has the mean of what it has."""
+    """Compares a curve, (steps,), with its means over windows; an incomplete last window has the mean of its
+    steps."""
     means = torch.cat([part.mean().expand(len(part)) for part in torch.split(curve, window)])
     mse = float((means - curve).square().mean())
     before, now = means[:-window], curve[window:]
@@ -157,7 +160,7 @@ def window_fidelity(curve: Tensor, window: int) -> WindowFidelity:
 
 
 def pearson(first: Tensor, second: Tensor) -> float | None:
-    """The correlation of two curves; None where one does not vary."""
+    """The correlation of two curves; None if one is constant."""
     one, other = first - first.mean(), second - second.mean()
     product = float(one.norm() * other.norm())
     return min(1.0, max(-1.0, float(one @ other) / product)) if product > 0 else None
@@ -169,11 +172,11 @@ NOTE = (
 )
 
 MOST_POINTS = 400
-"""Points of a line: of more steps, the means of so many equal stretches."""
+"""The largest number of points of a line; for more steps, means of equal stretches are drawn."""
 
 
 def sampling_tables(found: Sampling) -> list[Table]:
-    """By β, by α and by window."""
+    """Tables by β, by α and by window."""
     by_rate: dict[str, Callable[[RateFidelity], str]] = {
         "β": lambda each: f"{each.rate:g}",
         "correlation": lambda each: number(each.correlation),
@@ -200,12 +203,12 @@ def sampling_tables(found: Sampling) -> list[Table]:
 
 
 def sampling_notes(found: Sampling) -> list[str]:
-    """Notes on the meaning of the tables, and on what is not in them."""
+    """Notes on the meaning of the tables, and on omitted data."""
     return [NOTE, *([f"Left out: {', '.join(found.left_out)}."] if found.left_out else [])]
 
 
 def sampling_plots(found: Sampling, heading: str) -> list[Plot]:
-    """Figure 12's two panels, and the windows' curves of Table VII."""
+    """The two panels of Figure 12, and the windows' curves of Table VII."""
     drawn = [_rates(found, heading), _alphas(found, heading)]
     return [*drawn, _windows(found, heading)] if found.by_window else drawn
 
@@ -237,7 +240,7 @@ def _alphas(found: Sampling, heading: str) -> Plot:
 
 
 def _windows(found: Sampling, heading: str) -> Plot:
-    """Single steps in grey, the means of each window over them."""
+    """Single steps in grey, with the means of each window."""
 
     def draw(panels: Sequence[Axes], form: Form) -> None:
         (axes,) = panels
@@ -265,7 +268,7 @@ def _windows(found: Sampling, heading: str) -> Plot:
 
 
 def thinned(values: Sequence[float]) -> list[float]:
-    """At most `MOST_POINTS` means of equal stretches."""
+    """The means of at most `MOST_POINTS` equal stretches."""
     stretch = -(-len(values) // MOST_POINTS)
     return [
         sum(values[first : first + stretch]) / len(values[first : first + stretch])

@@ -1,8 +1,8 @@
 """Coordinates before and after a 32-point Hadamard transform, which spreads outliers (SDP4Bit §3.2.2).
 
-The histograms are those of SDP4Bit's Figure 6. Every worker's gradient is taken as one flat buffer, as
-SDP4Bit does, padded with zeros to whole quantization groups of 128 coordinates. In a gradient longer than 2²⁴
-coordinates only every second group counts, or every third, and so on.
+The histograms are those of SDP4Bit's Figure 6. As in SDP4Bit, every worker's gradient is treated as one flat
+buffer, padded with zeros to whole quantization groups of 128 coordinates. For a gradient longer than 2²⁴
+coordinates only every second group is used, or every third, and so on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GROUP = 128
 """The number of coordinates that are quantized with one scale."""
 
 LONGEST = 1 << 24
-"""About how many of a worker's coordinates count."""
+"""The approximate largest number of a worker's coordinates that are used."""
 
 BINS = 161
 """Bins of a histogram, all equally wide; the middle one is centred on 0."""
@@ -31,8 +31,8 @@ LIMIT = 8
 """The histogram of all coordinates ranges from −8 to 8 times their root mean square."""
 
 GROUP_LIMIT = 12
-"""The histogram within groups ranges from −12 to 12 times the group's root mean square; no value exceeds
-√128."""
+"""The histogram within groups ranges from −12 to 12 times the group's root mean square; values cannot exceed
+√128 times it."""
 
 CODE_BITS = (4, 8)
 
@@ -42,7 +42,7 @@ class Codes:
     """Coordinates as integers of `bits`: round(x/s·(2^(bits−1) − 1)), where s is the group's largest |x|
     (SDP4Bit).
 
-    `entropy` [bits per coordinate] is what an ideal coder of single codes needs; `zeros` is their share of
+    `entropy` [bits per coordinate] is the size with an ideal coder of single codes; `zeros` is the share of
     zeros.
     """
 
@@ -53,7 +53,7 @@ class Codes:
 
 @dataclass(frozen=True)
 class Coordinates:
-    """Figures of all workers' coordinates; groups without energy are left out of the figures per group.
+    """Figures of all workers' coordinates; figures per group exclude groups without energy.
 
     `histogram` holds the share of each bin in units of the root mean square of all coordinates, and
     `group_histogram` in units of that of the coordinate's group; `outside` is the share beyond the bins of
@@ -95,7 +95,7 @@ def smoothing(values: Tensor) -> Smoothing:
 
 
 def some_groups(x: Tensor, longest: int = LONGEST) -> Tensor:
-    """(coordinates,) itself or, if it is longer than `longest`, evenly spread whole groups of it."""
+    """(coordinates,) itself or, if it is longer than `longest`, evenly spaced whole groups of it."""
     stride = math.ceil(x.numel() / longest)
     return x if stride == 1 else x[: x.numel() // GROUP * GROUP].view(-1, GROUP)[::stride].flatten()
 
@@ -107,7 +107,8 @@ def transformed(x: Tensor) -> Tensor:
 
 
 def code_counts(groups: Tensor, bits: int) -> Tensor:
-    """The count of every code, −(2^(bits−1) − 1) first: (2^bits − 1,) int64. Zero groups give zeros."""
+    """The count of every code, beginning with −(2^(bits−1) − 1): (2^bits − 1,) int64. Groups of zeros have
+    codes of 0."""
     largest = 2 ** (bits - 1) - 1
     peaks = groups.abs().amax(dim=1, keepdim=True)
     codes = (groups / peaks.masked_fill(peaks == 0, 1.0) * largest).round_()
@@ -115,7 +116,7 @@ def code_counts(groups: Tensor, bits: int) -> Tensor:
 
 
 class _Tally:
-    """The sums over the tiles so far, (groups, 128) float64 in units of the root mean square."""
+    """Sums over the tiles so far; tiles are (groups, 128) float64 in units of the root mean square."""
 
     def __init__(self) -> None:
         self._numel, self._second, self._fourth = 0, 0.0, 0.0

@@ -1,4 +1,4 @@
-"""`task=statistics`: its settings and its record, `statistics.json`: figures by dotted key."""
+"""`task=statistics`: its settings and its record, `statistics.json`, with figures by dotted key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gradwire.harness.trainer.settings import LONGEST_RUN
 
 @dataclass(frozen=True)
 class StatisticsConfig:
-    """Statistics of saved gradients and their parameters."""
+    """The settings of statistics of saved gradients."""
 
     # budgets of codec=dynamiq whose widths are shown, and rates of the rate-distortion bound
     bits: list[Any] = list_of([3, 4, 5, 6], fewest=1, kinds=(NUMBER,), low=0, high=64)
@@ -52,13 +52,16 @@ SAMPLED = (
     ),
     ("by_window", "window", "w", {"window_correlation": "correlation", "window_mse": "mse"}),
 )
-"""Tables of `sampling`: the key that differs among their rows, its sign in cases, and metrics by keys of a
-row."""
+"""Tables of `sampling`: the key in which rows differ, its symbol in cases, and metrics by the keys of a
+row.
+"""
 
 
 @dataclass(frozen=True)
 class StatisticsRecord(StudyRecord):
-    """Figures of one file of gradients or weights, or of a run's steps; distributions stay in the file."""
+    """Figures of one file of gradients or weights, or of a run's steps; distributions are only in the
+    file.
+    """
 
     file: ClassVar[str] = "statistics.json"
 
@@ -69,7 +72,8 @@ class StatisticsRecord(StudyRecord):
 
     @classmethod
     def figures(cls, content: Mapping[str, Any]) -> Iterator[FigureValue]:
-        """Sampling has a case for each share of coordinates, share of steps and window: `β=0.25`, `α=0.1`."""
+        """The figures of the record. Those of sampling have a case for each share of coordinates, share of
+        steps and window: `β=0.25`, `α=0.1`."""
         from gradwire.harness.report.configs import flatten
 
         parts = {key: part for key, part in content.items() if isinstance(part, dict) and key != "about"}

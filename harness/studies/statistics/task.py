@@ -1,6 +1,6 @@
-"""`task=statistics`: what saved gradients or weights look like, as tables, plots and JSON.
+"""`task=statistics`: properties of saved gradients or weights, as tables, plots and JSON.
 
-Given one file it describes that step; given a run directory, how gradients change over its steps.
+For a file it describes that step; for a run directory, how gradients change over the run's steps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gradwire.harness.studies.study import Measured
 
 
 def resolve(config: StatisticsTask) -> StatisticsTask:
-    """Raises ValueError in one line if the numbers are out of range or the file cannot be read."""
+    """Raises ValueError in one line for numbers out of range and for an unreadable file."""
     check_budgets("statistics.bits", config.statistics.bits)
     if is_of_run(config):
         check_run(config.gradients)
@@ -50,7 +50,7 @@ def is_of_run(config: StatisticsTask) -> bool:
 
 
 def measure(config: StatisticsTask, directory: Path) -> Measured:
-    """The statistics of a run's steps, of weights, or of the gradients of one step."""
+    """Computes the statistics of a run's steps, of weights, or of the gradients of one step."""
     path = config.gradients
     if is_of_run(config):
         described = describe(path, config.statistics, config.seed)

@@ -145,7 +145,7 @@ THRESHOLDS: tuple[tuple[Hue, Any], ...] = (
 
 
 def plots(statistics: Statistics, heading: str) -> list[Plot]:
-    """Draws all plots: gradients of zeros have none, vanishing ones have none of widths."""
+    """Draws all plots; gradients of zeros have none, and tiny ones have no plot of widths."""
     if not statistics.smoothing.root_mean_square:
         return []
     found = [norms_plot(statistics.norms, heading), smoothing_plot(statistics, heading)]
@@ -169,7 +169,7 @@ def norms_plot(norms: Sequence[GroupNorms], heading: str) -> Plot:
 
 
 def widths_plot(statistics: Statistics, heading: str) -> Plot:
-    """The CDF of F_j with the thresholds of each budget, a panel for each (DynamiQ, Figure 3)."""
+    """The CDF of F_j with the thresholds of each budget, one panel per budget (DynamiQ, Figure 3)."""
     found = statistics.widths
     view = _view([*found.quantiles, *(t.high for a in found.allocations for t in a.thresholds)])
 
@@ -189,7 +189,8 @@ def widths_plot(statistics: Statistics, heading: str) -> Plot:
 
 
 def smoothing_plot(statistics: Statistics, heading: str) -> Plot:
-    """Histograms of coordinates and CDFs of the peaks of groups, before and after (SDP4Bit, Figure 6)."""
+    """Histograms of coordinates and CDFs of the peaks of groups, before and after the transform (SDP4Bit,
+    Figure 6)."""
     found = statistics.smoothing
     sides = (("as they are", found.before), (f"after a {POINTS}-point Hadamard transform", found.after))
 
@@ -211,7 +212,7 @@ def smoothing_plot(statistics: Statistics, heading: str) -> Plot:
 
 
 def draw_cdf(axes: Axes, quantiles: Sequence[float], form: Form, look: dict[str, Any], label: str) -> None:
-    """A line through the quantiles above 0, because a logarithmic axis has no 0."""
+    """Draws a line through the positive quantiles, because a logarithmic axis has no 0."""
     points = [(value, place / PERCENT) for place, value in enumerate(quantiles) if value > 0]
     values, shares = zip(*points, strict=True)
     color = form.colors[look["hue"]]
@@ -220,7 +221,7 @@ def draw_cdf(axes: Axes, quantiles: Sequence[float], form: Form, look: dict[str,
 
 
 def _draw_thresholds(axes: Axes, allocation: Allocation, form: Form) -> None:
-    """A line at each width's threshold, and a band where chunks differ."""
+    """Draws a line at each width's threshold, and a band if chunks differ."""
     lower = {upper: lower for lower, upper in pairwise(allocation.shares)}
     for threshold, (hue, line) in zip(allocation.thresholds, THRESHOLDS, strict=False):
         label = f"{lower[threshold.width]} → {threshold.width} bits"
@@ -231,14 +232,14 @@ def _draw_thresholds(axes: Axes, allocation: Allocation, form: Form) -> None:
 def _draw_histogram(
     axes: Axes, shares: Sequence[float], limit: float, form: Form, look: dict[str, Any], label: str
 ) -> None:
-    """A line through the middles of the bins that have anything, of equal width from −`limit` to `limit`."""
+    """Draws a line through the centres of non-empty bins, which have equal width from −`limit` to `limit`."""
     width = 2 * limit / BINS
     points = [(width * (index + 0.5) - limit, share) for index, share in enumerate(shares) if share > 0]
     axes.plot(*zip(*points, strict=True), color=form.colors[look["hue"]], ls=look["ls"], lw=1.0, label=label)
 
 
 def percent(part: float) -> str:
-    """A share in whole percent, and as less than 1 or more than 99 where it is not quite 0 or 1."""
+    """A share in whole percent; "less than 1" or "more than 99" if it is not exactly 0 or 1."""
     if 0 < part < 0.01:
         return "<1"
     return ">99" if 0.99 < part < 1 else f"{100 * part:.0f}"

@@ -1,7 +1,8 @@
-"""Weights and what a step changes of them, as int4 quantizes both (SDP4Bit §3.1, Figure 4).
+"""Quantization of weights and of their changes in a step to int4 (SDP4Bit §3.1, Figure 4).
 
-A difference is what `parallel.weights=qwd` quantizes in a step: main weights after it less the model's before
-it. Both are taken as flat buckets in groups of 2048 coordinates, as SDP4Bit's experiments have them.
+The changes are the differences that `parallel.weights=qwd` quantizes in a step: main weights after the step
+minus the model's weights before it. Both are treated as flat buckets in groups of 2048 coordinates, as in
+SDP4Bit's experiments.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ NOTES = (
 
 @dataclass(frozen=True)
 class Quantized:
-    """One kind of coordinates; `error` and `over_weights` are |q(x) − x| over |x| and over the weights' norm.
+    """Figures of one kind of coordinates; `error` and `over_weights` are |q(x) − x| relative to |x| and to
+    the weights' norm.
 
     `histogram` has the share of each of `BINS` bins, in steps of the coordinate's group; `zeros` is the share
     of codes that are 0.
@@ -59,21 +61,22 @@ class Quantized:
 
 @dataclass(frozen=True)
 class WeightStatistics:
-    """Figures of weights and of their differences; `norm_ratio` is the norm of these over that of those."""
+    """Figures of weights and of their differences; `norm_ratio` is the norm of the differences over that of
+    the weights."""
 
     weights: Quantized
     differences: Quantized
     norm_ratio: float | None
 
     def to_json(self, about: dict[str, object]) -> str:
-        """Valid JSON that begins with `about`; the single figure of both is under `differences`, too."""
+        """Valid JSON that begins with `about`; `norm_ratio` is also included in `differences`."""
         content = asdict(self)
         content["differences"]["norm_ratio"] = content.pop("norm_ratio")
         return dumps({**about, **content}, indent=1) + "\n"
 
 
 def weight_statistics(saved: SavedWeights) -> WeightStatistics:
-    """Computes the statistics of finite weights, bucket after bucket."""
+    """Computes the statistics of finite weights, bucket by bucket."""
     sizes = [layout.numel for layout in saved.buckets]
     differences = saved.differences
     norm, moved = (float(torch.linalg.vector_norm(x.double())) for x in (saved.model, differences))
@@ -106,7 +109,7 @@ def _quantized(x: Tensor, sizes: Sequence[int], weight_norm: float) -> Quantized
 
 
 def _steps(x: Tensor, sizes: Sequence[int]) -> Iterator[Tensor]:
-    """Coordinates in steps of their groups, float64; groups begin anew in each bucket."""
+    """Coordinates in steps of their groups, float64; groups do not extend across buckets."""
     for bucket in torch.split(x, list(sizes)):
         whole = bucket.numel() // GROUP * GROUP
         for groups in (bucket[:whole].view(-1, GROUP), bucket[whole:].view(1, -1)):
@@ -117,7 +120,7 @@ def _steps(x: Tensor, sizes: Sequence[int]) -> Iterator[Tensor]:
 
 
 def weights_text(found: WeightStatistics, heading: str) -> str:
-    """The table under `heading`."""
+    """The table, below the heading."""
     header = ["coordinates", "root mean square", "largest", "error", "error over weights", "codes 0 [%]"]
     rows = [
         [name, *(number(value) for value in (side.root_mean_square, side.largest, side.error))]
@@ -129,7 +132,7 @@ def weights_text(found: WeightStatistics, heading: str) -> str:
 
 
 def weights_plots(found: WeightStatistics, heading: str) -> list[Plot]:
-    """The histograms of Figure 4, a panel each, with the lattice of codes."""
+    """The histograms of Figure 4, one panel each, with the positions of codes."""
 
     def draw(panels: Sequence[Axes], form: Form) -> None:
         sides: tuple[tuple[str, Quantized, Hue], ...] = (

@@ -1,8 +1,7 @@
-"""The bits that DynamiQ gives to super-groups, and from which F_j on (DynamiQ §3.2, Figure 3).
+"""The bit widths that DynamiQ gives to super-groups, and their thresholds on F_j (DynamiQ §3.2, Figure 3).
 
-All figures are what the codec itself would see and do with its default settings on a ring: F_j is the square
-of the norm as the codec's first all-reduce delivers it, in bf16, and widths come from the arrangement made of
-it.
+All figures are those of the codec with its default settings on a ring: F_j is the square of the norm as
+reduced in the codec's first all-reduce, in bf16, and widths come from the resulting arrangement.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ FORMAT = Format()
 
 @dataclass(frozen=True)
 class Threshold:
-    """The least F_j of a chunk's super-groups with at least `width` bits: the lowest, middle and highest such
-    value among the chunks that also have super-groups with fewer bits."""
+    """The smallest F_j of a chunk's super-groups with at least `width` bits: the lowest, middle and highest
+    such value among the chunks that also have super-groups with fewer bits."""
 
     width: int
     low: float
@@ -54,7 +53,7 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Widths:
-    """101 quantiles of F_j over the super-groups, the share of those that are 0, and the allocations."""
+    """101 quantiles of F_j over the super-groups, the share of zeros among them, and the allocations."""
 
     super_groups: int
     quantiles: list[float]
@@ -64,7 +63,7 @@ class Widths:
 
 @dataclass(frozen=True)
 class _WidthBucket:
-    """One bucket's super-groups: F_j and, for each budget, their widths; `chunks` of a ring."""
+    """One bucket's super-groups: F_j and, for each budget, their widths, with `chunks` chunks of a ring."""
 
     squares: Tensor
     widths: list[Tensor]
@@ -72,7 +71,7 @@ class _WidthBucket:
 
 
 def widths(values: Tensor, buckets: Sequence[int], budgets: Sequence[float]) -> Widths:
-    """The width allocation for (workers, coordinates), bucket after bucket, at each of `budgets` bits per
+    """The width allocation for (workers, coordinates), bucket by bucket, at each of `budgets` bits per
     coordinate."""
     workers = len(values)
     fabric = Fabric(partial(make_schedule, "ring"))
@@ -109,7 +108,7 @@ def _bucket(values: Tensor, world: VirtualWorld, budgets: Sequence[float]) -> _W
 
 
 def _reduce(x: Tensor) -> Collective[list[Tensor]]:
-    """The reduced statistics of one worker's bucket, as they travel."""
+    """The reduced statistics of one worker's bucket, in the format in which they are sent."""
 
     async def run(comm: ScheduledCollectives) -> list[Tensor]:
         mean, norm = super_group_statistics(x)
@@ -136,8 +135,8 @@ def _allocation(bits: float, buckets: Sequence[_WidthBucket], budget: int) -> Al
 
 
 def _least(bucket: _WidthBucket, budget: int, width: int, chunk: int) -> float | None:
-    """A chunk's least F_j with at least `width` bits; None unless some super-groups have fewer and some have
-    not."""
+    """The smallest F_j in a chunk with at least `width` bits; None unless some super-groups have fewer bits
+    and some do not."""
     squares = bucket.squares[chunk :: bucket.chunks]
     above = bucket.widths[budget][chunk :: bucket.chunks] >= width
     return float(squares[above].min()) if 0 < int(above.sum()) < len(above) else None

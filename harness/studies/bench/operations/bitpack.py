@@ -1,4 +1,4 @@
-"""The bit stream of all codecs: integers packed, unpacked, and added to sums."""
+"""The bit streams used by all codecs: packing, unpacking, and adding to sums."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gradwire.harness.studies.bench.operation import Case, Operation
 WIDTHS = (1, 3, 4, 8, 12)
 
 SUMS = 8
-"""Bits of THC's sums: measured beside buckets of either dtype."""
+"""Bits of THC's sums, which are measured with buckets of either dtype."""
 
 
 def operations() -> Iterator[Operation]:
@@ -26,7 +26,8 @@ def operations() -> Iterator[Operation]:
 
 def _codes(bits: int, x: Tensor) -> tuple[Tensor, Tensor]:
     """The bucket as integers, (numel,) int32 padded to a multiple of eight, and as a packed stream
-    (uint8)."""
+    (uint8).
+    """
     numel = -(-x.numel() // 8) * 8
     codes = torch.arange(numel, dtype=torch.int32, device=x.device).bitwise_and_((1 << bits) - 1)
     packed = torch.empty(packed_bytes(numel, bits), dtype=torch.uint8, device=x.device)

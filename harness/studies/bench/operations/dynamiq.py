@@ -1,5 +1,5 @@
-"""DynamiQ: statistics of super-groups, the plan that follows from them among 8 workers and among 2, and what
-a hop does to a chunk, for single widths and for mixes.
+"""DynamiQ: statistics of super-groups, the plan made from them for 8 workers and for 2, and the operations of
+a hop on a chunk, for single widths and for mixes.
 
 `compress` encodes a bucket, `recompress` adds a message to a bucket and encodes the sum (the paper's
 decompress_accumulate_recompress), `accumulate` adds a message to partial sums, `decompress` writes means to a
@@ -57,13 +57,13 @@ def _statistics(x: Tensor) -> Case:
 
 
 def _norms(x: Tensor) -> Tensor:
-    """Norms as spread as those of gradients: (super-groups,) bf16."""
+    """Norms that vary as much as those of gradients: (super-groups,) bf16."""
     generator = torch.Generator().manual_seed(0)
     return torch.randn(num_super_groups(x.numel()), generator=generator).exp().bfloat16().to(x.device)
 
 
 def _plan(workers: int, x: Tensor) -> Case:
-    """The plan of as many chunks as there are workers: from reduced statistics to an order, means, counts."""
+    """The plan for as many chunks as workers: from reduced statistics to order, means and counts."""
     norm, form, increments = _norms(x), Format(), paper_increments(Format().widths)
     mean_sum = torch.zeros_like(norm)
     sizes = tuple(chunk_size(x.numel(), workers, chunk, 5.0, form) for chunk in range(workers))
@@ -92,7 +92,7 @@ class _Chunk:
 
     @property
     def plan(self) -> tuple[Tensor, Tensor]:
-        """The tensors that every hop reads besides values and messages."""
+        """The tensors that every hop reads in addition to values and messages."""
         return self.order, self.mean
 
 

@@ -14,7 +14,7 @@ from gradwire.harness.studies.bench.operation import Case, Operation
 WIRE = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 WORKERS = 3
-"""A division that is no product with a power of two."""
+"""A number of workers by which dividing is not multiplying by a power of two."""
 
 
 def operations() -> Iterator[Operation]:
@@ -46,7 +46,7 @@ def _add(wire: torch.dtype, x: Tensor) -> Case:
 
 
 def _seal(wire: torch.dtype, x: Tensor) -> Case:
-    """The sum encoded for all, and the mean that this stands for."""
+    """The sum encoded for all ranks, and the mean computed from that encoding."""
     message = _message(wire, x)
     out, mean = torch.empty_like(message), torch.empty_like(x)
     return Case(
@@ -55,7 +55,7 @@ def _seal(wire: torch.dtype, x: Tensor) -> Case:
 
 
 def _decode(wire: torch.dtype, x: Tensor) -> Case:
-    """The mean, of a message of the sum."""
+    """The mean, decoded from a message with the sum."""
     message, mean = _message(wire, x), torch.empty_like(x)
     return Case(lambda: cast_slice(message, None, wire, mean=mean, workers=WORKERS), (message,), (mean,))
 

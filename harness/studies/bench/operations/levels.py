@@ -31,7 +31,7 @@ BITS, MORE = 8, 12
 
 
 KERNELS = {"add_encode": "encode", "refine_decode": "decode", "refine_add": "add"}
-"""Operations that use another operation's kernel, called with a message to add or with a plane."""
+"""Operations that use another operation's kernel, with a message to add or with a plane."""
 
 
 def operations() -> Iterator[Operation]:
@@ -90,7 +90,7 @@ _CODERS: dict[str, Callable[[GroupCoder, Tensor], Case]] = {
 
 
 def _refinement(x: Tensor) -> tuple[Tensor, Tensor]:
-    """A payload of `BITS` and the plane that makes it one of `MORE`."""
+    """A payload of `BITS` and the plane that refines it to `MORE`."""
     plane = torch.empty(plane_bytes(x.numel(), BITS, MORE), dtype=torch.uint8, device=x.device)
     tfp_plane(x, BITS, MORE, "embedded", plane)
     return _message(coder_of(BITS, "embedded"), x), plane

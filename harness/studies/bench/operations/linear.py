@@ -1,5 +1,5 @@
 """Linear quantizers (SDP4Bit, ZeRO++): quantize, dequantize, add and reduce, with and without the Hadamard
-transform of every 32 coordinates; groups of 128, and of 2048 as weights have them."""
+transform of every 32 coordinates; groups of 128, and of 2048 as used for weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _both(suffix: str, label: str, quantizer: LinearQuantizer) -> Iterator[Opera
 
 
 def _message(quantizer: LinearQuantizer, x: Tensor) -> tuple[Tensor, RoundingNoise | None]:
-    """The bucket's message, and the noise it was rounded with."""
+    """The bucket's message, and the noise used for rounding."""
     noise = NOISE if quantizer.rounding == "stochastic" else None
     out = torch.empty(quantizer.message_bytes(x.numel()), dtype=torch.uint8, device=x.device)
     quantizer.quantize(x, out, noise)

@@ -1,6 +1,8 @@
-"""Metadata of DynamiQ, a mean and a norm of every super-group: put into a message, combined, taken from it.
+"""DynamiQ's metadata, a mean and a norm for every super-group: written to a message, combined, and read from
+it.
 
-A message has half of it, four chunks of eight: the first hop of a butterfly among eight workers.
+A message holds half of the metadata, four chunks of eight, as in the first hop of a butterfly among eight
+workers.
 """
 
 from __future__ import annotations

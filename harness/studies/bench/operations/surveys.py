@@ -1,6 +1,7 @@
-"""Surveys of a bucket that precede encoding: block norms of sparse codecs, the entropy of EDGC.
+"""Statistics of a bucket that are computed before encoding: block norms of sparse codecs, the entropy of
+EDGC.
 
-Its entropies are measured at the sampling rates β of EDGC's Table V, by the stride 1/β.
+Entropies are measured at the sampling rates β of EDGC's Table V; names give the stride 1/β.
 """
 
 from __future__ import annotations
@@ -44,6 +45,6 @@ def _histogram(x: Tensor) -> Case:
 
 
 def _entropy(method: str, stride: int, x: Tensor) -> Case:
-    """The whole estimate, from the gradient to nats."""
+    """The whole estimate of the entropy [nats] of a gradient."""
     nats = torch.empty(1, dtype=torch.float64)
     return Case(lambda: nats.fill_(estimate(x, method, stride, 0)), (x,), (nats,))

@@ -1,4 +1,4 @@
-"""The Walsh-Hadamard transform, and THC around it: norms of blocks, integers, means."""
+"""The Walsh-Hadamard transform, and THC's operations: norms of blocks, integers, means."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gradwire.harness.studies.bench.operation import Case, Operation
 KEY, T_P, WORKERS, TABLE = (0x1234_5678, 0x9ABC_DEF0), 2.154, 8, uniform_table(4)
 
 BLOCKS = {"largest": 0, "1024": 1024}
-"""Coordinates rotated together: as many as fit, or few."""
+"""Coordinates that are rotated together: as many as possible, or few."""
 
 
 def operations() -> Iterator[Operation]:
