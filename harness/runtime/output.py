@@ -20,8 +20,8 @@ _is_run, _warns = False, True
 
 
 def guard_output(*, warns: bool = True) -> None:
-    r"""Makes standard output and standard error of this process accept everything. Characters that they cannot
-    encode become escapes such as `\u2013`.
+    r"""Makes standard output and standard error of this process accept everything. Characters that cannot be
+    encoded become escapes such as `\u2013`.
 
     With `warns` the process reports in a line that its output is lost; ranks leave that to their launcher.
     """
