@@ -131,7 +131,7 @@ def _read(path: str, option: str, version: tuple[int, int, int]) -> DecisionFile
         steps, settings = header.get(STEPS, ""), header.get(SETTINGS)
         if type(steps) not in (int, type(None)) or not isinstance(settings, dict):
             raise ValueError(
-                f"{option} is no file of decisions: its first line does not say whose they are; give the "
+                f"{option} is not a file of decisions: its first line does not identify the run; give the "
                 f"{FILE} of a run's directory"
             )
         lines: list[bytes] = []
@@ -143,8 +143,7 @@ def _read(path: str, option: str, version: tuple[int, int, int]) -> DecisionFile
             lines.append(lines[-1] if repeats else line)
     if len(lines) < (steps or 0):
         raise ValueError(
-            f"{option} ends after {len(lines)} of {steps} steps: the run has not come to its end; resume it "
-            "first"
+            f"{option} ends after {len(lines)} of {steps} steps: the run has not finished; resume it first"
         )
     return DecisionFile(option, Path(path).expanduser(), digest.hexdigest()[:12], settings, lines)
 
@@ -155,7 +154,9 @@ def _lines(file: BufferedReader, option: str, seen: Callable[[bytes], None]) -> 
     while line := file.readline(MOST_LINE + 1):
         number, left = number + 1, left - len(line)
         if len(line) > MOST_LINE or left < 0:
-            raise ValueError(f"{option}: line {number} is longer than any of a file of decisions; {GIVE}")
+            raise ValueError(
+                f"{option}: line {number} is longer than any line of a file of decisions; {GIVE}"
+            )
         seen(line)
         yield line
 

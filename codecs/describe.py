@@ -92,7 +92,7 @@ def _word_of_object(value: Any) -> str:
         return called(value)
     words = repr(value)
     if " at 0x" in words:  # an address
-        raise TypeError(f"{kind} has no words for its value")
+        raise TypeError(f"{kind} has no text for its value")
     return words
 
 

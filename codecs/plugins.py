@@ -109,7 +109,8 @@ def load(kind: str, name: str) -> object:
     if name not in allowed():
         raise ValueError(
             f"{kind}={name} is a plug-in, and no file may choose what is imported: name it on the "
-            f"command line, {kind}={name}, or in the environment, {ALLOWED}={name}; attach() takes the object"
+            f"command line, {kind}={name}, or in the environment, {ALLOWED}={name}; with attach() pass "
+            f"the object itself"
         )
     return _imported(kind, name)
 

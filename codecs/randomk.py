@@ -88,7 +88,7 @@ class RandomK(RandomKOptions, LossyHopCodec):
         self.traits = Traits(
             unbiased=self.unbiased_scaling and self.values == "fp32",
             worst_vnmse=worst,
-            large_error="what is sent is scaled up for what is not" if worst >= 1 else "",
+            large_error="sent coordinates are scaled up to make up for the others" if worst >= 1 else "",
         )
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:

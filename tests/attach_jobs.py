@@ -167,7 +167,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"codec": "backend", "segments": 4},
-        "segments=4 has no effect on codec=backend, the backend sends by itself",
+        "segments=4 has no effect on codec=backend, the backend sends its own messages",
     ),
     ({"codec": "backend", "topology": "butterfly"}, "topology=butterfly has no effect on codec=backend"),
     ({"codec": "backend", "buckets": 3}, "buckets=3 has no effect on codec=backend"),

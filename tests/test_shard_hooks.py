@@ -92,7 +92,7 @@ REFUSALS = (
     r"the model gathers weights in float64, which cannot be quantized; use bfloat16 and float32",
     r"and Net has no such module; call fully_shard\(model\) first",
     r"codec=powersgd has no scatter; choose one of fp32",
-    r"topology=broadcast sums nothing on the way and has no reduce-scatter",
+    r"topology=broadcast computes no partial sums and has no reduce-scatter",
     r"exclude=.*bias.* has no effect",
     r"weights='qwd4': choose one of exact, qw, qwd",
     r"ranks_per_node=3",

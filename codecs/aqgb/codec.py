@@ -152,7 +152,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         if topology != "broadcast":
             return (
-                "every worker's gradient reaches all others as it is, which no topology that sums can do; "
+                "every worker's gradient is sent to all others unsummed, which no topology that sums can do; "
                 "add topology=broadcast"
             )
         return super().supports(topology, size, layout)

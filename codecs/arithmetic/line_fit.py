@@ -21,9 +21,9 @@ class LineFit:
 def fit_line(points: Sequence[tuple[float, float]]) -> LineFit:
     """The line through (x, y) points. Raises ValueError for fewer than two distinct x, or if a y is 0."""
     if len({x for x, _ in points}) < 2:
-        raise ValueError("a line takes points at two or more places")
+        raise ValueError("a line needs points with at least two different x")
     if not all(y for _, y in points):
-        raise ValueError("a relative error takes points other than 0")
+        raise ValueError("a relative error needs values other than 0")
     mean_x, mean_y = (sum(axis) / len(points) for axis in zip(*points, strict=True))
     spread = sum((x - mean_x) ** 2 for x, _ in points)
     slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread

@@ -137,14 +137,14 @@ def coder_of(bits: int, base: str, random: CoordinateBits | None = None) -> Firs
 def cannot_refine(bits: int, more: int, base: str) -> str | None:
     """None, or the reason why a payload of `bits` cannot be refined to one of `more`."""
     if not 2 <= bits < more <= 32:
-        return f"{bits} bits to {more}: choose more bits than there are, 2 to 32"
+        return f"{bits} bits to {more}: choose more bits than before, 2 to 32"
     if base == "embedded":
         return None
     if base != "plain":
         return f"base={base}: choose embedded, or plain from 7 bits on"
     first, last = truncated_format(bits), truncated_format(more)
     if bits < 7:
-        return f"{bits} bits: what they truncate to zero has lost its sign; choose base=embedded"
+        return f"{bits} bits: values truncated to zero lose their sign; choose base=embedded"
     if first.bias != last.bias:
         return f"{bits} bits to {more}: the formats have different exponents; choose base=embedded"
     return None

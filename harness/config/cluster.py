@@ -118,7 +118,7 @@ def _backend(cluster: ClusterConfig, network: NetworkConfig, gpus: int) -> str:
         )
     if on_gpus and network.name == "paced":
         raise ConfigError(
-            "network=paced cannot be used with cluster.device=cuda: nccl sends by itself; use "
+            "network=paced cannot be used with cluster.device=cuda: nccl sends its own messages; use "
             "cluster.device=cpu or cluster=virtual"
         )
     return "nccl" if on_gpus else "gloo"

@@ -233,7 +233,7 @@ def _check(override: Override, base: DictConfig, all_given: Sequence[Override]) 
         raise
     if MAPPING in rule.kinds and not override.is_force_add():
         raise ConfigError(
-            f"{shown(override)}: a mapping is added to what is there; write '++{shown(override)}'"
+            f"{shown(override)}: a mapping is merged into the existing one; write '++{shown(override)}'"
         )
 
 

@@ -72,7 +72,7 @@ def declared(sweeper: Mapping[str, Any]) -> Declared:
     for size, found in cases.items():
         key = f"{CASES}.{shortened(size)}"
         if not is_plain_name(size) or size.startswith("_"):
-            raise ConfigError(f"{key}: is no size; choose one, e.g. tiny, or any")
+            raise ConfigError(f"{key}: is not a size; choose one, e.g. tiny, or any")
         if not isinstance(found, list) or not found or not all(isinstance(case, Mapping) for case in found):
             raise ConfigError(
                 f"{key}={shortened(found)}: choose a list of mappings, e.g. [{{codec: bf16, seed: [0, 1]}}]"
@@ -168,7 +168,7 @@ def taking(key: str, value: Mapping[Any, Any], needs: Mapping[str, str]) -> Taki
     need, what, where = value.get("from"), value.get("take"), value.get("where", {})
     if need not in needs:
         known = f"needs has {', '.join(needs)}" if needs else "the sweep has no needs"
-        raise ConfigError(f"{key}: from: {shortened(need)} is no name in needs; {known}: write {FORM}")
+        raise ConfigError(f"{key}: from: {shortened(need)} is not a name in needs; {known}: write {FORM}")
     if what not in WHAT:
         raise ConfigError(f"{key}: take: {shortened(what)}: choose {', '.join(WHAT)}")
     steps = tuple(_listed(value["step"])) if "step" in value else ()

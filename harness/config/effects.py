@@ -137,7 +137,7 @@ READ_WITH = (
         ("overlap.segments",),
         "codec",
         lambda codec: not codec_class(codec).traits.uses_backend,
-        "the backend sends by itself; leave it out or use codec=fp32",
+        "the backend sends its own messages; leave it out or use codec=fp32",
     ),
     ReadWith(
         _of_group("model", "depths", "bottleneck", "groups"),

@@ -43,7 +43,7 @@ def check_start(run: RunConfig) -> None:
     workers = len(state.train_time_s)
     if workers != run.cluster.size and any(name.startswith(CODEC_PART) for name in state.files):
         raise ConfigError(
-            f"{start} is of {workers} workers, whose codecs remember something that cluster.workers="
+            f"{start} is of {workers} workers, whose codecs have state that cluster.workers="
             f"{run.cluster.size} cannot share; use cluster.workers={workers}"
         )
     if run.train.steps is not None and state.step >= run.train.steps:

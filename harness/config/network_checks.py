@@ -263,7 +263,7 @@ def check_spread(network: NetworkConfig, parallel: str, num_blocks: int | None) 
     if parallel == "pipeline" and (network.blocks or by_block):
         given = "network.blocks has" if network.blocks else "network.jitter_per=block has"
         raise ConfigError(
-            f"{given} no effect on parallel=pipeline, whose stages are no blocks; leave it out, or use "
+            f"{given} no effect on parallel=pipeline, whose stages are not blocks; leave it out, or use "
             "another parallelism"
         )
     if by_block and network.compute_s is None and num_blocks is None:

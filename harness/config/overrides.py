@@ -112,7 +112,8 @@ def no_preset(model: str) -> ConfigError | None:
         return ConfigError(f"model={model} is a path; use model=folder model.path={folder}")
     if model.count("/") == 1:
         return ConfigError(
-            f"model={model} is no preset; for one of the hub's models use model=folder model.path=<folder>, "
+            f"model={model} is not a preset; for one of the hub's models use model=folder "
+            f"model.path=<folder>, "
             f"after hf download {model} --local-dir <folder>"
         )
     return None

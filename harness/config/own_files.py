@@ -132,7 +132,7 @@ def _read(path: Path, group: str) -> OwnFile:
         ):
             other = "/<group>" if file.everywhere else "/<group>@_global_.<group>"
             raise ConfigError(
-                f"{path}: defaults: {shortened(entry)} is no choice; write <choice of {group}>, "
+                f"{path}: defaults: {shortened(entry)} is not a choice; write <choice of {group}>, "
                 f"override {other}: <choice> or _self_"
             )
     return file

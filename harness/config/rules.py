@@ -87,7 +87,7 @@ SHAPED: tuple[Refusal[WorldConfig], ...] = (
 
 TOGETHER: tuple[Refusal[RunConfig], ...] = (
     Refusal(
-        "parallel=pipeline sends activations between processes on CPUs alone so far; use cluster=virtual or "
+        "parallel=pipeline so far sends activations between processes only on CPUs; use cluster=virtual or "
         "cluster.device=cpu",
         lambda run: (
             run.parallel.name == "pipeline" and run.cluster.device == "cuda" and run.cluster.name != "virtual"
@@ -118,7 +118,8 @@ TOGETHER: tuple[Refusal[RunConfig], ...] = (
         lambda run: bool(run.measure.save_weights_at) and getattr(run.parallel, "main", "") != "algorithm2",
     ),
     Refusal(
-        "codec={codec[name]} cannot be paced, the backend sends by itself; use network=none or codec=fp32",
+        "codec={codec[name]} cannot be paced, because the backend sends its own messages; use "
+        "network=none or codec=fp32",
         lambda run: _uses_backend(run) and run.network.name == "paced",
     ),
     Refusal(

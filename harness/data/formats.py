@@ -37,7 +37,7 @@ ROWS_AT_ONCE = 1000
 END_OF_TABLE = "\ufdd2end"
 """A line that no table contains, because it begins with a noncharacter of Unicode."""
 
-REMEDY = "if it is what it should be, decompress it and give that file"
+REMEDY = "if it is valid, decompress it and give that file"
 
 _field_limit = threading.Lock()
 
@@ -139,7 +139,7 @@ def read_records(path: Path, fields: Sequence[str]) -> Iterator[Mapping[str, Any
     with _damage_in_a_line():
         for record in _records(path, lambda names: [name for name in fields if name in names]):
             if not isinstance(record, Mapping):
-                raise UnreadableFileError("has a line that is no record; repair it")
+                raise UnreadableFileError("has a line that is not a record; repair it")
             yield record
 
 
@@ -272,7 +272,7 @@ def _json_lines(lines: Iterable[str]) -> Iterator[Any]:
             except json.JSONDecodeError as error:
                 raise UnreadableFileError(f"line {number} is not JSON ({error.msg}); repair it") from error
             except (RecursionError, ValueError) as error:  # brackets or digits by the thousand
-                raise UnreadableFileError(f"line {number} is no record ({error}); repair it") from error
+                raise UnreadableFileError(f"line {number} is not a record ({error}); repair it") from error
 
 
 def _json_records(handle: TextIO) -> Iterator[Any]:

@@ -108,7 +108,7 @@ class FileImages:
             for name in names:
                 if not name.lower().endswith(SUFFIXES):
                     shown = printable(f"{source.name}: {name}", 120)
-                    raise self._refusal(f"{shown} is none of {', '.join(SUFFIXES)}")
+                    raise self._refusal(f"{shown} is not one of {', '.join(SUFFIXES)}")
         return found
 
     def _refusal(self, problem: str) -> ValueError:

@@ -75,7 +75,7 @@ def pixels_of(content: bytes) -> Pixels:
         raise
     except Exception as error:  # decoders raise what they meet: struct.error, SyntaxError, zlib.error, ...
         reason = printable(str(error) or type(error).__name__, 80)
-        raise UnreadableFileError(f"is no PNG or JPEG, or damaged ({reason}); use another file") from None
+        raise UnreadableFileError(f"is not a PNG or JPEG, or damaged ({reason}); use another file") from None
 
 
 def scaled(pixels: Pixels, size: int) -> Pixels:

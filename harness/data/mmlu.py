@@ -70,7 +70,8 @@ def _of_rows(file: Path) -> Iterator[Question]:
         choices = row[1:-1]
         if len(choices) < 2 or letter not in LETTERS[: len(choices)] or len(letter) != 1:
             raise UnreadableFileError(
-                f"line {number} is no question (wanted: question, choices, letter of the answer); repair it"
+                f"line {number} is not a question (wanted: question, choices, letter of the answer); "
+                f"repair it"
             )
         yield _question(row[0], choices, LETTERS.index(letter), subject)
 
@@ -82,7 +83,7 @@ def question_of(record: Mapping[str, Any]) -> Question:
         answer = LETTERS.index(answer)
     if not isinstance(text, str) or not isinstance(choices, list | tuple) or not isinstance(answer, int):
         raise UnreadableFileError(
-            f"a record is no question (wanted: {', '.join(FIELDS)}; found: "
+            f"a record is not a question (wanted: {', '.join(FIELDS)}; found: "
             f"{', '.join(map(str, record))[:120]}); choose other data"
         )
     if not 2 <= len(choices) <= len(LETTERS) or not 0 <= answer < len(choices):

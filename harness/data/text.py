@@ -19,7 +19,7 @@ from gradwire.harness.data.records import UnreadableFileError, encodable
 from gradwire.harness.files.hostile import files_in
 from gradwire.harness.files.reading import UnusableFileError
 
-REMEDY = "put the file itself there, or choose a folder that holds text alone"
+REMEDY = "put the file itself there, or choose a folder that holds only text"
 
 SPLIT_WORDS = {
     "train": {"train", "training"},

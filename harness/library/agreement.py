@@ -258,7 +258,7 @@ def _reached() -> Iterator[None]:
         words = (str(error).splitlines() or ["no reason given"])[0]
         raise ConnectionError(
             f"the process group's store, through which ranks agree, cannot be reached: {words}; has rank 0 "
-            "ended? its own error says why"
+            "ended? see its own error message"
         ) from error
 
 

@@ -44,7 +44,7 @@ class Attached(ABC):
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             f"a {type(self).__name__} cannot be pickled or copied, it holds connections; save its "
-            f"state_dict(), and load that into what a new {self._call} returns"
+            f"state_dict(), and load it into the result of a new {self._call}"
         )
 
     @property

@@ -232,7 +232,8 @@ def _check_backend(codec: Codec, schedule: Schedule, options: CommonArguments) -
     for name, value in given.items():
         if value != default[name]:
             raise ValueError(
-                f"{name}={value} has no effect on codec=backend, the backend sends by itself; leave it "
+                f"{name}={value} has no effect on codec=backend, the backend sends its own messages; "
+                f"leave it "
                 "out or use codec=fp32"
             )
 

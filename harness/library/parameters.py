@@ -30,7 +30,8 @@ def check_model(model: Any) -> DistributedDataParallel:
     check_group(model.process_group, "attach()")
     if ddp_internals.has_hook(model):
         raise ValueError(
-            "attach(): this model already has a communication hook; call detach() on what attach() returned, "
+            "attach(): this model already has a communication hook; call detach() on the object that "
+            "attach() returned, "
             "or wrap the model anew without DDP's own hooks or mixed_precision"
         )
     if ddp_internals.uses_python_reducer(model):
@@ -41,7 +42,8 @@ def check_model(model: Any) -> DistributedDataParallel:
     if any(_is_divided(each) for each in (*model.module._forward_pre_hooks.values(), *model.parameters())):
         raise ValueError(
             "attach(): tensor parallelism has divided this model's parameters, and DistributedDataParallel "
-            "replaces such ones in each pass; leave parallelize_module() out, or train it with plain DDP"
+            "replaces such parameters in each pass; leave parallelize_module() out, or train it with "
+            "plain DDP"
         )
     parameters = ddp_internals.synchronized(model)
     if not parameters:

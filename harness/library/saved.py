@@ -108,7 +108,7 @@ class SavedState(Saved):
             if kind not in (*_LIKE_A_GRADIENT, NORMS):
                 continue  # the codec's own to check
             if name not in parameters:
-                raise ValueError(f"the state is another model's: it has {key}, the model has no {name}")
+                raise ValueError(f"the state belongs to another model: it has {key}, the model has no {name}")
             numel = LATEST if kind == NORMS else parameters[name].numel()
             if tuple(value.shape) != (numel,) or not value.is_floating_point():
                 raise ValueError(
@@ -218,7 +218,7 @@ def _about(
     ValueError for another rank's state."""
     if not isinstance(state, Mapping):
         raise ValueError(
-            f"{shown(state)} is not a state of a synchronizer; give what state_dict() returned, e.g. "
+            f"{shown(state)} is not a state of a synchronizer; give the result of state_dict(), e.g. "
             "torch.load(path, weights_only=True)"
         )
     missing = [key for key in (_STEP, _ABOUT) if not isinstance(state.get(key), Tensor)]
@@ -235,14 +235,14 @@ def _about(
                     raise TypeError("buckets are lists of names")
             int(about["rank"])
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise ValueError("the state is damaged: what it says about itself cannot be read") from None
+        raise ValueError("the state is damaged: its description cannot be read") from None
     if version != VERSION:
         raise ValueError(f"the state has version {version}, this is version {VERSION} of its format")
     if about["rank"] != rank:
         raise ValueError(f"rank {rank} was given the state of rank {about['rank']}; each has its own")
     damaged = [key for key in state if not isinstance(state[key], Tensor)]
     if damaged:
-        raise ValueError(f"the state is damaged: its {damaged[0]} is no tensor")
+        raise ValueError(f"the state is damaged: its {damaged[0]} is not a tensor")
     return about
 
 

@@ -257,7 +257,7 @@ def _check_scatters(codec: Codec, schedule: Schedule, given: dict[str, Any]) -> 
         raise ValueError(f"{WHAT}: codec={codec.name} has no scatter; choose one of {names}")
     if schedule.size > 1 and not schedule.sums_on_the_way:
         raise ValueError(
-            f"{WHAT}: topology={schedule.name} sums nothing on the way and has no reduce-scatter; use ring"
+            f"{WHAT}: topology={schedule.name} computes no partial sums and has no reduce-scatter; use ring"
         )
     if given.get("exclude"):
         raise ValueError(

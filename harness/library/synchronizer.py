@@ -211,7 +211,9 @@ class Synchronizer(Attached):
     def _require_attached(self) -> None:
         self._process.check()
         if self._model() is None:
-            raise RuntimeError("the synchronizer's model is no more; keep the DistributedDataParallel model")
+            raise RuntimeError(
+                "the synchronizer's model no longer exists; keep the DistributedDataParallel model"
+            )
         super()._require_attached()
 
     def _attached_model(self) -> DistributedDataParallel:

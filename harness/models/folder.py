@@ -114,7 +114,7 @@ def _check_fits(model: ModelConfig, found: Described) -> None:
             f"classifier of text; use a folder whose architecture ends in one of {ends}"
         )
     if model.is_folder and found.model_type is None:
-        raise ValueError(f"{where}: its {CONFIG} has no model_type; save it by save_pretrained once more")
+        raise ValueError(f"{where}: its {CONFIG} has no model_type; save it again with save_pretrained")
     if found.kind is not None and model.objective not in (AUTO, *OF_KIND[found.kind]):
         fitting = " or ".join(f"model.objective={each}" for each in OF_KIND[found.kind])
         raise ValueError(

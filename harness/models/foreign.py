@@ -130,7 +130,7 @@ def _check_index(path: Path, remedy: str) -> None:
     for name in set(map(str, files.values())):
         if Path(name).name != name or name.startswith("."):
             shown = printable(name, 80)
-            raise UnusableFileError(path, f"names {shown}, which is no file of its folder", remedy)
+            raise UnusableFileError(path, f"names {shown}, which is not a file in its folder", remedy)
         if not (path.parent / name).is_file():
             raise UnusableFileError(path, f"names {printable(name, 80)}, which is not there", remedy)
 

@@ -142,7 +142,8 @@ def _missing_from_folder(config: ModelConfig, folder: Path) -> str | None:
         instead = next((name for name in WEIGHT_FILES if (folder / name).is_file()), None)
         if instead is not None:
             return (
-                f"{where}: has its weights in {instead} alone, which is not unpickled; save them as "
+                f"{where}: has its weights in {instead} alone, which is a pickle and not loaded; save "
+                f"them as "
                 f"{WEIGHTS_FILE}, by save_pretrained"
             )
         random = ", or add model.weights=random to train its shape from random weights"
@@ -189,7 +190,7 @@ def _refused_by_hub(
     except RevisionNotFoundError:
         return f"the hub knows no revision {revision} of it ({kind}.revision=)"
     except (RepositoryNotFoundError, HFValidationError):
-        return f"the hub knows no such {called}, or shows it only to its owner (hf auth login)"
+        return f"the hub knows no such {called}, or it is private (hf auth login)"
     except EntryNotFoundError:
         return f"on the hub it has no {filename}" if kind == "model" else None
     except Exception as error:  # the HTTP client's own errors: no route, proxy, timeout, 5xx

@@ -114,7 +114,7 @@ def scatter_refusal(
     if workers > 1 and not make_schedule(topology, workers).sums_on_the_way:
         names = ", ".join(name for name in TOPOLOGIES if make_schedule(name, workers).sums_on_the_way)
         return (
-            f"topology={topology} sums nothing on the way and has no reduce-scatter, which "
+            f"topology={topology} computes no partial sums and has no reduce-scatter, which "
             f"parallel=sharded needs; choose one of {names}"
         )
     return _in_words(codec.supports(topology, workers, bucket), codec.name, topology, workers)

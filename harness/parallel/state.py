@@ -72,11 +72,13 @@ def load_model(read: ReadPart, model: nn.Module, part: str = MODEL) -> None:
     own, saved = model_tensors(model), read(part)
     if own.keys() != saved.keys():
         odd = sorted(own.keys() ^ saved.keys())
-        raise ValueError(f"the checkpoint is another model's: only one of them has {', '.join(odd[:3])}")
+        raise ValueError(
+            f"the checkpoint belongs to another model: only one of them has {', '.join(odd[:3])}"
+        )
     odd = [name for name, tensor in own.items() if _form(tensor) != _form(saved[name])]
     if odd:
         forms = f"{_form(saved[odd[0]])} there, {_form(own[odd[0]])} here"
-        raise ValueError(f"the checkpoint is another model's: {odd[0]} is {forms}")
+        raise ValueError(f"the checkpoint belongs to another model: {odd[0]} is {forms}")
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(saved[name])

@@ -170,5 +170,5 @@ class Updater:
         for key, value in state.items():
             field, _, name = key.partition("/")
             if name not in parameters:
-                raise ValueError(f"the checkpoint is another model's: its optimizer has {name}")
+                raise ValueError(f"the checkpoint belongs to another model: its optimizer has {name}")
             self.optimizer.state[parameters[name]][field] = value.to(parameters[name].device)

@@ -170,7 +170,7 @@ def found_profiles(given: Path) -> Path:
     for found in (path / PROFILE, path / PROFILES, path):
         if found.is_file() or (found.is_dir() and any(found.glob("*.json"))):
             return found
-    raise MissingFileError(given, "no profile is there", PROFILE_REMEDY)
+    raise MissingFileError(given, "there is no profile", PROFILE_REMEDY)
 
 
 def profiles_digest(path: Path) -> str:

@@ -73,9 +73,9 @@ def read_entropies(directory: Path) -> RecordedEntropies:
         about = dict(first[ABOUT])
         nats = torch.tensor([row[NATS] for row in others], dtype=torch.float64)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
-        raise UnusableFileError(path, f"is no record of entropies ({error})", REMEDY) from None
+        raise UnusableFileError(path, f"is not a record of entropies ({error})", REMEDY) from None
     if not steps or nats.shape != (len(steps), len(rates), len(matrices)):
-        raise UnusableFileError(path, "has rows of other columns than its first line says, or none", REMEDY)
+        raise UnusableFileError(path, "has rows with other columns than its first line, or none", REMEDY)
     if any(after <= before for before, after in zip(steps, steps[1:], strict=False)):
         raise UnusableFileError(path, "has steps that do not ascend", REMEDY)
     return RecordedEntropies(matrices, rates, steps, nats, about)
@@ -90,7 +90,7 @@ def _matrix(entry: Sequence[Any]) -> MatrixName:
 def _step(row: Mapping[str, Any]) -> int:
     step = row[STEP]
     if isinstance(step, bool) or not isinstance(step, int):
-        raise ValueError(f"{step!r} is no step")
+        raise ValueError(f"{step!r} is not a step")
     return step
 
 

@@ -216,7 +216,7 @@ class _Bucket:
 def _buckets(about: Mapping[str, Any], values: Tensor, path: Path) -> tuple[Layout, ...]:
     """The layouts described in a file's text. Raises ValueError unless they cover the coordinates."""
     if not isinstance(about, Mapping) or not isinstance(about.get("buckets"), list):
-        raise ValueError("its layout is no mapping with a list of buckets")
+        raise ValueError("its layout is not a mapping with a list of buckets")
     layouts = []
     for each in about["buckets"]:
         bucket = made(_Bucket, each if isinstance(each, dict) else {}, path, remedy=REMEDY)

@@ -20,7 +20,7 @@ from gradwire.harness.network.settings import CODEC_TIMES, FROM_FILE, SHARED
 from gradwire.harness.record.directory import ENTROPIES, found_profiles, profiles_digest, step_files
 from gradwire.harness.record.settings import RecordedConfig
 
-REMEDY = "use a folder that holds what is read alone"
+REMEDY = "use a folder that holds only files to be read"
 
 WITHOUT_EFFECT = (
     "tracking",

@@ -23,10 +23,10 @@ Row = Mapping[str, Any]
 MOST_BYTES = 2**31
 """The largest size of a file of rows in bytes: three million steps at 700 bytes each."""
 
-REMEDY = "what is before it is whole"
+REMEDY = "the lines before it are intact"
 """The remedy for a damaged line, unless the caller gives a better one."""
 
-START_OVER = "put back what was there, or start over with resume=never"
+START_OVER = "restore its contents, or start over with resume=never"
 
 
 @dataclass(frozen=True)

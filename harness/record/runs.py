@@ -145,7 +145,7 @@ def load_run(folder: str | Path) -> Run:
     """
     folder = Path(folder)
     if not os.path.lexists(folder / CONFIG):
-        problem = f"is no run directory: it has no {CONFIG}" if folder.exists() else "does not exist"
+        problem = f"is not a run directory: it has no {CONFIG}" if folder.exists() else "does not exist"
         raise ValueError(f"{folder} {problem}")
     done = os.path.lexists(folder / DONE)
     if done:

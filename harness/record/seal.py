@@ -122,7 +122,7 @@ def refuse_links_in(directory: Path) -> None:
     for path in _own(directory):
         if path.is_symlink():
             problem = "is a link, and none is followed out of a run directory"
-            raise UnusableFileError(path, problem, "replace it by what it leads to, or set hydra.run.dir=")
+            raise UnusableFileError(path, problem, "replace it by its target, or set hydra.run.dir=")
 
 
 def _own(directory: Path) -> Iterator[Path]:

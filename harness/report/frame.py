@@ -93,7 +93,9 @@ def values_in(folder: Path, *, steps: bool = False) -> Iterator[Value]:
     try:
         yield from [Value(str(folder), task, *each) for each in record.figures(found)]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise UnusableFileError(folder / file, f"is no record of task={task} ({error!r})", REMEDY) from None
+        raise UnusableFileError(
+            folder / file, f"is not a record of task={task} ({error!r})", REMEDY
+        ) from None
 
 
 def task_in(folder: Path) -> str:

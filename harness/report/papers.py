@@ -77,7 +77,7 @@ def read_papers(folder: Path) -> list[Paper]:
         content = read_yaml(path, remedy=REMEDY, inside=folder)
         entries = content.get("items", {})
         if not isinstance(entries, Mapping):
-            raise ValueError(f"{path}: items is no mapping of names to items; {REMEDY}")
+            raise ValueError(f"{path}: items is not a mapping of names to items; {REMEDY}")
         items = [_item(str(name), entry, path) for name, entry in entries.items()]
         papers.append(made(Paper, {**content, "items": [vars(item) for item in items]}, path, remedy=REMEDY))
         papers[-1] = Paper(papers[-1].name, papers[-1].title, items)
@@ -99,7 +99,7 @@ def check_papers(papers: Sequence[Paper], known: Known, reference: Reference) ->
 def _item(name: str, entry: Any, path: Path) -> Item:
     where = f"{path}: {name}"
     if not isinstance(entry, Mapping):
-        raise ValueError(f"{where} is no item; {REMEDY}")
+        raise ValueError(f"{where} is not an item; {REMEDY}")
     for part, schema in ((entry, Item), (entry.get("table") or {}, TableLayout), *_lines(entry)):
         strange = (
             sorted(part.keys() - {each.name for each in fields(schema)}) if isinstance(part, Mapping) else []
@@ -128,7 +128,7 @@ def _check_item(item: Item, known: Known, reference: Reference) -> None:
     if item.sweep is None:
         return
     if item.sweep not in known:
-        raise ValueError(f"{printable(item.sweep, 80)} is no sweep; {alike(item.sweep, sorted(known))}")
+        raise ValueError(f"{printable(item.sweep, 80)} is not a sweep; {alike(item.sweep, sorted(known))}")
     if item.table is None:
         return
     sweep, layout = known[item.sweep], item.table
@@ -143,4 +143,4 @@ def _check_item(item: Item, known: Known, reference: Reference) -> None:
     metrics = [layout.metric, *(line.metric for line in lines)]
     strange = [metric for metric in metrics if metric and metric not in {*METRICS, *sweep.metrics}]
     if strange:
-        raise ValueError(f"{strange[0]} is no metric of {item.sweep}")
+        raise ValueError(f"{strange[0]} is not a metric of {item.sweep}")

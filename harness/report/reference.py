@@ -56,7 +56,7 @@ class Reference:
             raise ValueError(f"{item} has {len(rows)} figures with {chosen}; name more columns")
         found = value_of(rows[0])
         if found is None:
-            raise ValueError(f"{item} prints {rows[0]['value']!r} there, which is no number")
+            raise ValueError(f"{item} prints {rows[0]['value']!r} there, which is not a number")
         return found
 
 
@@ -75,7 +75,7 @@ def _read(path: Path, inside: Path) -> list[Row]:
     try:
         lines = list(csv.reader(io.StringIO(read_text(path, remedy=REMEDY, inside=inside))))
     except csv.Error as error:
-        raise UnusableFileError(path, f"is no table ({error})", REMEDY) from None
+        raise UnusableFileError(path, f"is not a table ({error})", REMEDY) from None
     if not lines or tuple(lines[0]) != COLUMNS:
         raise UnusableFileError(path, f"does not begin with the columns {','.join(COLUMNS)}", REMEDY)
     wrong = next((number for number, line in enumerate(lines, 1) if len(line) != len(COLUMNS)), None)

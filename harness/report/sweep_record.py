@@ -170,7 +170,7 @@ class SweepRecord(Stored):
     def impossible(self) -> str | None:
         for key, name in (("name", self.name), ("size", self.size)):
             if not _NAME.fullmatch(name):
-                return f"has {key}={printable(name, 80)}, which is no name"
+                return f"has {key}={printable(name, 80)}, which is not a name"
         labels = [cell.label for cell in self.cells]
         double = next((label for label in labels if labels.count(label) > 1), None)
         if double is not None:
@@ -185,13 +185,13 @@ class SweepRecord(Stored):
         where = f"the cell {printable(cell.label, 80)}"
         strange = next((key for key in cell.axes if not covered(key, self.axes)), None)
         if strange is not None:
-            return f"has a value of {printable(strange, 80)}, which is no axis, in {where}"
+            return f"has a value of {printable(strange, 80)}, which is not an axis, in {where}"
         lacking = next((axis for axis in self.axes if axis not in cell.axes), None)
         if lacking is not None:
             return f"has no value of the axis {printable(lacking, 80)} in {where}"
         nested = next((key for key, value in cell.axes.items() if not _is_value(value)), None)
         if nested is not None:
-            return f"has a value of {printable(nested, 80)} that is no number, text or list in {where}"
+            return f"has a value of {printable(nested, 80)} that is not a number, text or list in {where}"
         if cell.wall_time_s is not None and not 0 <= cell.wall_time_s < math.inf:
             return f"has wall_time_s={cell.wall_time_s} in {where}"
         if cell.machine is not None and not _is_machine(cell.machine):
@@ -270,7 +270,7 @@ def check_off_axes(record: SweepRecord) -> None:
         }
         shown = "; ".join(f"{value} in {label}" for value, label in list(values.items())[:3])
         raise ValueError(
-            f"the cells of {record.name} differ in {', '.join(keys)}, which is no axis "
+            f"the cells of {record.name} differ in {', '.join(keys)}, which is not an axis "
             f"({keys[0]}: {shown}); {REMEDY}"
         )
 
@@ -297,7 +297,7 @@ def _parsed(text: str, tasks: Mapping[str, str], path: Path) -> Iterable[Value]:
     try:
         rows: Sequence[Sequence[str]] = list(csv.reader(io.StringIO(text)))
     except csv.Error as error:
-        raise UnusableFileError(path, f"is no table ({error})", REMEDY) from None
+        raise UnusableFileError(path, f"is not a table ({error})", REMEDY) from None
     if not rows or tuple(rows[0]) != COLUMNS:
         raise UnusableFileError(path, f"does not begin with the columns {','.join(COLUMNS)}", REMEDY)
     for number, row in enumerate(rows[1:], start=2):
@@ -308,4 +308,4 @@ def _parsed(text: str, tasks: Mapping[str, str], path: Path) -> Iterable[Value]:
             whole = (int(seed) if seed else None, int(step) if step else None)
             yield Value(cell, tasks[cell], metric, float(value), case, kind, *whole)  # type: ignore[arg-type]
         except ValueError as error:
-            raise UnusableFileError(path, f"line {number} is no figure ({error})", REMEDY) from None
+            raise UnusableFileError(path, f"line {number} is not a figure ({error})", REMEDY) from None

@@ -181,7 +181,7 @@ def _comparison(path: Path, folder: Path) -> WandbTable:
     except (csv.Error, ValueError) as error:  # ValueError: without a line
         if isinstance(error, UnusableFileError):
             raise
-        raise UnusableFileError(path, f"is no table ({error})", REMEDY) from None
+        raise UnusableFileError(path, f"is not a table ({error})", REMEDY) from None
     return {"columns": header, "rows": [list(map(_number, line)) for line in lines]}
 
 

@@ -91,7 +91,7 @@ def _runs_for(text: str) -> list[Path]:
     ]
     if len(text) < FEWEST_DIGITS or not by_id:
         raise ValueError(
-            f"runs={text}: no run directory, and neither a name nor the beginning of an id in {OUTPUTS}/; "
+            f"runs={text}: not a run directory, and neither a name nor the beginning of an id in {OUTPUTS}/; "
             "task=runs lists what there is"
         )
     if len(by_id) > 1:

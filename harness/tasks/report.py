@@ -15,7 +15,9 @@ def run(config: ReportTask) -> int:
     """Writes both pages from the records; returns 1 if a record was left out, having named it."""
     folder = Path(config.report.folder).expanduser()
     if not folder.is_dir():
-        raise ValueError(f"report.folder={config.report.folder} is no folder; use the one with the records")
+        raise ValueError(
+            f"report.folder={config.report.folder} is not a folder; use the one with the records"
+        )
     output = Path(config.report.output).expanduser() if config.report.output is not None else folder
     make_output(output)
     found = collect(folder, known_sweeps())

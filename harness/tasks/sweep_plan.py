@@ -228,7 +228,7 @@ def _needed(
     known = choices_of_groups()["sweeps"]
     if sweep not in known:
         raise ConfigError(
-            f"sweeps={above[-1]}: needs {alias}: {sweep}, which is no sweep; choose one of "
+            f"sweeps={above[-1]}: needs {alias}: {sweep}, which is not a sweep; choose one of "
             f"{', '.join(known)}{did_you_mean(sweep, known)}"
         )
     if sweep in above:

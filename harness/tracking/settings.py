@@ -62,7 +62,7 @@ def check_tracking(tracking: TrackingConfig, environment: Mapping[str, str] = os
         )
     if not tracking.project or set(NOT_IN_A_PROJECT) & set(tracking.project):
         raise ConfigError(
-            f"tracking.project={tracking.project} is no name for a project; use one without "
+            f"tracking.project={tracking.project} is not a valid name of a project; use one without "
             f"{' '.join(NOT_IN_A_PROJECT)}"
         )
     if tracking.mode == "online" and not logged_in(environment):

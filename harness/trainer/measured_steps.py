@@ -53,7 +53,7 @@ class MeasuredSteps:
         if step not in self._measure.save_weights_at:
             return None
         parallelism = self._state.parallelism
-        assert isinstance(parallelism, KeepsMainWeights), "the rules refuse others"
+        assert isinstance(parallelism, KeepsMainWeights), "other values are refused by the rules"
         with self._state.clock.paused():
             return parallelism.model_weights()
 

@@ -75,7 +75,7 @@ class StepLog:
 
     def begin(self) -> None:
         """Begins a step: its traffic, window and observations are counted from here on."""
-        self._world.take_traffic()  # what was sent since the last step is no step's
+        self._world.take_traffic()  # what was sent since the last step is not a step's
         if self.watch is not None:
             self.watch.begin()
         self._world.begin_step(self._clock.seconds)

@@ -151,13 +151,13 @@ def test_embedded_blocks_at_the_ends_of_the_range() -> None:
     ("bits", "more", "base", "reason"),
     [
         (4, 8, "plain", "choose base=embedded"),
-        (2, 4, "plain", "lost its sign"),
-        (5, 6, "plain", "lost its sign"),
+        (2, 4, "plain", "lose their sign"),
+        (5, 6, "plain", "lose their sign"),
         (9, 10, "plain", "different exponents"),
         (7, 9, "scaled", "choose embedded, or plain"),
-        (10, 10, "plain", "choose more bits than there are"),
-        (10, 33, "embedded", "choose more bits than there are"),
-        (1, 4, "embedded", "choose more bits than there are"),
+        (10, 10, "plain", "choose more bits than before"),
+        (10, 33, "embedded", "choose more bits than before"),
+        (1, 4, "embedded", "choose more bits than before"),
     ],
 )
 def test_what_cannot_be_refined_is_refused(bits: int, more: int, base: str, reason: str) -> None:

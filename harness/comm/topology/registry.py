@@ -70,7 +70,7 @@ def _proven(function: Callable[..., object], name: str, size: int, num_nodes: in
     except ValueError as error:
         raise ValueError(f"{given}: {_line(error)}") from error
     except AssertionError as error:
-        raise ValueError(f"{given} is no correct all-reduce: {_line(error)}") from error
+        raise ValueError(f"{given} is not a correct all-reduce: {_line(error)}") from error
     except Exception as error:
         raise ValueError(f"{given}: {type(error).__name__}: {_line(error)}") from error
     return schedule

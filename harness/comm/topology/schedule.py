@@ -111,7 +111,7 @@ class Schedule:
         if self.size == 1:
             return (tuple(range(self.num_chunks)),)
         if not self.sums_on_the_way:
-            raise ValueError(f"topology={self.name} sums nothing on the way and has no reduce-scatter")
+            raise ValueError(f"topology={self.name} computes no partial sums and has no reduce-scatter")
         return tuple(tuple(sorted(self.sealed_by(rank))) for rank in range(self.size))
 
     def sealed_by(self, rank: int) -> tuple[int, ...]:

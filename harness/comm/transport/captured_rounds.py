@@ -304,7 +304,8 @@ def end_process(rank: int, timeout_s: float) -> None:
     """Ends this process, as PyTorch does when NCCL's own messages time out: the launch lacks the message of a
     lost rank, so its result must not be used."""
     logger.critical(
-        "gradwire: rank %d: a captured round has not ended within %g s: another rank is lost or late; this "
+        "gradwire: rank %d: a captured round has not completed within %g s: another rank is lost or "
+        "late; this "
         "process ends",
         rank,
         timeout_s,

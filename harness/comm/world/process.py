@@ -176,7 +176,7 @@ class ProcessWorld:
         """
         if self._batched:
             raise ValueError(
-                "ranks on GPUs send and receive inside of collectives alone, because NCCL matches messages "
+                "ranks on GPUs can only send and receive inside collectives, because NCCL matches messages "
                 "by order: start one on all ranks and call comm.send_and_receive there"
             )
         if line not in self._lines:

@@ -62,7 +62,7 @@ class BlockUpdaters:
         for key, value in state.items():
             name = key.partition("/")[2]
             if name not in known:
-                raise ValueError(f"the checkpoint is another model's: its optimizer has {name}")
+                raise ValueError(f"the checkpoint belongs to another model: its optimizer has {name}")
             own[known[name]][key] = value
         for updater, part in zip(self._updaters, own, strict=True):
             updater.load_state_dict(part)

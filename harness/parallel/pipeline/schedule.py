@@ -119,7 +119,7 @@ def check(schedule: Schedule, micro_batches: int) -> tuple[int, ...]:
                 done[stage] += 1
         if sum(done) == before:
             waiting = [stage for stage, at in enumerate(done) if at < len(schedule[stage])]
-            raise ValueError(f"the schedule is stuck: stages {waiting} wait for what no stage sends")
+            raise ValueError(f"the schedule is stuck: stages {waiting} wait for messages that no stage sends")
     lines.check_empty()
     return tuple(map(_most_held, schedule))
 

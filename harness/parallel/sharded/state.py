@@ -78,7 +78,7 @@ def load_sharded(
         remembering = [rank for rank in range(written) if read(codec_part(rank))]
         if remembering:
             raise ValueError(
-                f"the checkpoint is of {written} ranks whose codecs remember something of their own, which "
+                f"the checkpoint is of {written} ranks whose codecs have their own state, which "
                 f"{size} ranks cannot share; use cluster.workers={written}"
             )
         return
@@ -138,7 +138,7 @@ class _Load:
         """Passes the assembled shard to the optimizer. Raises ValueError if something is missing."""
         rank = self._own.rank
         if any(bool(missing.any()) for missing in self._missing):
-            raise ValueError(f"the checkpoint is another model's: it lacks some weights of rank {rank}")
+            raise ValueError(f"the checkpoint belongs to another model: it lacks some weights of rank {rank}")
         for number, values in enumerate(self._values):
             if MAIN in values:
                 self._own.shards[number].copy_(values.pop(MAIN))

@@ -144,7 +144,7 @@ def judge(
     try:
         for sweep in claim.sweeps:
             if known is not None and sweep not in known:
-                raise ClaimError(f"{printable(sweep, 80)} is no sweep; {alike(sweep, sorted(known))}")
+                raise ClaimError(f"{printable(sweep, 80)} is not a sweep; {alike(sweep, sorted(known))}")
             if not records.get(sweep):
                 return Verdict(claim, "not run", reason=f"{sweep} has no record")
         own = {sweep: sorted(records[sweep], key=lambda each: rank(each.size)) for sweep in claim.sweeps}

@@ -226,7 +226,7 @@ def _group(record: SweepRecord, metric: str, selection: Selection) -> CellGroup:
     """The one group that is selected, without cells of other tasks than have the metric."""
     known = {value.metric for value in record.values}
     if metric not in known and metric not in METRICS:
-        raise ClaimError(f"{metric} is no metric of {record.name}")
+        raise ClaimError(f"{metric} is not a metric of {record.name}")
     return _one_group(record, metric, _selected(record, selection), _words(selection))
 
 
@@ -317,7 +317,7 @@ class KnownSweep:
         """The dotted key that a short name means; raises ValueError if there is none."""
         found = matching_key(name, self.axes, self.shared)
         if found is None:
-            raise ValueError(f"{name} is no axis; there are {', '.join(self.axes) or 'none'}")
+            raise ValueError(f"{name} is not an axis; there are {', '.join(self.axes) or 'none'}")
         return found
 
     def check_value(self, sweep: str, name: str, value: Any) -> None:

@@ -92,7 +92,8 @@ def with_coordinates(config: AllReduceConfig) -> AllReduceConfig:
     for shape in config.matrices:
         if not shape or not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in shape):
             raise ValueError(
-                f"{given} has {shape}, which is no shape; use whole numbers from 1, e.g. [[768,3072],[768]]"
+                f"{given} has {shape}, which is not a shape; use whole numbers from 1, e.g. "
+                f"[[768,3072],[768]]"
             )
     numel = sum(map(math.prod, config.matrices))
     if config.coordinates not in (COORDINATES, numel):

@@ -46,7 +46,7 @@ def resolve(config: OverheadTask) -> OverheadTask:
     if config.cluster.name != "local" or under_torchrun():
         raise ConfigError("task=overhead starts its own processes; use cluster=local, without torchrun")
     if config.network.name == "shaped":
-        raise ConfigError("task=overhead measures what no link slows down; use network=none")
+        raise ConfigError("task=overhead measures a training without limited links; use network=none")
     return config
 
 

@@ -34,12 +34,12 @@ def group_of(config: PredictTask, workers: int) -> WorkerGroup:
     if workers % (tensor * in_pipeline):
         raise ValueError(
             f"predict.tensor_parallel={tensor} times parallel.stages={in_pipeline} does not divide {workers} "
-            "workers; use numbers whose product does, e.g. 1 and 1"
+            "workers; use numbers whose product divides it, e.g. 1 and 1"
         )
     if workers % (tensor * stages):
         raise ValueError(
             f"predict.tensor_parallel={tensor} times predict.pipeline_parallel={stages} does not divide "
-            f"{workers} workers; use numbers whose product does, e.g. 1 and 1"
+            f"{workers} workers; use numbers whose product divides it, e.g. 1 and 1"
         )
     local = ranks_per_node(cluster, network)
     num_nodes = workers // local

@@ -47,7 +47,8 @@ def resolve(config: PredictTask) -> PredictTask:
     network = check_network(config)
     if not isinstance(network, SimulatedConfig):
         raise ValueError(
-            f"network={network.name} is no clock, and task=predict has nothing else; use network=simulated "
+            f"network={network.name} is not a simulated clock, which task=predict needs; use "
+            f"network=simulated "
             "or a testbed, e.g. network=sdp4bit_a100"
         )
     config = replace(config, model=settled(config.model))
@@ -66,7 +67,7 @@ def resolve(config: PredictTask) -> PredictTask:
     workers = cluster.workers or workers_of(network)
     if workers is None:
         raise ValueError(
-            "cluster.workers is not given, and nothing else says it; add e.g. cluster.workers=64"
+            "cluster.workers is not given, and no other setting implies it; add e.g. cluster.workers=64"
         )
     check_size(network, workers)
     if given.baseline_workers is not None:
@@ -101,7 +102,7 @@ def _check_computation(config: PredictTask, network: SimulatedConfig) -> None:
     given_ways = [f"{key}={value:g}" for key, value in ways.items() if value is not None]
     if not given_ways:
         raise ValueError(
-            "nothing says how long a worker computes in a step; add network.compute_s=<seconds>, "
+            "no setting gives a worker's computation time in a step; add network.compute_s=<seconds>, "
             "predict.compute_tflops=<TFLOP/s while it computes>, or of the uncompressed system "
             "predict.baseline_tflops=<TFLOP/s> or predict.baseline_step_s=<seconds>"
         )

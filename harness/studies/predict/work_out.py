@@ -191,9 +191,9 @@ def left_out(config: PredictTask) -> Iterator[str]:
     assert isinstance(network, SimulatedConfig)
     known = "; a calibrated computation contains it" if is_calibrated(config) else ""
     if given.tensor_parallel > 1:
-        yield f"what workers that share matrices send one another{known}"
+        yield f"the messages between workers that share matrices{known}"
     if given.pipeline_parallel > 1:
-        yield f"what stages send one another, and their waiting for one another{known}"
+        yield f"the messages between stages, and their waiting for one another{known}"
     if network.codec_times == "none":
         yield "all codec work"
     elif getattr(config.parallel, "weights", "exact") != "exact":

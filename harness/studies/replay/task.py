@@ -47,7 +47,7 @@ def resolve(config: ReplayTask) -> ReplayTask:
         )
     if codec.traits.needs_matrices and not gradients.buckets:
         raise ValueError(
-            f"codec={codec.name} compresses matrices, and {config.gradients} does not say which there are: "
+            f"codec={codec.name} compresses matrices, which {config.gradients} does not describe: "
             "add an array `layout` (docs/gradients.md), or save gradients by measure.save_gradients_at"
         )
     for layout in gradients.layouts(config.replay.bucket_mb):

@@ -129,7 +129,7 @@ def _of_folder(asked: str, folder: Path, name: str, trained: Mapping[str, Any] |
     if not any((folder / file).is_file() for file in SAFE):
         raise ValueError(f"{where}: has none of the weights {', '.join(SAFE)}; {REMEDY}")
     if not (folder / TOKENIZER_FILE).is_file():
-        raise ValueError(f"{where}: has no {TOKENIZER_FILE}; save the tokenizer beside the weights")
+        raise ValueError(f"{where}: has no {TOKENIZER_FILE}; save the tokenizer next to the weights")
     try:
         check_folder(folder, remedy=REMEDY)
     except UnusableFileError as error:

@@ -147,7 +147,7 @@ class _Shape:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, KeyError | TypeError | ValueError | IndexError | AttributeError):
-            problem = f"line {self._number} is no record of this benchmark ({error!r})"
+            problem = f"line {self._number} is not a record of this benchmark ({error!r})"
             raise UnusableFileError(self._path, problem, REMEDY) from None
 
 

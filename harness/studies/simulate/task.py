@@ -38,7 +38,8 @@ def resolve(config: SimulateTask) -> SimulateTask:
     network, cluster = config.network, config.cluster
     if not isinstance(network, SimulatedConfig):
         raise ValueError(
-            f"network={network.name} is no clock, and task=simulate has nothing else; leave it out, or use "
+            f"network={network.name} is not a simulated clock, which task=simulate needs; leave it out, "
+            f"or use "
             "network=simulated"
         )
     if cluster.name != "virtual":
@@ -58,7 +59,7 @@ def resolve(config: SimulateTask) -> SimulateTask:
     workers = cluster.workers or workers_of(network)
     if workers is None:
         raise ValueError(
-            "cluster.workers is not given, and nothing else says it; add e.g. cluster.workers=16"
+            "cluster.workers is not given, and no other setting implies it; add e.g. cluster.workers=16"
         )
     if workers < 2:
         raise ValueError(
@@ -114,7 +115,7 @@ def _with_usual(given: SimulateConfig, has_blocks: bool) -> SimulateConfig:
         )
     if given.split is not None and given.split not in SPLITS:
         raise ValueError(
-            f"simulate.split={given.split} is none of AQGB's ways to split ResNet50; choose "
+            f"simulate.split={given.split} is not one of AQGB's ways to split ResNet50; choose "
             f"{', '.join(map(str, SPLITS))}, or give network.blocks"
         )
     split = None if has_blocks else given.split or USUAL_SPLIT

@@ -38,7 +38,8 @@ BINS = (2 * LEVELS + 1) * PER_LEVEL
 NOTES = (
     "Weights: the model's before the step; differences: the main weights after it less these. A step is that "
     f"of int{BITS} codes of groups of {GROUP}: the group's largest magnitude over {LEVELS}.",
-    "Error: the norm of what quantizing loses, over the norm of what is quantized, or of the weights.",
+    "Error: the norm of the quantization error, relative to the norm of the quantized tensor, or of the "
+    "weights.",
 )
 
 

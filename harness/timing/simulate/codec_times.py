@@ -117,7 +117,7 @@ def read_bench_times(path: str | Path, codec: Codec, workers: int) -> CodecTimes
     try:
         parts, table = costs_of(codec, workers), _table(path)
     except UnusableFileError as error:
-        raise ValueError(f"{given}: not what task=bench writes: {error.problem}; {REMEDY}") from None
+        raise ValueError(f"{given}: not a file that task=bench writes: {error.problem}; {REMEDY}") from None
     except ValueError as error:
         raise ValueError(f"{given}: {error}") from None
     names = list(dict.fromkeys(name for cost in parts.values() for name in cost.operations))

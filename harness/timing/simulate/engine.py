@@ -99,7 +99,7 @@ def run(
         if plan.levels is not None and plan.levels.any():
             raise UnfitNetworkError(
                 f"network.background_jobs={len(background.first)} and messages of level {plan.levels.max()} "
-                "cannot be simulated together: one would hold up the other for ever; set "
+                "cannot be simulated together: one would block the other for ever; set "
                 "network.background_jobs=0, or start all collectives at level 0"
             )
         routes += background.routes

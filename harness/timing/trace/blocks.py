@@ -269,4 +269,4 @@ def _refuse_compressed(message: bytes) -> None:
     if message[field(root, 1)] == DICTIONARY:
         batch = follow(field(batch, 1))
     if field(batch, 3):
-        raise DamagedBlockError("a record batch is compressed by itself")
+        raise DamagedBlockError("a record batch is itself compressed")

@@ -120,9 +120,7 @@ def test_lost_evaluations_are_noticed(settings: RunConfig, unfinished: Path) -> 
     """The time to accuracy would be wrong."""
     evaluations = unfinished / "evals.jsonl"
     evaluations.rename(unfinished / "elsewhere")
-    with pytest.raises(
-        ValueError, match=r"evals\.jsonl: is not there; put back what was there, or start over"
-    ):
+    with pytest.raises(ValueError, match=r"evals\.jsonl: is not there; restore its contents, or start over"):
         open_run(settings, unfinished)
     (unfinished / "elsewhere").rename(evaluations)
     assert open_run(settings, unfinished).checkpoint == unfinished / "checkpoints" / "step-00000004"

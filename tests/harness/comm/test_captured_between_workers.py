@@ -75,4 +75,4 @@ def test_a_launch_that_does_not_end_ends_the_process(
     monkeypatch.setattr("os._exit", ended.append)
     end_process(3, 120.0)
     assert ended == [1]
-    assert "rank 3: a captured round has not ended within 120 s" in caplog.text
+    assert "rank 3: a captured round has not completed within 120 s" in caplog.text

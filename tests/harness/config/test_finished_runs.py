@@ -107,7 +107,7 @@ def test_finished_runs_are_compared_by_name_pattern_and_id(
     [
         (
             "[nothing,1111aaaa]",
-            "runs=nothing: no run directory, and neither a name nor the beginning of an id",
+            "runs=nothing: not a run directory, and neither a name nor the beginning of an id",
         ),
         ("1111", "runs=1111: begins the ids of replay-dynamiq-1111bbbb2222, replay-zero-1111aaaa2222"),
         ("[1111aaaa,killed]", "runs=outputs/killed: is interrupted, and only finished runs are compared"),

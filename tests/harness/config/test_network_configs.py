@@ -181,7 +181,7 @@ def test_the_cells_of_a_sweep_have_clusters_of_their_own(run_py: Callable[..., i
         ("network.codec_times=measure", ["network.codec_times=measure", "did you mean measured"]),
         ("network.compute=share", ["network.compute=share", "did you mean shared"]),
         ("network.compute=file:", ["network.compute=file: names no file", "file:outputs/"]),
-        ("network.compute=file:nowhere", ["network.compute=file:nowhere: nowhere: no profile is there"]),
+        ("network.compute=file:nowhere", ["network.compute=file:nowhere: nowhere: there is no profile"]),
         (
             "network.compute=measured network.compute_s=1",
             ["network.compute=measured has no effect with network.compute_s=1"],

@@ -153,7 +153,7 @@ def test_a_plug_in_must_be_allowed(place: Path, monkeypatch: pytest.MonkeyPatch)
 BOMB = "a: &a [1]\n" + "".join(f"b{n}: &b{n} [*a, *a]\n" for n in range(30))
 
 ENTRIES = [  # of an experiment's defaults list
-    (entry, "is no choice; write <choice of experiment>, override /<group>: <choice> or _self_")
+    (entry, "is not a choice; write <choice of experiment>, override /<group>: <choice> or _self_")
     for entry in (
         "/experiment@hydra.callbacks: mine",
         "/experiment/mine@hydra.callbacks",
@@ -170,7 +170,7 @@ ENTRIES = [  # of an experiment's defaults list
     ("/schema/codec/thc@_here_", "sets keys of one group in the whole configuration; leave @_here_"),
     ("override /codec@_global_.model: thc", "Did you mean to override codec?"),
     ("/codec: thc", "Multiple values for codec. To override a value use 'override codec: thc'"),
-    ("override /hydra: x", "is no choice; write <choice of experiment>"),
+    ("override /hydra: x", "is not a choice; write <choice of experiment>"),
 ]
 
 SWEEP = "hydra: {{mode: MULTIRUN, sweeper: {{cases: {}}}}}\n"
@@ -211,22 +211,22 @@ BROKEN = [
     ("codec/x.yaml", "defaults: [dynamik]\n", "defaults: codec=dynamik is unknown; did you mean dynamiq"),
     ("codec/x.yaml", "defaults: [$]\n", "its defaults list leads back to itself"),
     ("codec/x.yaml", "defaults: dynamiq\n", "defaults=dynamiq: choose a list"),
-    ("codec/x.yaml", "defaults: [{codec: [dynamiq, 3]}]\n", "is no choice; write <choice of codec>"),
-    ("codec/x.yaml", "defaults: [{}]\n", "defaults: {} is no choice; write <choice of codec>"),
-    ("codec/x.yaml", "defaults: [{/codec: []}]\n", "is no choice; write <choice of codec>"),
+    ("codec/x.yaml", "defaults: [{codec: [dynamiq, 3]}]\n", "is not a choice; write <choice of codec>"),
+    ("codec/x.yaml", "defaults: [{}]\n", "defaults: {} is not a choice; write <choice of codec>"),
+    ("codec/x.yaml", "defaults: [{/codec: []}]\n", "is not a choice; write <choice of codec>"),
     ("experiment/x.yaml", "# @package _global_\ncodec: bf16\n", "in the list defaults: - override /codec"),
     (
         "codec/x.yaml",
         "defaults: [/hydra/launcher: basic]\n",
-        "is no choice; write <choice of codec>, override",
+        "is not a choice; write <choice of codec>, override",
     ),
     ("codec/x.yaml", "defaults: [../../x]\n", "codec/../..=x is unknown; choose one of cluster, codec"),
     ("codec/x.yaml", "defaults: [/schema/codec/thc]\n", "does not say which codec it changes"),
-    ("codec/x.yaml", "defaults: [/codec/thc@_global_]\n", "is no choice; write <choice of codec>"),
+    ("codec/x.yaml", "defaults: [/codec/thc@_global_]\n", "is not a choice; write <choice of codec>"),
     (
         "experiment/x.yaml",
         "# @package _global_\ndefaults: [{override /experiment: debug}]\n",
-        "is no choice; write <choice of experiment>, override /<group>: <choice>",
+        "is not a choice; write <choice of experiment>, override /<group>: <choice>",
     ),
     ("codec/x.yaml", "defaults: [{override /model: gpt2}]\n", "Did you mean to override model?"),
     ("codec/x.yaml", "# @package train\ndefaults: [bf16]\n", "a file of codec sets keys of codec"),

@@ -155,7 +155,7 @@ TRAIN = "{codec: fp32, seed: [0, 1], measure.save_gradients_at: [[2]]}"
             {"a": sweep_file("{x: b}", "{seed: 1}"), "b": sweep_file("{y: a}", "{seed: 1}")},
             "its needs lead in a circle, a -> b -> a",
         ),
-        ({"a": sweep_file("{x: dem}", "{seed: 1}")}, "needs x: dem, which is no sweep; choose one of"),
+        ({"a": sweep_file("{x: dem}", "{seed: 1}")}, "needs x: dem, which is not a sweep; choose one of"),
         ({"a": sweep_file("{x: demo}", "{seed: 1}", "gpu")}, "a needs demo: size=gpu: this sweep has no"),
         (
             {
@@ -173,7 +173,7 @@ TRAIN = "{codec: fp32, seed: [0, 1], measure.save_gradients_at: [[2]]}"
         ),
         (
             {"a": sweep_file("{x: demo}", "{run: {from: y, take: run}}")},
-            "from: y is no name in needs; needs has x",
+            "from: y is not a name in needs; needs has x",
         ),
         (
             {"a": sweep_file("{x: demo}", "{run: {from: x, take: it}}")},

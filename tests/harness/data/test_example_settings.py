@@ -121,7 +121,7 @@ def test_a_broken_file_is_named(tmp_path):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a.csv").write_text(f"{row}\n")
     config = validate(compose(["size=tiny", "model=llama1b_mmlu", f"dataset.path={tmp_path}"]))
-    with pytest.raises(ValueError, match=r"val/a.csv: line 1 is no question .*; repair it") as refusal:
+    with pytest.raises(ValueError, match=r"val/a.csv: line 1 is not a question .*; repair it") as refusal:
         prepare_data(config.dataset, config.model, tmp_path / "cache")
     assert "\n" not in str(refusal.value)
 

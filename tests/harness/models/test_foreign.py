@@ -80,8 +80,8 @@ def test_usual_settings_pass(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("named", "said"),
     [
-        ("../outside.safetensors", "names ../outside.safetensors, which is no file of its folder"),
-        ("/etc/passwd", "names /etc/passwd, which is no file of its folder"),
+        ("../outside.safetensors", "names ../outside.safetensors, which is not a file in its folder"),
+        ("/etc/passwd", "names /etc/passwd, which is not a file in its folder"),
         ("other.safetensors", "names other.safetensors, which is not there"),
         (5, "names 5, which is not there"),
     ],

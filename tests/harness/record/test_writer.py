@@ -120,7 +120,7 @@ def test_rows_that_change_while_a_run_goes_on_are_noticed(
     if damage != "digit":
         with pytest.raises(UnusableFileError, match=r"evals\.jsonl: has \d+ bytes and not the \d+ written"):
             writer.flush()
-    with pytest.raises(UnusableFileError, match=r"evals\.jsonl: .*; put back what was there, or start over"):
+    with pytest.raises(UnusableFileError, match=r"evals\.jsonl: .*; restore its contents, or start over"):
         writer.evaluations()
 
 

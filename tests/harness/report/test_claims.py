@@ -147,9 +147,9 @@ def test_printed_figures_can_be_compared(printed: Reference) -> None:
 @pytest.mark.parametrize(
     ("predicate", "said"),
     [
-        (lambda e: e.vmse(codec="bf16") > 0, "vmse is no metric of budgets"),
-        (lambda e: e.figure("vmse", codec="bf16") > 0, "vmse is no metric of budgets"),
-        (lambda e: e.vnmse(codek="bf16") > 0, "codek is no axis; there are"),
+        (lambda e: e.vmse(codec="bf16") > 0, "vmse is not a metric of budgets"),
+        (lambda e: e.figure("vmse", codec="bf16") > 0, "vmse is not a metric of budgets"),
+        (lambda e: e.vnmse(codek="bf16") > 0, "codek is not an axis; there are"),
         (lambda e: e.vnmse(codec="bf17") > 0, "budgets has no codec=bf17; it has dynamiq, bf16, mxfp8"),
         (lambda e: every(errors(e, b) > 0 for b in (3, 7)), "has no codec.bits=7; it has 3, 4, 5, 6"),
         (lambda e: e.vnmse(sweep="others") > 0, "of the sweep others, which the claim does not name"),
@@ -180,7 +180,7 @@ def test_every_condition_is_looked_at(printed: Reference) -> None:
 
 
 def test_a_claim_about_an_unknown_sweep_is_refused(printed: Reference) -> None:
-    with pytest.raises(ClaimError, match="claim P1: tables is no sweep; alike are budgets"):
+    with pytest.raises(ClaimError, match="claim P1: tables is not a sweep; alike are budgets"):
         verdict(claim(lambda e: True, sweeps=("tables",)), printed, bits())
 
 

@@ -185,5 +185,5 @@ def test_the_frame_has_what_studies_left(
     if task not in ("overhead", "statistics"):
         (tmp_path / file).write_text("{}")
         mark_done(tmp_path)
-        with pytest.raises(ValueError, match=f"is no record of task={task}"):
+        with pytest.raises(ValueError, match=f"is not a record of task={task}"):
             load_results(tmp_path)

@@ -217,7 +217,7 @@ def test_a_damaged_record_is_named_and_left_out(results: Path, capsys: pytest.Ca
     assert report(results) == 1
     said = capsys.readouterr().out
     assert f"left out: made_up/gpu: made_up/gpu/{VALUES}: differs from its digest in sweep.json" in said
-    assert "left out: mixed: the cells of mixed differ in train.lr, which is no axis" in said
+    assert "left out: mixed: the cells of mixed differ in train.lr, which is not an axis" in said
     readme = (results / "README.md").read_text()
     assert "Left out: made_up/gpu" in readme and "Left out: mixed" in readme and "0.0330" in readme
 
@@ -230,7 +230,7 @@ def test_a_damaged_record_is_named_and_left_out(results: Path, capsys: pytest.Ca
             "papers/paper.yaml",
             "metric: vnmse",
             "metric: vmnse",
-            "A Paper Table 1: vmnse is no metric of made_up",
+            "A Paper Table 1: vmnse is not a metric of made_up",
         ),
         ("papers/paper.yaml", "sweep: made_up", "sweep: made_down", "A Paper Table 1: made_down is no sweep"),
         ("papers/paper.yaml", "{method: 5b}", "{method: 9b}", "has no method=9b"),
@@ -267,7 +267,7 @@ def test_every_paper_with_claims_has_its_items() -> None:
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="report.folder=.*none is no folder"):
+    with pytest.raises(ValueError, match="report.folder=.*none is not a folder"):
         report(tmp_path / "none")
 
 

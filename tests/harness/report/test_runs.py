@@ -67,7 +67,7 @@ def test_a_broken_summary_is_named(runs: SyntheticRuns) -> None:
 
 
 def test_a_folder_without_a_run(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is no run directory"):
+    with pytest.raises(ValueError, match="is not a run directory"):
         load_run(tmp_path)
 
 

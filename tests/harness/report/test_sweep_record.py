@@ -104,7 +104,7 @@ def test_cells_that_differ_off_the_axes_are_named(runs, cells, tmp_path: Path) -
     other = swept(runs.write("dynamiq", seed=2, train={"steps": 200, "lr": 5e-3}))
     record = read_sweep_record(written(tmp_path / "out", [*cells, other]))
     with pytest.raises(
-        ValueError, match=r"differ in train.lr, which is no axis .*0.005 in codec=dynamiq seed=2"
+        ValueError, match=r"differ in train.lr, which is not an axis .*0.005 in codec=dynamiq seed=2"
     ):
         check_off_axes(record)
     runs.change_summary(cells[0].directory, machine={"processor": "8 cores", "gpus": []})
@@ -155,7 +155,7 @@ def test_a_damaged_record_is_named(cells: list[SweptCell], tmp_path: Path) -> No
         f"{FILE}: is not JSON": (FILE, sound[FILE][:-20]),
         f"{FILE}: lacks cells": (FILE, json.dumps({**content, "cells": None} | {}).replace('"cells"', '"x"')),
         f"{FILE}: cells is": (FILE, json.dumps(content | {"cells": 3})),
-        "which is no axis": (FILE, json.dumps(content | {"axes": ["codec.bits"]})),
+        "which is not an axis": (FILE, json.dumps(content | {"axes": ["codec.bits"]})),
         "twice": (FILE, json.dumps(content | {"cells": content["cells"][:1] * 2})),
         "does not say what": (
             FILE,
@@ -169,7 +169,7 @@ def test_a_damaged_record_is_named(cells: list[SweptCell], tmp_path: Path) -> No
         (output / name).write_text(sound[name])
     resealed = {
         "has no value of the axis codec.bits": lambda cell: cell["axes"].pop("codec.bits"),
-        "has a value of codec.bits that is no number, text or list": lambda cell: cell["axes"].update(
+        "has a value of codec.bits that is not a number, text or list": lambda cell: cell["axes"].update(
             {"codec.bits": {"a": 1}}
         ),
         "has wall_time_s=nan": lambda cell: cell.update(wall_time_s="nan"),
@@ -184,14 +184,14 @@ def test_a_damaged_record_is_named(cells: list[SweptCell], tmp_path: Path) -> No
     for key in ("name", "size"):
         own = {**content, key: "../../x"}
         (output / FILE).write_text(json.dumps(own | {OWN_DIGEST: _digest(own)}))
-        with pytest.raises(ValueError, match=f"has {key}=../../x, which is no name"):
+        with pytest.raises(ValueError, match=f"has {key}=../../x, which is not a name"):
             read_sweep_record(output)
     (output / FILE).write_text(sound[FILE])
     record = read_sweep_record(output)
     for wrong in ({"run": "none"}, {"kind": "guessed"}, {"metric": ""}):
         values = (record.values[0]._replace(**wrong),)  # type: ignore[arg-type]
         save_sweep_record(tmp_path / "wrong", replace(record, values=values))
-        with pytest.raises(ValueError, match="values.csv: line 2 is no figure"):
+        with pytest.raises(ValueError, match="values.csv: line 2 is not a figure"):
             read_sweep_record(tmp_path / "wrong")
 
 
@@ -199,7 +199,7 @@ def test_a_field_that_is_too_long_is_named(cells: list[SweptCell], tmp_path: Pat
     record = read_sweep_record(written(tmp_path / "out", cells))
     long = (record.values[0]._replace(case="x" * 200_000),)
     save_sweep_record(tmp_path / "long", replace(record, values=long))
-    with pytest.raises(ValueError, match="values.csv: is no table .field larger than field limit"):
+    with pytest.raises(ValueError, match="values.csv: is not a table .field larger than field limit"):
         read_sweep_record(tmp_path / "long")
 
 

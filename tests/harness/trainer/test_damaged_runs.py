@@ -33,7 +33,7 @@ OPTIONS = (
     ),
 )
 CHECKPOINT = "checkpoints/step-00000005"
-LOST = "; put back what was there, or start over with resume=never"
+LOST = "; restore its contents, or start over with resume=never"
 RECORD = ("config.yaml", "run.json", "steps.jsonl", "evals.jsonl")
 PARTS = ("state.json", "DONE", "model.safetensors", "optimizer.safetensors", "codec-rank1.safetensors")
 MOST_S = 5.0

@@ -92,9 +92,9 @@ def test_rows_continue_after_a_header(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        ([], "is no record of entropies"),
-        ([{"step": 1, "nats": [[0.0]]}], "is no record of entropies"),
-        ([header([], [1.0], {})], "has rows of other columns"),
+        ([], "is not a record of entropies"),
+        ([{"step": 1, "nats": [[0.0]]}], "is not a record of entropies"),
+        ([header([], [1.0], {})], "has rows with other columns"),
         ([ONE, {"step": 0, "nats": [[1.0, 2.0]]}], "other columns"),
         ([ONE, {"step": 3, "nats": [[1.0]]}, {"step": 3, "nats": [[1.0]]}], "steps that do not ascend"),
     ],

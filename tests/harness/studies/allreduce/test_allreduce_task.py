@@ -162,7 +162,7 @@ def test_pieces_are_compared_with_bf16_in_as_many(tmp_path: Path) -> None:
 def test_what_cannot_run_is_refused_in_one_line() -> None:
     assert "allreduce.coordinates=0" in refusal("allreduce.coordinates=0")
     assert "codec=powersgd: it compresses matrices" in refusal("codec=powersgd")
-    assert "codec=backend: the backend sends by itself" in refusal("codec=backend")
+    assert "codec=backend: the backend sends its own messages" in refusal("codec=backend")
     assert "cluster.workers=3" in refusal("network=dynamiq_testbed")
     assert "cluster.ranks_per_node=" in refusal("topology=two_level")
 
@@ -189,7 +189,9 @@ def test_a_bucket_of_matrices(tmp_path: Path) -> None:
 def test_shapes_that_are_none_are_refused() -> None:
     assert "allreduce.matrices=[[768,3072],[768]]" in refusal("codec=powersgd")
     for shapes in ("[[0,3]]", "[[]]", "[[2.5]]", "[[true]]"):
-        assert "which is no shape" in refusal(f"allreduce.matrices={shapes}", "allreduce.coordinates=8388608")
+        assert "which is not a shape" in refusal(
+            f"allreduce.matrices={shapes}", "allreduce.coordinates=8388608"
+        )
     assert "contradicts" in refusal("allreduce.matrices=[[2,3]]")
 
 

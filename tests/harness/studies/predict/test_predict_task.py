@@ -218,7 +218,7 @@ STAGES = ("cluster.workers=4", "parallel=pipeline", "parallel.stages=2")
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (("cluster.workers=4", "network.compute_s=null"), "nothing says how long"),
+        (("cluster.workers=4", "network.compute_s=null"), "no setting gives a worker's computation time"),
         (
             ("cluster.workers=4", "predict.baseline_tflops=1"),
             "predict.baseline_tflops=1 contradict each other",
@@ -248,7 +248,9 @@ def test_what_cannot_be_predicted_is_refused(given: tuple[str, ...], words: str)
 
 
 def test_another_network_is_refused() -> None:
-    assert "network=none is no clock" in refusal("network=none", "cluster.workers=2", "codec=fp32")
+    assert "network=none is not a simulated clock" in refusal(
+        "network=none", "cluster.workers=2", "codec=fp32"
+    )
 
 
 def test_models_for_images_are_refused() -> None:

@@ -278,7 +278,7 @@ def test_a_table_that_is_none_is_refused(tmp_path: Path) -> None:
     )
     refuse(path, {"name": "mxfp8"}, ["mxfp.maxima", "mxfp.dequantize.8"])
     path.write_text('{"device": "cpu", "rows": [{"dtype": "float32"}]}')
-    refuse(path, {"name": "bf16"}, ["not what task=bench writes", "numel"])
+    refuse(path, {"name": "bf16"}, ["not a file that task=bench writes", "numel"])
     for name, value, allowed in (
         ("numel", -5, "a whole number of at least 1"),
         ("numel", 0, "a whole number of at least 1"),
@@ -293,10 +293,12 @@ def test_a_table_that_is_none_is_refused(tmp_path: Path) -> None:
         refuse(path, {"name": "mxfp8"}, [f"row 1 has {name}", allowed, "give one that task=bench wrote"])
     for rows in ('[{"dtype": "float32", "times": 5}]', "5", "[5]", '[{"dtype": "float32", "numel": 1}]'):
         path.write_text(f'{{"device": "cpu", "rows": {rows}}}')
-        refuse(path, {"name": "mxfp8"}, ["not what task=bench writes", "give one that task=bench wrote"])
+        refuse(
+            path, {"name": "mxfp8"}, ["not a file that task=bench writes", "give one that task=bench wrote"]
+        )
     path.write_text("rows")
-    refuse(path, {"name": "bf16"}, ["not what task=bench writes"])
-    refuse(tmp_path / "none.json", {"name": "bf16"}, ["not what task=bench writes"])
+    refuse(path, {"name": "bf16"}, ["not a file that task=bench writes"])
+    refuse(tmp_path / "none.json", {"name": "bf16"}, ["not a file that task=bench writes"])
 
 
 def refuse(path: Path, options: dict[str, Any], said: list[str]) -> None:
