@@ -51,7 +51,9 @@ class TFP(TFPOptions, SliceCodec):
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         if not self._scaled and self.bits <= _SCALED_BITS["block"]:
-            return f"values beyond the range of {self.bits} bits are lost in every round; set codec.scale=block"
+            return (
+                f"values beyond the range of {self.bits} bits are lost in every round; set codec.scale=block"
+            )
         share = _LOST_SHARES.get(self.bits, 0.0) if self.rounding == "stochastic" else 0.0
         if not feedback_diverges(share, largest_sum):
             return None

@@ -1,1 +1,1 @@
-"""Tables and plots rebuilt from the records of runs."""
+"""Tables and plots made from the records of runs."""

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FEWEST = 3
-"""Values that an axis needs to be drawn; two are as well read off a table."""
+"""The smallest number of values for which an axis is drawn; two are as easily read in a table."""
 
 Figure = Callable[[Run, Run | None], float | None]
-"""A run's figure; the second run is BF16's at the same place of the axis and of the same seed, if any."""
+"""A run's figure; the second run is BF16's with the same value of the axis and the same seed, if any."""
 
 
 class Quantity(NamedTuple):
@@ -41,7 +41,7 @@ class Quantity(NamedTuple):
 
 @dataclass(frozen=True)
 class NumericAxis:
-    """A setting that is a number, and what is shown against it."""
+    """A numeric setting, and the figures that are plotted against it."""
 
     key: str
     label: str
@@ -118,7 +118,7 @@ def axis_plot(axis: NumericAxis, groups: Sequence[Group], suffix: str = "") -> P
 
 
 def _is_number(value: object) -> bool:
-    """Returns whether a group lies on the axis: THC's bits are `auto`."""
+    """Returns whether a group's value is a number; THC's bits may be `auto`."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -127,7 +127,7 @@ Line = Mapping[float, Group]
 
 
 def _series(groups: Sequence[Group], key: str) -> dict[str, Line]:
-    """Groups that differ along the axis only, by a label that tells them from the others."""
+    """Groups that differ only along the axis, by a label that distinguishes them from the others."""
     kept = _telling_keys([group.settings for group in groups], key)
     own = [{each: group.settings.get(each) for each in (*kept, "codec.name")} for group in groups]
     found = dict[str, dict[float, Group]]()
@@ -137,7 +137,7 @@ def _series(groups: Sequence[Group], key: str) -> dict[str, Line]:
 
 
 def _telling_keys(settings: Sequence[Settings], key: str) -> list[str]:
-    """The fewest settings beside the axis that tell all groups apart: others follow from these.
+    """The smallest set of settings, apart from the axis, that distinguishes all groups.
 
     For example, THC's number of bits follows from the number of workers. Names are kept rather than fields.
     """
@@ -151,7 +151,7 @@ def _telling_keys(settings: Sequence[Settings], key: str) -> list[str]:
 
 
 def _curve(own: Line, groups: Sequence[Group], figure: Figure) -> list[tuple[float, float, float, float]]:
-    """(value of the axis, lowest, median, highest) where the figure is known and finite."""
+    """Points (value of the axis, lowest, median, highest) where the figure is known and finite."""
     curve = []
     for value, group in own.items():
         baseline = _baseline_runs(group, groups)
@@ -163,7 +163,7 @@ def _curve(own: Line, groups: Sequence[Group], figure: Figure) -> list[tuple[flo
 
 
 def _baseline_runs(group: Group, groups: Sequence[Group]) -> dict[int | None, Run]:
-    """BF16's runs by seed, at the same place of every other axis."""
+    """BF16's runs by seed, with the same values of all other axes."""
     for other in groups:
         if other.codec == BASELINE and same_but_codec(group, other):
             return {run.seed: run for run in other.runs}

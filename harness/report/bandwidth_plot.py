@@ -1,4 +1,5 @@
-"""Plots what ranks send over time (DynamiQ Fig. 17), beside when they compute; chooses the steps shown."""
+"""Plots the bytes that ranks send over time (DynamiQ Fig. 17) next to their computation; chooses the steps
+shown."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from gradwire.harness.timing.trace.step import StepTrace
 
 STEPS = 3
-"""Consecutive steps in a view, unless asked for otherwise."""
+"""The default number of consecutive steps in a view."""
 
 COMPARED, MOST_PANELS = 2, 8
 """Steps of each run in a comparison, and the most groups that are shown below one another."""
@@ -37,7 +38,7 @@ BITS = 8
 def bandwidth_plot(run: Run, heading: str) -> Plot | None:
     """Plots a few steps from the middle of the run; None if nothing was sent or no trace can be read.
 
-    `task=timeline` says what is wrong with a trace; a plot must not end a run.
+    `task=timeline` reports what is wrong with a trace; a plot must not end a run.
     """
     try:
         chosen = chosen_steps(run)
@@ -102,7 +103,7 @@ class PlottedTraffic:
 
     @classmethod
     def of(cls, run: Run, steps: Sequence[StepTrace]) -> PlottedTraffic | None:
-        """None where nothing was sent."""
+        """The traffic of these steps; None if nothing was sent."""
         sent = bandwidth_over(steps)
         if not any(sent.mean):
             return None
@@ -111,13 +112,13 @@ class PlottedTraffic:
 
     @property
     def highest(self) -> tuple[float, ...]:
-        """The most bytes per second that are drawn."""
+        """The largest rates in bytes per second that are drawn."""
         return max(self.sent.first), self.link or 0.0
 
 
 @dataclass(frozen=True)
 class Units:
-    """Units in which the largest values are neither tiny nor huge."""
+    """Units in which the largest values are neither very small nor very large."""
 
     time: str
     bytes: str
@@ -138,7 +139,7 @@ class Units:
 
 
 def _draw(axes: Axes, shown: PlottedTraffic, units: Units, form: Form) -> None:
-    """Draws rank 0's computation, what it and all ranks on average send, steps and a link's rate."""
+    """Draws rank 0's computation, the rates of rank 0 and of the average rank, steps, and a link's rate."""
     seconds, rate, sent = units.seconds, units.rate, shown.sent
     label = "rank 0 computes"
     for start, end in sent.computing:
@@ -181,10 +182,10 @@ def unit_for(units: dict[str, float], largest: float, *, at_least: float) -> str
 def chosen_steps(
     run: Run, count: int = STEPS, first: int | None = None, have: RecordedSteps | None = None
 ) -> list[int]:
-    """At most `count` traced steps from `first` on; without it from the middle of the run, where none was
-    measured. `have`: those there are, where that is known already.
+    """At most `count` traced steps from `first` on, or, without `first`, from the middle of the run without
+    measured ones. `have` gives the traced steps if they are already known.
 
-    ValueError in one line where there is no trace, or it has no step `first`.
+    Raises ValueError in one line if there is no trace, or if it has no step `first`.
     """
     known, damage = have or recorded(run)
     if first is not None:
@@ -198,7 +199,7 @@ def chosen_steps(
         return known[start : start + count]
     measured = {row["step"] for row in run.steps if row.get("measured")}
     windows = [known[at : at + count] for at in range(max(1, len(known) - count + 1))]
-    # A long window may have a measured step in it wherever it is.
+    # Any long window may contain a measured step.
     usual = [steps for steps in windows if measured.isdisjoint(steps)]
     usual = usual or [steps for steps in windows if steps[0] not in measured] or windows
     return usual[len(usual) // 2]

@@ -1,4 +1,6 @@
-"""Horizontal bars with a row for each group: names, stacked parts, ranges over seeds, figures behind them."""
+"""Horizontal bars with a row for each group: names, stacked parts, ranges over seeds, and figures after
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ if TYPE_CHECKING:
 
 NAME_CHARACTERS, LONGEST_WORD = 22, 34
 AXIS_HEIGHT, ROW_HEIGHT, LINE_HEIGHT, BAR_HEIGHT = 0.6, 0.18, 0.12, 0.12
-"""Inches of what is below the bars, of a row, of each further line of a row's name, and of a bar."""
+"""Inches of the space below the bars, of a row, of each further line of a row's name, and of a bar."""
 NAME_WIDTH, FIGURE_WIDTH, MARGIN = 0.06, 0.056, 0.12
-"""Inches of a character on average, in a row's name and in the figure behind a bar; and of what is around."""
+"""Inches of an average character in a row's name and in the figure after a bar, and of the margin."""
 
 MAX_TICKS = 4
 
@@ -29,14 +31,14 @@ Stack = Mapping[Filling, Sequence[float]]
 
 @dataclass(frozen=True)
 class Rows:
-    """Places of rows: the y axis is in inches, so that a long name can have a row as high as it needs."""
+    """Positions of rows: the y axis is in inches, so that a row can be as high as a long name needs."""
 
     names: list[str]  # in lines
     centers: list[float]
     height: float
 
     def finish(self, axes: Axes, lengths: Sequence[float], figures: Sequence[str], right: float) -> None:
-        """Names to the left, each row's figure behind what is drawn up to its length, an end at `right`."""
+        """Adds names on the left and each row's figure after the drawing; the axis ends at `right`."""
         axes.set_yticks(self.centers, self.names)
         axes.set_ylim(self.height, 0)
         axes.tick_params(axis="y", length=0)
@@ -48,7 +50,7 @@ class Rows:
         axes.locator_params(axis="x", nbins=MAX_TICKS)
 
     def room(self, lengths: Sequence[float], figures: Sequence[str]) -> float:
-        """The end of an axis on which every row's figure has room behind its length."""
+        """The end of an axis that leaves room for every row's figure."""
         longest = max(len(line) for name in self.names for line in name.split("\n"))
         width = WIDTH - MARGIN - NAME_WIDTH * longest
         shares = [min(0.7, (MARGIN + FIGURE_WIDTH * len(text)) / width) for text in figures]
@@ -80,7 +82,7 @@ def draw_stack(axes: Axes, rows: Rows, stack: Stack, form: Form) -> list[float]:
 
 
 def draw_range(axes: Axes, center: float, low: float, high: float, form: Form) -> None:
-    """A line over the seeds' range, set off from whatever bar is there."""
+    """A line over the seeds' range, visible on any bar below it."""
     for color, width, size in ((form.ground, 2.2, 5.5), (form.colors["ink"], 0.8, 4.5)):
         look: dict[str, Any] = {"color": color, "lw": width, "marker": "|", "ms": size, "mew": width}
         axes.plot([low, high], [center, center], **look, solid_capstyle="butt")

@@ -1,4 +1,4 @@
-"""Disturbed times of a comparison, and its steps with the computation that its runs share."""
+"""Disturbed times of a comparison, and step times with the computation time that its runs share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def busy_groups(groups: Sequence[Group]) -> str:
 
 
 def busy_cells(record: SweepRecord, cells: Collection[CellRecord]) -> str:
-    """`busy_line` of cells of a sweep's record; empty of older records, which do not tell."""
+    """`busy_line` for cells of a sweep's record; empty for older records without this data."""
     figures = {cell.label: dict[str, float]() for cell in cells if cell.computation is not None}
     for value in record.values if figures else ():
         if value.run in figures and not value.case and value.step is None:
@@ -61,21 +61,21 @@ def busy_cells(record: SweepRecord, cells: Collection[CellRecord]) -> str:
 
 @dataclass(frozen=True)
 class CommonSteps:
-    """Seconds of a step by run directory; `how` they come about, None where there are none."""
+    """Seconds of a step by run directory; `how` tells how they were determined, None if there are none."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     how: How | None = None
 
 
 NO_STEPS = CommonSteps()
-"""The common steps of a comparison that shows none."""
+"""The common steps of a comparison without any."""
 
 
 def common_steps(runs: Sequence[Run]) -> CommonSteps:
     """Each finished run's step on the wall clock with the common computation of those that do the same: the
     median over these of its CPU time, times the workers that share a core.
 
-    On the simulated clock if that has it for all of them, else with what is measured along with it.
+    Messages are modelled by the simulated clock if that is possible for all of them, else measured.
     """
     alike: dict[str, list[Run]] = {}
     for run in runs:
@@ -93,7 +93,7 @@ def common_steps(runs: Sequence[Run]) -> CommonSteps:
 
 
 def busy_notes(busy: str, common: CommonSteps) -> list[str]:
-    """The notes of a comparison whose machine was busy, as `busy` says; none where it is empty."""
+    """The notes of a comparison on a busy machine, described by `busy`; empty if it is empty."""
     return [busy, *([MEANING[common.how]] if common.how is not None else [])] if busy else []
 
 
@@ -102,7 +102,8 @@ def _compute_s(runs: Iterable[Run]) -> float:
 
 
 def _step_s(run: Run, compute_s: float, how: How) -> float | None:
-    """A sweep asks twice, for its tables and for its record; another attempt of a run has another time."""
+    """Cached, because a sweep asks twice, for its tables and for its record; a new attempt of a run has
+    another time."""
     key = (run.folder, run.done.config_hash, run.done.train_time_s, compute_s, how)
     if key not in _KNOWN:
         if len(_KNOWN) >= MOST_KNOWN:

@@ -1,6 +1,6 @@
-"""Tables in the docs that the code makes: codecs from the registry, metrics from METRICS.
+"""Tables in the docs that are generated from code: codecs from the registry, metrics from METRICS.
 
-`python -m gradwire.harness.report.catalogue` makes them again.
+`python -m gradwire.harness.report.catalogue` regenerates them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ HEADER = (
 )
 
 SIZES = (2, 4, 5)
-"""Numbers of workers that a codec is asked about."""
+"""Numbers of workers for which a codec is queried."""
 
 
 def codec_table() -> str:
-    """Markdown: a table for each group, a row for each codec of this package, as its default settings make
-    it."""
+    """Markdown: a table for each group, with a row for each codec of this package in its default settings."""
     parts = []
     for group, names in codec_groups().items():
         rows = [HEADER, ("---",) * len(HEADER), *(_row(make_codec(name)) for name in names)]
@@ -48,7 +47,7 @@ def codec_groups() -> dict[str, list[str]]:
 
 
 def with_codec_rows(readme: str) -> str:
-    """The README, whose row of each group names the codecs of this package that have no row of their own."""
+    """The README, whose row for each group lists the codecs of this package without a row of their own."""
     apart = set(re.findall(r"^\| \*\*codec\*\* `(\w+)`", readme, re.M))
 
     def row(found: re.Match[str]) -> str:
@@ -74,7 +73,7 @@ def _metric(metric: Metric) -> tuple[str, ...]:
 
 
 def replaced(text: str, which: str) -> str:
-    """A page's text with its table `which` made anew; ValueError where the markers are missing."""
+    """A page's text with its table `which` regenerated. Raises ValueError if the markers are missing."""
     first, last = f"<!-- {which}, made by {MADE_BY} -->", f"<!-- end of {which} -->"
     before, begin, rest = text.partition(first)
     _, end, after = rest.partition(last)
@@ -109,7 +108,7 @@ def _topologies(codec: Codec) -> str:
 
 
 def _feedback(codec: Codec) -> str:
-    """Returns whether `codec.ef=true` goes with the codec's default settings."""
+    """The cell that tells whether `codec.ef=true` works with the codec's default settings."""
     try:
         corrected = make_codec(codec.name, ef=True)
     except ValueError:
@@ -128,7 +127,7 @@ TABLES: Mapping[str, tuple[Path, Callable[[], str]]] = {
     "codecs": (DOCS / "codecs.md", codec_table),
     "metrics": (DOCS / "measurement.md", metric_table),
 }
-"""Each table's page, below the repository's root, and what makes it."""
+"""Each table's page, relative to the repository's root, and the function that makes it."""
 
 if __name__ == "__main__":
     for name, (page, _) in TABLES.items():

@@ -1,4 +1,4 @@
-"""Compares runs: groups over seeds, targets from BF16, tables, plots, and the notes a reader needs."""
+"""Compares runs: groups over seeds, targets from BF16, tables, plots, and notes on their interpretation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gradwire.harness.timing.measure.metric import FULL_MILLISECONDS, Section, S
 from gradwire.harness.timing.measure.metrics import METRICS, in_words, keys
 
 Common = tuple[str, str, list[GroupRow]]
-"""Clock, metric and the rows they are common to."""
+"""Clock, metric, and the rows that share them."""
 
 CLOCK_MEANING = {
     "wall": "wall clock",
@@ -89,7 +89,7 @@ def _load(folders: Sequence[str | Path]) -> tuple[list[Run], list[str]]:
 
 
 def _rows(groups: Sequence[Group], common: CommonSteps) -> tuple[list[GroupRow], list[str]]:
-    """A row for each group, and why some have no targets."""
+    """A row for each group, and the reasons why some have no targets."""
     values = table(value for group in groups for run in group.runs for value in values_of(run))
     rows, complaints = [], []
     for group in groups:
@@ -132,7 +132,9 @@ def _columns(name: str, spread: Spread) -> dict[str, object]:
 
 
 def sections(rows: Sequence[GroupRow]) -> list[Common]:
-    """Rows by clock and metric, so that no column mixes them; rows of failed runs come with the first."""
+    """Rows by clock and metric, so that no column mixes them; rows of failed runs are in the first
+    section.
+    """
     found: dict[tuple[str, str], list[GroupRow]] = {}
     for row in rows:
         if row.clock is not None and row.metric is not None:
@@ -144,8 +146,8 @@ def sections(rows: Sequence[GroupRow]) -> list[Common]:
 
 
 def tables_of(section: Common, *, busy: bool = False, how: How | None = None) -> list[Table]:
-    """All tables of one section; `busy` says that its times have been disturbed, `how` the common
-    computation's came about."""
+    """All tables of one section; `busy` says that its times were disturbed, `how` tells how common step times
+    were determined."""
     clock, _, rows = section
     result = [result_table(section), step_table(section)]
     result += [spread_table(section)] if any(map(_varies, rows)) else []
@@ -159,7 +161,7 @@ def tables_of(section: Common, *, busy: bool = False, how: How | None = None) ->
 
 
 def times_in_words(section: Common) -> str:
-    """The times of a section in words: its network, of several what they have in common; and its clock."""
+    """A section's times in words: its network (for several, their common description) and its clock."""
     clock, _, rows = section
     return f"{common_text(row.network for row in rows)}; {CLOCK_MEANING[clock]}"
 
@@ -203,7 +205,7 @@ def result_table(section: Common) -> Table:
 
 
 def section_table(title: str, which: Section, rows: Sequence[GroupRow], *more: str) -> Table:
-    """The metrics of one section of METRICS and those of `more`, a column each."""
+    """The metrics of one section of METRICS and those in `more`, one column each."""
     lines = [(_names(row, rows), {**row.figures, "bytes_ratio": row.bytes_ratio}) for row in rows]
     heads = _heads(rows)
     table = figures_table(title, heads, lines, [*keys(lambda metric: metric.section == which), *more])
@@ -222,7 +224,7 @@ def spread_table(section: Common) -> Table:
 
 
 def _varies(row: GroupRow) -> bool:
-    """Returns whether steps differ in any time: they do not where all count one profile."""
+    """Returns whether any step time varies; none does if all steps use one profile."""
     pairs = ([row.spread.get(f"{key}.{end}") for end in PERCENTILES] for key in SPREAD)
     return any(low and high and low.median < high.median for low, high in pairs)
 
@@ -234,7 +236,7 @@ def _between(row: GroupRow, key: str) -> str:
 
 
 def common_table(section: Common, how: How) -> Table:
-    """Medians of times with the computation that the runs share, beside the measured ones."""
+    """Medians of times with the computation time that the runs share, next to the measured ones."""
     _, _, rows = section
     factors = list(dict.fromkeys(target.factor for row in rows for target in row.targets))
     heads = [METRICS["step_time_s"].heading, *(f"TTA [s] ×{factor:g}" for factor in factors)]
@@ -287,7 +289,8 @@ def split_table(section: Common) -> Table:
 
 
 def time_to_target(row: GroupRow, target: TargetRow) -> str:
-    """TTA with its range; how many seeds got there if not all; a star if one of them fell back later."""
+    """TTA with its range; how many seeds reached the target if not all did; a star if one of them fell back
+    later."""
     partly = f" {target.reached}/{row.num_seeds}" if 0 < target.reached < row.num_seeds else ""
     return miss_or(target.train_time_s) + partly + ("*" if target.stays is False else "")
 
@@ -298,7 +301,7 @@ def miss_or(value: Spread) -> str:
 
 
 def seeds(row: GroupRow) -> str:
-    """The number of seeds, and of those that failed or, a failure of training itself, diverged."""
+    """The number of seeds, and the number of those that failed or whose training diverged."""
     diverged = len(row.diverged_seeds)
     counts = {"failed": len(row.failed_seeds) - diverged, "diverged": diverged}
     said = ", ".join(f"{count} {how}" for how, count in counts.items() if count)

@@ -10,10 +10,10 @@ from gradwire.harness.record.identity import WITHOUT_EFFECT
 from gradwire.harness.record.runs import Run
 
 Settings = dict[str, Any]
-"""A resolved config by dotted key."""
+"""A resolved configuration by dotted key."""
 
 NOT_COMPARED = (*WITHOUT_EFFECT, "hydra", "resume", "experiment", "sweeps")
-"""Groups and keys that change how a run is started, recorded or shown, not its result."""
+"""Groups and keys that affect how a run is started, recorded or shown, not its result."""
 
 RETIMED_AXES = ("codec", "topology", "network", "cluster", "overlap")
 """Settings, besides the axes of a sweep, in which retimed runs shown together may differ."""
@@ -22,7 +22,7 @@ BROUGHT_ALONG = ("dataset", "train", "eval", "measure")
 """Groups whose values may come with the model: its data, its recipe."""
 
 LATER_KEYS = {"network.compute": SHARED}
-"""Later keys, and the value with which a run compares with those that were recorded without them."""
+"""Keys that were added later, with the value that runs recorded without them correspond to."""
 
 EXACT = "baseline"
 """The name that SDP4Bit (its Table 1) gives to training without compression."""
@@ -30,7 +30,7 @@ EXACT = "baseline"
 WEIGHTS = {"exact": "", "qw": "qW", "qwd": "qWD"}
 
 WHOLE = {"": EXACT, "qWD + TLq-HS": "SDP4Bit", "qW + ULq": "ZeRO++"}
-"""Pairs that have a name of their own."""
+"""Combinations with names of their own."""
 
 GROUPS = ("codec", "parallel")
 """The groups whose settings make a strategy."""
@@ -64,12 +64,12 @@ def changes_result(key: str) -> bool:
 
 
 def covered(key: str, axes: Sequence[str]) -> bool:
-    """Returns whether `key` is one of `axes` or lies inside one: "codec" covers "codec.bits"."""
+    """Returns whether `key` is in `axes` or below one of them: "codec" covers "codec.bits"."""
     return any(key == axis or key.startswith(f"{axis}.") for axis in axes)
 
 
 def differing_keys(configs: Sequence[Settings]) -> list[str]:
-    """The keys whose values are not the same everywhere; a missing key differs from any value."""
+    """The keys whose values differ; a missing key differs from any value."""
     keys = sorted({key for config in configs for key in config})
     return [key for key in keys if len({repr(config.get(key, ABSENT)) for config in configs}) > 1]
 
@@ -85,10 +85,10 @@ def holders_by_key(configs: Mapping[str, Settings]) -> dict[str, dict[str, list[
 
 
 def check_comparable(runs: Sequence[Run], axes: Sequence[str]) -> None:
-    """Raise ValueError unless the runs differ in nothing but `axes`, the seed, and what changes no result.
+    """Raise ValueError unless the runs only differ in `axes`, the seed, and settings that change no result.
 
-    The machine counts as a setting: times of different hardware are not comparable, and neither are the
-    last bits of losses.
+    The machine counts as a setting, because times of different hardware are not comparable, and neither are
+    the last bits of losses.
     """
     conflicts = _conflicts(runs, (*axes, SEED))
     if not conflicts:
@@ -105,7 +105,7 @@ def check_comparable(runs: Sequence[Run], axes: Sequence[str]) -> None:
 
 
 def _conflicts(runs: Sequence[Run], allowed: Sequence[str]) -> dict[str, dict[str, list[str]]]:
-    """The keys in the way: key -> value -> names of the runs that have it."""
+    """The keys that prevent a comparison: key -> value -> names of the runs that have it."""
     configs = [settings(run) | _machine(run) for run in runs]
     conflicts = {}
     for key in differing_keys(configs):
@@ -124,17 +124,17 @@ def _machine(run: Run) -> Settings:
 
 
 def some_names(names: Sequence[str], limit: int = 3) -> str:
-    """The first names, and how many more there are."""
+    """The first names, and the number of the others."""
     rest = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def labels(configs: Sequence[Settings], axes: Sequence[str] = ()) -> list[str]:
-    """A short name for each config that tells it from the others: its codec, then what differs, axes first.
+    """A short, unique name for each config: its codec, then the settings that differ, axes first.
 
     A group shows its `name`, and those of its other keys that differ among configs with the same name.
-    Settings that follow from the model, such as its data, are not named. Where all configs are strategies
-    that SDP4Bit names, their names stand for codec and parallelism.
+    Settings that follow from the model, such as its data, are not named. If SDP4Bit names the strategies of
+    all configs, these names replace codec and parallelism.
     """
     heads = {"codec"} | {key.split(".", 1)[0] for key in differing_keys(configs)}
     heads -= {head for head in BROUGHT_ALONG if "model" in heads and _follows_from_model(configs, head)}
@@ -183,8 +183,9 @@ def _describe(config: Settings, head: str, configs: Sequence[Settings]) -> str:
 
 
 def strategy(config: Mapping[str, Any]) -> str | None:
-    """The strategy of a run's settings by dotted key, groups of quantization aside; None where the paper has
-    none."""
+    """SDP4Bit's name of the strategy of a run's settings, ignoring quantization groups; None if it has
+    none.
+    """
     if config.get("parallel.name") != "sharded" or config.get("parallel.weights") not in WEIGHTS:
         return None
     gradients = _gradients(config)
@@ -195,7 +196,7 @@ def strategy(config: Mapping[str, Any]) -> str | None:
 
 
 def _gradients(config: Mapping[str, Any]) -> str | None:
-    """Nothing for gradients in float32."""
+    """The part of a strategy's name for its gradients; empty for float32."""
     if config.get("codec.name") == "fp32":
         return ""
     if config.get("codec.name") != "all_to_all" or config.get("codec.bits_node") != 4:

@@ -25,9 +25,9 @@ Styles = Mapping[str, LineStyle]
 MAX_MARKERS = 12
 
 CODEC_SERIES = "codec/"
-"""The prefix of the keys of what a codec logs."""
+"""The prefix of keys that a codec logs."""
 RATIO = f"{CODEC_SERIES}ratio"
-"""The key under which codecs log a ratio that changes."""
+"""The key under which codecs log a variable ratio."""
 
 
 class Point(NamedTuple):
@@ -41,7 +41,7 @@ class Point(NamedTuple):
 
 
 def metric_plots(groups: Sequence[Group], styles: Styles, suffix: str) -> list[Plot]:
-    """The metric against the training clock, in all and near the end with the targets, and against steps."""
+    """The metric against the training clock, whole and near the end with targets, and against steps."""
     groups = [group for group in groups if group.median_curve(group.done_metric)]
     if not groups:
         return []
@@ -74,7 +74,7 @@ def metric_plots(groups: Sequence[Group], styles: Styles, suffix: str) -> list[P
 def metric_curve(group: Group, far: float, *, by_step: bool = False) -> list[Point]:
     """Median and range at the steps all seeds evaluated, against the clock or `by_step`.
 
-    `far` is past the view: how far up the range of a seed that diverged goes where less is better.
+    `far` lies beyond the view; it is the upper end of the range if a seed diverged and less is better.
     """
     worst, most = (far, far) if group.mode == "min" else (0.0, math.inf)
     seeds: dict[int, list[tuple[float, float]]] = {}
@@ -132,7 +132,7 @@ def clock_label(clock: str | None) -> str:
 
 
 def every_few(points: Sequence[float]) -> int:
-    """The distance between points with a marker: about a dozen in all."""
+    """The distance between points with a marker: about a dozen in total."""
     return max(1, math.ceil(len(points) / MAX_MARKERS))
 
 
@@ -155,7 +155,7 @@ def _panel(
 
 
 def _seeds(point: Point, style: LineStyle) -> View:
-    """A line over the range at the median's place, and a small point for each seed at its own."""
+    """A line over the range at the median's position, and a small point for each seed."""
 
     def draw(axes: Axes, form: Form) -> None:
         color = form.colors[style.hue]

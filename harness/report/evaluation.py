@@ -1,4 +1,4 @@
-"""Figures by seed, and baselines: what tables, plots, sweeps' pages and claims calculate with."""
+"""Figures by seed, and baselines, as used by tables, plots, sweeps' pages and claims."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BASELINE = "bf16"
 
 
 class HasSettings(Protocol):
-    """A group of runs, or of a sweep's cells, that differ in the seed alone."""
+    """A group of runs, or of a sweep's cells, that only differ in the seed."""
 
     @property
     def settings(self) -> Settings: ...  # by dotted key, without the seed
@@ -32,15 +32,15 @@ Candidate = TypeVar("Candidate", bound=HasSettings)
 
 
 class ClaimError(ValueError):
-    """A claim that speaks of what does not exist or cannot be computed; the text is one line."""
+    """Raised for a claim about something that does not exist or cannot be computed; the text is one line."""
 
 
 class MissingError(Exception):
-    """A figure that this record lacks, but one of another size may have."""
+    """Raised for a figure that this record lacks, but a record of another size may have."""
 
 
 class UnfinishedError(Exception):
-    """A figure of a cell that has not run."""
+    """Raised for a figure of a cell that has not run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class SeedFigure:
         return max(self.by_seed.values())
 
     def paired(self, other: SeedFigure) -> dict[int | None, tuple[float, float]]:
-        """Both values of each seed that both have."""
+        """Both values for each seed that both figures have."""
         shared = [seed for seed in self.by_seed if seed in other.by_seed]
         if not shared:
             raise MissingError("the figures have no seed in common")
@@ -142,7 +142,7 @@ class SeedFigure:
 
 
 def _quotient(above: float, below: float) -> float:
-    """A quotient by zero is infinite, as a miss is."""
+    """A quotient; division by zero gives infinity, like a missed target."""
     if below:
         return above / below
     return math.copysign(math.inf, above) if above else math.nan
@@ -161,7 +161,7 @@ def spread(values: Iterable[float], mode: Mode = "min") -> Spread:
 def times_to(
     target: float, curves: Mapping[int | None, Iterable[Evaluation]], mode: Mode
 ) -> dict[int | None, TimeToAccuracy]:
-    """Each seed's time to a target, from its evaluations in order; without any it never gets there."""
+    """Each seed's time to a target, from its evaluations in order; a seed without any never reaches it."""
     return {seed: time_to_accuracy(curve, target, mode) for seed, curve in curves.items()}
 
 
@@ -171,7 +171,7 @@ def sets_targets(group: HasSettings) -> bool:
 
 
 def same_but_codec(first: HasSettings, second: HasSettings) -> bool:
-    """Returns whether two groups differ in nothing but their codec."""
+    """Returns whether two groups differ only in their codec."""
 
     def others(group: HasSettings) -> Settings:
         return {key: value for key, value in group.settings.items() if not covered(key, ("codec",))}

@@ -48,7 +48,7 @@ SUFFIXES = (".svg", ".png")
 
 @dataclass(frozen=True)
 class Recorded:
-    """A record and where it lies, relative to the folder of the results."""
+    """A record and its path relative to the folder of the results."""
 
     folder: Path
     record: SweepRecord
@@ -56,7 +56,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Picture:
-    """A plot for paper, and for a dark page where there is one."""
+    """A plot for print, and one for a dark page if it exists."""
 
     name: str
     light: Path
@@ -65,7 +65,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class ShownItem:
-    """An item of a paper, with what the records have for it."""
+    """An item of a paper, with the data from the records."""
 
     item: Item
     source: Recorded | None
@@ -74,7 +74,7 @@ class ShownItem:
 
     @property
     def command(self) -> str:
-        """The command that makes it; empty where no sweep does."""
+        """The command that produces the item; empty if no sweep does."""
         size = self.source.record.size if self.source is not None else USUAL_SIZE
         return f"python run.py sweeps={self.item.sweep} size={size}" if self.item.sweep is not None else ""
 
@@ -107,7 +107,7 @@ class Section:
 
     @property
     def claims(self) -> list[tuple[str, list[Verdict]]]:
-        """(what they are about, verdicts): those on what runs, and those on printed figures alone."""
+        """Verdicts by subject: those about runs, and those about printed figures only."""
         groups = (("Claims about runs", False), ("The paper's figures held against one another", True))
         found = [
             (title, [each for each in self.verdicts if each.claim.of_print == wanted])
@@ -130,7 +130,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Evaluations:
-    """All of it; `left_out` has a line for each record or plot that is damaged or refused."""
+    """All contents; `left_out` has a line for each record or plot that is damaged or refused."""
 
     folder: Path
     sections: list[Section]
@@ -142,8 +142,8 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
     """Reads the records, papers and printed figures below `folder` and judges the papers' claims.
 
     `sweeps` are those that can run. Raises ValueError in one line for a claim or a paper's item that is
-    malformed or speaks of what does not exist. A damaged record, or one whose cells differ off the axes, is
-    named and left out.
+    malformed or refers to something that does not exist. A damaged record, or one whose cells differ in other
+    settings than the axes, is reported and left out.
     """
     records, left_out = _records(folder)
     known = _known(sweeps, records)
@@ -209,7 +209,7 @@ def _shown(
 
 
 def _pictures(item: Item, folder: Path, source: Recorded | None, left_out: list[str]) -> list[Picture]:
-    """The item's plots: for print as SVG or else as PNG. Those that cannot be used go to `left_out`."""
+    """The item's plots for print, as SVG or else as PNG. Unusable ones are added to `left_out`."""
     if source is None:
         return []
     place = folder / source.folder
@@ -230,7 +230,7 @@ def _pictures(item: Item, folder: Path, source: Recorded | None, left_out: list[
 
 
 def _is_usable(path: Path, folder: Path, left_out: list[str]) -> bool:
-    """Returns whether a plot is there, and is a file of the folder of the results that can be read."""
+    """Returns whether a plot exists and is a readable file inside the folder of the results."""
     if not os.path.lexists(path):
         return False
     try:

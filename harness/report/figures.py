@@ -1,4 +1,4 @@
-"""From what a plot shows to its files: the same drawing for print and for a dark page."""
+"""Writes plots to files: the same drawing for print and for a dark page."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def write_plots(plots: Sequence[Plot], folder: Path, *, pdf: bool = False) -> li
     """Writes each plot in every form, `<name>-print.svg`, `<name>-dark.png` …; returns the files.
 
     `pdf` also writes `<name>-print.pdf`, for comparisons that go into papers. Plots are by-products: one that
-    cannot be drawn or written costs a line, and no measurement is lost.
+    cannot be drawn or written is only reported in a line.
     """
     written = list[Path]()
     for plot in tracked(plots, f"plots in {folder.name}", "plot", lambda plot: plot.name):
@@ -64,7 +64,7 @@ def write_plots(plots: Sequence[Plot], folder: Path, *, pdf: bool = False) -> li
 
 @contextmanager
 def noted(what: str) -> Iterator[None]:
-    """Turns an error in the block into one line, which says that there is no `what`, and why."""
+    """Converts an error in the block to one line that says that there is no `what`, and why."""
     try:
         yield
     except Exception as error:  # of matplotlib, of its fonts, of the disk
@@ -76,7 +76,7 @@ def render(plot: Plot, form: Form, like: Figure | None = None) -> Figure:
     """A plot in one form, laid out; needs no display and leaves no setting changed.
 
     The legend, where there is more than one entry, is below the axes, so that it covers no data. `like` is
-    the same plot in another form, whose panels are in the same places: these are worked out once.
+    the same plot in another form, whose panels are in the same places: these are computed only once.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -86,7 +86,7 @@ def render(plot: Plot, form: Form, like: Figure | None = None) -> Figure:
         FigureCanvasAgg(figure)
         grid = figure.subplots(len(plot.heights), plot.columns, height_ratios=plot.heights, squeeze=False)
         for axes in figure.axes:
-            # How many ticks there are must not depend on the layout, which depends on them.
+            # The number of ticks must not depend on the layout, which depends on the ticks.
             axes.locator_params(axis="x", nbins=MAX_TICKS)
         plot.draw(list(grid.flat), form)
         title = wrapped_title(plot.title)
@@ -118,7 +118,9 @@ def _write(plot: Plot, folder: Path, pdf: bool) -> Iterator[Path]:
 
 @contextmanager
 def _settings(form: Form) -> Iterator[None]:
-    """Our settings and matplotlib's defaults for the rest, whatever the user's are; undone at the end."""
+    """Applies this module's settings on top of matplotlib's defaults, ignoring the user's; undone at the
+    end.
+    """
     from matplotlib import rc_context, rcdefaults, rcParams
 
     with rc_context():
@@ -128,18 +130,19 @@ def _settings(form: Form) -> Iterator[None]:
 
 
 def _lay_out(figure: Figure) -> None:
-    """Place everything once. A figure that had a layout engine would be drawn twice for each of its files."""
+    """Lays the figure out once. With a layout engine, matplotlib would lay it out again for each of its
+    files."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     ConstrainedLayoutEngine().execute(figure)
     for axes in figure.axes:
-        # The solver's last bits are not the same every time.
+        # Rounded, because the solver's last bits vary.
         left, bottom, width, height = axes.get_position().bounds
         axes.set_position((round(left, 6), round(bottom, 6), round(width, 6), round(height, 6)))
 
 
 def _lay_out_like(figure: Figure, other: Figure) -> None:
-    """Place everything where it is in a figure that differs in nothing but its colours."""
+    """Copies the layout of a figure that differs only in its colours."""
     for axes, placed in zip(figure.axes, other.axes, strict=True):
         axes.set_position(placed.get_position().bounds)
     for text, like in zip(figure.texts, other.texts, strict=True):

@@ -1,10 +1,10 @@
-"""All records' figures in one long table: a line for each value that a run has of a metric.
+"""All records' figures in one long table, with a line for each value of a metric in a run.
 
 `load_results("outputs")` reads every finished record below a folder, of whatever task. Its columns are `run`
-(the directory), `task`, `metric` (a key of METRICS where it is one), `value`, `unit`, `case` (what of the run
-the value is of: a phase, a target, a benchmarked operation; empty for the whole run), `kind`, `seed` and
-`step` (of a training step, an evaluation, a round; missing for the whole run). `load_settings` has what the
-runs were asked to do, by the same `run`.
+(the directory), `task`, `metric` (a key of METRICS where it is one), `value`, `unit`, `case` (the part of the
+run: a phase, a target, a benchmarked operation; empty for the whole run), `kind`, `seed` and `step` (of a
+training step, an evaluation, a round; missing for the whole run). `load_settings` returns the runs' settings,
+by the same `run`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 LAST = 10
-"""Training steps whose mean loss is the `train_loss` of a run."""
+"""The number of last training steps whose mean loss is the `train_loss` of a run."""
 
 
 class Value(NamedTuple):

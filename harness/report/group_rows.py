@@ -1,4 +1,4 @@
-"""The figures of one group of runs: a median over seeds with its range, for everything a comparison shows."""
+"""The figures of one group of runs for a comparison, as medians over seeds with their ranges."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TargetRow:
 
 @dataclass(frozen=True)
 class GroupRow:
-    """One group of runs; times are on `clock`, a figure that was not measured is None."""
+    """One group of runs; times are on `clock`, figures that were not measured are None."""
 
     label: str
     codec: str
@@ -68,7 +68,7 @@ class GroupRow:
 
 @dataclass(frozen=True)
 class Standing:
-    """A group's times to the targets of its baseline; `complaint` says why there are none."""
+    """A group's times to the targets of its baseline; `complaint` is the reason if there are none."""
 
     baseline: Group | None
     targets: list[TargetRow] = field(default_factory=list)
@@ -100,7 +100,7 @@ def make_row(
     found = over_runs(values, [str(run.folder) for run in group.runs])
     alike = baseline if baseline is not None and same_but_codec(group, baseline) else None
     reference = over_runs(values, [str(run.folder) for run in alike.runs]) if alike else {}
-    # Failed seeds count in the final metric alone, which is not among these.
+    # Failed seeds only affect the final metric, which is not among these figures.
     shown = keys(lambda metric: metric.section in RUN_SECTIONS and metric.key != "final_metric")
     figures = {key: found.get(key) for key in shown}
     steps_s = [common[str(run.folder)] for run in group.runs if str(run.folder) in common]
@@ -124,7 +124,7 @@ def make_row(
 
 
 def _spread_of_steps(group: Group) -> dict[str, Spread]:
-    """The percentiles over the steps of a run, those that all runs have."""
+    """Percentiles over the steps of a run, as spreads over the runs; only those that all runs have."""
     found = dict[str, Spread]()
     for key in SPREAD:
         for end in PERCENTILES:
@@ -167,7 +167,7 @@ def target_row(
 def _common(
     group: Group, times: Mapping[int | None, TimeToAccuracy], common: Mapping[str, float]
 ) -> Spread | None:
-    """Times to a target, the steps of which take as long as `common` says; None if it does not for a run."""
+    """Times to a target if each step takes the time in `common`; None if that lacks a run."""
     steps_s = {run.seed: common.get(str(run.folder)) for run in group.runs}
     if not steps_s or None in steps_s.values():
         return None
@@ -195,6 +195,8 @@ def _p_faster(
 
 
 def _bytes_ratio(found: Mapping[str, Spread], reference: Mapping[str, Spread]) -> float | None:
-    """Bytes per step over BF16's; None where BF16 did not run on the same topology, or bytes are unknown."""
+    """Bytes per step relative to BF16's; None if BF16 did not run on the same topology, or bytes are
+    unknown.
+    """
     own, other = (figures.get("bytes_per_step_per_rank") for figures in (found, reference))
     return own.median / other.median if own and other and other.median else None

@@ -1,4 +1,4 @@
-"""Groups of runs that differ only in the seed, and the words around a plot of them."""
+"""Groups of runs that differ only in the seed, and texts for plots of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gradwire.harness.timing.measure.accuracy import Evaluation, Mode, median_wi
 class Group:
     """The seeds of one cell of a sweep: `runs` done, by seed, and those that failed.
 
-    A failed run is a miss: it enters the medians of what is reached and how well, at the worst value.
+    A failed run counts as a miss: in medians of times to targets and of final metrics it has the worst value.
     """
 
     label: str
@@ -42,7 +42,7 @@ class Group:
 
     @property
     def network(self) -> str:
-        """The links and what times on them are, in words."""
+        """Its links and the kind of times on them, in words."""
         return self._any.network
 
     @property
@@ -99,7 +99,7 @@ def group_runs(runs: Sequence[Run], axes: Sequence[str] = ()) -> list[Group]:
         done = sorted((run for run in members if run.status == "done"), key=lambda run: run.seed or 0)
         _check_seeds(done)
         seeds = {run.seed for run in done}
-        # A seed that was run again after a failure counts once, as what it became.
+        # A seed that was run again after a failure counts once, with its last outcome.
         failed = [run for run in members if run.status == "failed" and run.seed not in seeds]
         if {run.clock for run in done} == {"wall", "simulated"}:
             raise ValueError(f"{label}: some runs are on the wall clock, some simulated; compare them apart")
@@ -129,10 +129,10 @@ def _check_seeds(done: Sequence[Run]) -> None:
 
 
 def title(groups: Sequence[Group], over_seeds: str = "") -> str:
-    """The settings that all groups share, their networks and number of seeds; `over_seeds` says what is
-    shown of these.
+    """The settings that all groups share, their networks and number of seeds; `over_seeds` describes how
+    these are combined.
 
-    A group by itself needs no legend, so it is named here.
+    A single group needs no legend, so it is named here.
     """
     name = [groups[0].label] if len(groups) == 1 else []
     return " · ".join([*name, *shared(groups), networks(groups), _seeds(groups, over_seeds)])
@@ -143,12 +143,12 @@ def run_title(run: Run) -> str:
 
 
 def networks(groups: Sequence[Group]) -> str:
-    """The network of all groups in words; of several networks what they have in common, by kind."""
+    """The network of all groups in words; for several networks their common description, by kind."""
     return common_text(group.network for group in groups)
 
 
 def shared(groups: Sequence[Group]) -> list[str]:
-    """Model and size, dataset, topology and workers, as far as they are the same in all groups."""
+    """Model and size, dataset, topology and workers, if they are the same in all groups."""
     names = [_models(groups), *({group.named(kind) for group in groups} for kind in ("dataset", "topology"))]
     workers = {run.done.workers for group in groups for run in group.runs}
     names.append({f"{count} worker{'s' * (count > 1)}" for count in workers})
@@ -183,7 +183,7 @@ def count_parameters(count: int) -> str:
 
 
 def in_legend(group: Group, groups: Sequence[Group]) -> str:
-    """A group's label, with its seeds where the groups differ in their number or one did not end well."""
+    """A group's label, with its seeds if groups differ in their number or one of them failed."""
     diverged = sum(not math.isfinite(run.done.final_metric) for run in group.runs)
     remarks = [f"{len(group.failed)} failed"] * bool(group.failed) + [f"{diverged} diverged"] * bool(diverged)
     if len({other.num_seeds for other in groups}) > 1 or remarks:

@@ -1,4 +1,4 @@
-"""Notes that a reader needs on the figures of a comparison, one line each."""
+"""Notes on the interpretation of a comparison's figures, one line each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _subject(groups: Sequence[Group]) -> list[str]:
 
 
 def _networks(rows: Sequence[GroupRow]) -> list[str]:
-    """The links, and whether times on them are measured, emulated or modelled; where rows differ, whose."""
+    """The links, and whether times on them are measured, emulated or modelled; by row if they differ."""
     found: dict[str, list[str]] = {}
     for row in rows:
         found.setdefault(row.network, []).append(row.label)
@@ -46,7 +46,7 @@ def _networks(rows: Sequence[GroupRow]) -> list[str]:
 
 
 def _targets(rows: Sequence[GroupRow]) -> list[str]:
-    """The origin of the targets, or why there are none."""
+    """The origin of the targets, or the reason why there are none."""
     lines = {}
     for row in rows:
         if row.targets:
@@ -61,7 +61,7 @@ def _targets(rows: Sequence[GroupRow]) -> list[str]:
 
 
 def _seeds(rows: Sequence[GroupRow]) -> list[str]:
-    """The weight that the number of seeds gives."""
+    """The significance of figures, given the number of seeds."""
     lines = ["Figures are the median over seeds, with the range from the lowest to the highest."]
     single = [row.label for row in rows if row.num_seeds == 1]
     if single:
@@ -104,7 +104,7 @@ def _reading(rows: Sequence[GroupRow]) -> list[str]:
 
 
 def _loopback(rows: Sequence[GroupRow], groups: Sequence[Group]) -> list[str]:
-    """Compression that costs time because nothing slows the bytes down."""
+    """A note that compression costs time here because links do not limit the transfer."""
     by_label = {row.label: row for row in rows}
     slower = []
     for row, group in zip(rows, groups, strict=True):
@@ -123,7 +123,7 @@ def _loopback(rows: Sequence[GroupRow], groups: Sequence[Group]) -> list[str]:
 
 
 def _provenance(runs: Sequence[Run]) -> list[str]:
-    """Differences between the runs that forbid no comparison, but should be seen."""
+    """Differences between the runs that do not prevent a comparison but may matter."""
     lines = []
     if len({run.done.code_hash for run in runs}) > 1:
         lines.append("The runs come from different versions of the sources (code_hash).")
@@ -140,13 +140,13 @@ def _listed(seeds: Sequence[int | None]) -> str:
 
 
 CUSTOM = "custom"
-"""The preset of a simulated network that is no paper's testbed."""
+"""The preset of a simulated network that does not describe a paper's testbed."""
 
 CURE = "network.compute=file:<profile> gives all the same"
 
 
 def computation_notes(runs: Sequence[Run]) -> list[str]:
-    """A line for each thing that a reader must know of the computation in simulated times."""
+    """Notes on the computation times in simulated times, one line each."""
     virtual = [run for run in runs if run.choice("cluster") == "virtual"]
     measured = [run for run in virtual if (run.config.get("network") or {}).get("compute_s") is None]
     return [*_unlimited(virtual), *_testbeds(virtual), *_shared(measured), *_apart(measured)]
@@ -174,7 +174,7 @@ def _testbeds(runs: Sequence[Run]) -> list[str]:
 
 
 def _shared(runs: Sequence[Run]) -> list[str]:
-    """The profiles that runs have counted."""
+    """The profiles that runs have used."""
     lines = dict[str, None]()
     for profile in (run.done.profile for run in runs if run.done.profile is not None):
         spread = profile.get("compute_s") or {}
@@ -195,7 +195,7 @@ def _shared(runs: Sequence[Run]) -> list[str]:
 
 
 def _apart(runs: Sequence[Run]) -> list[str]:
-    """Runs that compute the same and did not count the same."""
+    """Runs with the same computation that have not used the same times for it."""
     groups = dict[str, list[Run]]()
     for run in runs:
         groups.setdefault(computation_id(run.config), []).append(run)

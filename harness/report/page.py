@@ -1,4 +1,4 @@
-"""The report as pages: a part of `README.md`, and one HTML file that needs nothing else."""
+"""The report as pages: a part of `README.md`, and one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 README, PAGE = "README.md", "report.html"
 BEGIN, END = "<!-- evaluations, made by task=report -->", "<!-- end of evaluations -->"
 MOST_FIGURES = 8
-"""Most figures of a claim that stand beside its verdict; the page shows all of them when unfolded."""
+"""The largest number of a claim's figures that are shown next to its verdict; unfolding the page shows
+all.
+"""
 
 DIGITS = 3
 """Significant digits of a claim's figures."""
@@ -39,10 +41,10 @@ MEDIA = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
 def write_pages(found: Evaluations, output: Path) -> list[Path]:
-    """Writes both pages to `output`, which is made where it is not there; returns them.
+    """Writes both pages to `output`, which is created if necessary; returns them.
 
-    What a README there says outside of its part for evaluations stays. Raises ValueError in one line if a
-    README has no such part.
+    A README there is only changed in its part for evaluations. Raises ValueError in one line if a README has
+    no such part.
     """
     make_output(output)
     files = [output / README, output / PAGE]
@@ -62,7 +64,7 @@ def make_output(output: Path) -> None:
 
 
 def with_evaluations(path: Path, part: str) -> str:
-    """The text of the README at `path` with `part` in its place, or a new README."""
+    """The text of the README at `path` with its part replaced by `part`, or a new README."""
     if not os.path.lexists(path):
         return f"# Results\n\n{BEGIN}\n{part}\n{END}\n"
     before, begin, rest = read_text(path, remedy=REMEDY, inside=path.parent).partition(BEGIN)
@@ -100,8 +102,7 @@ class Made(str):
 
 
 def as_markdown(value: Any) -> str:
-    """The Markdown that the template writes for a value: escaped, whatever it is and wherever it comes from,
-    unless the template has made it."""
+    """The Markdown that the template writes for a value: escaped, unless the template itself has made it."""
     return value if isinstance(value, Made) else escaped(str(value))
 
 
@@ -111,8 +112,8 @@ def address(path: Path) -> Made:
 
 
 def _environment(found: Evaluations, finalize: Callable[[Any], str] | None = None) -> Environment:
-    """The templates' environment: what comes from records is escaped for HTML, and for Markdown by
-    `finalize`, unless the template says otherwise."""
+    """The templates' environment: values from records are escaped for HTML, and for Markdown by `finalize`,
+    unless the template says otherwise."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(
@@ -150,7 +151,7 @@ def anchor(*words: str) -> str:
 
 
 def data(path: Path, inside: Path) -> str:
-    """A file of the folder `inside` as an address that holds all of it."""
+    """The contents of a file in the folder `inside` as a data address."""
     content = base64.b64encode(read_bytes(path, remedy=REMEDY, inside=inside)).decode()
     return f"data:{MEDIA[path.suffix]};base64,{content}"
 
@@ -189,12 +190,13 @@ def source(shown: ShownItem | Recorded | None) -> str:
 
 
 def asked(record: SweepRecord) -> list[str]:
-    """`with codec=bf16`: how a sweep's command line changed its cells, if it did."""
+    """The overrides by which a sweep's command line changed its cells, e.g. `with codec=bf16`; empty without
+    any."""
     return [f"with {' '.join(record.overrides)}"] if record.overrides else []
 
 
 def network(shown: ShownItem) -> str:
-    """The network of a table's figures, or of the runs that plots show, in words; nothing without."""
+    """The network of a table's figures, or of the runs that plots show, in words; empty without any."""
     if shown.table is not None:
         found = shown.table.networks
     else:

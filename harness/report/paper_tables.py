@@ -1,4 +1,4 @@
-"""A paper's table filled from the record of a sweep: our figures next to the printed ones."""
+"""A paper's table filled from the record of a sweep: this project's figures next to the printed ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OTHER_SOURCES, CHANGED_SOURCES = "†", "+"
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure of ours, as text with its marks, and the printed one."""
+    """One figure of this project, as text with its marks, and the printed one."""
 
     ours: str
     printed: str
@@ -34,7 +34,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table as rows of cells; `kinds` has for each column what our figures are, if they are all alike."""
+    """A table as rows of cells; `kinds` has for each column the kind of this project's figures, if it is
+    uniform."""
 
     columns: list[str]
     rows: list[tuple[str, list[Cell]]]
@@ -51,7 +52,7 @@ class PaperTable:
 
     @property
     def networks(self) -> list[str]:
-        """The networks of our figures: one for all, else by row, or by column where rows have several."""
+        """The networks of the figures: one for all, else by row, or by column if a row has several."""
         if len({cell.networks for _, cells in self.rows for cell in cells if cell.kind is not None}) < 2:
             parts = {"": [cell for _, cells in self.rows for cell in cells]}
         else:
@@ -64,7 +65,7 @@ class PaperTable:
 
     @property
     def seen(self) -> bool:
-        """Returns whether one of the figures is ours."""
+        """Returns whether any of the figures comes from a record."""
         return any(cell.kind is not None for _, cells in self.rows for cell in cells)
 
     @property
@@ -79,7 +80,7 @@ def _networks(cells: Sequence[Cell]) -> list[str]:
 
 
 def fill(layout: TableLayout, record: SweepRecord | None, reference: Reference) -> PaperTable:
-    """The table of a layout; without a record, the printed figures alone.
+    """The table of a layout; without a record, only the printed figures.
 
     Raises ValueError in one line if a cell selects several groups of runs.
     """
@@ -94,7 +95,7 @@ def fill(layout: TableLayout, record: SweepRecord | None, reference: Reference) 
 
 
 def _busy(record: SweepRecord, rows: list[tuple[str, list[Cell]]]) -> str:
-    """The note on a busy machine where times are shown."""
+    """The note on a busy machine, if times are shown."""
     figures = [cell.figure for _, cells in rows for cell in cells if cell.figure is not None]
     timed = {cell.label: cell for figure in figures if figure.timed for cell in figure.cells}
     return busy_cells(record, timed.values())
@@ -104,7 +105,7 @@ def _cell(
     layout: TableLayout, row: Line, column: Line, record: SweepRecord | None, printed: list[Row]
 ) -> Cell:
     chosen = {**row.printed, **column.printed}
-    # A column of a metric of its own has the paper's figure only if it says which.
+    # A column with its own metric only has a printed figure if it says which.
     is_another = column.metric not in (None, layout.metric) and not column.printed
     theirs = NOTHING if is_another else _printed(chosen, printed)
     if column.change:
@@ -146,14 +147,14 @@ def _figure(
 
 
 def _change(found: SeedFigure, base: SeedFigure) -> str:
-    """Percent above the baseline: the mean of the seeds' own changes, with its 95 % interval."""
+    """Percent above the baseline: the mean of the changes by seed, with its 95 % interval."""
     changes = found.combined(base, lambda own, their: 100 * (own / their - 1))
     mean, margin = changes.interval
     return f"{round(mean, 2) + 0.0:+.2f} ± {margin:.2f} %"  # 0.0 makes -0.0 positive
 
 
 def _printed_change(chosen: Mapping[str, str], base: Mapping[str, str], rows: list[Row]) -> str:
-    """Percent above the printed baseline; nothing where one of them is not printed."""
+    """Percent above the printed baseline; empty if one of them is not printed."""
     values = [_printed(columns, rows) for columns in (chosen, base)]
     if NOTHING in values:
         return NOTHING
@@ -170,7 +171,7 @@ def _written(found: SeedFigure, metric: str, is_time: bool, times: float) -> str
 
 
 def marks_of(found: SeedFigure, record: SweepRecord) -> str:
-    """The marks of a figure whose cells ran other sources than most, or changed ones."""
+    """The marks of a figure whose cells ran other sources than most cells, or changed ones."""
     usual = record.code_hashes[:1]
     other = any(cell.done and cell.code_hash not in usual for cell in found.cells)
     changed = any(cell.dirty for cell in found.cells)
@@ -178,7 +179,7 @@ def marks_of(found: SeedFigure, record: SweepRecord) -> str:
 
 
 def _printed(chosen: Mapping[str, str], rows: list[Row]) -> str:
-    """The printed figure of a cell; nothing where the paper has none, or the cell names no columns."""
+    """The printed figure of a cell; empty if the paper has none, or if the cell names no columns."""
     found = [row for row in rows if all(row[key] == value for key, value in chosen.items())]
     if not chosen or len(found) != 1:
         return NOTHING

@@ -1,8 +1,9 @@
-"""Papers as data: `results/papers/<paper>.yaml` says where the report shows each of their parts, or why not.
+"""Papers as data: `results/papers/<paper>.yaml` says where the report shows each of their parts, or why it
+does not.
 
 An item is a table, a figure or a system of the paper. It names the sweep that reproduces it, and either the
-plots or the layout of a table: which rows and columns it has, what these select in the sweep's record, and
-which printed figures stand beside.
+plots or the layout of a table: its rows and columns, the cells that these select in the sweep's record, and
+the printed figures next to them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True)
 class TableLayout:
-    """A table in the paper's shape: a cell selects what its row and its column do together."""
+    """A table in the paper's form: a cell selects what its row and its column specify together."""
 
     rows: dict[str, Line]
     columns: dict[str, Line]
@@ -86,7 +87,8 @@ def read_papers(folder: Path) -> list[Paper]:
 
 def check_papers(papers: Sequence[Paper], known: Known, reference: Reference) -> None:
     """Raises ValueError in one line for sweeps, metrics, axes, values and printed figures that do not
-    exist."""
+    exist.
+    """
     for paper in papers:
         for item in paper.items:
             try:

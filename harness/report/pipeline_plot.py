@@ -1,4 +1,4 @@
-"""Plots a step of a pipeline: which pass each stage computes when, and when it synchronizes (EDGC Fig. 8)."""
+"""Plots a step of a pipeline: the passes of each stage over time, and its synchronization (EDGC Fig. 8)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROW_HEIGHT, PASS_HEIGHT, BAR_HEIGHT = 0.34, 0.17, 0.07
-"""Inches of a stage's row, of its passes, and of what is below them."""
+"""Inches of a stage's row, of its passes, and of the bars below them."""
 DIGIT_WIDTH, DIGIT_SIZE, NAMES_WIDTH = 0.045, 5, 0.6
 """Inches of a digit, its size in points, and inches to the left of the time axis."""
 
@@ -41,8 +41,9 @@ DIGITS: dict[str, Hue | None] = {"forward": None, "backward": "ink"}
 
 
 class Stretch(NamedTuple):
-    """Something a stage does from `start` to `end`, in seconds of the step; `number` is a pass's
-    micro-batch."""
+    """An activity of a stage from `start` to `end`, in seconds of the step; `number` is a pass's micro-
+    batch.
+    """
 
     kind: str
     start: float
@@ -83,7 +84,7 @@ def pipeline_of(run: Run, heading: str, numbers: Sequence[int], steps: Sequence[
 
 
 def _computed(trace: RankTrace) -> Iterator[Stretch]:
-    """The computation of a rank, segments of one pass put together."""
+    """The computation of a rank, with segments of one pass merged."""
     label, under_way = "", None
     for one in trace.computation:
         if not isinstance(one, Compute) or one.end <= one.start:
@@ -101,7 +102,8 @@ def _computed(trace: RankTrace) -> Iterator[Stretch]:
 
 
 def _synchronization(task: TaskTrace) -> Stretch | None:
-    """From the first work or message to the last; None if the task is no synchronization of a bucket."""
+    """The interval from the first work or message to the last; None if the task is not the synchronization of
+    a bucket."""
     if not any(isinstance(one, Post) and one.phase in PHASES for one in task.operations):
         return None
     first = task.operations[0]

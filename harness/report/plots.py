@@ -1,4 +1,5 @@
-"""Plots of a comparison, each group in one style throughout; bars of a step's parts and of the bits sent."""
+"""Plots of a comparison, with one style for each group throughout; bars of a step's parts and of the bits
+sent."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def plot_groups(groups: Sequence[Group], folder: str | Path) -> list[Path]:
 
 
 def group_plots(groups: Sequence[Group]) -> list[Plot]:
-    """The plots of groups, once for each model; times and metrics once for each clock and metric."""
+    """The plots of groups, once for each model, and those of times and metrics once for each clock and
+    metric."""
     models = list(dict.fromkeys(group.named("model") for group in groups))
     kinds = list(dict.fromkeys((group.clock, group.metric) for group in groups))
     busy = busy_groups(groups)
@@ -57,7 +59,7 @@ def group_plots(groups: Sequence[Group]) -> list[Plot]:
 
 
 def _warned(plots: Iterable[Plot | None], groups: Sequence[Group]) -> list[Plot | None]:
-    """The plots with a title that says so where the groups' times have been disturbed."""
+    """The plots, with a warning in their titles if the groups' times were disturbed."""
     busy = f" · {BUSY_TITLE}" if busy_groups(groups) else ""
     return [plot and replace(plot, title=f"{plot.title}{busy}") for plot in plots]
 
@@ -109,7 +111,8 @@ def wire_bits(summary: Summary) -> float:
 def _bars(
     name: str, label: str, groups: Sequence[Group], stack: Stack, figure: Callable[[Summary], float]
 ) -> Plot:
-    """Each group's seed with the median `figure`, split into the parts of `stack`, and all seeds' range."""
+    """The seed with the median `figure` of each group, split into the parts of `stack`, and the range of all
+    seeds."""
 
     rows = group_rows(groups)
 
@@ -129,7 +132,7 @@ def _bars(
 
 
 def _typical(group: Group, figure: Callable[[Summary], float]) -> Summary:
-    """The group's seed with the median figure: a stack of one run adds up, a stack of medians does not."""
+    """The group's seed with the median figure: the parts of one run add up, medians of parts do not."""
     values = [figure(run.done) for run in group.runs]
     return group.runs[values.index(median_low(values))].done
 
@@ -139,6 +142,6 @@ def _part_ms(summary: Summary, key: str) -> float:
 
 
 def _phase_bits(summary: Summary, phase: str) -> float:
-    """A phase's share of the bits: they are proportional to the bytes."""
+    """A phase's share of the bits, which are proportional to the bytes."""
     total = sum(summary.bytes_by_phase.values())
     return wire_bits(summary) * summary.bytes_by_phase.get(phase, 0) / total if total else 0.0

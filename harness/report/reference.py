@@ -19,7 +19,7 @@ Row = Mapping[str, str]
 
 
 class Reference:
-    """The printed figures below one folder, read as they are asked for."""
+    """The printed figures below one folder, read on demand."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -38,7 +38,7 @@ class Reference:
         return self._items[item]
 
     def find(self, item: str, /, **chosen: str) -> list[Row]:
-        """The rows of an item whose columns have the chosen values; ValueError for what no row has."""
+        """The rows of an item whose columns have the chosen values. Raises ValueError if there are none."""
         found = self.rows(item)
         for column, value in chosen.items():
             if column not in COLUMNS:
@@ -61,13 +61,13 @@ class Reference:
 
 
 def alike(name: str, known: Iterable[str]) -> str:
-    """The names of what there is that are most like `name`, for messages."""
+    """The existing names that are most similar to `name`, for messages."""
     found = get_close_matches(name, list(known), 3, 0)
     return f"alike are {printable(', '.join(found), 100)}" if found else "there are none"
 
 
 def value_of(row: Row) -> float | None:
-    """The printed value as a number; None for a range, a bound or words."""
+    """The printed value as a number; None for a range, a bound or text."""
     return float(row["value"]) if NUMBER.fullmatch(row["value"]) else None
 
 

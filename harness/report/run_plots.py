@@ -1,4 +1,4 @@
-"""Plots of one run: its metric, losses and errors as curves, and where its time and bytes go as bars."""
+"""Plots of one run: curves of its metric, losses and errors, and bars of its time and bytes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MAX_CODEC_SERIES = 12
 MAX_BINS = 60
 THIN = 0.9
 TRAINED, EVALUATED = LineStyle("blue", "-", "None"), LineStyle("ink", "-", "o")
-"""The looks of what every step has, and of what is measured now and then."""
+"""The styles of figures that every step has, and of those that are measured occasionally."""
 
 
 def plot_run(run: Run, folder: str | Path) -> list[Path]:
@@ -83,7 +83,7 @@ def metric_plot(run: Run, heading: str) -> Plot | None:
 
 
 def training_plot(run: Run, heading: str) -> Plot | None:
-    """The loss over steps, and below it each metric that METRICS calls for; None without steps."""
+    """The loss over steps, and below it each metric for which METRICS asks; None without steps."""
     if not run.steps:
         return None
     losses, evaluated = finite(run.steps, "step", "loss"), finite(run.evals, "step", "loss")
@@ -116,14 +116,14 @@ def vnmse_plot(run: Run, heading: str) -> Plot | None:
 
 
 def codec_plot(run: Run, heading: str) -> Plot | None:
-    """Values that the codec logged over steps; None where it logged nothing."""
+    """Figures that the codec logged, over steps; None if it logged nothing."""
     keys = dict.fromkeys(key for row in run.steps for key in row if key.startswith(CODEC_SERIES))
     logged = {key.removeprefix(CODEC_SERIES): finite(run.steps, "step", key) for key in keys}
     logged = {name: points for name, points in logged.items() if points[0]}
     if not logged:
         return None
     shown = list(logged)[:MAX_CODEC_SERIES]
-    # Dashes would not survive a value that jumps from step to step.
+    # Dashes would be invisible for a value that jumps from step to step.
     styles = [replace(style, line="-") for style in line_styles(shown)]
     series = [
         Series(*logged[name], style, name, every_few(logged[name][0]), THIN)
@@ -138,14 +138,14 @@ def codec_plot(run: Run, heading: str) -> Plot | None:
 def step_plot(run: Run, heading: str) -> Plot | None:
     """The parts of a step over the run, each bar the mean over some steps; None without spans.
 
-    Measured steps are left out, as in the summary, whose means the legend gives.
+    Measured steps are excluded, as in the summary, whose means are in the legend.
     """
     rows = timed_rows(run)
     if not rows or not run.done.has_breakdown:
         return None
     size = math.ceil(len(rows) / MAX_BINS)
     bins = [rows[start : start + size] for start in range(0, len(rows), size)]
-    # A bar reaches to the next one, over the measured steps between them.
+    # A bar extends to the next one, across the measured steps between them.
     known = run.done.values()
     edges = [chunk[0]["step"] for chunk in bins] + [rows[-1]["step"] + 1]
 
@@ -167,7 +167,7 @@ def step_plot(run: Run, heading: str) -> Plot | None:
 
 
 def bytes_plot(run: Run, heading: str) -> Plot | None:
-    """Bytes that a rank sends in a step, by phase; None where nothing was sent or counted."""
+    """Bytes that a rank sends in a step, by phase; None if nothing was sent or counted."""
     summary = run.done
     sent = {phase: count for phase, count in summary.bytes_by_phase.items() if count}
     if not sent or not summary.has_bytes:
@@ -187,6 +187,7 @@ def bytes_plot(run: Run, heading: str) -> Plot | None:
 
 
 def timed_rows(run: Run) -> list[Mapping[str, Any]]:
-    """The steps the breakdown is made of: all but the measured ones, unless all were; [] without spans."""
+    """The steps that the breakdown uses: all except measured ones, unless all were measured; [] without
+    spans."""
     rows = [row for row in run.steps if not row.get("measured")] or run.steps
     return [row for row in rows if all(row.get(key) is not None for key in PARTS)]

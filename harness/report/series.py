@@ -1,4 +1,4 @@
-"""One drawer for series: lines with the range around them, over a clock, over steps or over an axis."""
+"""The drawing of all series: lines with ranges, over a clock, over steps or over an axis."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ STEPS = "training step"
 """The label of an x axis of steps, whose ticks are whole numbers."""
 
 View = Callable[["Axes", Form], None]
-"""The scale and the limits of an axis, and marks that are no series."""
+"""Sets the scale and the limits of an axis, and adds marks other than series."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """A line through points, and the range around it."""
+    """A line through points, with a range around it."""
 
     x: Sequence[float]
     y: Sequence[float]

@@ -9,7 +9,7 @@ from gradwire.harness.record.settings import Configuration
 
 @dataclass(frozen=True)
 class ReportConfig:
-    """The records that are shown, and the place of the pages."""
+    """The folder of the records, and that of the pages."""
 
     folder: str = "results"  # records of sweeps at any depth, papers/ and reference/
     output: str | None = None  # the folder of README.md and report.html; null: the one above
@@ -17,6 +17,6 @@ class ReportConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportTask(Configuration):
-    """The report from records."""
+    """The settings of a report from records."""
 
     report: ReportConfig

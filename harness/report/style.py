@@ -1,4 +1,5 @@
-"""The look of plots on paper and on a dark page: colours, and lines and hatches that do without them."""
+"""The look of plots in print and on a dark page: colours, and lines and hatches that are distinguishable
+without them."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ HUES: tuple[Hue, ...] = ("blue", "vermilion", "green", "purple", "orange", "sky"
 
 @dataclass(frozen=True)
 class Form:
-    """One of the forms every plot is written in; a hue is the same series in all of them."""
+    """One of the two forms of every plot; a hue stands for the same series in both."""
 
     name: str  # part of the name of the file
     suffixes: tuple[str, ...]  # the kinds of files, without dots
@@ -71,8 +72,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
 class LineStyle:
     """One series' look; hue, dash and marker all differ between neighbours.
 
-    A hue that comes a second time has `hollow` markers, so that it differs from the first at every point.
-    `turn` is the series' place among the others: where lines lie on one another their markers alternate.
+    A hue that is used again has `hollow` markers, so that it differs at every point. `turn` is the index of
+    the series: markers of overlapping lines alternate.
     """
 
     hue: Hue
@@ -82,7 +83,9 @@ class LineStyle:
     turn: int = 0
 
     def markers(self, every: int) -> tuple[int, int]:
-        """The points of a line with a marker, if one of `every` has one: the first one and the distance."""
+        """The first point with a marker and the distance between markers, if one of `every` points has
+        one.
+        """
         return self.turn % every, every
 
     def drawn(self, form: Form) -> dict[str, Any]:
@@ -94,14 +97,14 @@ class LineStyle:
 
 @dataclass(frozen=True)
 class Filling:
-    """One part's look in a stack; hue and hatch both differ between neighbours."""
+    """The look of one part of a stack; hue and hatch both differ between neighbours."""
 
     label: str
     hue: Hue
     hatch: str
 
 
-# No hatch of dots: in a vector file they are a quarter of a megabyte.
+# No hatch of dots, which take a quarter of a megabyte in a vector file.
 _LOOKS: tuple[tuple[Hue, str], ...] = (
     ("blue", ""),
     ("orange", "////"),
@@ -121,7 +124,7 @@ PHASES = {
     "metadata": Filling("metadata", "vermilion", "xxxx"),
     "weights": Filling("weights", "green", "...."),
 }
-"""The phases bytes are counted in, by their key in summaries."""
+"""The phases that bytes are counted under, by their key in summaries."""
 
 
 def line_styles(codecs: Sequence[str], baseline: str = "bf16") -> list[LineStyle]:
@@ -132,7 +135,7 @@ def line_styles(codecs: Sequence[str], baseline: str = "bf16") -> list[LineStyle
         if codec == baseline and "ink" not in [style.hue for style in styles]:
             styles.append(LineStyle("ink", "-", MARKERS[0]))
             continue
-        # A hue that comes again comes with another dash.
+        # A hue that is used again gets another dash.
         dash = LINES[(others + others // len(HUES)) % len(LINES)]
         marker = MARKERS[(others + 1) % len(MARKERS)]
         hollow = others // len(HUES) % 2 == 1
@@ -142,7 +145,7 @@ def line_styles(codecs: Sequence[str], baseline: str = "bf16") -> list[LineStyle
 
 
 def matplotlib_settings(form: Form) -> dict[Any, Any]:
-    """Matplotlib's settings for a figure as wide as a column of text, its letters readable at that size."""
+    """Matplotlib's settings for a figure as wide as a column of text, with readable letters."""
     ink = form.colors["ink"]
     return {
         "figure.facecolor": form.ground,

@@ -1,4 +1,4 @@
-"""Makes the record of a sweep from its cells' run directories."""
+"""Writes the record of a sweep from its cells' run directories."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from gradwire.harness.timing.measure.metric import Kind
 from gradwire.harness.timing.measure.metrics import kind_of
 
 _FOLDERS = re.compile(r"(?<![\w./…])~?/(?:[^\s/,:'\"\[\]{}=]+/)+")
-"""The folders of an absolute path, or of one below the home directory."""
+"""The folders in an absolute path, or in one below the home directory."""
 
 
 TRAINED = ("train", "retime")
 """Tasks whose records are those of training runs."""
 
 MOST_MEASURED = 200
-"""Most steps of a run whose errors are kept."""
+"""The largest number of steps of a run whose errors are kept."""
 
 ERRORS = ("vnmse", "zeroed_share", "weight_error")
 
 
 class SweptCell(NamedTuple):
-    """A cell as it was planned."""
+    """A cell as planned."""
 
     label: str
     directory: Path  # may not exist yet
@@ -93,9 +93,9 @@ def write_sweep_record(
 ) -> list[Path]:
     """Writes `sweep.json` and `values.csv` of a sweep to `output`; returns the files.
 
-    Cells that did not run yet, failed or have a damaged record are in it with the reason, so it can be
-    written at any time. `axes` are dotted keys, `folder` and `overrides` as in the record; `command`,
-    overrides, labels and values lose this machine's folders.
+    Cells that have not run, failed or have a damaged record are included with the reason, so the record can
+    be written at any time. `axes` are dotted keys, `folder` and `overrides` as in the record; `command`,
+    overrides, labels and values are written without this machine's folders.
     """
     retimed = any(cell.task == "retime" for cell in cells)
     axes = list(dict.fromkeys([*axes, *(RETIMED_AXES if retimed else ())]))
@@ -143,12 +143,12 @@ def outcome_in(directory: Path, task: str) -> CellContents:
 
 
 def without_folders(text: str) -> str:
-    """`text` with the last part alone of each path that begins at the root or the home directory."""
+    """`text` with each path that begins at the root or the home directory reduced to its last part."""
     return _FOLDERS.sub("…/", text)
 
 
 def _measured_errors(directory: Path, task: str) -> list[Value]:
-    """The curves of `ERRORS` over a run, thinned to `MOST_MEASURED` steps each."""
+    """The curves of `ERRORS` over a run, thinned out to `MOST_MEASURED` steps each."""
     if task not in TRAINED:
         return []
     values = [value for value in values_in(directory, steps=True) if value.step is not None]
@@ -159,8 +159,8 @@ def _measured_errors(directory: Path, task: str) -> list[Value]:
 def _off_axes(
     cells: Sequence[SweptCell], outcomes: Sequence[CellContents], axes: Sequence[str]
 ) -> list[Settings]:
-    """For each cell the settings, and the parts of its machine, in which finished cells of its task differ
-    though these are no axes."""
+    """For each cell, the settings and machine properties, other than axes, in which finished cells of its
+    task differ."""
     settings = [
         _changing(cell, found, axes) | flatten({MACHINE: found.provenance.get("machine") or {}})
         for cell, found in zip(cells, outcomes, strict=True)
@@ -191,7 +191,7 @@ def _common(
 
 
 def _changing(cell: SweptCell, found: CellContents, axes: Sequence[str]) -> Settings:
-    """The settings that change a cell's result, axes and seed aside."""
+    """The settings that change a cell's result, without axes and seed."""
     settings = (found.recorded | flatten(cell.config) | dict(cell.more)).items()
     return {
         key: value
@@ -235,7 +235,7 @@ def _computation(cell: SweptCell, found: CellContents) -> dict[str, Any]:
 
 
 def _common_steps(cells: Sequence[SweptCell], records: Sequence[CellRecord]) -> list[Value]:
-    """The cells' steps with the computation that they share: see `busy_times`."""
+    """The cells' step times with the computation time that they share: see `busy_times`."""
     runs = {
         record.label: load_run(cell.directory)
         for cell, record in zip(cells, records, strict=True)
@@ -251,13 +251,13 @@ def _common_steps(cells: Sequence[SweptCell], records: Sequence[CellRecord]) -> 
 
 
 def _value_of(axis: str, settings: Settings, more: Mapping[str, Any]) -> Any:
-    """A cell's value of an axis: of a group its name; None where it has no such key. What it takes from
-    another cell is called as the plan calls it, not by its path."""
+    """A cell's value of an axis: the name for a group, None if there is no such key. A value taken from
+    another cell has its name in the plan, not its path."""
     return more[axis] if axis in more else settings.get(f"{axis}.name", settings.get(axis))
 
 
 def _kind(task: str, settings: Settings) -> Kind:
-    """The kind of its times; tasks that know no links measure on one machine."""
+    """The kind of its times; tasks without links are measured on one machine."""
     if task in ("retime", "predict", "simulate"):
         return "modelled"
     timed = task in ("train", "allreduce")
@@ -265,7 +265,7 @@ def _kind(task: str, settings: Settings) -> Kind:
 
 
 def _network(cell: SweptCell, settings: Settings) -> str | None:
-    """Its links and what its times are, in words; None for tasks that know no links."""
+    """Its links and the kind of its times, in words; None for tasks without links."""
     own = {key.partition(".")[2]: value for key, value in settings.items() if covered(key, (NETWORK,))}
     return recorded_text(own, _kind(cell.task, settings)) if own else None
 

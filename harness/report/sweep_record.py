@@ -1,10 +1,10 @@
-"""The record of a sweep: which cells it has, what became of them, and their figures.
+"""The record of a sweep: its cells, their outcomes, and their figures.
 
-Two files in the sweep's folder, written from its cells' own records: `sweep.json` says what was swept,
+Two files in the sweep's folder, written from its cells' own records: `sweep.json` describes the sweep,
 `values.csv` has the lines of `frame` for the finished cells: figures of whole runs, evaluations, errors by
-step. Tables, claims and the report need nothing else, so run directories need not be kept. Equal records
-give equal bytes. `sweep.json` ends with the digest of `values.csv` and its own, so that damage and edits are
-noticed.
+step. Tables, claims and the report need nothing else, so run directories need not be kept. Equal records give
+equal bytes. `sweep.json` ends with the digest of `values.csv` and its own, so that damage and edits are
+detected.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COLUMNS = ("cell", "metric", "value", "unit", "case", "kind", "seed", "step")
 REMEDY = "run the sweep again, which writes it anew from its cells' records"
 
 NETWORK = "network"
-"""The group of a configuration that says which links there are."""
+"""The group of a configuration that describes the links."""
 
 OWN_DIGEST = "sha256"
 """The key of `sweep.json` with the digest of all its others."""
@@ -55,7 +55,7 @@ Status = Literal["done", "failed", "unfinished", "damaged"]
 
 @dataclass(frozen=True)
 class CellRecord:
-    """One cell; `machine` and what follows are null unless it is done."""
+    """One cell; `machine` and the fields after it are null unless it is done."""
 
     label: str  # its swept values in words, no two cells alike
     task: str
@@ -91,7 +91,7 @@ class CellRecord:
 
 @dataclass(frozen=True)
 class SweepRecord(Stored):
-    """A sweep as its two files tell it."""
+    """A sweep, as read from its two files."""
 
     remedy: ClassVar[str] = REMEDY
 
@@ -115,7 +115,7 @@ class SweepRecord(Stored):
 
     @property
     def complete(self) -> bool:
-        """Returns whether every cell has been tried."""
+        """Returns whether every cell has run or failed."""
         return all(cell.status in ("done", "failed") for cell in self.cells)
 
     @property
@@ -134,15 +134,15 @@ class SweepRecord(Stored):
         return [f"{cell.label}: {cell.status}: {cell.reason}" for cell in self.cells if not cell.done]
 
     def setting(self, cell: CellRecord, key: str) -> Any:
-        """The value of a dotted key, or of a group's name, in a cell; None where it has no such key."""
+        """The value of a dotted key, or of a group's name, in a cell; None if it has no such key."""
         if key in cell.axes:
             return cell.axes[key]
         common = self.settings.get(cell.task, {})
         return common.get(f"{key}.name", common.get(key))
 
     def network(self, cell: CellRecord) -> str | None:
-        """A cell's links and what its times are, in words; None for tasks that know no links. Of an older
-        record as far as it says."""
+        """A cell's links and the kind of its times, in words; None for tasks without links. For an older
+        record only the known parts."""
         name = self.setting(cell, NETWORK)
         if cell.network is not None or name is None or cell.kind is None:
             return cell.network
@@ -155,12 +155,12 @@ class SweepRecord(Stored):
         return recorded_text({**known, "name": name}, cell.kind)
 
     def networks(self) -> list[str]:
-        """Those of its cells, each once."""
+        """The distinct networks of its cells."""
         found = (self.network(cell) for cell in self.cells)
         return list(dict.fromkeys(text for text in found if text is not None))
 
     def frame(self) -> DataFrame:
-        """The figures as `harness.report.frame` has them; `run` is the cell's label."""
+        """The figures in the form of `harness.report.frame`; `run` is the cell's label."""
         return table(self.values)
 
     def content(self) -> dict[str, Any]:
@@ -202,14 +202,14 @@ class SweepRecord(Stored):
 
 
 def _is_value(value: Any, depth: int = 2) -> bool:
-    """Returns whether `value` is one that a setting has: a number, text, null, or lists of these."""
+    """Returns whether `value` is a possible setting: a number, text, null, or lists of these."""
     if isinstance(value, list):
         return depth > 0 and all(_is_value(item, depth - 1) for item in value)
     return value is None or isinstance(value, bool | int | float | str)
 
 
 def _is_machine(about: Mapping[str, Any]) -> bool:
-    """Returns whether what `provenance` says of a machine has the types that it writes."""
+    """Returns whether a description of a machine has the types that `provenance` writes."""
     gpus, cores = about.get("gpus", []), about.get("cores", 0)
     return (
         isinstance(gpus, list)
@@ -226,7 +226,7 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 def save_sweep_record(output: Path, record: SweepRecord) -> list[Path]:
-    """Writes both files of `record` to the folder `output`, which is made where it is not there."""
+    """Writes both files of `record` to the folder `output`, which is created if necessary."""
     output.mkdir(parents=True, exist_ok=True)
     values = values_text(record.values)
     whole = replace(record, values_sha256=hashlib.sha256(values.encode()).hexdigest())
@@ -262,7 +262,7 @@ def find_sweep_records(root: str | Path) -> list[Path]:
 
 
 def check_off_axes(record: SweepRecord) -> None:
-    """Raises ValueError in one line if the cells differ in more than the axes and the seed."""
+    """Raises ValueError in one line if the cells differ in other settings than the axes and the seed."""
     keys = sorted({key for cell in record.cells for key in cell.off_axes})
     if keys:
         values = {
@@ -287,7 +287,7 @@ def values_text(values: Iterable[Value]) -> str:
 
 
 def line_of(value: Value) -> list[Any]:
-    """A figure by `COLUMNS`."""
+    """A figure as a row, in the order of `COLUMNS`."""
     unit = METRICS[value.metric].unit if value.metric in METRICS else ""
     return [value.run, value.metric, value.value, unit, value.case, value.kind, value.seed, value.step]
 

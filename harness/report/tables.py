@@ -1,4 +1,4 @@
-"""Tables of metrics, as text and Markdown; how a figure is written; pages of tables with their remarks."""
+"""Tables of metrics, as text and Markdown; the formatting of figures; pages of tables with their remarks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_CELL = 2000
 
 @dataclass(frozen=True)
 class Table:
-    """The first columns name the row, as many as `names`; the others hold figures."""
+    """The first `names` columns name the row; the others hold figures."""
 
     title: str
     header: list[str]
@@ -42,7 +42,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of figures: a metric, and what is not as METRICS has it."""
+    """A column of figures: a metric, with any differences from its entry in METRICS."""
 
     metric: str
     at: str = ""  # the key of its figures in a row, where that is not the metric's
@@ -59,20 +59,20 @@ class Column:
 
 
 Line = tuple[Sequence[str], Mapping[str, Spread | float | None]]
-"""The names of a row of figures, a cell for each, and its figures by key."""
+"""The names of a row, one cell each, and its figures by key."""
 
 
 def figures_table(
     title: str, names: Sequence[str], lines: Iterable[Line], columns: Iterable[Column | str]
 ) -> Table:
-    """A table with a column for each of `columns`: keys of METRICS, or what differs from them."""
+    """A table with a column for each of `columns`, given by keys of METRICS or as `Column`."""
     chosen = [Column(column) if isinstance(column, str) else column for column in columns]
     rows = [[*name, *(column.cell(figures) for column in chosen)] for name, figures in lines]
     return Table(title, [*names, *(column.heading for column in chosen)], rows)
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """`digits` significant digits without an exponent where that stays readable; ∞ for a miss."""
+    """`digits` significant digits, without an exponent if that is readable; ∞ for a miss."""
     if value is None:
         return _MISSING
     if math.isnan(value):
@@ -87,7 +87,8 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def figure(value: Spread | float | None, shown: FigureFormat = PLAIN) -> str:
-    """A figure as METRICS says; of a spread, median and range, the median alone where there is no range."""
+    """A figure in the format of METRICS; a spread as median and range, or only the median if there is no
+    range."""
     if not isinstance(value, Spread):
         return _written(value, shown)
     middle, low, high = (_written(part, shown) for part in (value.median, value.low, value.high))
@@ -149,7 +150,7 @@ def plain(text: str) -> str:
 
 
 def _column_width(table: Table, index: int) -> int:
-    """Wide enough for every figure and for the header in two lines; of a name's column for its words."""
+    """The width for every figure and for the header in two lines; for a name's column, for its words."""
     words = table.header[index].split()
     if index < table.names:
         cells = [row[index] for row in [table.header, *table.rows]]
@@ -178,14 +179,14 @@ def _wrapped(row: Sequence[str], widths: Sequence[int], names: int) -> list[str]
 
 @dataclass(frozen=True)
 class Page:
-    """Tables, and what a reader of them must know."""
+    """Tables, with remarks on their interpretation."""
 
     tables: list[Table]
     remarks: list[str]
 
     @property
     def text(self) -> str:
-        """For a terminal: at most 140 columns, longer paths excepted."""
+        """The page for a terminal: at most 140 columns, except for longer paths."""
         return "\n\n".join([*map(render_text, self.tables), "\n".join(map(render_remark, self.remarks))])
 
     @property
@@ -194,7 +195,7 @@ class Page:
         return "\n\n".join([*map(render_markdown, self.tables), "### Notes", remarks]) + "\n"
 
     def with_remark(self, remark: str) -> Page:
-        """The tables with one more remark, before the others."""
+        """The page with one more remark, before the others."""
         return Page(self.tables, [remark, *self.remarks])
 
     def write_markdown(self, output: Path) -> Path:
@@ -208,7 +209,7 @@ class Page:
     ) -> list[Path]:
         """Writes table.md, table.csv with a column for each key of `lines`, and table.json with `content`.
 
-        Makes `output` where it is not there; returns the files.
+        Creates `output` if necessary; returns the files.
         """
         output.mkdir(parents=True, exist_ok=True)
         files = [self.write_markdown(output), output / "table.csv", output / "table.json"]
@@ -221,9 +222,10 @@ class Page:
 
 
 def finished(folders: Sequence[Path], kind: str = "run") -> tuple[list[Path], list[str]]:
-    """The folders whose run is done and unchanged, and a line for each other one; ValueError if none is.
+    """The folders whose run is done and unchanged, and a line for each other one. Raises ValueError if none
+    is.
 
-    `kind` is what the error calls them.
+    `kind` is the word for them in the error.
     """
     done, left_out = list[Path](), list[str]()
     for folder in folders:

@@ -26,8 +26,8 @@ HEADING_HEIGHT = 0.28  # inches of a panel's heading and the gap above it
 def tta_plot(
     groups: Sequence[Group], styles: Styles, name: str, common: CommonSteps = NO_STEPS
 ) -> Plot | None:
-    """Median and range of the times to each target, and the medians that they would have with `common`
-    computation; None without a baseline that sets targets."""
+    """Median and range of the times to each target, with the medians for `common` computation times; None
+    without a baseline that sets targets."""
     by_group = {group.label: against_baseline(group, groups, common.seconds).targets for group in groups}
     groups = [group for group in groups if by_group[group.label]]
     if not groups:
@@ -72,19 +72,19 @@ def _draw_time(axes: Axes, center: float, time: Spread, form: Form, style: LineS
 
 
 def _end(time: Spread) -> float:
-    """The right end of a time's bar and range; a seed that missed adds nothing."""
+    """The right end of a time's bar and range; a seed that missed the target adds nothing."""
     return max((value for value in (time.median, time.high) if math.isfinite(value)), default=0.0)
 
 
 def _reached(row: TargetRow, group: Group) -> str:
-    """The median time, or that there is none; how many seeds got there if not all."""
+    """The median time, or that there is none; how many seeds reached the target if not all did."""
     time = row.train_time_s.median
     text = number(time, 3) if math.isfinite(time) else NOT_REACHED
     return f"{text} ({row.reached}/{group.num_seeds})" if 0 < row.reached < group.num_seeds else text
 
 
 def _heading(rows: Sequence[TargetRow], groups: Sequence[Group]) -> str:
-    """The target; its value where it is the same for all groups."""
+    """The target, with its value if it is the same for all groups."""
     metric, factor = in_words(groups[0].done_metric), f"×{rows[0].factor:g}"
     if len({row.target for row in rows}) > 1:
         return f"{factor} the baseline's {metric}"

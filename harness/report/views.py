@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 HEADING_CHARACTERS = 45
 LABEL_GAP = 0.09
-"""The height of a line of letters, of the height of an axis."""
+"""The height of a line of letters relative to the height of an axis."""
 
 
 def highest_shown(groups: Sequence[Group]) -> float:
-    """Twice the value from which the worst run starts: a run that leaves this range has diverged."""
+    """Twice the worst value at the beginning of any run: a run that exceeds it has diverged."""
     curves = [group.median_curve(group.done_metric) for group in groups]
     return 2 * max((curve[0].metric for curve in curves if curve), default=math.inf)
 
 
 def limit_view(axes: Axes, groups: Sequence[Group]) -> None:
-    """Show all but what lies far above where the runs began: one that diverged must not hide the rest."""
+    """Limits the view to values near those at the beginning, so that a diverged run does not hide the
+    rest.
+    """
     curves = [group.median_curve(groups[0].done_metric) for group in groups]
     values = [point.metric for curve in curves for point in curve]
     highest = highest_shown(groups)
@@ -42,12 +44,14 @@ def limit_view(axes: Axes, groups: Sequence[Group]) -> None:
 
 
 def zoom_view(axes: Axes, groups: Sequence[Group], form: Form) -> None:
-    """Cut the view to where the better runs end up, and mark the targets the BF16 runs set."""
+    """Limits the view to the range in which the better runs end, and marks the targets set by the BF16
+    runs.
+    """
     metric = groups[0].done_metric
     curves = [group.median_curve(metric) for group in groups]
     finals = [curve[-1].metric for curve in curves if curve]
     leader = (min if groups[0].mode == "min" else max)(finals, default=0.0)
-    # One run that went astray must not squeeze all the others together.
+    # A diverged run must not compress the scale for all others.
     finals = [final for final in finals if abs(final - leader) <= 0.1 * abs(leader)]
     if not finals:
         return
@@ -75,7 +79,7 @@ def _mark_targets(axes: Axes, targets: Mapping[float, float], form: Form) -> Non
 
 
 def step_axis(axes: Axes) -> None:
-    """Steps across, whole ones only."""
+    """An x axis of whole steps."""
     axes.set_xlabel(STEPS)
     axes.locator_params(axis="x", integer=True)
 
@@ -129,7 +133,7 @@ def log_x_axis(axes: Axes) -> None:
 
 
 def ticks_at(axes: Axes, values: Sequence[float], *, doubling: bool = False) -> None:
-    """A tick at each of the values, no others; with `doubling` 2, 4 and 8 are equally far apart."""
+    """A tick only at each of the values; with `doubling` 2, 4 and 8 are equally far apart."""
     if doubling:
         axes.set_xscale("log", base=2)
     axes.set_xticks(values, [f"{value:g}" for value in values])

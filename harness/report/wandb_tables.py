@@ -1,4 +1,4 @@
-"""Tables and curves in wandb of records that are no training runs: of studies and of sweeps."""
+"""Tables and curves in wandb for records other than training runs: of studies and of sweeps."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from gradwire.harness.tracking.tables import MOST_ROWS, WandbTable, curve
 COMPARISON = "table.csv"
 
 CHOSEN = ("codec", "codec.bits", "topology", "parallel", "network", "network.rate_mbit")
-"""Choices of a cell that its row begins with, whether they are axes or all cells have them in common."""
+"""Settings with which a cell's row begins, whether they are axes or the same in all cells."""
 
 CELL_FIGURES = (
     *("final_metric", "step_time_s", "tokens_per_s", "bytes_per_step_per_rank"),
     *("wire_bits_per_coordinate", "vnmse"),
 )
-"""Figures of a whole run that stand in its cell's row, beside its times to accuracy."""
+"""Figures of a whole run that are in its cell's row, in addition to its times to accuracy."""
 
 READ_FIRST = (
     *("label", *CHOSEN, "seed", "status", "final_metric", "final_metric_median"),
@@ -42,10 +42,10 @@ READ_FIRST = (
     *("wire_bits_per_coordinate", "wire_bits_per_coordinate_median", "vnmse", "vnmse_median"),
     *("clock", "kind", "seeds"),
 )
-"""Columns of a sweep's tables that a person reads first, in that order."""
+"""The first columns of a sweep's tables, in order."""
 
 _NESTED = ("axes", "off_axes", "machine")
-"""Fields of a cell that are no single values."""
+"""Fields of a cell that are not single values."""
 
 
 def is_sweep(folder: Path) -> bool:
@@ -54,8 +54,8 @@ def is_sweep(folder: Path) -> bool:
 
 
 def study_tables(directory: Path, task: str) -> dict[str, WandbTable]:
-    """The figures of a finished study, a row each; also a row for each operation of a benchmark, and for each
-    task and metric of a checkpoint's scores.
+    """The figures of a finished study, one per row, with further tables of a benchmark's operations and of a
+    checkpoint's scores.
 
     Raises ValueError in one line if the record is damaged.
     """
@@ -78,7 +78,7 @@ def sweep_tables(record: SweepRecord, folder: Path) -> dict[str, WandbTable]:
 
 
 def in_reading_order(table: WandbTable) -> WandbTable:
-    """The table with the columns of `READ_FIRST` in front; all others follow as they were."""
+    """The table with the columns of `READ_FIRST` first, followed by the others in their order."""
     names = [str(name) for name in table["columns"]]
     ranks = [
         next((n for n, each in enumerate(READ_FIRST) if fnmatchcase(name, each)), None) for name in names
@@ -145,7 +145,7 @@ def sweep_tags(record: SweepRecord) -> list[str]:
 
 
 def _cells(record: SweepRecord) -> list[dict[str, Any]]:
-    """A row for each cell: what was chosen, what came of it, and all else that is known."""
+    """A row for each cell: its settings, its outcome, and its other figures."""
     figures = dict[str, dict[str, list[float]]]()
     for value in record.values:
         name = f"{value.metric}.{value.case}" if value.case else value.metric
@@ -163,13 +163,13 @@ def _cells(record: SweepRecord) -> list[dict[str, Any]]:
 
 
 def _thinned(chart: dict[str, Any]) -> dict[str, Any]:
-    """The chart with every second, third, ... point of its lines where it has too many."""
+    """The chart, with every second, third, ... point of its lines if it has too many."""
     every = math.ceil(sum(map(len, chart["xs"])) / MOST_ROWS)
     return chart | {axis: [numbers[::every] for numbers in chart[axis]] for axis in ("xs", "ys")}
 
 
 def _lines(values: Iterable[Value]) -> WandbTable:
-    """The lines of the results' frame, as `values.csv` has them; of a single record without its name."""
+    """The rows of the results' frame, as in `values.csv`; for a single record without its name."""
     found = list(values)
     first = 0 if len({value.run for value in found}) > 1 else 1
     return {"columns": list(COLUMNS[first:]), "rows": [line_of(value)[first:] for value in found]}
@@ -186,7 +186,7 @@ def _comparison(path: Path, folder: Path) -> WandbTable:
 
 
 def _number(text: str) -> Any:
-    """A cell of `table.csv`: a number where it is one, nothing where it is empty."""
+    """A cell of `table.csv`: a number if it is one, None if it is empty."""
     if not text:
         return None
     try:

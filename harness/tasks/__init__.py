@@ -1,1 +1,1 @@
-"""The tasks that are no studies, one module per `task=`."""
+"""The tasks other than studies, with one module for each `task=`."""

@@ -1,4 +1,4 @@
-"""`task=compare runs=[a,b]`: the tables and plots that a sweep ends with, of runs that exist already."""
+"""`task=compare runs=[a,b]`: the tables and plots of a sweep for existing runs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from gradwire.harness.tasks.sweep_folder import runs_digest
 COMPARISONS = OUTPUTS / "comparisons"
 
 FEWEST_DIGITS = 4
-"""Characters of an id that name a run."""
+"""The smallest number of characters of an id that identify a run."""
 
 
 def run(config: CompareTask) -> int:
-    """Prints the tables and writes them with plots; ValueError in one line for runs that cannot be
+    """Prints the tables and writes them with plots; raises ValueError in one line for runs that cannot be
     compared."""
     asked = [config.runs] if isinstance(config.runs, str | float | int) else config.runs
     folders = chosen_runs(list(map(str, asked)))
@@ -65,8 +65,8 @@ def run(config: CompareTask) -> int:
 
 
 def chosen_runs(asked: Sequence[str]) -> list[Path]:
-    """The run directories for paths, patterns, names in `outputs/` and beginnings of ids; ValueError in
-    one line for one without any run or, as an id, several, and for names that would be the same."""
+    """The run directories for paths, patterns, names in `outputs/` and beginnings of ids. Raises ValueError
+    in one line for an entry without any run, for an ambiguous id, and for duplicate names."""
     found: dict[Path, None] = {}
     for text in asked:
         found |= dict.fromkeys(_runs_for(text))
@@ -100,8 +100,8 @@ def _runs_for(text: str) -> list[Path]:
 
 
 def differing_axes(configs: Mapping[str, Settings]) -> list[str]:
-    """The keys in which configurations differ, of a group with several choices its name: no seed, and nothing
-    that changes no result or follows from another key."""
+    """The keys in which configurations differ, or the name of a group with several choices; without the seed,
+    and keys that change no result or follow from another key."""
     keys = [key for key in holders_by_key(configs) if changes_result(key) and key != SEED]
     keys = [key for key in keys if FOLLOWS.get(key) is None]
     groups = [key.removesuffix(".name") for key in keys if key.endswith(".name")]
@@ -109,8 +109,8 @@ def differing_axes(configs: Mapping[str, Settings]) -> list[str]:
 
 
 def differences_table(configs: Mapping[str, Settings]) -> Table:
-    """The keys in which configurations differ, with each value and the runs that have it; of a group with
-    several choices the keys that all of them have."""
+    """The keys in which configurations differ, with each value and the runs that have it; for a group with
+    several choices only the keys that all of them have."""
     found = holders_by_key(configs)
     groups = [key.removesuffix(".name") for key in found if key.endswith(".name")]
     rows = [

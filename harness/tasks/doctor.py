@@ -1,4 +1,4 @@
-"""`task=doctor`: one page about what this machine has, what it lacks and what that disables."""
+"""`task=doctor`: one page about this machine, what is missing, and what that disables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROBES: tuple[Callable[[], FindingsSection], ...] = (
 
 
 def run(config: DoctorTask) -> int:
-    """Prints the page; returns 1 if something is missing that `python run.py size=tiny` needs."""
+    """Prints the page; returns 1 if something needed by `python run.py size=tiny` is missing."""
     with ThreadPoolExecutor() as together:
         sections = list(together.map(examined, PROBES))
     print(FORMATS[config.format](sections))

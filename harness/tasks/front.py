@@ -1,4 +1,5 @@
-"""The part of `run.py` before Hydra: it refuses in one line what cannot run, and keeps ranks quiet.
+"""The part of `run.py` before Hydra: it refuses impossible commands in one line, and suppresses output of
+ranks other than 0.
 
 Help, and the refusal of a mistyped key, choice or value, import no PyTorch: they take one second, not five.
 """
@@ -48,11 +49,11 @@ from gradwire.harness.trainer.settings import RunConfig
 PLAN = "task=plan"
 
 MAIN = "gradwire.harness.tasks.main"
-"""The module that runs: imported when nothing has been refused, as it imports PyTorch."""
+"""The module that runs tasks. It imports PyTorch, so it is only imported if nothing has been refused."""
 
 
 def start() -> None:
-    """Checks the command line, then hands it to Hydra, which calls `run_task` or the sweeper."""
+    """Checks the command line, then passes it to Hydra, which calls `run_task` or the sweeper."""
     guard_output()
     try:
         adopt_slurm_ranks()
@@ -89,7 +90,7 @@ def start() -> None:
 
 
 def arranged(arguments: Sequence[str]) -> list[str]:
-    """Puts flags first, as Hydra's parser requires, and drops overrides that choose nothing. Raises
+    """Moves flags first, as Hydra's parser requires, and drops overrides that choose nothing. Raises
     ConfigError."""
     flags = read_flags(arguments)
     flags.overrides = without_null_choices(flags.overrides)
@@ -117,7 +118,7 @@ def can_be_completed(line: str) -> bool:
 
 
 def asked_page(arguments: Sequence[str]) -> str | None:
-    """The page that the command line asks for: one of the help, the version; None for no page."""
+    """The page that the command line asks for: a help page or the version; None if it asks for none."""
     flags = read_flags(arguments)
     if flags.version:
         return version_text()
@@ -128,10 +129,11 @@ def asked_page(arguments: Sequence[str]) -> str | None:
 
 
 def check_command_line(arguments: Sequence[str]) -> Configuration | None:
-    """Raises ConfigError for what cannot be composed and, for a single run, for what cannot be run.
+    """Raises ConfigError for overrides that cannot be composed and, for a single run, for a configuration
+    that cannot run.
 
-    Returns the settings of a single run; None where the command line asks for something else.
-    The sweeper checks the cells of a sweep, all of them before the first one starts.
+    Returns the settings of a single run; None if the command line asks for something else. The sweeper checks
+    the cells of a sweep, all of them before the first one starts.
     """
     flags = read_flags(arguments)
     use_folder(flags.config_dir)
@@ -182,7 +184,9 @@ def check_command_line(arguments: Sequence[str]) -> Configuration | None:
 
 
 def _check_alone(config: DictConfig) -> None:
-    """Refuses what can be without PyTorch, whose import takes seconds; `validate_any` looks at all again."""
+    """Runs the checks that do not need PyTorch, whose import takes seconds; `validate_any` repeats them
+    all.
+    """
     found = settings_of(config)
     if isinstance(found, RunConfig):
         refused_as_config_error(check_model, found.model)
@@ -190,7 +194,7 @@ def _check_alone(config: DictConfig) -> None:
 
 
 def _sweeps_here(flags: argparse.Namespace) -> bool:
-    """True if `--multirun` hands its overrides to the project's own sweeper, the default one."""
+    """True if `--multirun` uses the project's own sweeper, the default."""
     return bool(flags.multirun) and not any(text.startswith("hydra/sweeper=") for text in flags.overrides)
 
 

@@ -27,10 +27,10 @@ def run_task(config: DictConfig, checked: Configuration | None = None) -> int:
     """Runs `config.task` and returns its exit code; `checked`, if given, are its settings.
 
     In a sweep the code is returned and errors are raised, so that the sweep can continue. Otherwise a code
-    other than 0 ends the process. An error that the user can fix, found before anything has begun, ends it in
-    one line with code 2; one found later, an error of the disk, or one that a worker has recorded, divergence
-    included, with code 1. HYDRA_FULL_ERROR=1 shows their tracebacks. Ctrl-C (code 130), SIGTERM (143) and
-    SIGUSR2 (140) end a sweep, too.
+    other than 0 ends the process. An error that the user can fix, found before anything has begun, ends it
+    with one line and code 2. An error found later, an error of the disk, and one recorded by a worker,
+    including divergence, end it with code 1. HYDRA_FULL_ERROR=1 shows their tracebacks. Ctrl-C (code 130),
+    SIGTERM (143) and SIGUSR2 (140) end a sweep, too.
     """
     alone = HydraConfig.get().mode != RunMode.MULTIRUN
     stays = (
@@ -55,14 +55,14 @@ def run_task(config: DictConfig, checked: Configuration | None = None) -> int:
 
 
 def _let_rank_0_speak() -> None:
-    """Waits for rank 0 to print the line: torchrun ends all ranks as soon as one has ended."""
+    """Waits for rank 0 to print the line, because torchrun ends all ranks as soon as one has ended."""
     if os.environ.get("RANK", "0") != "0":
         time.sleep(5)
 
 
 def _let_the_scheduler_know(interrupt: KeyboardInterrupt) -> None:
-    """Repeats the signal that has ended the run where somebody else handled it before: submitit, which then
-    queues the job again."""
+    """Repeats the signal that has ended the run if another handler was installed before, e.g. submitit's,
+    which then requeues the job."""
     from gradwire.harness.launch.stop import Terminated
 
     if not isinstance(interrupt, Terminated) or interrupt.number == signal.SIGINT:
@@ -80,8 +80,8 @@ def interrupt_code(interrupt: KeyboardInterrupt) -> int:
 
 
 def is_expected(error: object) -> bool:
-    """True if an error's text says everything: the user can fix it, a worker has recorded it, or it is the
-    disk's. Other errors are shown with their tracebacks."""
+    """True if an error's text is sufficient: the user can fix it, a worker has recorded it, or it comes from
+    the disk. Other errors are shown with their tracebacks."""
     from gradwire.harness.files.writing import is_of_the_disk
     from gradwire.harness.launch.processes import WorkerError
     from gradwire.harness.record.directory import DivergedError
@@ -96,7 +96,7 @@ def one_line(error: BaseException) -> str:
 
 
 def asked_directory() -> Path | None:
-    """The directory given by `hydra.run.dir=`, or by the sweep for its cell; None means to choose one."""
+    """The directory given by `hydra.run.dir=`, or by the sweep for its cell; None if one is to be chosen."""
     hydra = HydraConfig.get()
     if hydra.mode == RunMode.MULTIRUN:
         return Path(hydra.sweep.dir) / hydra.sweep.subdir
@@ -105,7 +105,7 @@ def asked_directory() -> Path | None:
 
 
 def run_cell(config: RecordedConfig, directory: Path) -> CellOutcome:
-    """Runs a cell of a sweep in this process, which other cells share; errors that say everything in one
+    """Runs a cell of a sweep in this process, which other cells share; expected errors are returned as one
     line."""
     try:
         return CellOutcome(_run(TASKS[config.task.name], config, directory))

@@ -1,9 +1,9 @@
-"""`task=plan`: a sweep's cells, which are done, and the minutes that the others are predicted to take.
+"""`task=plan`: a sweep's cells, whether they are done, and the predicted minutes of the others.
 
-Minutes come from cells like them that have finished: runs with the cell's task, model, size, codec and
-topology, and as many workers and steps on the same kind of cluster and network; what its data is called does
-not matter. Runs on this machine come first, then the record of the same sweep in `results/`, then all others
-there. Nothing is extrapolated: where there is no such run, minutes are unknown.
+Minutes come from similar cells that have finished: runs with the cell's task, model, size, codec and
+topology, and the same number of workers and steps on the same kind of cluster and network; the name of the
+data does not matter. Runs on this machine come first, then the record of the same sweep in `results/`, then
+all others there. Nothing is extrapolated: without such a run, minutes are unknown.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ ALIKE = (
     *("train.steps", "train.epochs", "replay.repeats", "replay.rounds", "allreduce.repeats"),
     *("allreduce.coordinates", "score.limit"),
 )
-"""The settings that most of a run's time follows from."""
+"""The settings that largely determine a run's time."""
 
 MOST_READ = 1000
-"""Finished runs that are looked at, the newest ones."""
+"""The largest number of finished runs that are read, the newest ones."""
 
 RESULTS = "results"
 
 MACHINE = ("processor", "cores", "gpus")
-"""The facts that make a machine another one."""
+"""The facts that identify a machine."""
 
 HERE = "runs here"
 
@@ -70,21 +70,21 @@ class Predicted(NamedTuple):
 
 @dataclass
 class _Times:
-    """Seconds of recorded cells that are alike, and the record that has them."""
+    """Seconds of similar recorded cells, and their record."""
 
     source: str
     seconds: list[float] = field(default_factory=list)
 
 
 class Predictions:
-    """Minutes of the cells of a plan; reads finished runs when it is first asked."""
+    """Predicted minutes of the cells of a plan; finished runs are read on first use."""
 
     def __init__(self, plan: Plan, results: Path | None = None) -> None:
         self._plan = plan
         self._results = results or conf_directory().parent / RESULTS
 
     def minutes(self, cell: PlannedCell) -> float | None:
-        """The median of the finished cells like `cell`; None where there is none."""
+        """The median of the finished cells similar to `cell`; None if there are none."""
         found = self.predicted(cell)
         return None if found is None else found.minutes
 
@@ -100,7 +100,7 @@ class Predictions:
 
     @cached_property
     def _alike(self) -> dict[Likeness, list[float]]:
-        """Seconds of the finished runs on this machine, by what makes them alike."""
+        """Seconds of the finished runs on this machine, by likeness."""
         found: dict[Likeness, list[float]] = {}
         for folder in _finished(self._plan):
             try:
@@ -123,7 +123,7 @@ class Predictions:
         return self._recorded(sorted(file.parent for file in self._results.glob(f"*/*/{FILE}")))
 
     def _recorded(self, folders: Sequence[Path]) -> dict[Likeness, _Times]:
-        """Seconds of recorded cells by what makes them alike, each from the first record that has some."""
+        """Seconds of recorded cells by likeness, each from the first record that has any."""
         found: dict[Likeness, _Times] = {}
         for folder in folders:
             try:
@@ -163,12 +163,12 @@ def _likeness_of(record: SweepRecord, cell: CellRecord) -> Likeness:
 
 
 def likeness(settings: Settings) -> Likeness:
-    """The settings that runs of the same length have in common."""
+    """The settings that determine the length of a run."""
     return tuple((key, repr(settings.get(key))) for key in ALIKE)
 
 
 def _finished(plan: Plan) -> Iterator[Path]:
-    """The finished runs in the folders that the plan's cells go to."""
+    """The finished runs in the folders of the plan's cells."""
     parents = {cell.directory.parent for each in plan.with_needs for cell in each.cells if cell.directory}
     try:
         runs = find_runs([parent for parent in parents if parent.is_dir()])
@@ -183,7 +183,7 @@ UNKNOWN = "unknown"
 
 @dataclass
 class _Total:
-    """Cells that are still to run, the minutes known of them, and the number of those not known."""
+    """Cells that are still to run, their total of known minutes, and the number of cells without any."""
 
     cells: int = 0
     done: int = 0
@@ -208,7 +208,8 @@ class _Total:
 
 
 def run(config: Configuration) -> int:
-    """Only a sweep has a plan; `front` hands `task=plan` with a sweep to the sweeper."""
+    """Refuses to run, because only a sweep has a plan; `front` passes `task=plan` with a sweep to the
+    sweeper."""
     raise ConfigError(
         "task=plan is about a sweep; add sweeps=<name>, or --multirun with several values, e.g. "
         f"{program()} task=plan sweeps=demo size=tiny"
@@ -216,8 +217,8 @@ def run(config: Configuration) -> int:
 
 
 def plan_page(plan: Plan) -> str:
-    """The runs of the sweep and of those that it needs, a line for each cell in the order in which they
-    start; nothing is started."""
+    """The runs of the sweep and of those that it needs, with a line for each cell in starting order; nothing
+    is started."""
     predictions, whole = Predictions(plan), _Total()
     lines: list[str] = []
     sources: dict[str, int] = {}

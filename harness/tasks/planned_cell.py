@@ -1,4 +1,4 @@
-"""One cell of a sweep before it starts: composed, checked, with its directory."""
+"""One cell of a sweep before it starts: composed and checked, with its directory."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from gradwire.harness.tasks.sweep_folder import cell_text
 from gradwire.harness.tracking.settings import WandbConfig
 
 EXPERIMENT = "experiment"
-"""The group of presets: a run keeps what they set, not their names."""
+"""The group of presets: runs record the values of a preset, not its name."""
 
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """A cell that can run, and its directory; None as long as that depends on files still to be made."""
+    """A cell that can run, and its directory; None while that depends on files that do not exist yet."""
 
     cell: SweepCell
     config: RecordedConfig
     directory: Path | None
     described: str
-    """Its description, whatever has run before: `sweep_folder.cell_text`."""
+    """Its description, independent of earlier runs: `sweep_folder.cell_text`."""
     text: str | None = None
     """The name of its training text, without folders of this machine."""
 
     @property
     def done(self) -> bool:
-        """True if it need not run: with `resume=never` it must, whatever is there."""
+        """True if it need not run; with `resume=never` it always must."""
         return self.directory is not None and is_finished(self.config, self.directory)
 
     @property
@@ -60,7 +60,7 @@ class PlannedCell:
 
     @property
     def needed(self) -> dict[str, Any]:
-        """Its values of axes that its own configuration need not have: those of needed cells, its preset."""
+        """Its values of axes that its own configuration may lack: those of needed cells, and its preset."""
         swept = self.cell.swept.items()
         kept = [(key, text) for key, text in swept if self.cell.sources or key == EXPERIMENT]
         return {key: parse([f"value={text}"])[0].value() for key, text in kept}
@@ -83,8 +83,8 @@ class PlannedCell:
 def planned_cell(
     cell: SweepCell, asked: Path | None, settings: SweepConfig, given: Sequence[str]
 ) -> PlannedCell:
-    """A cell composed and checked, with its directory below the one `asked` for; the command line has set the
-    keys `given`. Raises ConfigError."""
+    """Composes and checks a cell, with its directory below `asked`; `given` are the keys set on the command
+    line. Raises ConfigError."""
     try:
         cell, composed, text = chosen_text(cell, settings, given)
         config = typed_cell(composed)
@@ -104,7 +104,7 @@ def chosen_text(
     cell: SweepCell, settings: SweepConfig, given: Sequence[str]
 ) -> tuple[SweepCell, DictConfig, str | None]:
     """A cell with the text and the benchmarks' files that the sweep's `settings` choose for it, its
-    configuration, and the name of that text; the command line has set the keys `given`.
+    configuration, and the name of that text; `given` are the keys set on the command line.
 
     Raises ValueError.
     """
@@ -126,7 +126,7 @@ def chosen_text(
 
 
 def typed_cell(composed: DictConfig) -> RecordedConfig:
-    """The settings of a composed cell, unchecked."""
+    """The settings of a composed cell, without checks."""
     config = typed(composed)
     assert isinstance(config, RecordedConfig)
     return config

@@ -1,4 +1,4 @@
-"""`task=report`: the papers' claims, tables and figures beside our records, on two pages."""
+"""`task=report`: the papers' claims, tables and figures next to the records, on two pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gradwire.harness.report.settings import ReportTask
 
 
 def run(config: ReportTask) -> int:
-    """Writes both pages from the records; returns 1 if a record was left out, having named it."""
+    """Writes both pages from the records; returns 1 if a record was left out, after reporting it."""
     folder = Path(config.report.folder).expanduser()
     if not folder.is_dir():
         raise ValueError(

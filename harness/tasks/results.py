@@ -1,11 +1,10 @@
-"""`make results`: runs sweeps one after another within some minutes and puts what they recorded in
-`results/`.
+"""`make results`: runs sweeps one after another within a time limit and copies their records to `results/`.
 
-    python -m gradwire.harness.tasks.results dynamiq_table4 dynamiq_fig8 --minutes 20 --size small
+python -m gradwire.harness.tasks.results dynamiq_table4 dynamiq_fig8 --minutes 20 --size small
 
-Each sweep is a command of its own, `run.py sweeps=<name> size=<size> sweep.minutes=<what is left>`, which
-skips what has finished before. Its record, tables, and the plots that the report shows go to
-`results/<sweep>/<size>/`, also when it is not complete; then `task=report` writes the report anew.
+Each sweep is a command of its own, `run.py sweeps=<name> size=<size> sweep.minutes=<time left>`, which skips
+finished cells. Its record, tables, and the plots that the report shows go to `results/<sweep>/<size>/`, even
+if it is not complete; then `task=report` rewrites the report.
 """
 
 from __future__ import annotations
@@ -29,20 +28,19 @@ from gradwire.harness.tasks.sweep import STOPPED
 from gradwire.harness.tasks.sweep_folder import DIGITS, FOLDER
 
 KEPT = (".json", ".csv", ".md")
-"""The endings of the files that are put there: the record and tables."""
+"""Suffixes of the copied files of records and tables."""
 
 PICTURES = (f"{PRINT}.svg", f"{PRINT}.png", f"{DARK}.png")
-"""And of plots for pages; one for print is a PNG only where there is no SVG."""
+"""Suffixes of the copied plots for pages; one for print is a PNG only if there is no SVG."""
 
 INTERRUPTED = tuple(128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2))
-"""The exit codes of a command that was asked to stop."""
+"""The exit codes of a command that was asked to stop by a signal."""
 
 ROOT = conf_directory().parent
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 0 when all sweeps are complete, 75 when the time is over, else the first failure's exit
-    code."""
+    """Returns 0 if all sweeps are complete, 75 if the time is over, else the first failure's exit code."""
     asked = _parser().parse_args(arguments)
     began, codes = time.monotonic(), list[int]()
     for sweep in asked.sweeps:
@@ -66,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def written(sweep: str, size: str) -> dict[Path, int]:
-    """The folders that a sweep has at a size, whatever overrides its cells had, and when the record of each
+    """The folders of a sweep at a size, whatever overrides its cells had, with the time at which each record
     was written [ns]."""
     names = re.compile(rf"{re.escape(f'{sweep}-{size}')}(-[0-9a-f]{{{DIGITS}}})*")
     files = [path for path in FOLDER.glob(f"*/{FILE}") if names.fullmatch(path.parent.name)]
@@ -74,8 +72,8 @@ def written(sweep: str, size: str) -> dict[Path, int]:
 
 
 def publish(output: Path, target: Path, plots: Sequence[str] = ("*",)) -> list[Path]:
-    """Puts a sweep's record, tables and `plots` (names, `*` for any part) in the place of those that are
-    there; returns the new files."""
+    """Replaces a sweep's published record, tables and `plots` (names, `*` for any part); returns the new
+    files."""
     if not (output / FILE).is_file():
         print(f"results: {output} has no record")
         return []

@@ -31,22 +31,22 @@ TRAINED = ("train", "retime")
 """Tasks whose records are those of training runs."""
 
 MOST_FIGURES = 2
-"""Figures of a study that its line shows."""
+"""The largest number of a study's figures in its line."""
 
 MOST_REASON = 60
-"""Characters of a reason."""
+"""The largest number of characters of a reason."""
 
 
 @dataclass
 class Listed:
-    """A run's line."""
+    """The line of a run."""
 
     folder: Path
     state: str
     task: str = ""
     settings: Settings = field(default_factory=dict)
     result: str = ""
-    """The metric at the end; of a run that is not done the reason."""
+    """The final metric, or the reason if the run is not done."""
     tta: str = ""
     metric_rank: float = math.inf
     tta_rank: float = math.inf
@@ -86,7 +86,7 @@ def run(config: RunsTask) -> int:
 
 
 def listed_run(folder: Path) -> Listed:
-    """The line of the run in `folder`; damaged if its files cannot be used."""
+    """The line of the run in `folder`, marked as damaged if its files cannot be used."""
     found = Listed(folder, state_in(folder))
     try:
         config = read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder)
@@ -107,7 +107,8 @@ def listed_run(folder: Path) -> Listed:
 
 
 def state_in(folder: Path) -> str:
-    """`done`, `failed`, `running` while a process holds the directory, else `interrupted`."""
+    """The state of the run in `folder`: `done`, `failed`, `running` while a process holds the directory, else
+    `interrupted`."""
     if is_done(folder):
         return "done"
     descriptor = os.open(folder, os.O_RDONLY)
@@ -123,7 +124,7 @@ def state_in(folder: Path) -> str:
 
 
 def _add_result(found: Listed) -> None:
-    """The metric and the times to accuracy of a training run, the first figures of a study."""
+    """Adds the metric and the times to accuracy of a training run, or the first figures of a study."""
     if found.task in TRAINED or found.task not in study_records():
         summary = Summary.read(found.folder / SUMMARY)
         found.result = f"{in_words(summary.metric)} {number(summary.final_metric)}"
@@ -150,7 +151,7 @@ def _seconds(time_s: float) -> str:
 
 
 def name_settings(listed: Sequence[Listed]) -> None:
-    """Labels each run by the settings in which it differs from the others of its task, the seed aside."""
+    """Labels each run by the settings in which it differs from the others of its task, except the seed."""
     for task in {each.task for each in listed}:
         alike = [each for each in listed if each.task == task and each.settings]
         own = [
@@ -162,7 +163,7 @@ def name_settings(listed: Sequence[Listed]) -> None:
 
 
 def is_asked(each: Listed, asked: RunsConfig) -> bool:
-    """True if a run has the state and the text that are asked for."""
+    """True if a run has the requested state and text."""
     text = " ".join([each.task, *each.cells])
     return asked.state in ("all", each.state) and (asked.match is None or asked.match in text)
 

@@ -38,28 +38,28 @@ from gradwire.harness.trainer.calibration import request_profile
 from gradwire.harness.trainer.settings import RunConfig
 
 Launch = Callable[[list[list[str]], int], Sequence[JobReturn]]
-"""Hydra's launcher: takes the overrides of some cells and the number of the first, returns their results."""
+"""Hydra's launcher: takes the overrides of some cells and the index of the first; returns their results."""
 
 STOPPED = 75
-"""The exit code of a sweep that `sweep.minutes` has stopped: EX_TEMPFAIL of sysexits.h, "try again later"."""
+"""The exit code of a sweep stopped by `sweep.minutes`: EX_TEMPFAIL of sysexits.h, "try again later"."""
 
 NOT_KNOWN_YET = Path("not-known-yet")
-"""Stands in a record for the directory of a cell that waits for a needed one."""
+"""A placeholder in a record for the directory of a cell that waits for a needed one."""
 
 
 @dataclass
 class Budget:
-    """The minutes that a sweep and what it needs may run cells for; None: no limit."""
+    """The minutes in which a sweep and the sweeps that it needs may run cells; None means no limit."""
 
     minutes: float | None
     predicted: Callable[[PlannedCell], float | None] = lambda cell: None
-    """The minutes that a cell will take, None if not known."""
+    """Returns the predicted minutes of a cell; None if not known."""
     _began: float = field(default_factory=time.monotonic)
     _cells: int = 0
 
     def allows(self, cell: PlannedCell) -> bool:
-        """True if a cell may start: in time, and predicted to end in time. The first may always, or no budget
-        that is too small for it would ever get anywhere."""
+        """True if a cell may start: in time, and predicted to end in time. The first cell always may;
+        otherwise a budget that is too small for it would never make progress."""
         self._cells += 1
         if self.minutes is None or self._cells == 1:
             return True
@@ -68,16 +68,15 @@ class Budget:
 
 
 class Eta:
-    """The time at which the cells of a sweep will be done: by how long cells like them took earlier,
-    corrected by how long those of this sweep have taken, or, where one has no such prediction, by their mean
-    alone."""
+    """Estimates when the cells of a sweep will be done: from the times of earlier similar cells, corrected by
+    the times of this sweep's cells so far or, without such predictions, from the mean of the latter."""
 
     def __init__(self, predicted: Callable[[PlannedCell], float | None]) -> None:
         self._predicted = predicted
         self._began, self._predictions = time.monotonic(), list[float | None]()
 
     def ran(self, cells: Sequence[PlannedCell]) -> None:
-        """Counts cells that have come to their end."""
+        """Counts finished cells."""
         self._predictions += [self._predicted(cell) for cell in cells]
 
     def left(self, cells: Sequence[PlannedCell]) -> str:
@@ -103,7 +102,7 @@ class SweepOutcome:
 
     failed: list[PlannedCell] = field(default_factory=list)
     left: list[PlannedCell] = field(default_factory=list)
-    """Those that the budget did not let start, and those that wait for them."""
+    """Cells that the budget did not allow to start, and cells that wait for them."""
 
     @property
     def code(self) -> int:
@@ -112,8 +111,7 @@ class SweepOutcome:
 
 
 class Launching:
-    """The way in which cells are started: by Hydra's launcher, or in a process that all cells without workers
-    share."""
+    """Starts cells, by Hydra's launcher or in a process shared by all cells without workers."""
 
     def __init__(self, launch: Launch, *, sequential: bool, cells: CellProcess) -> None:
         self._launch, self._sequential, self._cells = launch, sequential, cells
@@ -121,11 +119,11 @@ class Launching:
 
     @property
     def at_once(self) -> bool:
-        """True if the launcher takes all cells together."""
+        """True if the launcher runs all cells at the same time."""
         return not self._sequential
 
     def run(self, cells: Sequence[PlannedCell], sweep: str) -> list[bool]:
-        """Runs cells; whether each has succeeded."""
+        """Runs cells; returns whether each has succeeded."""
         if self._sequential and all(_needs_no_workers(cell.config) for cell in cells):
             return [self._here(cell, sweep) for cell in cells]
         results = self._launch([cell.launch_overrides(sweep) for cell in cells], self._number)
@@ -156,7 +154,7 @@ def check_launcher_can(plan: Plan, launcher: str) -> None:
 
 
 def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
-    """Runs a sweep and what it needs; returns the exit code.
+    """Runs a sweep and those that it needs; returns the exit code.
 
     A launcher that is not `sequential` gets all cells of a sweep at once.
     """
@@ -192,7 +190,7 @@ def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
 
 
 def _check_disk(plan: Plan) -> None:
-    """Refuses a sweep whose runs do not fit on the disk, and says in a line where they may not. Raises
+    """Refuses a sweep whose runs do not fit on the disk, and prints a warning if they may not. Raises
     ConfigError."""
     planned = [cell for each in plan.with_needs for cell in each.of_task("train")]
     cells = [cell for cell in planned if not cell.done]
@@ -204,7 +202,7 @@ def _check_disk(plan: Plan) -> None:
 
 
 def _carry_out(plan: Plan, launching: Launching, budget: Budget, outcome: SweepOutcome) -> None:
-    """Runs the unfinished cells of one plan and compares; adds to the outcome."""
+    """Runs the unfinished cells of one plan and compares them; updates the outcome."""
     waiting = [cell for cell in plan.by_turns if not cell.done]
     print(
         f"sweep {plan.name}: {len(plan.cells)} runs, {len(plan.cells) - len(waiting)} of them finished before"
@@ -214,7 +212,7 @@ def _carry_out(plan: Plan, launching: Launching, budget: Budget, outcome: SweepO
     stopped = bool(outcome.left)
     (outcome.left if stopped else outcome.failed).extend(cell for cell in waiting if cell.directory is None)
     batch = len(able) if launching.at_once else 1
-    # Looking for cells like them takes seconds: done where the budget asks for it anyway.
+    # Searching for similar cells takes seconds, so it is only done here if the budget needs it anyway.
     eta = Eta(budget.predicted if budget.minutes is not None else lambda cell: None)
     for first in range(0, len(able), batch or 1):
         cells = able[first : first + batch]
@@ -232,7 +230,7 @@ def _carry_out(plan: Plan, launching: Launching, budget: Budget, outcome: SweepO
 
 
 def finish_sweep(plan: Plan) -> None:
-    """Compares the sweep's runs, each task's in its own way, and writes the sweep's record.
+    """Compares the sweep's runs, separately for each task, and writes the sweep's record.
 
     Tables, which are also printed, and plots go to the sweep's folder; where it mixes tasks, to a folder in
     it for each.
@@ -246,8 +244,8 @@ def finish_sweep(plan: Plan) -> None:
 
 
 def compare_runs(task: str, folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Page | None:
-    """Writes the tables and plots of runs of one task to `output`, in place of those that are there; None
-    where the task has none."""
+    """Writes the tables and plots of runs of one task to `output`, replacing existing ones; None if the task
+    has none."""
     carried_out = TASKS[task].load()
     if not hasattr(carried_out, "compare"):
         return None
@@ -299,7 +297,7 @@ def _record(plan: Plan) -> None:
 
 
 def _needs_no_workers(config: RecordedConfig) -> bool:
-    """True if the cell starts no processes of its own."""
+    """True if the cell starts no other processes."""
     cluster = getattr(config, "cluster", None)
     return cluster is None or cluster.name == "virtual"
 
@@ -317,11 +315,11 @@ def _succeeded(result: JobReturn) -> bool:
 
 
 def share_profiles(plan: Plan) -> None:
-    """Lets the sweep's unfinished runs take its profiles, or calibrate them for all; those of runs that have
-    one already are the sweep's.
+    """Lets the sweep's unfinished runs use its profiles, or calibrate them for all; profiles that runs
+    already have become the sweep's.
 
-    A run by itself shares nothing, and one that has begun by counting what each step takes continues so.
-    Raises ValueError where a run's directory cannot be used.
+    A single run shares nothing, and a run that began with measured step times continues with them. Raises
+    ValueError if a run's directory cannot be used.
     """
     cells = [cell for cell in plan.cells if cell.directory is not None and shares(cell.config)]
     if len(cells) < 2:
@@ -339,7 +337,7 @@ def share_profiles(plan: Plan) -> None:
 
 
 def shares(config: RecordedConfig) -> bool:
-    """True if a run takes a profile that it shares with others."""
+    """True if a run uses a profile shared with others."""
     if not isinstance(config, RunConfig) or config.cluster.name != "virtual":
         return False
     return not isinstance(config.network, ShapedConfig) and config.network.compute == SHARED

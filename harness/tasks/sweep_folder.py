@@ -1,8 +1,8 @@
-"""The folder of a sweep: it follows from the cells, so that no sweep takes the place of another.
+"""The folder of a sweep: its name is derived from the cells, so that no sweep replaces another.
 
 A sweep of `sweeps/` as it is named goes to `<name>-<size>`. Where the command line changes its cells, a
-digest of them follows: `<name>-<size>-<digest>`. A sweep that the command line alone describes has a digest
-for a name.
+digest of them follows: `<name>-<size>-<digest>`. A sweep defined only on the command line has a digest as its
+name.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from gradwire.harness.runtime.errors import ConfigError
 FOLDER = Path("outputs") / "sweeps"
 
 OF_SWEEP = ("sweeps", "size", "sweep", "hydra")
-"""Keys of the command line that choose a sweep and how it is carried out."""
+"""Keys on the command line that choose a sweep and its execution."""
 
 READ = ("run", "checkpoint", "score.data")
-"""Keys whose paths count by their contents in ids, and here as they are written: a needed cell's record has
-no contents yet."""
+"""Keys whose paths are identified by contents in ids, but by their text here, because the record of a needed
+cell has no contents yet."""
 
 DIGITS = 12
 
 
 class SweepPlace(NamedTuple):
-    """A sweep's folder, and what to say about it: nothing, unless it is not the usual one."""
+    """A sweep's folder, and a note about it if it is not the usual one."""
 
     folder: Path
     note: str = ""
@@ -49,13 +49,13 @@ def overridden(arguments: Sequence[str], data: str | None) -> list[str]:
 
 
 def _counts(key: str) -> bool:
-    """True if a key of the command line or of a configuration can make another cell."""
+    """True if a key of the command line or of a configuration affects the identity of a cell."""
     return covered(key, READ) or (changes_result(key) and not covered(key.partition("/")[0], OF_SWEEP))
 
 
 def cell_text(cell: SweepCell, config: RecordedConfig) -> str:
-    """The description of a cell, whatever has run before: its settings as they were composed, and in place of
-    the paths that it takes from needed cells the words for these."""
+    """The description of a cell, independent of earlier runs: its settings as composed, with paths of needed
+    cells replaced by their descriptions."""
     settings: dict[str, Any] = flatten(config.mapping())
     if cell.sources:
         settings |= {key: words for key, words in cell.swept.items() if key in settings}
@@ -79,7 +79,7 @@ def place_of(
     name: str, asked: Path | None, directories: Sequence[Path | None], labels: Sequence[str]
 ) -> SweepPlace:
     """The folder of a sweep called `name` with these cells: the one `asked` for, or that of its name. If that
-    one has the record of other cells or of data that has changed, another.
+    folder has a record of other cells or of changed data, another one is used.
 
     Raises ConfigError if the folder asked for has such a record.
     """
@@ -98,8 +98,8 @@ def place_of(
 
 
 def _other_cell(folder: Path, directories: Sequence[Path | None], labels: Sequence[str]) -> str | None:
-    """A tried cell in the record in `folder` that is none of these, if there is one. A damaged record is to
-    be written anew."""
+    """The label of a tried cell in the record in `folder` that is not among these, or None. A damaged record
+    may be replaced."""
     if not os.path.lexists(folder / FILE):
         return None
     try:

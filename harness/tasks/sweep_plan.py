@@ -1,7 +1,7 @@
 """A sweep before it starts: all its cells composed and checked, those of the sweeps that it needs included.
 
-What depends on files that needed cells have still to make, as the id of a replay does, is checked as far as
-it can be; `settled` checks the rest once they are there.
+Settings that depend on files of needed cells that do not exist yet, like the id of a replay, are checked as
+far as possible; `settled` checks the rest once the files exist.
 """
 
 from __future__ import annotations
@@ -40,21 +40,20 @@ class Plan:
     """A sweep before it starts."""
 
     sweep: str
-    """The name in `sweeps=`; a digest where the command line alone describes it."""
+    """The name in `sweeps=`; a digest if the sweep is defined only on the command line."""
     name: str
-    """With the size: what its folder and its runs' group in wandb are called."""
+    """The name including the size, used for its folder and for its runs' group in wandb."""
     size: str
     settings: SweepConfig
     cells: Sequence[PlannedCell]
     output: Path
     needs: Sequence[Plan]
     command: str
-    """The command that runs it, without what changes no result."""
+    """The command that runs it, without options that change no result."""
     overrides: Sequence[str]
-    """Those of the command line that make its cells others than the named sweep's; none for one as it is
-    named."""
+    """The overrides of the command line that change the named sweep's cells; empty if there are none."""
     again: Callable[[], Plan]
-    """Plans the same sweep anew."""
+    """Plans the same sweep again."""
     note: str = ""
     """The reason why its folder is not the usual one."""
 
@@ -64,25 +63,25 @@ class Plan:
 
     @property
     def asked_in_words(self) -> str:
-        """`, with codec=bf16`: the overrides in which it differs from others of its name; nothing without
+        """The overrides in which it differs from others of its name, e.g. `, with codec=bf16`; empty without
         any."""
         return f", with {without_folders(' '.join(self.overrides))}" if self.overrides else ""
 
     @property
     def axes(self) -> list[str]:
-        """Those of all its tasks."""
+        """The axes of all its tasks."""
         return list(dict.fromkeys(axis for task in self.tasks for axis in sweep_axes(self.of_task(task))))
 
     @property
     def with_needs(self) -> list[Plan]:
-        """The plans of what it needs, in the order in which they run, and itself."""
+        """The plans of the sweeps that it needs, in running order, followed by itself."""
         plans = [plan for need in self.needs for plan in need.with_needs]
         return list({plan.output: plan for plan in [*plans, self]}.values())
 
     @property
     def by_turns(self) -> list[PlannedCell]:
         """The cells in the order in which they start: seed by seed, and for each combination of other axes
-        one codec after another, so that what changes on the machine meanwhile meets all codecs alike."""
+        one codec after another, so that changes of the machine over time affect all codecs alike."""
 
         def others(cell: PlannedCell) -> str:
             return repr(
@@ -118,9 +117,9 @@ def plan_sweep(hydra: HydraConf, arguments: Sequence[str]) -> Plan:
 
 
 def settled(plan: Plan) -> Plan:
-    """The plan as it is once needed cells have run: more of its cells can be checked and named.
+    """The plan after needed cells have run, when more of its cells can be checked and named.
 
-    Raises ConfigError for a cell that turns out not to be able to run.
+    Raises ConfigError for a cell that turns out to be impossible.
     """
     return plan if all(cell.directory for cell in plan.cells) else plan.again()
 
@@ -157,7 +156,7 @@ def _planned_sweep(
     asked: Path | None,
     above: tuple[str, ...],
 ) -> Plan:
-    """The plan of a sweep; `above` are the sweeps that need it."""
+    """The plan of a sweep; `above` lists the sweeps that need it."""
     declared = declared_in(hydra)
     chain = (*above, name or "this sweep")
     needs = {
@@ -223,8 +222,9 @@ def _needed(
     asked: Path | None,
     above: tuple[str, ...],
 ) -> Plan:
-    """The plan of a needed sweep: at the same size, with what the command line says as far as it is about
-    it."""
+    """The plan of a needed sweep, at the same size, with those overrides of the command line that concern
+    it.
+    """
     known = choices_of_groups()["sweeps"]
     if sweep not in known:
         raise ConfigError(
@@ -248,8 +248,8 @@ def _needed(
 
 
 def _passed_on(arguments: Sequence[str], asking: Declared, size: str, tasks: Sequence[str]) -> list[str]:
-    """The command line's overrides that reach a needed sweep of these `tasks`: all but those about keys that
-    the asking sweep's own cases set, and those of other tasks."""
+    """The command line's overrides that apply to a needed sweep of these `tasks`: all except those about keys
+    that the asking sweep's own cases set, and those of other tasks."""
     cases = asking.cases.get("any", asking.cases.get(size, []))
     heads = {
         str(key).partition(".")[0] for case in cases for key in case if not isinstance(case[key], Mapping)
@@ -267,7 +267,7 @@ def _passed_on(arguments: Sequence[str], asking: Declared, size: str, tasks: Seq
 
 
 def _sources(plan: Plan) -> list[Source]:
-    """The plan's cells as others take from them."""
+    """The plan's cells, in the form in which others take values from them."""
     keys = swept_keys([cell.cell for cell in plan.cells])
     sources = []
     for cell in plan.cells:

@@ -1,4 +1,4 @@
-"""`task=sync run=<folder>`: rebuilds the wandb runs of records, finished or not."""
+"""`task=sync run=<folder>`: recreates the wandb runs of records, finished or not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gradwire.harness.tracking.follow import upload_recorded
 from gradwire.harness.tracking.settings import WandbConfig, choose_mode
 
 MOST_NAMED = 5
-"""Records that are named before the first one is shown; each is named again when it is."""
+"""The largest number of records that are listed before the first one is shown."""
 
 
 def run(config: SyncTask) -> int:
@@ -55,10 +55,10 @@ def _show(config: SyncTask, directory: Path) -> bool:
 
 
 def records(asked: str | list[str]) -> list[Path]:
-    """The run directories that `run=` means: a folder, a pattern (`outputs/*-s0-*`), or a list of them.
+    """The run directories selected by `run=`: a folder, a pattern (`outputs/*-s0-*`), or a list of them.
 
     A folder means all runs, and all records of sweeps, below it. Raises ValueError in one line if there is
-    none, and for the root of all folders, which has those of everybody.
+    none, and for the root folder, which would include all users' runs.
     """
     wanted = [asked] if isinstance(asked, str) else asked
     found: dict[Path, None] = {}
@@ -68,7 +68,7 @@ def records(asked: str | list[str]) -> list[Path]:
         sweeps = [path for folder in folders for path in find_sweep_records(folder)]
         if not runs and not sweeps:
             raise ValueError(f"run={pattern}: no run directory is there; use run=outputs/<run>")
-        # wandb keeps a config.yaml of its own inside.
+        # wandb keeps a config.yaml of its own in its folders.
         found |= dict.fromkeys(path for path in runs if not set(path.parents) & set(runs))
         found |= dict.fromkeys(sweeps)
     return list(found)
@@ -94,7 +94,7 @@ def _is_root(folder: Path) -> bool:
 
 
 def recorded_config(directory: Path) -> Mapping[str, Any]:
-    """The configuration of a study's record; a sweep's has none of its own."""
+    """The configuration of a study's record; empty for a sweep's, which has none of its own."""
     path = directory / CONFIG
     return read_yaml(path, remedy=REMEDY, inside=directory) if path.is_file() else {}
 

@@ -1,4 +1,4 @@
-"""`task=timeline run=<folder>`: steps of a run as timelines, and what was sent when."""
+"""`task=timeline run=<folder>`: steps of a run as timelines, and the bytes sent over time."""
 
 from __future__ import annotations
 

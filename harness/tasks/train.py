@@ -69,7 +69,7 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Compa
 
 
 def first_lines(config: RunConfig, directory: Path) -> list[str]:
-    """The first lines of the run in `directory`: what it trains on what, and what its links hide."""
+    """The first lines of output of the run in `directory`: its model and data, and limits of its links."""
     network = network_text(config.network, kind_of(config.cluster.name, config.network.name))
     source = config.dataset.path or f"{config.dataset.name} {FITS[config.dataset.kind][0]}"
     size = f"size {config.size.name}"
@@ -84,7 +84,7 @@ def first_lines(config: RunConfig, directory: Path) -> list[str]:
 
 
 def _computation(config: RunConfig, directory: Path) -> str:
-    """The computation that a simulated clock counts, in words for a first line."""
+    """The source of the simulated clock's compute times, in words for a first line."""
     if config.cluster.name != "virtual":
         return ""
     shared = (directory / PROFILE).is_file()
@@ -123,7 +123,7 @@ def show_run(finished: Run) -> None:
 
 
 def _parts(summary: Summary) -> str:
-    """The mean step and its parts, and the 10th and 90th percentile of steps."""
+    """The mean step time and its parts, and the 10th and 90th percentile of steps."""
 
     def with_range(key: str, seconds: float) -> str:
         between = summary.spread.get(key)
@@ -139,7 +139,7 @@ def _parts(summary: Summary) -> str:
 
 
 def _note_on_loopback(finished: Run) -> None:
-    """Notes that on a raw loopback the wire is faster than any codec, if this run shows it."""
+    """Prints a note that a raw loopback is faster than any codec, if this run shows it."""
     summary = finished.done
     looped = (
         finished.choice("network") == "none" and summary.clock == "wall" and not summary.machine.get("gpus")

@@ -1,4 +1,4 @@
-"""Claims of a paper, each with the predicate that would have to hold, and the verdicts on them."""
+"""Claims of a paper, each with a predicate that decides it, and the verdicts on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gradwire.harness.report.reference import Reference, alike
 from gradwire.harness.report.sweep_record import CellRecord, SweepRecord
 
 MOST_ERROR = 230
-"""Most characters of what is wrong with a claim."""
+"""The largest number of characters that describe what is wrong with a claim."""
 
 SIZES = ("tiny", "small", "gpu", "paper")
 """Sizes of sweeps, the smallest first."""
@@ -46,7 +46,7 @@ class Claim:
 
     @property
     def of_print(self) -> bool:
-        """Returns whether it is about printed figures and arithmetic alone."""
+        """Returns whether it is only about printed figures and arithmetic."""
         return not self.sweeps and self.holds is not None
 
     @property
@@ -68,13 +68,15 @@ class Claims:
         self.found: list[Claim] = []
 
     def on(self, *sweeps: str) -> Callable[..., Callable[[Predicate], Predicate]]:
-        """The decorator of predicates on records of these sweeps; without one, on printed figures alone."""
+        """A decorator for predicates on records of these sweeps, or, without sweeps, on printed figures
+        only.
+        """
         return partial(self._claim, sweeps)
 
     def _claim(
         self, sweeps: tuple[str, ...], name: str, printed: str, value: str = "", size: str = "small"
     ) -> Callable[[Predicate], Predicate]:
-        """Makes a predicate a claim; its docstring is what the claim says."""
+        """Makes a predicate a claim; its docstring is the text of the claim."""
         assert size in SIZES, f"{name} has size={size}; use {', '.join(SIZES)}"
 
         def add(holds: Predicate) -> Predicate:
@@ -85,7 +87,7 @@ class Claims:
         return add
 
     def without_predicate(self, name: str, printed: str, says: str, value: str, why: str) -> None:
-        """Adds a claim that no record can tell, and why."""
+        """Adds a claim that no record can decide, with the reason."""
         self.found.append(Claim(name, self.paper, printed, says, value, why=why))
 
 
@@ -102,7 +104,7 @@ class Verdict:
 
     @property
     def cells(self) -> list[CellRecord]:
-        """Those whose figures were used."""
+        """The cells whose figures were used."""
         found = [
             cell for each in self.used if isinstance(each.figure, SeedFigure) for cell in each.figure.cells
         ]
@@ -134,10 +136,11 @@ def judge(
     reference: Reference,
     known: Known | None = None,
 ) -> Verdict:
-    """The verdict on a claim from the records of each sweep; `known`: what sweeps can be asked for.
+    """The verdict on a claim from the records of each sweep; `known` lists the axes and metrics of all
+    sweeps.
 
-    The records of the largest size count that have the claim's cells. Raises ClaimError in one line if the
-    predicate cannot be computed on them, or asks for what no sweep has at any size.
+    The records of the largest size that have the claim's cells are used. Raises ClaimError in one line if the
+    predicate cannot be computed on them, or uses something that no sweep has at any size.
     """
     if claim.holds is None:
         return Verdict(claim, "not run", reason=claim.why)
@@ -192,7 +195,7 @@ def _judged(claim: Claim, holds: Predicate, evidence: Evidence) -> Verdict:
 
 
 def rank(size: str) -> int:
-    """The rank of a size by its largeness; one of the user's own counts as the smallest."""
+    """The rank of a size by its magnitude; a user's own size counts as the smallest."""
     return SIZES.index(size) if size in SIZES else -1
 
 

@@ -1,6 +1,7 @@
 """Evidence of claims: figures of sweeps' records and of the papers, and relations between them.
 
-Nothing here stops at the first figure that decides a predicate, so that a verdict shows all of them.
+Conditions are always evaluated completely, so that a verdict shows all figures, not only the first decisive
+one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Used:
 
 @dataclass
 class Evidence:
-    """The figures that one predicate may ask for; `used` fills as it asks.
+    """The figures available to one predicate; `used` records those that it reads.
 
     `evidence.vnmse(model="gemma1b", codec="dynamiq")` is a metric of the cells with these values of axes,
     `sweep=` names another sweep than the claim's first one, `case=` a part of the run.
@@ -47,11 +48,11 @@ class Evidence:
     used: list[Used] = field(default_factory=list)
 
     def where(self, **cells: Any) -> Evidence:
-        """Evidence with values of axes that need not be named again."""
+        """Evidence restricted to these values of axes, which then need not be repeated."""
         return replace(self, fixed={**self.fixed, **cells})
 
     def each(self, *axes: str, **values: Iterable[Any]) -> Iterator[Evidence]:
-        """The evidence with each value in turn, of the given ones or of all that an axis has."""
+        """The evidence for each value in turn, of the given values or of all that an axis has."""
         choices = {**{axis: self.axis(axis) for axis in axes}, **values}
         for chosen in itertools.product(*choices.values()):
             yield self.where(**dict(zip(choices, chosen, strict=True)))
@@ -62,7 +63,7 @@ class Evidence:
         return lambda **cells: self._take(metric, [], cells, figures.one_figure, metric)
 
     def figure(self, metric: str, **cells: Any) -> SeedFigure:
-        """A metric whose name has dots."""
+        """A metric whose name contains dots."""
         return self._take("figure", [metric], cells, figures.one_figure, metric)
 
     def last(self, metric: str, **cells: Any) -> SeedFigure:
@@ -79,7 +80,7 @@ class Evidence:
         return self._take("tta", [factor], cells, figures.tta, factor)
 
     def stays(self, factor: float, **cells: Any) -> SeedFigure:
-        """1 for a seed that reaches that target and stays there, else 0."""
+        """1 for a seed that reaches that target and stays beyond it, else 0."""
         return self._take("stays", [factor], cells, figures.stays, factor)
 
     def paper(self, item: str, /, **columns: str) -> float:
@@ -91,8 +92,8 @@ class Evidence:
         return found
 
     def axis(self, *keys: str, **cells: Any) -> tuple[Any, ...]:
-        """The values of an axis that the cells have, in ascending order where they are numbers; of several
-        axes their combinations."""
+        """The values of an axis in the cells, in ascending order if they are numbers; for several axes their
+        combinations."""
         record, selection = self._select(cells)
         found = [figures.axis_named(record, key) for key in keys]
         values = figures.values_of_axes(record, found, selection)
@@ -130,12 +131,12 @@ def every(*conditions: bool | Iterable[bool]) -> bool:
 
 
 def near(found: Number, target: Number, margin: float) -> bool:
-    """Returns whether a figure is no farther than `margin` from its target."""
+    """Returns whether a figure differs from its target by at most `margin`."""
     return abs(found - target) <= margin
 
 
 def within(found: Number, target: Number, share: float) -> bool:
-    """Returns whether a figure is no farther from its target than a share of the target."""
+    """Returns whether a figure differs from its target by at most this share of the target."""
     return near(found / target, 1, share)
 
 

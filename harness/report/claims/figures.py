@@ -1,4 +1,4 @@
-"""Figures of a sweep as predicates select them: a value for each seed, of exactly one group of cells."""
+"""Figures of a sweep selected by predicates: a value for each seed, from exactly one group of cells."""
 
 from __future__ import annotations
 
@@ -35,20 +35,22 @@ Selection = Mapping[str, Any]
 """Axes, by any name that `axis_named` understands, to values."""
 
 CASE, TASK = "case", "task"
-"""Keys of a selection besides axes."""
+"""Keys of a selection other than axes."""
 
 UNCOMPRESSED = "fp32"
 """The codec that sets targets where neither BF16 nor sharded training without compression does."""
 
 KINDS: tuple[Kind, ...] = ("measured", "emulated", "modelled")
-"""From what is real to what is calculated: a figure made of several kinds is of the last one."""
+"""The kinds of figures from real to calculated; a figure computed from several kinds has the last of
+these.
+"""
 
 
 def axis_named(record: SweepRecord, name: str) -> str:
-    """The dotted key that a short name means: `bits` or `codec_bits` is `codec.bits`.
+    """The dotted key for a short name: `bits` or `codec_bits` is `codec.bits`.
 
-    Axes come before settings that all cells share. Raises MissingError if this record has none, ClaimError
-    if the name may mean several.
+    Axes come before settings that all cells share. Raises MissingError if this record has none, ClaimError if
+    the name may mean several.
     """
     found = matching_key(name, record.axes, _shared(record))
     if found is None:
@@ -81,7 +83,7 @@ def matching_key(name: str, axes: Iterable[str], others: Iterable[str] = ()) -> 
 
 
 def values_of_axes(record: SweepRecord, keys: Sequence[str], selection: Selection) -> list[tuple[Any, ...]]:
-    """The values, or combinations of values, that selected cells have; numbers in ascending order."""
+    """The values, or combinations of values, in the selected cells; numbers in ascending order."""
     cells = _selected(record, selection)
     rows = [tuple(record.setting(cell, key) for key in keys) for cell in cells]
     known = list({repr(values): values for values in rows if None not in values}.values())
@@ -137,8 +139,7 @@ def tta(record: SweepRecord, factor: float, selection: Selection) -> SeedFigure:
 
 
 def stays(record: SweepRecord, factor: float, selection: Selection) -> SeedFigure:
-    """1 for a seed that no later evaluation takes back from that target, 0 for one that falls back, or never
-    gets there."""
+    """1 for a seed that reaches that target and never falls behind it later, else 0."""
     return _at_target(record, factor, selection, lambda found: float(bool(found.stays)))
 
 
@@ -162,7 +163,7 @@ def _at_target(
 
 @dataclass(frozen=True)
 class CellGroup:
-    """Cells of one task that differ in the seed alone."""
+    """Cells of one task that only differ in the seed."""
 
     settings: Settings
     cells: list[CellRecord]
@@ -172,7 +173,7 @@ def _grouped(record: SweepRecord, cells: Iterable[CellRecord]) -> list[CellGroup
     """The groups of cells, in the order of their first ones."""
     found: dict[str, CellGroup] = {}
     for cell in cells:
-        # An axis that is a group of the configuration has the name of a choice for a value.
+        # An axis that is a configuration group has the name of a choice as its value.
         axes = {key if "." in key else f"{key}.name": value for key, value in cell.axes.items()}
         group = CellGroup(record.settings.get(cell.task, {}) | axes, [])
         found.setdefault(repr((cell.task, sorted(axes.items()))), group).cells.append(cell)
@@ -223,7 +224,7 @@ def _values(record: SweepRecord, group: CellGroup, metric: str) -> list[Value]:
 
 
 def _group(record: SweepRecord, metric: str, selection: Selection) -> CellGroup:
-    """The one group that is selected, without cells of other tasks than have the metric."""
+    """The one selected group, ignoring cells of tasks without the metric."""
     known = {value.metric for value in record.values}
     if metric not in known and metric not in METRICS:
         raise ClaimError(f"{metric} is not a metric of {record.name}")
@@ -265,7 +266,8 @@ def _selected(record: SweepRecord, selection: Selection) -> list[CellRecord]:
 
 
 def same(found: Any, wanted: Any) -> bool:
-    """Returns whether a setting has the value that a claim names: numbers by value, all else by its text."""
+    """Returns whether a setting has the value that a claim names: numbers are compared by value, others as
+    text."""
     if isinstance(found, bool) or isinstance(wanted, bool):
         return found is wanted
     if isinstance(found, int | float) and isinstance(wanted, int | float):
@@ -274,7 +276,7 @@ def same(found: Any, wanted: Any) -> bool:
 
 
 def _mode(record: SweepRecord, group: CellGroup) -> Mode:
-    """The mode of a group's metric; where all seeds have failed, of others with the same model and data."""
+    """The mode of a group's metric; if all seeds have failed, that of others with the same model and data."""
     alike = (cell for other in _of_task(record, group) if same_task(group, other) for cell in other.cells)
     return metric_mode(
         next((cell.metric for cell in (*group.cells, *alike) if cell.metric is not None), "loss")
@@ -287,8 +289,9 @@ def _words(selection: Selection) -> str:
 
 @dataclass
 class KnownSweep:
-    """The cells of a sweep that can be asked for, at any size: axes and shared settings with their values,
-    metrics."""
+    """The cells that a sweep may have at any size: axes and shared settings with their values, and
+    metrics.
+    """
 
     axes: dict[str, list[Any]] = field(default_factory=dict)
     shared: dict[str, list[Any]] = field(default_factory=dict)
@@ -314,7 +317,7 @@ class KnownSweep:
         return KnownSweep(axes, shared, set(self.metrics))
 
     def key(self, name: str) -> str:
-        """The dotted key that a short name means; raises ValueError if there is none."""
+        """The dotted key for a short name; raises ValueError if there is none."""
         found = matching_key(name, self.axes, self.shared)
         if found is None:
             raise ValueError(f"{name} is not an axis; there are {', '.join(self.axes) or 'none'}")
