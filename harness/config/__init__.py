@@ -1,1 +1,1 @@
-"""Configuration: schemas, composing, validating, run identity, sweeps."""
+"""Configuration: schemas, composition, validation, ids of runs, sweeps."""

@@ -1,4 +1,4 @@
-"""Names that other programs use for our keys and choices; refusals suggest ours first."""
+"""Other programs' names of this project's keys and choices, for suggestions in refusals."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ ALIASES = {
     "tracking": ("report_to", "logger", "wandb"),
     "hydra.run.dir": ("output_dir", "output", "out", "log_dir", "run_dir", "out_dir", "logdir", "save_dir"),
 }
-"""Our key to its names elsewhere, whatever group they are written under."""
+"""Other programs' names of a key, in whatever group they are written."""
 
 CHOICE_ALIASES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "size": {
@@ -140,18 +140,18 @@ CHOICE_ALIASES: Mapping[str, Mapping[str, Sequence[str]]] = {
         "doctor": ("check", "info", "env"),
     },
 }
-"""Our choice of a group to its names elsewhere."""
+"""Other programs' names of a group's choice."""
 
 _KEY_OF = {name: key for key, names in ALIASES.items() for name in names}
 
 
 def alias_of(key: str) -> str | None:
-    """The key that the last part of an unknown `key` is another name of, if any."""
+    """The key for which the last part of an unknown `key` is another name, if any."""
     return _KEY_OF.get(key.rsplit(".", 1)[-1].lower().replace("-", "_"))
 
 
 def choice_alias_of(group: str, word: str) -> str | None:
-    """The choice of a group that `word` is another name of, if any."""
+    """The choice of a group for which `word` is another name, if any."""
     wanted = word.lower().replace("-", "_")
     found = CHOICE_ALIASES.get(group, {}).items()
     return next((choice for choice, names in found if wanted in names), None)

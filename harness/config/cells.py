@@ -1,10 +1,10 @@
 """A sweep's cells: unions of products, as data.
 
-`hydra.sweeper.cases.<size>` is a list of cases; a case maps keys to a value or a list of values and means
-their product; the sweep is the union of its cases. `hydra.sweeper.common.<size>` has values that all cells of
-a size share, unless their case sets them or chooses something that has no such key. Sweeps on the command
-line multiply the sweep, and what the command line sets wins over cases and common values. A value may be
-taken from another sweep's cells (config/declared.py).
+`hydra.sweeper.cases.<size>` is a list of cases; a case maps keys to a value or a list of values and stands
+for their product; the sweep is the union of its cases. `hydra.sweeper.common.<size>` has values that all
+cells of a size share, unless their case sets them or chooses something that has no such key. Sweeps on the
+command line multiply the sweep, and the command line's values take precedence over cases and common values. A
+value may be taken from another sweep's cells (config/declared.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.runtime.errors import ConfigError
 
 ANY_SIZE = "any"
-"""The cases of a sweep that no size changes, such as one of replays."""
+"""The key of cases of a sweep that does not depend on the size, such as one of replays."""
 
 MOST_CELLS = 10_000
 
@@ -43,12 +43,12 @@ class SweepCell:
     """One run of a sweep."""
 
     overrides: tuple[str, ...]
-    """All overrides, as `python run.py` would take them."""
+    """All overrides, in the form that `python run.py` takes."""
     swept: Mapping[str, str]
     """The overrides that come from the cases or from a sweep on the command line, and the needed cells' axes;
-    a value that is taken in words instead of as a path."""
+    values taken from needed cells are in words, not paths."""
     sources: tuple[Source, ...] = ()
-    """The needed cells that it takes from."""
+    """The needed cells that the cell takes values from."""
 
     @property
     def label(self) -> str:
@@ -57,7 +57,7 @@ class SweepCell:
 
 @dataclass(frozen=True)
 class _SweepCase:
-    """One case: the values of its keys, those that are taken apart, and the common ones."""
+    """One case: the values of its keys, the values taken from needed cells, and the common values."""
 
     values: Mapping[str, list[str]]
     taken: Mapping[str, Taking]
@@ -116,7 +116,7 @@ def expand(
 
 
 def tasks_of(declared: Declared, size: str, arguments: Sequence[str]) -> list[str]:
-    """The tasks of a sweep: first that of cases that name none, then those that cases name."""
+    """The tasks of a sweep: first that of cases without a task, then those that cases name."""
     choices = [text for text in _fixed_lines(arguments) if "." not in _key_of(text)]
     usual = str(plain(compose(choices, named_by_user=False), "task.name"))
     named = (task for case in _cases_of(declared, size) for task in case.task)
@@ -130,7 +130,7 @@ def swept_keys(cells: Sequence[SweepCell]) -> list[str]:
 
 
 def override_text(value: Any) -> str:
-    """A value as Hydra's override grammar writes it; strings in quotes only where they need them."""
+    """A value in Hydra's override grammar; strings are quoted only if necessary."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -179,7 +179,7 @@ def _texts(value: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class _CellValues:
-    """The values of a cell, and how its label says them."""
+    """The values of a cell, and their words in its label."""
 
     overrides: dict[str, str]
     words: dict[str, str]
@@ -193,9 +193,9 @@ def _with_taken(
     sources: Mapping[str, Sequence[Source]],
     reads: Sequence[str],
 ) -> Iterator[_CellValues]:
-    """A cell's own values with each combination of values that it takes from needed cells that agree with it.
+    """A cell's own values combined with each set of values from needed cells that agree with it.
 
-    Its task `reads` these groups and keys.
+    `reads` lists the groups and keys that the cell's task reads.
     """
     candidates = [list(each.values(key, sources[each.need])) for key, each in taken.items()]
     number = 0
@@ -224,7 +224,7 @@ def _seed_of(values: Values) -> Values:
 def _paired(
     found: _CellValues, need: str, source: Source, fixed: Values, reads: Sequence[str]
 ) -> _CellValues | None:
-    """Adds a needed cell's axes; None where one of them contradicts the seed, another needed cell's, or the
+    """Adds a needed cell's axes; None if one of them contradicts the seed, another needed cell's axis, or the
     command line."""
     overrides, words = dict(found.overrides), dict(found.words)
     adopted = {key: value for other in found.sources for key, value in other.axes.items()}
@@ -241,7 +241,7 @@ def _paired(
 
 
 def _command_line(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """(fixed values, swept values) by key."""
+    """The fixed and the swept values on the command line, by key."""
     fixed: dict[str, str] = {}
     swept: dict[str, list[str]] = {}
     for override in parse(arguments):
@@ -265,8 +265,8 @@ def _key_of(text: str) -> str:
 
 
 def _suits(key: str, task: str, tasks: Sequence[str]) -> bool:
-    """True if a cell of `task` reads a key of the root or of a group, or if no task of the sweep does: such a
-    key is left to be refused."""
+    """True if a cell of `task` reads a root key or group, or if no task of the sweep does: then the key is
+    kept, so that it is refused."""
     group = key.partition(".")[0]
     if "." not in key or key in root_rules(task) or group in TASKS[task].reads:
         return True
@@ -276,10 +276,10 @@ def _suits(key: str, task: str, tasks: Sequence[str]) -> bool:
 def _fitting(
     texts: tuple[str, ...], chosen: Values, swept: Mapping[str, Sequence[str]]
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """A cell's overrides and swept values without the keys that its choice of a swept group does not have.
+    """A cell's overrides and swept values without the keys that its choice of a swept group lacks.
 
-    `codec=bf16,dynamiq codec.bits=3,4` means BF16 once: it has no bits. A key that no choice has stays, and
-    is refused.
+    `codec=bf16,dynamiq codec.bits=3,4` includes BF16 once, because it has no bits. A key that no choice has
+    is kept, so that it is refused.
     """
 
     def fits(key: str) -> bool:
@@ -307,10 +307,10 @@ def _has(group: str, choice: str, field: str) -> bool:
 
 
 def _applies(key: str, case: _SweepCase, cases: Sequence[_SweepCase]) -> bool:
-    """True if a common value concerns a case: false only if other cases' choices of the group have such a key
-    and this one's has not.
+    """True if a common value applies to a case: false only if other cases' choices of the group have such a
+    key and this one's does not.
 
-    One that no case's choice has stays, and is refused.
+    A key that no case's choice has is kept, so that it is refused.
     """
     return _has_key(case, key) or not any(_has_key(other, key) for other in cases)
 
@@ -322,7 +322,7 @@ def _has_key(case: _SweepCase, key: str) -> bool:
 
 
 def _shadowed(key: str, case: Mapping[str, list[str]], user: Values) -> bool:
-    """True if the command line sets `key`, or another choice of its group than the case's."""
+    """True if the command line sets `key`, or a different choice of its group than the case."""
     group = key.partition(".")[0]
     other_choice = group in user and group in case and user[group] not in case[group]
     return key in user or (key != group and other_choice)

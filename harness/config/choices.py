@@ -1,4 +1,4 @@
-"""The choices of groups: the known ones, and suggestions for an unknown one."""
+"""The choices of groups, and suggestions for unknown ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import closest, shortened
 
 MOST_LISTED = 220
-"""Characters of the choices that a message lists."""
+"""The largest number of characters of choices that a message lists."""
 
 EXAMPLES = {
     "size": "tiny",
@@ -25,7 +25,7 @@ EXAMPLES = {
     "task": "train",
     "topology": "ring",
 }
-"""The choice of a group that suits a first try."""
+"""A suitable choice for a first try, by group."""
 
 TEXT_FILES = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet", ".gz", ".bz2", ".xz", ".zst")
 
@@ -38,13 +38,15 @@ def choices_in(folder: Path) -> Mapping[str, Sequence[str]]:
 
 
 def groups_with(choice: str) -> list[str]:
-    """The groups that have a choice of this name, capitals aside; first those of which it says most."""
+    """The groups that have a choice of this name, ignoring case; those where it is most informative come
+    first."""
     found = [group for group, names in choices_in(conf_directory()).items() if choice.lower() in names]
     return sorted(found, key=lambda group: (group not in EXAMPLES, group))
 
 
 def chosen_in(key: str, value: object) -> str | None:
-    """`sweeps=demo` for `sweep=demo`: the choice of a group that a root key of a similar name was to make."""
+    """A suggestion such as `sweeps=demo` for `sweep=demo`, if a root key was confused with a group of a
+    similar name."""
     groups = choices_in(conf_directory())
     near = closest(key, groups)
     return next((f"{group}={value}" for group in near if str(value) in groups[group]), None)
@@ -71,7 +73,7 @@ def unknown_choice(group: str, value: object, choices: Sequence[str]) -> str:
 
 
 def _suggestion(group: str, word: str, choices: Sequence[str]) -> str | None:
-    """The choice that a word is another name of, or looks like."""
+    """The choice for which a word is another name, or that looks similar."""
     stem = Path(word).stem if "/" in word or word.endswith((".yaml", ".yml")) else word
     alias = choice_alias_of(group, stem)
     plain = {name.replace("_", ""): name for name in choices}
@@ -81,7 +83,7 @@ def _suggestion(group: str, word: str, choices: Sequence[str]) -> str | None:
 
 
 def _own_file(group: str, word: str) -> str:
-    """The advice for a word that names a file of the user's own; empty if it names none."""
+    """Advice for a word that names a user's own file; empty if it names none."""
     path = Path(word)
     if group == "dataset" and (path.suffix in TEXT_FILES or "/" in word):
         return f"for files of your own use dataset.path={shortened(word)}"
@@ -91,7 +93,7 @@ def _own_file(group: str, word: str) -> str:
 
 
 def _listed(choices: Iterable[str], word: str) -> str:
-    """All choices, or where they would fill lines those that look like `word`."""
+    """All choices or, if these are too many, those that look like `word`."""
     names = list(choices)
     text = ", ".join(names)
     if len(text) <= MOST_LISTED:

@@ -1,4 +1,4 @@
-"""Workers, device, backend and the codecs' kernels: `auto` and null replaced, and checked."""
+"""Workers, device, backend and the codecs' kernels: `auto` and null are resolved and checked."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ from gradwire.harness.trainer.settings import KernelsConfig, RunConfig
 WORKERS_WITHOUT_GPUS = 4
 
 OVER_GLOO = ("paced", "shaped")
-"""Networks that real workers reach through gloo, which sends from CPU memory."""
+"""Networks that real workers use through gloo, which sends from CPU memory."""
 
 
 def resolve_cluster(run: RunConfig) -> RunConfig:
     """`run` with `cluster.{workers,device,backend}`, a simulated network's nodes and `train.precision`
-    replaced by what they mean here. So is `cluster.ranks_per_node` where the topology depends on it, and the
-    run's id with it.
+    resolved. So is `cluster.ranks_per_node` if the topology, and with it the run's id, depends on it.
 
-    Under torchrun the number of workers is the world's. Raises ConfigError, also for a network that the
-    workers cannot have.
+    Under torchrun the number of workers is the world size. Raises ConfigError, also for a network that does
+    not fit the workers.
     """
     run = replace(run, network=check_network(run))
     gpus, cluster = torch.cuda.device_count(), run.cluster
@@ -84,14 +83,15 @@ def _workers(cluster: ClusterConfig, network: NetworkConfig, gpus: int) -> int:
 
 
 def _local_workers(cluster: ClusterConfig, gpus: int) -> int:
-    """The number of workers that this machine has to serve."""
+    """The number of workers on this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", cluster.workers or gpus))
 
 
 def _gpus_serve(run: RunConfig, gpus: int) -> bool:
-    """True if `device=auto` means GPUs: one for every worker here, or one for a virtual cluster.
+    """True if `device=auto` selects GPUs: one for every worker here, or one for a virtual cluster.
 
-    Between real workers GPUs talk over nccl, which can be neither paced nor shaped; gloo needs CPU memory.
+    Between real workers GPUs communicate over nccl, which can be neither paced nor shaped; gloo needs CPU
+    memory.
     """
     if run.cluster.name == "virtual":
         return gpus > 0
@@ -100,7 +100,7 @@ def _gpus_serve(run: RunConfig, gpus: int) -> bool:
 
 
 def _backend(cluster: ClusterConfig, network: NetworkConfig, gpus: int) -> str:
-    """nccl between GPUs, gloo between CPUs; in the virtual cluster nothing is sent."""
+    """nccl between GPUs, gloo between CPUs; a virtual cluster sends nothing."""
     on_gpus = cluster.device == "cuda"
     if cluster.name == "virtual":
         return "gloo" if cluster.backend == "auto" else cluster.backend
@@ -132,9 +132,9 @@ REMEDY = {
 
 
 def resolve_kernels(kernels: KernelsConfig, device: str, *, timed_task: str | None) -> KernelsConfig:
-    """The implementation that `kernels` stands for on the resolved `cluster.device`.
+    """The implementation selected by `kernels` on the resolved `cluster.device`.
 
-    Raises ValueError in one line for one that cannot run there, and, where the figures of the task are times
+    Raises ValueError in one line for one that cannot run there and, if the task measures times
     (`timed_task`), for `auto` without compiled kernels.
     """
     chosen = choose_kernels(kernels.name, device)
@@ -148,7 +148,9 @@ def resolve_kernels(kernels: KernelsConfig, device: str, *, timed_task: str | No
 
 
 def check_graphs(run: RunConfig) -> None:
-    """Raises ValueError, in one line, where `kernels.graphs=always` is asked of a run without captures."""
+    """Raises ValueError, in one line, if `kernels.graphs=always` is set for a run that cannot use
+    captures.
+    """
     if run.kernels.graphs != "always":
         return
     reason = _refused_graphs(run)

@@ -1,4 +1,4 @@
-"""The configuration of command-line overrides, with Hydra's refusals in one line."""
+"""Composes the configuration for command-line overrides, and converts Hydra's refusals to one line."""
 
 from __future__ import annotations
 
@@ -61,10 +61,9 @@ def compose(
     """The configuration that `python run.py <overrides>` would run with, not yet resolved.
 
     Works inside and outside of Hydra's main, and any number of times. `with_hydra` adds the `hydra` node.
-    `named_by_user`: whether that a plug-in is among the overrides permits its import; the cells of a sweep
-    may come from a file.
-    Raises ConfigError, in one line, for an unknown group choice or key, a value that its key does not allow
-    and an override that cannot be parsed.
+    With `named_by_user` plug-ins among the overrides may be imported; the cells of a sweep may come from a
+    file and must not permit that. Raises ConfigError, in one line, for an unknown group choice or key, a
+    value that its key does not allow and an override that cannot be parsed.
 
     Hydra composes each set of choices once per process; values are put into a copy of it.
     """
@@ -116,7 +115,7 @@ def _choices(parsed: Sequence[Override]) -> list[Override]:
 
 
 def without_null_choices(overrides: Sequence[str]) -> list[str]:
-    """The overrides without those that choose nothing from a group without a default."""
+    """The overrides without those that select null for a group without a default."""
     nothing = [f"{group}=null" for group in OPTIONAL_GROUPS]
     return [text for text in overrides if text not in nothing]
 
@@ -140,8 +139,8 @@ def _launchers() -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def _composed(choices: tuple[str, ...], folder: OwnFolder | None) -> tuple[DictConfig, DictConfig]:
-    """The configuration of these choices, and Hydra's node, which takes as long to copy. `folder` has the
-    user's own files. Raises ConfigError, naming those that it was made of."""
+    """The configuration of these choices, and Hydra's node, which takes as long to copy. `folder` contains
+    the user's own files. Raises ConfigError, naming those that were used."""
     used: list[OwnFile] = []
     if folder is not None:
         with folder.without_values() as used:
@@ -160,7 +159,7 @@ def _composed(choices: tuple[str, ...], folder: OwnFolder | None) -> tuple[DictC
 
 def _hydra_composed(choices: Sequence[str], used: Sequence[OwnFile]) -> DictConfig:
     """The configuration that Hydra composes from the choices. Raises ConfigError, naming the user's own files
-    `used` by then."""
+    `used` so far."""
     try:
         with _initialized():
             config = hydra.compose(CONFIG_NAME, list(choices), return_hydra_config=True)
@@ -177,7 +176,7 @@ def _hydra_composed(choices: Sequence[str], used: Sequence[OwnFile]) -> DictConf
 
 
 def check_own_file(file: OwnFile, built_on: DictConfig) -> None:
-    """Raise ConfigError, naming the file, for a key that there is not or a value that its rule refuses.
+    """Raise ConfigError, naming the file, for an unknown key or a value that its rule refuses.
 
     `built_on` is the configuration of the same choices without the values of the user's own files.
     """
@@ -248,7 +247,7 @@ def _set(config: DictConfig, override: Override, base: DictConfig) -> None:
 
 
 def check_warm_up(config: DictConfig, overrides: Sequence[Override]) -> None:
-    """Refuse a warm-up that was asked for and is longer than the run; a preset's is cut short by the run."""
+    """Refuse an explicitly set warm-up that is longer than the run; a preset's is shortened."""
     for override in overrides:
         if override.key_or_group == "train.warmup_steps":
             steps, asked = plain(config, "train.steps"), plain(config, "train.warmup_steps")
@@ -260,7 +259,7 @@ def check_warm_up(config: DictConfig, overrides: Sequence[Override]) -> None:
 
 
 def check_length(config: DictConfig, overrides: Sequence[Override]) -> None:
-    """Refuse epochs that were asked for, be they the recipe's own, where steps give the run's length."""
+    """Refuse explicitly set epochs, even the recipe's own value, if steps give the run's length."""
     for override in overrides:
         for row in LENGTHS:
             steps = plain(config, row.reader)
@@ -269,7 +268,7 @@ def check_length(config: DictConfig, overrides: Sequence[Override]) -> None:
 
 
 def check_codec_times_asked(config: DictConfig, overrides: Sequence[Override]) -> None:
-    """Refuse codec times of this machine where they are asked for and nothing runs here."""
+    """Refuse explicitly set codec times of this machine if no codec runs here."""
     given = {override.key_or_group for override in overrides}
     asked = "network.codec_times" in given and plain(config, "network.codec_times") == "measured"
     task = plain(config, "task.name")
@@ -281,14 +280,14 @@ def check_codec_times_asked(config: DictConfig, overrides: Sequence[Override]) -
 
 
 def prepare() -> None:
-    """Make known to Hydra what `conf/` refers to; repeating it changes nothing."""
+    """Registers everything that `conf/` refers to with Hydra; repeating it has no effect."""
     register_additions()
     register_manual(conf_directory())
 
 
 @contextmanager
 def _initialized() -> Iterator[None]:
-    """Hydra as its main has initialized it, or our own initialization for the time of one call."""
+    """Hydra as initialized by its main, or else initialized here for the duration of one call."""
     if GlobalHydra.instance().is_initialized():
         yield
     else:

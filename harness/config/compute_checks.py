@@ -1,4 +1,4 @@
-"""Checks `network.compute` against the run, and that a profile has all that the run needs of it."""
+"""Checks `network.compute` against the run, and that a profile has all parts that the run needs."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def _check_value(compute: str) -> None:
 
 
 def with_papers_computation(network: NetworkConfig, model: str, size: str) -> NetworkConfig:
-    """A testbed with the computation that its paper prints for the model at its full size, unless the
-    configuration says another."""
+    """A testbed with the computation times that its paper prints for the model at its full size, unless the
+    configuration sets others."""
     if not isinstance(network, SimulatedConfig) or size not in FULL_SIZES:
         return network
     printed = PAPERS_COMPUTATION.get((network.preset, model))

@@ -2,14 +2,14 @@
 
 Cells take values from those of other sweeps:
 
-    needs: {warm: dynamiq_gradients}   # a name, and the sweep that it stands for
+needs: {warm: dynamiq_gradients}   # a name, and the sweep that it stands for
     cases:
       small:
         - {task: replay, gradients: {from: warm, take: gradients, step: 60}, codec: [bf16, thc]}
         - {task: retime, run: {from: warm, take: run, where: {codec: bf16}}, network.rate_mbit: [100, 1000]}
 
-Every needed cell that fits gives a value. What the needed cells differ in, their axes, distinguishes the
-cells of this sweep apart, too; the seed is paired: a cell with seed 1 takes from a cell with seed 1.
+Every needed cell that matches gives a value. The axes of the needed cells also distinguish the cells of this
+sweep; seeds are paired: a cell with seed 1 takes from a cell with seed 1.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
 FORM = "{from: <a name in needs>, take: gradients, step: 60}"
 KEYS = ("from", "take", "step", "where")
 WHAT = ("gradients", "weights", "run", "checkpoint")
-"""The things that a cell can take: the gradients or weights of a step, the run's directory, the checkpoint
-that it ended with."""
+"""The things that a cell can take: the gradients or weights of a step, the run's directory, or its final
+checkpoint."""
 
 OF_STEPS = ("gradients", "weights")
 
 CHECKPOINT = "checkpoint"
 NOT_THERE_YET = "not-there-yet"
-"""Stands for the directory of a needed cell that itself waits for another one."""
+"""A placeholder for the directory of a needed cell that itself waits for another one."""
 
 SEED = "seed"
 
@@ -57,7 +57,7 @@ def declared_in(hydra: Any) -> Declared:
 
 
 def declared(sweeper: Mapping[str, Any]) -> Declared:
-    """The sweep in a mapping of `hydra.sweeper`. Raises ConfigError for what is no data of a sweep."""
+    """The sweep in a mapping of `hydra.sweeper`. Raises ConfigError if it does not describe a sweep."""
     cases, common = sweeper.get("cases", {}), sweeper.get("common", {})
     needs = check_needs(sweeper.get("needs", {}))
     if not isinstance(common, Mapping) or not all(isinstance(each, Mapping) for each in common.values()):
@@ -98,7 +98,7 @@ def _holds_mapping(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Source:
-    """A cell of a needed sweep, as those see it that take from it."""
+    """A cell of a needed sweep, in the form in which other cells take values from it."""
 
     label: str
     axes: Mapping[str, str]
@@ -107,8 +107,8 @@ class Source:
     settings: Mapping[str, Any]
     """Its configuration by dotted key."""
     directory: Path | None
-    """The directory of its files, made or still to be made; None as long as that depends on files still to be
-    made."""
+    """The directory of its files, which may not exist yet; None if its name depends on files that do not
+    exist yet."""
 
     def fits(self, where: Mapping[str, Sequence[Any]]) -> bool:
         """True if it has one of the values that `where` allows for each of its keys."""
@@ -120,7 +120,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Taking:
-    """One value that a case takes."""
+    """One value that a case takes from needed cells."""
 
     need: str
     what: str
@@ -128,8 +128,7 @@ class Taking:
     where: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def values(self, key: str, sources: Sequence[Source]) -> Iterator[tuple[Source, str, str]]:
-        """(needed cell, path, its words in a label) for each value. Raises ConfigError where there is
-        none."""
+        """(needed cell, path, words in a label) for each value. Raises ConfigError if there is none."""
         fitting = [source for source in sources if source.fits(self.where)]
         if not fitting:
             conditions = ", ".join(f"{name}={shortened(allowed)}" for name, allowed in self.where.items())
@@ -157,8 +156,8 @@ class Taking:
 
 
 def taking(key: str, value: Mapping[Any, Any], needs: Mapping[str, str]) -> Taking:
-    """The `Taking` that a mapping, the value of a case's `key`, describes. Raises ConfigError for one of
-    another form."""
+    """The `Taking` described by a mapping that is the value of a case's `key`. Raises ConfigError for a
+    mapping of another form."""
     strange = next((str(name) for name in value if name not in KEYS), None)
     if strange is not None:
         hint = did_you_mean(strange, KEYS)
@@ -183,7 +182,7 @@ def taking(key: str, value: Mapping[Any, Any], needs: Mapping[str, str]) -> Taki
 
 
 def check_needs(needs: Any) -> dict[str, str]:
-    """`needs` as it stands in a file, checked. Raises ConfigError."""
+    """The `needs` of a file, checked. Raises ConfigError."""
     words = isinstance(needs, Mapping) and all(
         isinstance(word, str) for pair in needs.items() for word in pair
     )

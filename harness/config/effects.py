@@ -1,6 +1,6 @@
 """The table of the settings that are read only with other settings: `READ_WITH`.
 
-Where nothing reads it, a setting that is not as usual is refused: no key is ignored silently.
+A setting that nothing reads is refused unless it has its usual value, so that no key is ignored silently.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from gradwire.harness.runtime.errors import ConfigError, shortened
 
 @dataclass(frozen=True)
 class ReadWith:
-    """Keys that are read only if the setting `reader` has a value that `reads` accepts."""
+    """Keys that are only read if the setting `reader` has a value that `reads` accepts."""
 
     keys: tuple[str, ...]
     reader: str
     reads: Callable[[Any], bool]
     otherwise: str = "leave it out"
-    """The way out where nothing reads them."""
+    """What to do if nothing reads them."""
 
     def refusal(self, given: str, now: Any) -> ConfigError:
-        """The error of a setting, as `given`, while the reader's value is `now`."""
+        """The error for a setting, written as `given`, if the reader's value is `now`."""
         return ConfigError(f"{given} has no effect with {self.reader}={_written(now)}; {self.otherwise}")
 
 
@@ -152,11 +152,11 @@ READ_WITH = (
         "leave one of them out",
     ),
 )
-"""The keys with what reads them; a key that is not here is always read by the tasks that have its group."""
+"""Keys with the settings that read them; other keys are always read by the tasks that have their group."""
 
 
 def check_read_settings(config: Configuration) -> None:
-    """Raises ConfigError for the first setting that is not as usual and that nothing reads."""
+    """Raises ConfigError for the first setting that has an unusual value and that nothing reads."""
     for row in READ_WITH:
         unusual = (key for key in row.keys if _is_unusual(config, key))
         key, now = next(unusual, None), _value(config, row.reader)
@@ -168,7 +168,7 @@ _ABSENT = object()
 
 
 def _value(config: Configuration, key: str) -> Any:
-    """A setting; that of a group is its name."""
+    """The value of a setting; for a group its name."""
     group, _, field = key.partition(".")
     settings, field = getattr(config, group, None), field or "name"
     if isinstance(settings, Mapping):
@@ -182,7 +182,7 @@ def _is_unusual(config: Configuration, key: str) -> bool:
 
 
 def _usual(config: Configuration, key: str) -> Any:
-    """The value of a setting that the user has not set: the recipe's of the model, else its default."""
+    """The value of a setting unless the user sets it: the model recipe's, else its default."""
     group, _, name = key.partition(".")
     settings = getattr(config, group)
     if isinstance(settings, Mapping):

@@ -1,7 +1,7 @@
-"""Says the refusals of Hydra and OmegaConf in one line, with what to do.
+"""Converts refusals of Hydra and OmegaConf to one line that says what to do.
 
 Both raise errors of several lines that name internals. Here they become a `ConfigError` that names the
-override, what is allowed, and the closest existing name.
+override, the allowed values, and the closest existing name.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ ROOT_KEYS = ("hydra", "seed", "resume", "plots", "sweep")
 """Keys of the root besides the groups, whatever the task."""
 
 MOST_LISTED = 160
-"""Characters of the keys that a message lists."""
+"""The largest number of characters of keys that a message lists."""
 
 SUBMITIT = ("hydra_plugins.hydra_submitit_launcher", "hydra-submitit-launcher", "slurm")
 JOBLIB = ("hydra_plugins.hydra_joblib_launcher", "hydra-joblib-launcher", "joblib")
 LAUNCHERS = {"slurm": SUBMITIT, "submitit_slurm": SUBMITIT, "submitit_local": SUBMITIT, "joblib": JOBLIB}
-"""Hydra's launchers from other packages: the module, the package, and the extra of ours that installs it."""
+"""Hydra's launchers from other packages: the module, the package, and this project's extra that installs
+it.
+"""
 
 OPTIONAL_GROUPS = ("experiment", "sweeps")
 """Groups without a choice by default."""
@@ -88,7 +90,8 @@ def _is_installed(module: str) -> bool:
 
 
 def check_choice_name(override: Override, config: DictConfig) -> None:
-    """Raise ConfigError for `codec.name=bf16`: names follow from choices; a model's is a label of its run."""
+    """Raise ConfigError for `codec.name=bf16`: names are determined by choices; a model's name is a label of
+    its run."""
     group, _, field = override.key_or_group.partition(".")
     if field != "name" or group not in group_schemas() or group == "model":
         return
@@ -103,7 +106,7 @@ def check_choice_name(override: Override, config: DictConfig) -> None:
 def explain(
     error: BaseException, overrides: Sequence[Override], groups: Mapping[str, Sequence[str]]
 ) -> ConfigError:
-    """The ConfigError that says in one line what Hydra's `error` means for these overrides."""
+    """The ConfigError that explains Hydra's `error` for these overrides in one line."""
     cause = _omegaconf_cause(error)
     text = _first_sentence(cause or error)
     key = str(getattr(cause, "full_key", None) or "")
@@ -138,7 +141,7 @@ def explain(
 def check_keys(config: DictConfig) -> None:
     """Raise ConfigError for a key that a file added and that nothing reads.
 
-    The root has no schema, so that tasks can add keys: it has those of its task.
+    The root has no schema, so that tasks can add keys; the allowed keys are those of its task.
     """
     if dataclasses.is_dataclass(OmegaConf.get_type(config)):
         raise ConfigError(
@@ -153,7 +156,7 @@ def check_keys(config: DictConfig) -> None:
 
 
 def rule_of(config: DictConfig, key: str) -> Rule | None:
-    """The rule of a dotted key of a composed configuration; None where there is no such key."""
+    """The rule of a dotted key of a composed configuration; None if there is no such key."""
     group, _, field = key.partition(".")
     rules = root_rules(plain(config, "task.name"))
     if key in rules:
@@ -169,8 +172,8 @@ def rule_of(config: DictConfig, key: str) -> Rule | None:
 
 
 def narrowed_rule(key: str, config: DictConfig, given: Mapping[str, Any]) -> Rule | None:
-    """The rule that the chosen codec sets for a field of its own, with the values `given` for other keys;
-    None for keys of other groups."""
+    """The rule that the chosen codec sets for one of its fields, with the values `given` for other keys; None
+    for keys of other groups."""
     group, _, field = key.partition(".")
     if group != "codec":
         return None
@@ -181,7 +184,7 @@ def narrowed_rule(key: str, config: DictConfig, given: Mapping[str, Any]) -> Rul
 
 
 def plain(config: DictConfig, key: str) -> Any:
-    """The value of a dotted key, None where there is none or it refers to nothing."""
+    """The value of a dotted key; None if it does not exist or refers to nothing."""
     try:
         return OmegaConf.select(config, key)
     except (OmegaConfBaseException, RecursionError):
@@ -189,7 +192,7 @@ def plain(config: DictConfig, key: str) -> Any:
 
 
 def unknown_key(key: str, override: Override | None, config: DictConfig, value: object = None) -> ConfigError:
-    """The refusal of a key that does not exist in `config`; a file gives it this `value`."""
+    """The refusal of a key that does not exist in `config`; `value` is its value if a file sets it."""
     given = shown(override) if override is not None else shortened(key)
     if override is None and key in group_schemas() and isinstance(value, str):
         return ConfigError(
@@ -230,7 +233,7 @@ def _keys_in(values: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
 
 
 def broken_reference(config: DictConfig) -> ConfigError:
-    """The refusal of a value that refers to something missing, to itself, or to a value its key cannot
+    """The refusal of a value that refers to something missing, to itself, or to a value that its key cannot
     have."""
     trial = copy.deepcopy(config)
     for key in all_keys(config):
@@ -260,7 +263,7 @@ def _can_be(config: DictConfig, key: str, value: Any) -> bool:
 
 
 def _beyond_schemas(config: DictConfig, prefix: str = "") -> Iterator[str]:
-    """The keys of typed nodes that their dataclass does not have."""
+    """Keys of typed nodes that their dataclass lacks."""
     schema = OmegaConf.get_type(config)
     fields = (
         {field.name for field in dataclasses.fields(schema)} if dataclasses.is_dataclass(schema) else None
@@ -301,7 +304,7 @@ def _omegaconf_cause(error: BaseException | None) -> OmegaConfBaseException | No
 
 
 def _culprit(error: BaseException, key: str, overrides: Sequence[Override]) -> Override | None:
-    """The override an error is about, by the text Hydra quotes or by the key OmegaConf names."""
+    """The override that caused an error, found by the text Hydra quotes or by the key OmegaConf names."""
     text = str(error)
     for override in reversed(overrides):
         named = f"'{override.key_or_group}'" in text or str(override.input_line) in text
@@ -317,7 +320,7 @@ def _first_sentence(error: BaseException) -> str:
 
 
 def _expected(text: str, key: str) -> str:
-    """OmegaConf's sentence about a type, in plain words."""
+    """OmegaConf's message about a type, in plain words."""
     words = {"Integer": "whole number", "Float": "number", "Boolean": "true or false", "String": "text"}
     match = re.search(r"could not be converted to (\w+)|is not a valid (bool)", text)
     if match:

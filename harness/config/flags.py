@@ -1,4 +1,4 @@
-"""The flags before the overrides, which are Hydra's own: each works or is refused in one line."""
+"""Hydra's flags, which come before the overrides: each works or is refused in one line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REFUSED = {
     "experimental_rerun": "reads a pickle, which can run anything; repeat the run's own command, which "
     "resumes it, or use its config.yaml's values as key=value",
 }
-"""Flags that make no sense here, and what to use instead."""
+"""Flags that are not supported, and what to use instead."""
 
 ONE_OF = ("run", "multirun", "cfg", "info", "shell_completion")
 """The flags that replace a run; only one of them can be given."""
@@ -74,10 +74,9 @@ def version_text() -> str:
 
 
 def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
-    """The flags, whether `version` is asked for, and `overrides`: all that is no flag, in order.
+    """The flags, including whether `version` is requested, and `overrides`: all other arguments, in order.
 
-    Raises ConfigError in one line for a flag that there is not, that lacks its value, or that does not go
-    with another.
+    Raises ConfigError in one line for a flag that is unknown, lacks its value, or does not go with another.
     """
     parser, known = hydras_parser()
     given, overrides = _split(arguments, known)
@@ -100,7 +99,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def for_hydra(flags: argparse.Namespace) -> list[str]:
-    """The command line as Hydra gets it: without the folder of the user's own files, which it reads by us."""
+    """The command line for Hydra, without the folder of the user's own files, which this package reads."""
     switches = ("help", "hydra_help", "resolve", "run", "multirun", "shell_completion")
     words = [f"--{name.replace('_', '-')}" for name in switches if getattr(flags, name)]
     values = {name: getattr(flags, name) for name in ("cfg", "package", "info")}
@@ -109,7 +108,7 @@ def for_hydra(flags: argparse.Namespace) -> list[str]:
 
 
 def _split(arguments: Sequence[str], known: Mapping[str, argparse.Action]) -> tuple[list[str], list[str]]:
-    """(flags and their values, all else): Hydra's parser takes flags first."""
+    """(flags and their values, all else), because Hydra's parser requires flags first."""
     given: list[str] = []
     others: list[str] = []
     waiting: argparse.Action | None = None
@@ -124,7 +123,7 @@ def _split(arguments: Sequence[str], known: Mapping[str, argparse.Action]) -> tu
 def _mistaken(
     error: argparse.ArgumentError, given: Sequence[str], known: Mapping[str, argparse.Action]
 ) -> ConfigError:
-    """The error of a flag that argparse rejects, with what the flag needs."""
+    """The error for a flag that argparse rejects, with the value that the flag needs."""
     name = str(error.argument_name).partition("/")[0]
     choices = [str(choice) for choice in (known[name].choices or ())] if name in known else []
     if choices:

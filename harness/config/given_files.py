@@ -1,4 +1,4 @@
-"""Refusals about files that a run is given: a checkpoint to begin with, decisions, a model's folder."""
+"""Refusals of files given to a run: a checkpoint to begin with, decisions, a model's folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gradwire.harness.trainer.settings import RunConfig, WorldConfig
 
 
 def check_start(run: RunConfig) -> None:
-    """Raises ConfigError unless `train.start_from` is null or a checkpoint that this run can begin with."""
+    """Raises ConfigError unless `train.start_from` is null or a checkpoint that this run can start from."""
     given = run.train.start_from
     if given is None:
         return
@@ -53,7 +53,7 @@ def check_start(run: RunConfig) -> None:
 
 
 def check_decisions(run: RunConfig) -> None:
-    """Refuses what a training run cannot follow, and what it cannot decide by."""
+    """Refuses decisions that a training run cannot follow, and codecs whose decisions it cannot make."""
     given = run.codec.get("decisions")
     if given is None:
         check_clock(run, ", or add codec.decisions=<file of another run>")
@@ -65,8 +65,8 @@ def check_decisions(run: RunConfig) -> None:
 
 
 def check_clock(config: WorldConfig, otherwise: str = "") -> None:
-    """Refuses a codec that follows the clock where real workers do not write down when they send what.
-    `otherwise` says what else would do."""
+    """Refuses a clock-driven codec for real workers that do not record when they send. `otherwise` names an
+    alternative."""
     measure = config.measure
     if config.cluster.name == "virtual" or (measure.trace and measure.spans):
         return
@@ -79,12 +79,12 @@ def check_clock(config: WorldConfig, otherwise: str = "") -> None:
 
 
 _loaded: set[tuple[object, ...]] = set()
-"""The models that this process has found to load, with the state of their folders."""
+"""The models that this process has already loaded successfully, with the state of their folders."""
 
 
 def check_folder_loads(run: RunConfig) -> None:
     """Refuse weights, a tokenizer or labels in a folder that do not fit together. Raises ValueError in one
-    line. Of weights the headers are read."""
+    line. Only the headers of weights are read."""
     model = run.model
     if model.path is None or not (model.is_folder or model.weights == "pretrained"):
         return

@@ -45,7 +45,7 @@ FIRST = {
     "size": ("tiny", "small", "gpu", "paper"),
     "sweeps": ("demo", "quality", "dynamiq_table4"),
 }
-"""The choices that the short page names of groups with many, in this order."""
+"""The choices that the short page names for groups with many, in this order."""
 
 ORDER = ("size", "model", "dataset", "codec", "topology", "network", "cluster", "parallel")
 """The groups that come first on the short page."""
@@ -55,9 +55,9 @@ EXPLAINED = "codec"
 
 
 def help_page(conf: Path, words: Sequence[str]) -> str:
-    """The page that the words on the command line ask for with `--help`. Raises ConfigError if there is none.
+    """The page for the words given with `--help`. Raises ConfigError if there is none.
 
-    A task has its page whatever else is chosen; of other choices and words the last one counts.
+    A task always has its own page; among other choices and words, the last one counts.
     """
     tasks = [word.partition("=")[2] for word in words if word.startswith("task=")]
     if tasks:
@@ -79,7 +79,7 @@ def help_page(conf: Path, words: Sequence[str]) -> str:
 
 
 def short_page(conf: Path) -> str:
-    """The short page: what a user needs first, on two screens."""
+    """The short page: the most important information on two screens."""
     others = [group for group in groups_of(conf) if group not in (*ORDER, "task")]
     single = [group for group in others if len(choices_of(conf, group)) == 1]
     listed = [group for group in (*ORDER, *others) if group not in single]
@@ -122,7 +122,7 @@ def choice_page(conf: Path, group: str, choice: str) -> str:
 
 
 def _short_lines(conf: Path, group: str) -> Iterator[str]:
-    """The first choices of a group, how many others there are, and the user's own."""
+    """The first choices of a group, the number of others, and the user's own."""
     first, others = _named_first(conf, group), len(choices_of(conf, group)) - len(own_choices(group))
     label, more, own = f"{group}=", others - len(first), [path.stem for path in own_choices(group)]
     rest = [f"and {more} more: --help {group}"] if more else []
@@ -136,7 +136,7 @@ def _short_lines(conf: Path, group: str) -> Iterator[str]:
 
 
 def _named_first(conf: Path, group: str) -> Sequence[str]:
-    """The choices that the short page names: all of a group with few."""
+    """The choices that the short page names: all of them if there are few."""
     return FIRST.get(group) or [path.stem for path in sorted((conf / group).glob("*.yaml"))]
 
 
@@ -154,7 +154,7 @@ def _shared_keys(group: str) -> Iterator[str]:
 
 
 def _own_keys(group: str, config: DictConfig) -> Iterator[str]:
-    """The keys of the choice that `config` has, with its values, references unresolved."""
+    """The keys of a choice with their values in `config`, references unresolved."""
     schema = OmegaConf.get_type(config[group]) if group in config else None
     if isinstance(schema, type) and dataclasses.is_dataclass(schema) and group != "size":
         values = cast(dict[str, Any], OmegaConf.to_container(config[group], resolve=False))

@@ -1,5 +1,5 @@
-"""The questions that can be put to sweeps before they have run: their axes with values, as their files
-declare them."""
+"""The axes and values of sweeps that have not run, as declared in their files, for checking questions about
+them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def known_sweeps() -> dict[str, KnownSweep]:
         known[name] = known_sweep(declared[name], hydra.runtime.choices)
     for name, each in declared.items():
         for needed in each.needs.values():
-            # The axes of the cells that it takes from distinguish its own cells, too.
+            # The axes of needed cells distinguish the sweep's own cells, too.
             for key, values in known[needed].axes.items() if needed in known else ():
                 known[name].add_axis(key, values)
     return known
 
 
 def known_sweep(declared: Declared, choices: Mapping[str, Any]) -> KnownSweep:
-    """The axes and values that one sweep declares; `choices` of groups are what its cells share unless they
-    set them."""
+    """The axes and values that one sweep declares; its cells share the `choices` of groups unless they set
+    them."""
     known = KnownSweep()
     cases = [case for found in declared.cases.values() for case in found]
     for case in cases:
@@ -51,7 +51,7 @@ def known_sweep(declared: Declared, choices: Mapping[str, Any]) -> KnownSweep:
 
 
 def _words(value: Any) -> list[Any]:
-    """A value of a case; what is taken from another sweep's cells in the words of labels."""
+    """A value of a case; a value taken from another sweep's cells is given in the words of labels."""
     if not isinstance(value, Mapping):
         return [value]
     word = "weights" if value.get("take") == "weights" else "step"
@@ -60,7 +60,7 @@ def _words(value: Any) -> list[Any]:
 
 
 def _defaults(key: str, case: Mapping[str, Any]) -> Iterator[Any]:
-    """The values that a case leaves a field of the groups' choices that it makes: `codec.group`."""
+    """The default values of a field in the choices that a case makes, e.g. for `codec.group`."""
     group, _, name = key.partition(".")
     for choice in _listed(case.get(group, [])):
         if group == "model" and choice in choices_of_groups()[group]:

@@ -76,7 +76,7 @@ def choices_of(conf: Path, group: str) -> list[Path]:
 
 
 def choice_lines(conf: Path, group: str, label: str = "") -> Iterator[str]:
-    """A line for each choice of a group, the first after `label`; those of plug-ins, too."""
+    """A line for each choice of a group, including those of plug-ins; the first follows `label`."""
     choices = choices_of(conf, group)
     width = max(12, *(len(path.stem) + 1 for path in choices))
     for index, path in enumerate(choices):
@@ -94,18 +94,18 @@ def choices_table(conf: Path) -> str:
 
 
 def register_manual(conf: Path) -> None:
-    """Make `${gradwire_choices:}` known to the help template; repeating it changes nothing."""
+    """Registers `${gradwire_choices:}` for the help template; repeating it has no effect."""
     OmegaConf.register_new_resolver("gradwire_choices", lambda: choices_table(conf), replace=True)
 
 
 def manual_page(conf: Path) -> str:
-    """The page that `--help all` prints: `conf/hydra/help/gradwire.yaml`, with all choices that there are."""
+    """The page that `--help all` prints: `conf/hydra/help/gradwire.yaml`, with all existing choices."""
     choices = choices_table(conf).replace("$$", "$")
     return as_started(template(conf)).replace("${gradwire_choices:}", choices.strip("\n")).rstrip()
 
 
 def template(conf: Path, name: str = "gradwire") -> str:
-    """The text of a page, with places for what is read from other files."""
+    """The text of a page, with placeholders for text from other files."""
     return str(yaml.safe_load((conf / "hydra" / "help" / f"{name}.yaml").read_text())["template"])
 
 
@@ -137,7 +137,7 @@ def task_page(conf: Path, name: str, task: Task) -> str:
 
 
 def _all_key_lines(conf: Path, name: str, task: Task) -> Iterator[str]:
-    """The keys of the root that a task reads, and those of what every training run has."""
+    """The root keys that a task reads, and those of the settings that every training run has."""
     yield from key_lines(task.config, leave_out=group_schemas())
     if name == "train":
         for group in GROUPS_OF_TRAINING:
@@ -157,7 +157,7 @@ def _default_choice(conf: Path, group: str) -> Mapping[str, Any]:
 
 
 def _examples(conf: Path, name: str) -> list[str]:
-    """The lines of the manual that run this task; of training those that name none."""
+    """The lines of the manual that run this task; for training, the lines without a task."""
     lines = [line.strip() for line in template(conf).splitlines() if line.strip().startswith(SCRIPT)]
     own = [line for line in lines if f"task={name} " in line and "--help" not in line]
     return [line for line in lines if "task=" not in line] if name == "train" else own
@@ -169,7 +169,8 @@ def key_lines(
     leave_out: Collection[str] = (),
     preset: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[str]:
-    """`  replay.rounds=1` and, below it, what it means and allows; fields in `leave_out` are not listed.
+    """`  replay.rounds=1` and, below it, its meaning and allowed values; fields in `leave_out` are not
+    listed.
 
     The values of `preset` replace the schema's defaults.
     """

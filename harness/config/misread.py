@@ -1,6 +1,6 @@
-"""Suggestions for an argument that is no `key=value`, and for an unknown flag.
+"""Suggestions for an argument that is not `key=value`, and for an unknown flag.
 
-Looked at only when a command line is about to be refused.
+Only used when a command line is about to be refused.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ FLAGS = {
     "wandb": "tracking=wandb",
     "local_rank": "torchrun, which says the rank by RANK and LOCAL_RANK",
 }
-"""Options of other programs that act by being there, and what has that effect here."""
+"""Options of other programs that take no value, and the setting with the same effect here."""
 
 _KEY = re.compile(r"[A-Za-z_][\w/]*(\.\w+)*")
 
@@ -60,8 +60,7 @@ Readable = Callable[[str], bool]
 
 
 def override_advice(words: Sequence[str], number: int, readable: Readable) -> str:
-    """Advice on `words[number]`, which cannot be read as key=value; `readable` is true of words that can
-    be."""
+    """Advice on `words[number]`, which cannot be read as key=value; `readable` tells whether a word can."""
     text = words[number]
     before, (after, beyond) = (words[number - 1] if number else ""), [*words[number + 1 :], "", ""][:2]
     if text.translate(TYPOGRAPHIC) != text:
@@ -78,7 +77,7 @@ def override_advice(words: Sequence[str], number: int, readable: Readable) -> st
 
 
 def _spaced(text: str, before: str, after: str, beyond: str) -> str:
-    """Advice for `key = value`, in which the shell sees three words, or two."""
+    """Advice for `key = value`, which the shell splits into three words, or two."""
     if text.startswith("=") or before.endswith("="):
         key, value = before.rstrip("="), text.strip("=") or after
     elif after.startswith("=") and _KEY.fullmatch(text):
@@ -108,7 +107,7 @@ def _word(text: str, after: str) -> str:
 
 
 def _value(key: str, value: str, readable: Readable) -> str:
-    """Advice for `key=<something that the grammar does not know>`."""
+    """Advice for `key=<text that the grammar does not accept>`."""
     if value.startswith("=") and readable(f"{key}={value.lstrip('=')}"):
         return f"did you mean {shortened(key)}={shortened(value.lstrip('='))}?"
     if value.endswith((",", ";")):

@@ -1,4 +1,4 @@
-"""Configurations of models whose files say what they are: `model=folder`, and pretrained weights."""
+"""Configurations of models whose files determine their shape: `model=folder`, and pretrained weights."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ UNSIZED = "paper"
 """The size that sets nothing."""
 
 OF_SIZE = ("sequence_length", "micro_batch", "batch")
-"""The keys of a folder's recipe that a size sets: how much a step trains on. Shape, weights, tokenizer and
-rate are those of `model=folder`."""
+"""The keys of a folder's recipe that a size sets: the amount of data in a step. Shape, weights, tokenizer and
+learning rate come from `model=folder`."""
 
 SHAPE = (
     *("num_layers", "hidden_size", "num_heads", "num_kv_heads", "head_dim", "intermediate_size"),
     *("vocab_size", "context", "tie_embeddings"),
 )
-"""Keys of a model that its weights decide."""
+"""Keys of a model that its weights determine."""
 
 LENGTH = "recipe.sequence_length"
-"""The key of a length that is cut to the positions of a folder's model, unless it was asked for."""
+"""The key of the sequence length, which is limited to the positions of a folder's model unless set
+explicitly."""
 
 
 def keep_from_size(config: DictConfig, unsized: DictConfig) -> None:
-    """Give a `config` of `model=folder` the model that it has without a size, but for what a size sets of the
-    recipe. `unsized`: the configuration of the same choices without one."""
+    """Replace the model in a `config` of `model=folder` by the one without a size, except for the keys of the
+    recipe that a size sets. `unsized` is the configuration of the same choices without a size."""
     sized = OmegaConf.to_container(config.model.recipe, resolve=False)
     assert isinstance(sized, dict)
     config.model = unsized.model.copy()
@@ -45,7 +46,7 @@ def keep_from_size(config: DictConfig, unsized: DictConfig) -> None:
 
 
 def check_shape_given(config: DictConfig, overrides: Sequence[Override]) -> None:
-    """Refuse a key of the shape that was asked for and differs from what the weights have."""
+    """Refuse an explicitly set key of the shape that differs from the weights."""
     given = {override.key_or_group: override for override in overrides}
     family = given.get("model.family")
     if family is not None and family.value() == FOLDER:
@@ -74,8 +75,7 @@ def check_shape_given(config: DictConfig, overrides: Sequence[Override]) -> None
 
 
 def _described(config: DictConfig) -> Described | None:
-    """The description of a model by its weights; None where none are read, or where they are refused
-    later."""
+    """The description of a model by its weights; None if there are none, or if they are refused later."""
     try:
         return described(_named(config), fetch=False)
     except ValueError:
@@ -83,7 +83,7 @@ def _described(config: DictConfig) -> Described | None:
 
 
 def _named(config: DictConfig) -> ModelConfig:
-    """The fields of a model that say where its weights lie and what they are for."""
+    """The fields of a model that locate its weights and give their purpose."""
     names = ("name", "family", "objective", "weights", "pretrained", "path")
     return ModelConfig(**{name: plain(config, f"model.{name}") for name in names})
 
@@ -93,12 +93,12 @@ def _source(config: DictConfig) -> str:
 
 
 def settle_objective(config: DictConfig) -> None:
-    """Replace `model.objective=auto` by what it stands for, since sizes look values up by it."""
+    """Resolve `model.objective=auto`, because sizes look values up by objective."""
     if plain(config, "model.objective") == AUTO:
         objective = refused_as_config_error(objective_of, _named(config))
         OmegaConf.update(config, "model.objective", objective)
 
 
 def with_shape_of_weights(run: RunConfig) -> RunConfig:
-    """`run` with the model that the files of its weights describe. Raises ValueError in one line."""
+    """`run` with the model as described by the files of its weights. Raises ValueError in one line."""
     return replace(run, model=settled(run.model))

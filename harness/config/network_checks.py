@@ -1,4 +1,4 @@
-"""Checks that a network suits its workers, and the nodes of a simulated one."""
+"""Checks that a network fits its workers, and determines the nodes of a simulated one."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from gradwire.harness.runtime.errors import ConfigError, did_you_mean, refused_a
 from gradwire.harness.trainer.settings import WorldConfig
 
 BENCH_FILE = "bench.json"
-"""The file that `task=bench` leaves in its directory."""
+"""The file that `task=bench` writes to its directory."""
 
 FACTORS = (1e-3, 1e3)
-"""The least and the most that the rates of a network may be changed by."""
+"""The smallest and the largest factor of a change of rates."""
 
 
 def check_network(config: WorldConfig) -> NetworkConfig:
-    """The network, `codec_times` as a file's path; refuses one that these workers cannot have.
+    """The network, with `codec_times` as a file's path; refuses a network that does not fit these workers.
 
     The number of workers may still be open. Raises ConfigError.
     """
@@ -60,7 +60,7 @@ def check_network(config: WorldConfig) -> NetworkConfig:
 
 
 def _check_engine(network: NetworkConfig) -> None:
-    """Refuse a virtual cluster without the engine of its clock. Raises ConfigError."""
+    """Refuse a virtual cluster if the engine of its clock is missing. Raises ConfigError."""
     from gradwire.harness.timing.simulate.engine import require_engine
 
     subject = f"network={_choice(network)}" if isinstance(network, SimulatedConfig) else "cluster=virtual"
@@ -71,9 +71,9 @@ def _check_engine(network: NetworkConfig) -> None:
 
 
 def check_simulated(network: SimulatedConfig) -> SimulatedConfig:
-    """Refuse what contradicts itself in a simulated network, whatever runs on it. Raises ConfigError.
+    """Refuse contradictory settings of a simulated network, whatever runs on it. Raises ConfigError.
 
-    Returns the network; `codec_times`, where it names a folder of `task=bench`, is the file in it.
+    Returns the network; if `codec_times` names a folder of `task=bench`, it is replaced by the file in it.
     """
     if network.fabric != "star" and (network.ranks_per_node == 1 or network.intra_rate_mbit is None):
         raise ConfigError(
@@ -99,7 +99,7 @@ def check_simulated(network: SimulatedConfig) -> SimulatedConfig:
 
 
 def workers_of(network: NetworkConfig) -> int | None:
-    """The number of workers that a simulated network has places for; None if it is open, and on other
+    """The number of workers that a simulated network has room for; None if it is open, and for other
     networks."""
     if not isinstance(network, SimulatedConfig) or network.nodes is None:
         return None
@@ -107,10 +107,10 @@ def workers_of(network: NetworkConfig) -> int | None:
 
 
 def resolve_nodes(network: NetworkConfig, workers: int, *, given: bool = True) -> NetworkConfig:
-    """A simulated network with the `nodes` that the workers fill. Raises ConfigError.
+    """A simulated network with the number of `nodes` that the workers fill. Raises ConfigError.
 
     A testbed's preset may be used in part; otherwise nodes and workers that are both given must agree.
-    `given`: whether `cluster.workers` can be given; a recorded run has as many workers as it had.
+    `given` says whether `cluster.workers` can be set; a recorded run has a fixed number of workers.
     """
     if not isinstance(network, SimulatedConfig):
         return network
@@ -132,7 +132,7 @@ def resolve_nodes(network: NetworkConfig, workers: int, *, given: bool = True) -
 
 
 def _check_recorded(network: SimulatedConfig, workers: int, places: int | None) -> None:
-    """Refuse nodes that the workers of a recorded run do not fill, or do not fit in."""
+    """Refuse nodes that the workers of a recorded run do not fill exactly, or do not fit in."""
     ranks = network.ranks_per_node
     if workers % ranks:
         divisors = [size for size in range(2, workers + 1) if workers % size == 0]
@@ -150,7 +150,7 @@ def _check_recorded(network: SimulatedConfig, workers: int, places: int | None) 
 
 
 def check_size(network: NetworkConfig, workers: int) -> None:
-    """Refuse more workers than shaped links can join, and background jobs without a link.
+    """Refuse more workers than shaped links support, and background jobs without a link.
 
     Raises ConfigError.
     """
@@ -170,7 +170,7 @@ def check_size(network: NetworkConfig, workers: int) -> None:
 
 
 def check_codec_times(network: NetworkConfig, codec: Mapping[str, Any], workers: int) -> None:
-    """Refuse another device's codec times that lack what the codec does. Raises ConfigError."""
+    """Refuse another device's codec times that lack operations of the codec. Raises ConfigError."""
     if not isinstance(network, SimulatedConfig) or network.codec_times in CODEC_TIMES:
         return
     from gradwire.codecs.registry import make_codec
@@ -209,7 +209,7 @@ def _check_changes(network: ShapedConfig | SimulatedConfig) -> None:
 
 
 def _check_changed_rates(network: ShapedConfig) -> None:
-    """Refuse changes to rates that the kernel cannot shape."""
+    """Refuse changed rates that the kernel cannot shape."""
     for second, factor in network.rate_changes:
         rate = network.rate_mbit * factor
         if not SLOWEST <= rate <= FASTEST:
@@ -222,7 +222,7 @@ def _check_changed_rates(network: ShapedConfig) -> None:
 
 
 def _check_blocks(network: SimulatedConfig) -> None:
-    """Refuse blocks that say nothing of a time. Raises ConfigError."""
+    """Refuse blocks without a computation time. Raises ConfigError."""
     use = f"use {BLOCKS}"
     for row in network.blocks:
         if not (len(row) == 3 and all(map(_is_number, row))):
@@ -242,9 +242,9 @@ def _check_blocks(network: SimulatedConfig) -> None:
 
 
 def check_spread(network: NetworkConfig, parallel: str, num_blocks: int | None) -> None:
-    """Refuse blocks, and jitter by block, for computation that is not given or goes by no blocks.
+    """Refuse blocks, and jitter by block, if computation is not given or passes are not by blocks.
 
-    `parallel` is the parallelism's name; if its passes go by blocks, there are `num_blocks`. Raises
+    `parallel` is the parallelism's name; if its passes are by blocks, `num_blocks` is their number. Raises
     ConfigError.
     """
     if not isinstance(network, SimulatedConfig):
@@ -278,7 +278,7 @@ def _is_number(value: object) -> bool:
 
 
 def _bench_file(given: str) -> Path:
-    """The file of a device's codec times, readable."""
+    """The file of a device's codec times, which must be readable."""
     times, path = f"network.codec_times={given}", Path(given).expanduser()
     path = path / BENCH_FILE if path.is_dir() else path
     path = Path(os.path.realpath(path))  # what is kept of a run is looked at from anywhere
@@ -298,7 +298,7 @@ def _bench_file(given: str) -> Path:
 
 
 def _choice(network: SimulatedConfig) -> str:
-    """The simulated network as the command line names it."""
+    """The simulated network as written on the command line."""
     return "simulated" if network.preset == "custom" else network.preset
 
 

@@ -1,7 +1,7 @@
 """The command line's overrides, read and checked before Hydra composes them.
 
-Each has a key that exists and a value that the key's rule allows; whatever
-Hydra would refuse in its own words, over several lines, is refused here in one.
+Each must have an existing key and a value that the key's rule allows. Everything that Hydra would refuse with
+several lines is refused here with one.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ MISSING = "???"
 """Hydra's notation for a value that has to be given."""
 
 MOST_SWEPT = 10_000
-"""Values of a range."""
+"""The largest number of values of a range."""
 
 HYDRA_KEYS = ("hydra.run.dir", "hydra.sweep.dir", "hydra.mode")
-"""Keys of Hydra's own that have an effect here, besides `hydra/launcher` and the launcher's options."""
+"""Hydra's own keys that have an effect here, in addition to `hydra/launcher` and the launcher's options."""
 
 _RANGE = re.compile(r"(\d{1,9})(?:-|\.\.\.?|:)(\d{1,9})")
-"""`0-3`, as others write the numbers from 0 to 3."""
+"""`0-3`: other programs' notation for the numbers from 0 to 3."""
 
 PATHS = ("/", "./", "../", "~")
-"""The beginnings of paths that are no single name."""
+"""Beginnings of paths, as opposed to single names."""
 
 _kept: list[str] = []
 
 
 def keep_for_sweep(overrides: Sequence[str]) -> list[str]:
-    """Keeps what the command line gives a sweep; returns what Hydra needs of it.
+    """Stores the command line of a sweep; returns the part that Hydra needs.
 
     Hydra composes the sweep before its cells and would refuse a key that only some of them have.
     """
@@ -50,7 +50,7 @@ def keep_for_sweep(overrides: Sequence[str]) -> list[str]:
 
 
 def kept_for_sweep(arguments: Sequence[str]) -> list[str]:
-    """The command line of the sweep to which Hydra hands `arguments`."""
+    """The stored command line of the sweep for which Hydra passes `arguments`."""
     handed = [text for text in choices_of(_kept) if not text.lstrip("+").startswith("hydra")]
     return list(_kept) if list(arguments) == handed else list(arguments)
 
@@ -66,7 +66,7 @@ def _parser() -> OverridesParser:
 
 
 def parse(overrides: Sequence[str]) -> list[Override]:
-    """The parsed overrides; ConfigError names the one that is no `key=value`."""
+    """The parsed overrides. Raises ConfigError naming the one that is not `key=value`."""
     parsed = []
     for number, text in enumerate(overrides):
         try:
@@ -78,7 +78,7 @@ def parse(overrides: Sequence[str]) -> list[Override]:
 
 
 class _UnreadableError(ConfigError):
-    """An override that is no key=value."""
+    """Raised for an override that is not key=value."""
 
 
 def _is_readable(text: str) -> bool:
@@ -106,7 +106,8 @@ def _parse(text: str) -> Override:
 
 
 def no_preset(model: str) -> ConfigError | None:
-    """The refusal of a path, or of a name on the hub, where a preset's name is wanted; None for others."""
+    """The refusal of a path, or of a name on the hub, given instead of a preset's name; None for other
+    values."""
     folder = os.path.expanduser(model)
     if model.startswith(PATHS) or os.path.isdir(folder):
         return ConfigError(f"model={model} is a path; use model=folder model.path={folder}")

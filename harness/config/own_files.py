@@ -1,9 +1,9 @@
 """A user's own configuration files: `--config-dir DIR` adds the choices `DIR/<group>/<name>.yaml`.
 
-Hydra gets them from the same source as the schemas, and composes them as it does any file. Before it does,
-a file's form is checked: plain YAML, keys that go to its group's place (Hydra calls what stands at some
-places of its own node), no import that the user has not allowed. Afterwards its values pass the rules of the
-command line.
+Hydra gets them from the same source as the schemas, and composes them like any file. Before that, a file's
+form is checked: it must be plain YAML, its keys must belong to its group (Hydra calls objects configured at
+some places of its own node), and it must not import anything that the user has not allowed. Afterwards its
+values are checked by the rules of the command line.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ GLOBAL = ("experiment", "size", "sweeps")
 """Groups whose files set keys of the whole configuration; files of `task` may."""
 
 SWEEP = ("hydra.sweeper.cases", "hydra.sweeper.common", "hydra.sweeper.needs")
-"""The keys of Hydra's own that only files set: `tiny: [{codec: [bf16, thc], seed: 0}]`."""
+"""Hydra's own keys that only files set: `tiny: [{codec: [bf16, thc], seed: 0}]`."""
 
 _PACKAGE = re.compile(r"\s*#\s*@package[ \t]+(\S+)")
 _ELSEWHERE = re.compile(r"@(?!_here_$|_global_\.\w+$)|\bhydra\b")
-"""An entry of a defaults list that would put a choice's keys at another place than its group's."""
+"""An entry of a defaults list that would move a choice's keys to another place than its group."""
 _OVERRIDE = re.compile(r"override +/?(\w+)")
 
 
 @dataclass(frozen=True)
 class OwnFile:
-    """A file's content: `values`, the defaults list among them, set everywhere or in its group."""
+    """A file's content: its `values`, including the defaults list, and whether they are global or belong to
+    its group."""
 
     path: Path
     group: str
@@ -70,7 +71,8 @@ def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
 
 @dataclass(eq=False)
 class OwnFolder:
-    """The files of a folder, `names` by group; each is read once, an edit changes no running sweep."""
+    """The files of a folder, `names` by group. Each is read once, so that an edit does not change a running
+    sweep."""
 
     path: Path
     names: Mapping[str, Sequence[str]]
@@ -94,7 +96,8 @@ class OwnFolder:
 
     @contextmanager
     def without_values(self) -> Iterator[list[OwnFile]]:
-        """Reads defaults lists alone for a while: what the files build on. Yields the files as they are."""
+        """Makes the folder return only defaults lists in this block: the configuration that the files build
+        on. Yields the list of complete files."""
         self._used = []
         try:
             yield self._used
@@ -139,7 +142,7 @@ def _read(path: Path, group: str) -> OwnFile:
 
 
 def _overridden(word: str) -> str | None:
-    """The group in `override /<group>`. Hydra ignores one of the file's own group without a word."""
+    """The group in `override /<group>`; Hydra silently ignores one of the file's own group."""
     found = _OVERRIDE.match(word)
     return None if found is None else found[1]
 
@@ -148,7 +151,7 @@ _in_use: list[OwnFolder] = []
 
 
 def own_folder() -> OwnFolder | None:
-    """The folder that the command line has named, if it has."""
+    """The folder given on the command line, if any."""
     return _in_use[0] if _in_use else None
 
 
@@ -159,7 +162,7 @@ def own_choices(group: str) -> list[Path]:
 
 
 def use_folder(given: str | None) -> None:
-    """Add the choices of a folder to the project's, or none any more. Raises ConfigError."""
+    """Add the choices of a folder to the project's; None removes them. Raises ConfigError."""
     _in_use.clear()
     if given is None:
         return

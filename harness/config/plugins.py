@@ -1,7 +1,7 @@
 """Plug-ins on the command line: `codec=my_module:Class` becomes a choice of its group, with its own fields.
 
-What the command line names may be imported, here and by the workers; what a file names may not, see
-`gradwire.codecs.plugins`.
+Plug-ins named on the command line may be imported, here and by the workers; those named only in a file may
+not, see `gradwire.codecs.plugins`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from gradwire.harness.runtime.errors import refused_as_config_error
 
 
 def allow_plugins(overrides: Sequence[Override]) -> None:
-    """The user has named these on the command line, one by one or as the values of a sweep."""
+    """Permits the plug-ins that the user has named on the command line, one by one or as the values of a
+    sweep."""
     for _, name in _chosen(overrides):
         allow(name)
 
 
 def register_plugins(overrides: Sequence[Override]) -> None:
-    """Import the plug-ins that the overrides choose, and make them known to Hydra.
+    """Import the plug-ins that the overrides choose, and register them with Hydra.
 
-    Raises ConfigError in one line for one that the user has not named, that cannot be imported, or that is
-    not what its group needs.
+    Raises ConfigError in one line for one that the user has not named, that cannot be imported, or that is of
+    the wrong kind.
     """
     for kind, name in _chosen(overrides):
         register_plugin(kind, name)
@@ -46,7 +47,7 @@ _registered: dict[str, Any] = {}
 
 
 def register_plugin(kind: str, name: str) -> None:
-    """Import a plug-in that the user has named and make it known to Hydra. Raises ConfigError in one line."""
+    """Import a plug-in that the user has named and register it with Hydra. Raises ConfigError in one line."""
     _registered[f"{kind}/{name}"] = refused_as_config_error(_schema_of, kind, name)
 
 
@@ -76,7 +77,7 @@ def _chosen(overrides: Sequence[Override]) -> Iterator[tuple[str, str]]:
 
 
 def _own(kind: str) -> Sequence[str]:
-    """The names of this package's own, which no other package replaces."""
+    """The names of this package's own choices, which no other package may replace."""
     return {
         "codec": codec_names(),
         "topology": list(TOPOLOGIES),

@@ -1,4 +1,4 @@
-"""The least memory that a run takes and what it writes, from its shape: what cannot fit is refused."""
+"""Lower bounds on a run's memory and disk space, computed from its shape, to refuse runs that cannot fit."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.trainer.settings import RunConfig
 
 PARAMETER_BYTES = 16
-"""Float32 parameter, gradient and AdamW's two means."""
+"""Bytes per parameter: float32 parameter, gradient and AdamW's two means."""
 
 MOMENT_BYTES, MAIN_BYTES, GRADIENT_BYTES = 8, 4, 4
 """Bytes per parameter that sharded training keeps in float32: AdamW's two means, main weight, gradient."""
 
 PROCESS_BYTES = 150 << 20
-"""A worker process with PyTorch loaded."""
+"""Bytes of a worker process with PyTorch loaded."""
 
 GIB = 1 << 30
 
 
 def check_memory(run: RunConfig) -> None:
-    """Refuse, in one line, a training run that takes more than this machine has. Raises ConfigError.
+    """Refuse, in one line, a training run that needs more memory than this machine has. Raises ConfigError.
 
-    The estimate is a lower bound: parameters, gradients and optimizer state of every replica here, and what
-    one forward pass keeps for the backward pass.
+    The estimate is a lower bound: parameters, gradients and optimizer state of every replica here, and the
+    activations that one forward pass keeps for the backward pass.
     """
     cluster = run.cluster
     on_gpu = cluster.device == "cuda"
@@ -72,7 +72,7 @@ def check_memory(run: RunConfig) -> None:
 
 
 def _parameter_bytes(run: RunConfig) -> float:
-    """Bytes of a parameter in each process: the weight, its gradient, and what the optimizer keeps."""
+    """Bytes per parameter in each process: the weight, its gradient, and the optimizer's state."""
     if not isinstance(run.parallel, ShardedConfig):
         return PARAMETER_BYTES
     shards = MOMENT_BYTES + (MAIN_BYTES if run.parallel.main == "algorithm2" else 0)
@@ -81,7 +81,7 @@ def _parameter_bytes(run: RunConfig) -> float:
 
 
 def check_bytes(field: str, value: object, needed: float) -> None:
-    """Refuse a setting that makes a task take more than this machine's memory. Raises ValueError."""
+    """Refuse a setting that makes a task need more than this machine's memory. Raises ValueError."""
     there = psutil.virtual_memory().total
     if needed > there:
         raise ValueError(
@@ -91,8 +91,8 @@ def check_bytes(field: str, value: object, needed: float) -> None:
 
 
 def num_parameters(model: ModelConfig) -> int:
-    """Parameters of a model of this shape, at least: attention, feed-forward matrices, embeddings; of one for
-    images its convolutions, of pretrained weights what their files hold."""
+    """A lower bound on the parameters of a model of this shape: attention, feed-forward matrices, embeddings;
+    for images its convolutions; for pretrained weights the contents of their files."""
     if model.family in VISION:
         return convolutions(model)
     if model.parameters is not None:
@@ -105,7 +105,8 @@ def num_parameters(model: ModelConfig) -> int:
 
 
 def _training_pass_bytes(run: RunConfig) -> int:
-    """Some of what each layer keeps of each token, and the logits; of images what convolutions keep."""
+    """A part of the activations that each layer keeps for each token, and the logits; for images those of
+    convolutions."""
     model, width = run.model, 2 if run.train.precision == "bf16" else 4
     if model.family in VISION:
         return int(run.train.micro_batch * width * _pixels_kept(run))
@@ -115,7 +116,7 @@ def _training_pass_bytes(run: RunConfig) -> int:
 
 
 def _evaluation_pass_bytes(run: RunConfig) -> int:
-    """The hidden state and the logits of each token; of images the pixels."""
+    """The hidden state and the logits of each token; for images the pixels."""
     if run.model.family in VISION:
         return run.eval.micro_batch * 4 * 3 * (run.dataset.image_size or 1) ** 2
     tokens = run.eval.micro_batch * _sequence_length(run)
@@ -123,7 +124,8 @@ def _evaluation_pass_bytes(run: RunConfig) -> int:
 
 
 def _pixels_kept(run: RunConfig) -> int:
-    """Values that the 3×3 convolutions of an image give, at a quarter of its side in the first stage."""
+    """Outputs of the 3×3 convolutions for an image, whose side in the first stage is a quarter of the
+    image's."""
     side, total = max(1, (run.dataset.image_size or 1) // 4), 0
     for depth, width in zip(run.model.depths, stage_widths(run.model), strict=True):
         total += depth * width * side**2
@@ -136,7 +138,7 @@ def _sequence_length(run: RunConfig) -> int:
 
 
 def _words(model: ModelConfig) -> int:
-    """Entries of the vocabulary, at least: a tokenizer trained on little text needs few."""
+    """A lower bound on the entries of the vocabulary: a tokenizer trained on little text needs few."""
     decided = model.weights == "pretrained" or model.is_folder
     return int(model.vocab_size if decided else min(model.vocab_size, 1 << 10))
 
@@ -161,25 +163,25 @@ MESSAGE_BYTES = 60
 PLOTS_BYTES = 2e6
 
 MOST_NAMED = 3
-"""Keys that a refusal names."""
+"""The largest number of keys that a refusal names."""
 
 
 @dataclass(frozen=True)
 class DiskItem:
-    """Something that a run writes: bytes at the least and at the most, and the setting that lowers them."""
+    """A file of a run: its smallest and largest size in bytes, and the setting that reduces it."""
 
     least: float
     most: float
     lower: str
     stays: bool = True
-    """True if it is still there when the run is done."""
+    """True if it remains when the run is done."""
 
 
 def items(run: RunConfig) -> list[DiskItem]:
-    """The files of a run at the time when most of them lie on the disk.
+    """The files of a run at the time when they take most space on the disk.
 
-    The number of parameters is a lower bound, as in `memory`. Checkpoints are replaced by newer ones that are
-    written first, so one more lies there than is kept.
+    The number of parameters is a lower bound, as for memory. A new checkpoint is written before the oldest is
+    removed, so one more exists than is kept.
     """
     train, measure, size = run.train, run.measure, run.cluster.size
     values = num_parameters(run.model)
@@ -208,10 +210,10 @@ def items(run: RunConfig) -> list[DiskItem]:
 
 
 def check_disk(run: RunConfig, directory: Path) -> str | None:
-    """Refuses a run that does not fit on the disk of its `directory`; returns a line that warns where it may
-    not, None where there is room. Raises ConfigError.
+    """Refuses a run that does not fit on the disk of its `directory`; returns a warning if it may not fit, or
+    None. Raises ConfigError.
 
-    What an earlier attempt has written there is room for the same run.
+    Files of an earlier attempt in the directory count as free space, because the same run replaces them.
     """
     if run.resume != "never" and is_done(directory):
         return None
@@ -225,8 +227,8 @@ def check_disk(run: RunConfig, directory: Path) -> str | None:
 
 
 def check_disk_of_sweep(runs: Sequence[tuple[RunConfig, Path]]) -> str | None:
-    """The line of `check_disk` for the runs of a sweep that are still to run, of which one trains at a time:
-    all that stays of them, and the checkpoints of the one that has most."""
+    """The warning of `check_disk` for the remaining runs of a sweep, which run one at a time: the sum of all
+    files that remain, and the checkpoints of the run with the largest ones."""
     waiting = [(items(run), directory) for run, directory in runs if not is_done(directory)]
     if not waiting:
         return None
@@ -260,14 +262,15 @@ def _checkpoints(run: RunConfig) -> tuple[int, int]:
 
 
 def _weights(run: RunConfig, values: int) -> DiskItem:
-    """The final weights, which are written while the checkpoints are there."""
+    """The final weights, which are written while the checkpoints still exist."""
     size = values * FLOAT if run.train.save_checkpoint else 0
     half = isinstance(run.parallel, ShardedConfig) and run.parallel.model_dtype == "bfloat16"
     return DiskItem(size / 2 if half else size, size, "train.save_checkpoint=false")
 
 
 def _trace_bytes(run: RunConfig, values: int, steps: int) -> float:
-    """Bytes of all ranks: some messages for each bucket and pair of ranks, to the limit."""
+    """An estimate of the bytes of all ranks' traces, some messages for each bucket and pair of ranks, up to
+    the limit."""
     if not run.measure.trace or not run.measure.spans:
         return 0.0
     buckets = 1 + values * FLOAT // 25_000_000
@@ -276,7 +279,7 @@ def _trace_bytes(run: RunConfig, values: int, steps: int) -> float:
 
 
 def _check_scratch(run: RunConfig) -> None:
-    """Refuse gradients on a disk that cannot hold them. Raises ConfigError."""
+    """Refuse gradients stored on a disk that is too small. Raises ConfigError."""
     if run.cluster.name != "virtual" or run.cluster.gradients != "disk":
         return
     needed = run.cluster.size * num_parameters(run.model) * FLOAT
@@ -288,7 +291,7 @@ def _check_scratch(run: RunConfig) -> None:
 
 
 def _remedy(found: Sequence[DiskItem], elsewhere: str) -> str:
-    """The settings that save most, and another disk."""
+    """The settings that save most space, or another disk."""
     sizes: dict[str, float] = {}
     for item in found:
         sizes[item.lower] = sizes.get(item.lower, 0.0) + max(item.least, item.most)

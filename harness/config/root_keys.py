@@ -1,9 +1,7 @@
-"""The keys of the configuration's root that are no groups: those of every run or sweep, and those that a task
-adds.
+"""The keys of the configuration's root that are not groups: those of every run or sweep, and those of a task.
 
-The root itself is not typed, so that each task can add keys. They are the fields of the task's settings.
-Their defaults reach the configuration through `conf/task/<task>.yaml`, and their rules hold for whatever a
-file or the command line sets.
+The root itself is not typed, so that each task can add keys, which are the fields of the task's settings.
+Their defaults come from `conf/task/<task>.yaml`, and their rules apply to files and to the command line.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ LONGEST_MINUTES = 525_600
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """The settings of a sweep's execution, and what it reproduces."""
+    """The settings of a sweep's execution."""
 
     # with real text for small sizes, a file or sub-folder for each data set (conf/local_data.yaml);
     # null: the embedded text
@@ -43,7 +41,7 @@ class Root(RecordedConfig):
 
 
 REQUIRED = "???"
-"""The value of a key that has to be given."""
+"""The value of a key that must be given."""
 
 Rules = Mapping[str, Rule | type]
 
@@ -71,7 +69,7 @@ def usual_defaults() -> dict[str, Any]:
 
 
 def own_defaults(task: str) -> dict[str, Any]:
-    """The keys that a task adds to the root, with their defaults; `REQUIRED` where there is none."""
+    """The keys that a task adds to the root, with their defaults; `REQUIRED` if there is none."""
     return _defaults(_schema(task), own_keys(task))
 
 
@@ -88,12 +86,12 @@ def _defaults(owner: type, rules: Rules) -> dict[str, Any]:
 
 
 def root_rules(task: str | None) -> dict[str, Rule]:
-    """The rule of every key of the root, and of those below it, with this task: `replay.rounds`."""
+    """The rules of all root keys, and of those below them, for this task: `replay.rounds`."""
     return dict(_leaves({**_without_groups(Root), **_without_groups(_schema(task))}))
 
 
 def check_root(config: Mapping[Any, Any], task: str) -> None:
-    """Raise ConfigError for the first key of the root, groups aside, whose value is not allowed."""
+    """Raise ConfigError for the first root key, other than groups, whose value is not allowed."""
     for schema in (Root, _schema(task)):
         names = _without_groups(schema)
         check_fields(schema, {name: config[name] for name in names if name in config}, "")

@@ -1,4 +1,4 @@
-"""Combinations that are refused, as lists of rules: each has its condition and its message."""
+"""Refused combinations of settings, as lists of rules with a condition and a message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ Checked = TypeVar("Checked", bound=Configuration)
 
 @dataclass(frozen=True)
 class Refusal(Generic[Checked]):
-    """One rule. `says` is the message, a format string that names settings of the configuration in braces."""
+    """One rule. `says` is the message, a format string that refers to settings of the configuration in
+    braces."""
 
     says: str
     when: Callable[[Checked], bool]
@@ -32,7 +33,7 @@ def check(rules: Sequence[Refusal[Checked]], config: Checked) -> None:
 
 
 def _uses_backend(run: RunConfig) -> bool:
-    """True if the backend sends by itself, so that the codec sees no messages."""
+    """True if the backend sends its own messages, so that the codec is not used."""
     return codec_class(run.codec["name"]).traits.uses_backend
 
 
@@ -83,7 +84,7 @@ SHAPED: tuple[Refusal[WorldConfig], ...] = (
         lambda run: "RANK" in os.environ,
     ),
 )
-"""Links that the kernel shapes, for real workers of this command alone."""
+"""Requirements of links shaped by the kernel, which need real workers of this command."""
 
 TOGETHER: tuple[Refusal[RunConfig], ...] = (
     Refusal(

@@ -1,4 +1,4 @@
-"""The runs in `outputs/`: their names and directories, and examples of what a task can be given."""
+"""The runs in `outputs/`: their names and directories, and examples of values for a task's settings."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ MOST_NAME = 200
 
 
 def run_name(config: RecordedConfig) -> str:
-    """A directory name that distinguishes runs: `<model>-<codec>[-<bits>]-<topology>-s<seed>-<id>`, or what
-    the task calls it, and the id."""
+    """A directory name that distinguishes runs: `<model>-<codec>[-<bits>]-<topology>-s<seed>-<id>`, or the
+    task's own name and the id."""
     if isinstance(config, RunConfig) and not TASKS[config.task.name].is_study:
         chosen = f"{config.model.name}-{codec_name(config.codec)}-{config.topology.name}-s{config.seed}"
     else:
         chosen = TASKS[config.task.name].load().name(config)
-    # A plug-in's colon has a meaning in many paths.
+    # A plug-in's colon is replaced, because it has a special meaning in many paths.
     name = f"{chosen.replace(':', '.')}-{run_id(config)}"
     if name != printable(name, MOST_NAME) or name.startswith((".", "-")) or "/" in name:
         raise ConfigError(
@@ -51,7 +51,7 @@ def run_directory(config: RecordedConfig, override: str | Path | None = None) ->
 
 
 MOST_LOOKED_AT = 500
-"""Runs that are looked at for an example."""
+"""The largest number of runs that are searched for an example."""
 
 NEED = {
     "gradients": "gradients=<file with gradients>",
@@ -66,7 +66,7 @@ KEEP = {
     "run": "outputs/ has no such run",
     "runs": "outputs/ has no finished run",
 }
-"""The reason why there is no example, by what is missing."""
+"""The reason why there is no example, by the missing file."""
 
 GIVES: dict[str, Callable[[Path], Path | None]] = {
     "gradients": lambda run: min((run / GRADIENTS).glob("step*.safetensors"), default=None),
@@ -75,11 +75,11 @@ GIVES: dict[str, Callable[[Path], Path | None]] = {
     "runs": lambda run: run if is_done(run) else None,
     "finished": lambda run: run if is_done(run) else None,
 }
-"""Functions that find in a run's directory what a task can be given; None if there is no such thing."""
+"""Functions that find a value for a task's setting in a run's directory; None if there is none."""
 
 
 def what_to_give(key: str, task: str) -> str:
-    """The advice to add `key` of `task`, with an example among the newest runs in `outputs/`."""
+    """Advice to add `key` of `task`, with an example from the newest runs in `outputs/`."""
     if key not in NEED:
         return f"add {key}=<value>"
     gives = GIVES["finished" if (key, task) == ("run", "retime") else key]

@@ -1,7 +1,7 @@
-"""The schemas of every group, and how Hydra gets them.
+"""The schemas of every group, and their registration with Hydra.
 
-They live under `schema/<group>`, so that they are not listed as choices of the group itself. A
-choice `conf/<group>/<choice>.yaml` names the one it is typed by in its defaults list.
+They are in `schema/<group>`, so that they are not listed as choices of the group itself. A choice
+`conf/<group>/<choice>.yaml` names its schema in its defaults list.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _with_common_options(options: type) -> type:
 
 @cache
 def _schemas() -> Mapping[str, Any]:
-    """`schema/<group>/<name>` to the dataclass; `schema/keys/<task>` to a mapping, the keys of the root."""
+    """`schema/<group>/<name>` to the dataclass; `schema/keys/<task>` to a mapping of root keys."""
     from gradwire.harness.config.root_keys import own_defaults, usual_defaults
     from gradwire.harness.config.tasks import TASKS
 
@@ -90,7 +90,7 @@ def _schemas() -> Mapping[str, Any]:
 
 @cache
 def _node(place: str) -> Any:
-    """The node that Hydra composes for a schema, made when it is chosen: all of them take a fifth of a
+    """The node that Hydra composes for a schema, made on first use because making all takes a fifth of a
     second."""
     schema = {**_schemas(), **plugin_schemas()}[place]
     if isinstance(schema, dict):
@@ -101,7 +101,8 @@ def _node(place: str) -> Any:
 
 
 def let_write(node: Any) -> None:
-    """A frozen dataclass makes its node read-only; choices and the command line still have to set values."""
+    """Makes the node of a frozen dataclass writable, because choices and the command line must set its
+    values."""
     OmegaConf.set_readonly(node, None)
     for name, value in cast(dict[str, Any], OmegaConf.to_container(node, resolve=False)).items():
         if isinstance(value, dict):
@@ -109,10 +110,11 @@ def let_write(node: Any) -> None:
 
 
 class Additions(ConfigSource):
-    """A source of configurations besides the files of `conf/`: schemas, plug-ins and the user's own files.
+    """A source of configurations in addition to the files of `conf/`: schemas, plug-ins and the user's own
+    files.
 
-    Hydra's own ConfigStore would do for schemas. But Hydra copies its sources whenever it composes or lists
-    the choices of a group, and copying a store with every schema in it takes half the time of composing.
+    Hydra's own ConfigStore would suffice for schemas. But Hydra copies its sources whenever it composes or
+    lists the choices of a group, and copying a store with all schemas takes half of the time of composing.
     """
 
     @staticmethod
@@ -141,7 +143,9 @@ class Additions(ConfigSource):
         return not config_path or any(place.startswith(f"{config_path}/") for place in self._places())
 
     def is_config(self, config_path: str) -> bool:
-        """True if there is such a choice; a plug-in that a file names becomes one, if the user allows it."""
+        """True if there is such a choice; a plug-in that a file names becomes one if the user has allowed
+        it.
+        """
         place = _place(config_path)
         kind, _, name = place.partition("/")
         if kind in ENTRY_POINTS and is_reference(name):
@@ -168,7 +172,7 @@ def _place(config_path: str) -> str:
 
 
 class AdditionsOnPath(SearchPathPlugin):
-    """Adds them to the places that Hydra searches, behind `conf/`."""
+    """Adds `Additions` to Hydra's search path, after `conf/`."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         search_path.append("gradwire", f"{Additions.scheme()}://additions")
@@ -176,7 +180,7 @@ class AdditionsOnPath(SearchPathPlugin):
 
 @cache
 def register_additions() -> None:
-    """Make them known to Hydra, once per process."""
+    """Registers the additions with Hydra, once per process."""
     for each in (Additions, AdditionsOnPath):
         Plugins.instance().register(each)
 

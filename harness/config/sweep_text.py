@@ -1,9 +1,9 @@
-"""The text on which the cells of a sweep from `sweeps/` train, real text in a folder, else the embedded one;
-and the files of the benchmarks that they score with.
+"""The text on which the cells of a sweep from `sweeps/` train (real text in a folder, else the embedded one),
+and the files of the benchmarks that they are scored on.
 
-A sweep at a small size would otherwise need the data sets of the paper from the hub. What the command line
-says of `dataset` wins. At size=paper a cell has the paper's own data unless `sweep.data` names another copy
-of it.
+A sweep at a small size would otherwise need the paper's data sets from the hub. Settings of `dataset` on the
+command line take precedence. At size=paper a cell has the paper's own data unless `sweep.data` names another
+copy of it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BENCHMARKS = "score.data"
 
 
 class Text(NamedTuple):
-    """The text of a cell: the overrides that choose it, and its name in records, which has no folder of this
+    """The text of a cell: the overrides that select it, and its name in records, without folders of this
     machine."""
 
     overrides: Sequence[str]
@@ -40,16 +40,16 @@ class Text(NamedTuple):
 
 @cache
 def places() -> Mapping[str, str]:
-    """Data set to its place in the folder `sweep.data`."""
+    """The subfolder of `sweep.data` for each data set."""
     found = read_yaml(conf_directory() / PLACES, remedy="install gradwire again")
     return {str(name): str(place) for name, place in found.items()}
 
 
 def text_of(overrides: Sequence[str], config: DictConfig, given: Sequence[str], data: str | None) -> Text:
-    """The text of a cell that trains: `config` is composed from its `overrides`, of which the command line
-    has set the keys `given`.
+    """The text of a cell that trains. `config` is composed from its `overrides`; `given` are the keys set on
+    the command line.
 
-    Raises ConfigError where `data` does not have the data set.
+    Raises ConfigError if `data` lacks the data set.
     """
     if any(key.partition(".")[0] == GROUP and key.partition(".")[2] in ("", "path", "hub") for key in given):
         return Text(overrides)
@@ -70,7 +70,7 @@ def text_of(overrides: Sequence[str], config: DictConfig, given: Sequence[str], 
 def benchmarks_of(
     overrides: Sequence[str], config: DictConfig, given: Sequence[str], data: str | None
 ) -> Sequence[str]:
-    """A cell's overrides with the benchmarks' files from `data`, if it scores and names no others."""
+    """A cell's overrides, with the benchmarks' files from `data` added if it scores and names no others."""
     asked = any(key in ("score", BENCHMARKS) for key in given)
     if data is None or asked or not isinstance(config.get("score"), DictConfig):
         return overrides
@@ -104,6 +104,6 @@ def _path(name: str, data: str) -> Path:
 
 
 def _digest(path: Path) -> str:
-    """The digest of a folder's text files, or of all its files where there is no text, as with images."""
+    """The digest of a folder's text files, or of all its files if there is no text, e.g. for images."""
     images = path.is_dir() and not any(format_of(file) for file in path.rglob("*") if file.is_file())
     return f"sha256 {data_fingerprint(path, every_file=images)[:12]}"

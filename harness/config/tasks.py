@@ -1,7 +1,7 @@
-"""The settings of the tasks that look at finished runs or at this machine, and every task by name.
+"""The settings of the tasks about finished runs or this machine, and all tasks by name.
 
-A study is found by its `STUDY` (`studies/study.py`). Any other new task is one entry in `TASKS`, the class of
-its settings, one module next to `tasks/main.py`, one YAML.
+A study is found by its `STUDY` (`studies/study.py`). Any other new task is an entry in `TASKS`, a class for
+its settings, a module next to `tasks/main.py`, and a YAML file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gradwire.harness.trainer.settings import LONGEST_RUN, RunConfig
 
 @dataclass(frozen=True)
 class RetimeConfig:
-    """The runs whose times are worked out again."""
+    """The settings of recomputing a run's times."""
 
     digest: str | None = checked(None, kinds=(NOTHING,), optional=True)  # of the run's summary
 
@@ -39,7 +39,7 @@ class RetimeTask(RecordedConfig):
 
 @dataclass(frozen=True)
 class TimelineConfig:
-    """The steps that are shown."""
+    """The choice of steps."""
 
     step: int | None = at_least(0, None, LONGEST_RUN)  # the first; null: from the middle of the run
     steps: int = at_least(1, 3, 10_000)  # one after another, a timeline each
@@ -56,7 +56,7 @@ class TimelineTask(Configuration):
 
 @dataclass(frozen=True, kw_only=True)
 class SyncTask(Configuration):
-    """The wandb runs of records, rebuilt."""
+    """The recreation of records' wandb runs."""
 
     # a run's directory, a pattern, or a list of them
     run: str | list[str] = checked(dataclasses.MISSING, fewest=1)
@@ -86,13 +86,13 @@ class RunsTask(Configuration):
 
 @dataclass(frozen=True)
 class CompareConfig:
-    """The folder that the comparison is written to."""
+    """The settings of a comparison's output."""
 
     output: str | None = None  # a folder; null: outputs/comparisons/<digest of the runs>
 
 
 LARGEST_ID = 10**12 - 1
-"""The largest id of decimal digits alone; the command line takes such ids for numbers."""
+"""The largest id that consists of decimal digits only; the command line parses such ids as numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,28 +113,28 @@ class CompareTask(Configuration):
 
 @dataclass(frozen=True, kw_only=True)
 class PlanTask(Configuration):
-    """A sweep's cells and how long they will take."""
+    """A sweep's cells and the time they will take."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorTask(Configuration):
-    """Settings of the report on this machine."""
+    """The settings of the report on this machine."""
 
     format: str = one_of("text", "json")  # of the page
 
 
 @dataclass(frozen=True)
 class Task:
-    """A task: the module that `task=<name>` runs, and what it reads of the configuration."""
+    """A task: the module that `task=<name>` runs, and the configuration that it reads."""
 
     module: str
-    """Imported when it is needed. It has the `STUDY`, or `run(config, directory) -> exit code`, or, where the
-    task keeps nothing, `run(config) -> exit code`. Where it keeps results without training it also has
-    `resolve`, `name` and, if a sweep of it is compared, `compare`, as a `Study` has."""
+    """Imported when needed. It has the `STUDY`, or `run(config, directory) -> exit code`, or, if the task
+    keeps no results, `run(config) -> exit code`. If it keeps results without training it also has `resolve`,
+    `name` and, if its sweeps are compared, `compare`, like a `Study`."""
     config: type[Configuration]
-    """Its settings: a field for each group and each key of the root."""
+    """Its settings, with a field for each group and each root key."""
     times: bool = False
-    """True if its figures are times; `kernels=auto` then never means the slow definition."""
+    """True if its figures are times; `kernels=auto` then never selects the slow definition."""
 
     @classmethod
     def of_study(cls, name: str) -> Task:
@@ -155,7 +155,7 @@ class Task:
 
     @property
     def is_study(self) -> bool:
-        """True if a `Study` carries it out."""
+        """True if the task is a `Study`."""
         return self.name in study_names()
 
     @property

@@ -26,7 +26,7 @@ from gradwire.harness.runtime.fields import check_fields
 
 
 def task_of(config: DictConfig) -> Task:
-    """The task that `config` asks for; ConfigError if there is no such task."""
+    """The task named in `config`. Raises ConfigError for an unknown one."""
     name = config.task.name
     if name not in TASKS:
         names = ", ".join(sorted(TASKS))
@@ -37,7 +37,9 @@ def task_of(config: DictConfig) -> Task:
 
 
 def typed(config: DictConfig) -> Configuration:
-    """`settings_of`, whose codec can be made: that may take PyTorch. Raises ConfigError."""
+    """`settings_of`, after checking that the codec can be made, which may import PyTorch. Raises
+    ConfigError.
+    """
     found = settings_of(config)
     codec = getattr(found, "codec", None)
     if codec is not None:
@@ -48,8 +50,8 @@ def typed(config: DictConfig) -> Configuration:
 def settings_of(config: DictConfig) -> Configuration:
     """The settings that the task of a composed configuration reads, interpolations replaced.
 
-    Every value has passed its own field's rule. What depends on several fields or groups is not looked at.
-    Raises ConfigError in one line: field, value, what is allowed, the fix. Imports no PyTorch.
+    Every value has been checked by its field's rule; combinations of fields or groups are not checked. Raises
+    ConfigError in one line: field, value, allowed values, the fix. Does not import PyTorch.
     """
     schema = task_of(config).config
     names = [each.name for each in dataclasses.fields(schema)]
@@ -76,7 +78,8 @@ def settings_of(config: DictConfig) -> Configuration:
 
 
 def _check_family(config: DictConfig) -> None:
-    """Refuse an unknown model family before resolving, since sizes look values up by family."""
+    """Refuse an unknown model family before interpolations are resolved, because sizes look values up by
+    family."""
     known = (*FAMILIES, *VISION)
     if "model" not in config or plain(config, "model.family") in (*known, FOLDER):
         return
@@ -95,10 +98,10 @@ def _resolve(config: DictConfig) -> None:
 
 
 def _value(node: Any, hint: Any) -> Any:
-    """A node's value as its field has it."""
+    """A node's value, converted to its field's type."""
     if not OmegaConf.is_config(node):
         return node
-    # The codec stays a mapping: its schema is made at run time, and no worker could import it.
+    # The codec stays a mapping, because its schema is created at run time and workers could not import it.
     if dataclasses.is_dataclass(OmegaConf.get_type(node)) and typing.get_origin(hint) is not dict:
         return OmegaConf.to_object(node)
     container = OmegaConf.to_container(node)

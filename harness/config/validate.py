@@ -1,7 +1,7 @@
-"""Every refusal that needs no running worker, and the replacement of every `auto`.
+"""All refusals that need no running worker, and the resolution of every `auto`.
 
-`validate` is the one place a configuration passes before anything starts: under torchrun before the
-process group, in a sweep before the first cell, in tests without Hydra's main.
+Every configuration passes `validate` before anything starts: under torchrun before the process group, in a
+sweep before the first cell, in tests without Hydra's main.
 """
 
 from __future__ import annotations
@@ -48,16 +48,15 @@ from gradwire.harness.tracking.settings import check_tracking
 from gradwire.harness.trainer.settings import KernelsConfig, RunConfig
 
 PRESETS = ("size", "experiment")
-"""Groups that only set others: harmless for tasks that do not read those."""
+"""Groups that only set others, which tasks that do not read them may ignore."""
 
 
 def validate(config: DictConfig) -> RunConfig:
     """The settings of a composed configuration that can be run as they are.
 
-    Interpolations and every `auto` or null that stands for something are replaced: `dataset`'s,
-    `cluster.workers`, `cluster.backend`, `cluster.device`, `network.nodes`, `kernels`,
-    `train.accumulation`, `train.precision`. Raises ConfigError in one line: field, value, what is
-    allowed, the fix.
+    Interpolations and every `auto` or null with a meaning are resolved: `dataset`'s, `cluster.workers`,
+    `cluster.backend`, `cluster.device`, `network.nodes`, `kernels`, `train.accumulation`, `train.precision`.
+    Raises ConfigError in one line: field, value, allowed values, the fix.
     """
     run = cast(RunConfig, typed(config))
     if run.model.path is not None or run.model.is_folder:
@@ -94,10 +93,10 @@ def validate(config: DictConfig) -> RunConfig:
 
 
 def validate_task(config: DictConfig) -> Configuration:
-    """The settings that a task which trains nothing reads: its own keys and its groups.
+    """The settings that a task without training reads: its own keys and its groups.
 
-    A task that keeps results has checks of its own. Nothing else is looked at: models, data and packages that
-    a run would need may be missing.
+    A task that keeps results has its own checks. Nothing else is checked: models, data and packages that a
+    run would need may be missing.
     """
     task, found = task_of(config), typed(config)
     settled: dict[str, Any] = {}
@@ -118,7 +117,7 @@ def validate_task(config: DictConfig) -> Configuration:
 
 
 def validate_any(config: DictConfig) -> Configuration:
-    """`validate` or `validate_task`, as the configuration's task wants it."""
+    """The result of `validate` or `validate_task`, depending on the configuration's task."""
     task = task_of(config)
     if not task.trains:
         return validate_task(config)
@@ -127,9 +126,9 @@ def validate_any(config: DictConfig) -> Configuration:
 
 
 def check_read(config: DictConfig, overrides: Sequence[Override]) -> Iterator[str]:
-    """Refuses what a task that trains nothing would not read; yields notes about what does no harm.
+    """Refuses settings that a task without training would not read; yields notes about harmless ones.
 
-    A key with its default value changes nothing, and a preset is only noted, because scripts give the same
+    A key with its default value changes nothing, and a preset is only noted, because scripts pass the same
     keys to all tasks. Raises ConfigError.
     """
     name, ignored = config.task.name, ignored_keys(task_of(config)) - {"hydra"}
@@ -151,7 +150,7 @@ def check_read(config: DictConfig, overrides: Sequence[Override]) -> Iterator[st
 
 
 def ignored_keys(task: Task) -> set[str]:
-    """The root keys that have no effect on a task which trains nothing."""
+    """The root keys without effect on a task without training."""
     return {*ROOT_KEYS, *OPTIONAL_GROUPS, *group_schemas()} - {*task.reads}
 
 
@@ -162,7 +161,7 @@ def _kernels(kernels: KernelsConfig, cluster: ClusterConfig, task: Task) -> Kern
 
 
 def _with_dataset(run: RunConfig) -> RunConfig:
-    """Checks the data, which must exist, without reading all of it."""
+    """Checks that the data exists, without reading all of it."""
     dataset = refused_as_config_error(
         resolve_dataset,
         run.dataset,
@@ -183,8 +182,8 @@ def _with_dataset(run: RunConfig) -> RunConfig:
 
 
 def _with_accumulation(run: RunConfig) -> RunConfig:
-    """`train.batch`, which counts all replicas of the model, in forward passes of each; a pipeline without
-    the setting has enough of them to be mostly full."""
+    """Converts `train.batch`, which counts all replicas of the model, to forward passes of each replica.
+    Without the setting, a pipeline gets enough of them to be mostly full."""
     train, stages = run.train, run.parallel.stages if isinstance(run.parallel, PipelineConfig) else 1
     if train.batch is None:
         passes = train.accumulation or (PASSES_PER_STAGE * stages if stages > 1 else 1)
@@ -207,8 +206,8 @@ def _with_accumulation(run: RunConfig) -> RunConfig:
 
 
 def _with_blocks_in_flight(run: RunConfig) -> RunConfig:
-    """Lets all blocks be under way at once with `parallel=blocks`: else the newest would wait for an older
-    one."""
+    """Allows all blocks to be in flight at the same time with `parallel=blocks`; otherwise the newest would
+    wait for an older one."""
     if not isinstance(run.parallel, BlocksConfig):
         return run
     buckets = max(run.parallel.count, run.overlap.buckets)
@@ -216,7 +215,7 @@ def _with_blocks_in_flight(run: RunConfig) -> RunConfig:
 
 
 def _check_parallel(run: RunConfig) -> None:
-    """Refuses what the parallelism and its codec cannot do."""
+    """Refuses combinations that the parallelism and its codec do not support."""
     from gradwire.harness.parallel.registry import parallel_kind
     from gradwire.harness.trainer.parts import parallel_setup
 
