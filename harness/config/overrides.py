@@ -121,9 +121,9 @@ def no_preset(model: str) -> ConfigError | None:
 
 
 def swept_elements(override: Override, choices: Sequence[str]) -> list[Any]:
-    """The values of an override that has several; `choices` are those of its key where that is a group.
+    """The values of an override that has several; `choices` are those of its key if that is a group.
 
-    Raises ConfigError where there are none, or no end of them.
+    Raises ConfigError if there are none, or infinitely many.
     """
     value = override.value()
     if isinstance(value, RangeSweep):
@@ -150,16 +150,17 @@ def _check_range(override: Override, value: RangeSweep) -> None:
 
 
 def shown(override: Override) -> str:
-    """An override as it was typed, its middle left out where it is long."""
+    """An override as typed, shortened in the middle if it is long."""
     return shortened(str(override.input_line))
 
 
 def check_forms(
     overrides: Sequence[Override], rule_of: Callable[[str], Rule | None] = lambda key: None
 ) -> None:
-    """Raise ConfigError for the first override that is not a plain `key=value` of one value, once a key.
+    """Raise ConfigError for the first override that is not a plain `key=value` with one value, or that
+    repeats a key.
 
-    `rule_of` says what a key allows: some values of several parts are one.
+    `rule_of` gives the rule of a key, because some values with several parts count as one.
     """
     given: dict[str, Override] = {}
     for override in overrides:
@@ -184,7 +185,7 @@ def check_forms(
 
 
 def _advice_for_one_value(override: Override, rule: Rule | None) -> str:
-    """The way to write values between commas that are one value: a list, a number with a decimal comma."""
+    """How to write a single value that contains commas: a list, or a number with a decimal comma."""
     key, text = override.key_or_group, str(override.input_line).partition("=")[2]
     if rule is not None and LIST in rule.kinds:
         return f"or write '{key}=[{shortened(text)}]' for a list"
@@ -194,7 +195,7 @@ def _advice_for_one_value(override: Override, rule: Rule | None) -> str:
 
 
 def check_hydra_value(key: str, value: Any, given: str) -> None:
-    """Raise ConfigError for a key of Hydra's own that has no effect, or a value that it cannot have."""
+    """Raise ConfigError for a key of Hydra's own that has no effect, or an impossible value of it."""
     if key == "hydra.searchpath":
         raise ConfigError(
             f"{given}: other places are not searched; add your own files with --config-dir <folder>"
@@ -226,7 +227,7 @@ def check_given(override: Override, rule: Rule) -> None:
 
 
 def check_as_read(key: str, value: Any, rule: Rule) -> None:
-    """Raise ConfigError unless `rule` allows a value, as the key's type reads it."""
+    """Raise ConfigError unless `rule` allows a value after conversion to the key's type."""
     check_value(key, _converted(value, rule), rule)
 
 
@@ -241,7 +242,7 @@ def _refers(value: Any) -> bool:
 
 
 def _converted(value: Any, rule: Rule) -> Any:
-    """The value as the key's type reads it: text may look like a number, and a quoted number is one."""
+    """The value converted to the key's type: text may look like a number, and a quoted number is a number."""
     if isinstance(value, list) and rule.elements is not None and LIST in rule.kinds:
         return [_converted(each, rule.elements) for each in value]
     if rule.kinds == (TEXT,) and isinstance(value, int | float) and not isinstance(value, bool):

@@ -131,4 +131,6 @@ TOGETHER: tuple[Refusal[RunConfig], ...] = (
         ),
     ),
 )
-"""Choices that are fine alone but cannot be combined, once every `auto` has been replaced."""
+"""Choices that are valid individually but cannot be combined, checked after every `auto` has been
+resolved.
+"""

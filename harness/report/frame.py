@@ -107,7 +107,8 @@ def task_in(folder: Path) -> str:
 
 
 def values_of(run: Run, *, steps: bool = False) -> Iterator[Value]:
-    """The figures of a finished run: its own, then by target, phase, evaluation and, if asked, step."""
+    """The figures of a finished run: its own, then those by target, phase, evaluation and, if requested,
+    step."""
     summary = run.done
     about = (str(run.folder), "train" if summary.trace_of is None else "retime")
 
@@ -134,9 +135,10 @@ def values_of(run: Run, *, steps: bool = False) -> Iterator[Value]:
 
 
 def spreads(found: DataFrame, *by: str) -> dict[Any, Spread]:
-    """The spread of the lines that are alike in the columns `by`, keyed by these: a tuple for several.
+    """The spread of the lines with equal values in the columns `by`, keyed by these values (a tuple for
+    several columns).
 
-    NaN counts as infinity, as a miss does.
+    NaN counts as infinity, like a missed target.
     """
     groups = found.assign(value=found.value.fillna(math.inf)).groupby(list(by))
     return {key: Spread(*line) for key, *line in groups.value.agg(["median", "min", "max"]).itertuples()}
