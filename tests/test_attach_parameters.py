@@ -57,7 +57,7 @@ def test_a_model_that_has_changed_since_it_was_wrapped_is_refused(workers: Worke
             assert text.startswith(f"ValueError: attach(): {expected}"), text
 
 
-def test_a_forked_child_is_told_to_leave_synchronization_alone(workers: Workers) -> None:
+def test_a_forked_child_may_not_synchronize(workers: Workers) -> None:
     for *children, itself in workers(2)(jobs.forked):
         for text in children:
             assert text.startswith("RuntimeError: this process was forked from a rank and has none of its")

@@ -34,7 +34,7 @@ def test_what_did_not_arrive_is_kept(codec: str, ddp: dict[str, Any], workers: W
         assert max(lost) < 1e-6, dict(zip(map(str, PATTERNS), lost, strict=True))
 
 
-def test_join_divides_as_it_is_told(workers: Workers) -> None:
+def test_join_divides_as_configured(workers: Workers) -> None:
     codecs = [None, "fp32", "backend", "dynamiq", "powersgd", "onebit"]
     first, second = workers(2)(gradients_in_join, codecs)
     assert first == {codec: [pytest.approx(1.5)] for codec in codecs}

@@ -115,7 +115,7 @@ def test_what_cannot_work_is_refused_in_one_line(workers: Workers) -> None:
             assert "\n" not in text and len(text) < 320, text
 
 
-def test_what_one_rank_of_a_part_of_the_ranks_refuses_is_told_the_others(workers: Workers) -> None:
+def test_a_refusal_by_one_rank_of_a_subset_reaches_the_others(workers: Workers) -> None:
     first, second, third, fourth = workers(4)(jobs.refused_by_one)
     assert first.startswith("ValueError: weights='qwd4': choose one of")
     assert second.startswith("ValueError: shard_hooks(): rank 0 refuses: weights='qwd4'")
@@ -177,7 +177,7 @@ def test_replicas_of_shards_hold_the_same_and_resume(options: dict[str, Any], wo
     assert others == [first, second] and first != second
 
 
-def test_an_error_in_one_replica_is_told_along_both_dimensions(workers: Workers) -> None:
+def test_an_error_in_one_replica_is_reported_along_both_dimensions(workers: Workers) -> None:
     """The rank that shares no dimension with the failed one may lose its peers before they have the
     reason."""
     told = workers(4)(scripts.fails_in_one)
@@ -229,7 +229,7 @@ def test_an_error_in_a_hook_ends_the_pass_on_every_rank(workers: Workers) -> Non
     assert lost.startswith("SynchronizationError: rank 0, step 0: ") and after == lost
 
 
-def test_a_forked_child_is_told_to_leave_synchronization_alone(workers: Workers) -> None:
+def test_a_forked_child_may_not_synchronize(workers: Workers) -> None:
     for *children, itself in workers(2)(jobs.forked):
         for text in children:
             assert text.startswith("RuntimeError: this process was forked from a rank and has none of its")

@@ -15,7 +15,7 @@ which takes memory. With two, a bucket's statistics travel while the payload of 
 
 
 GRAPHS = ("auto", "always", "never")
-"""Which rounds are captured in CUDA graphs: those that can be, all of them (refusing others), or none."""
+"""Rounds that are captured in CUDA graphs: those that can be, all of them (refusing others), or none."""
 
 
 @dataclass(frozen=True)

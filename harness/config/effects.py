@@ -27,7 +27,7 @@ class ReadWith:
     reader: str
     reads: Callable[[Any], bool]
     otherwise: str = "leave it out"
-    """What to do if nothing reads them."""
+    """The remedy if nothing reads them."""
 
     def refusal(self, given: str, now: Any) -> ConfigError:
         """The error for a setting, written as `given`, if the reader's value is `now`."""

@@ -185,7 +185,7 @@ def check_forms(
 
 
 def _advice_for_one_value(override: Override, rule: Rule | None) -> str:
-    """How to write a single value that contains commas: a list, or a number with a decimal comma."""
+    """Advice for a single value that contains commas: a list, or a number with a decimal comma."""
     key, text = override.key_or_group, str(override.input_line).partition("=")[2]
     if rule is not None and LIST in rule.kinds:
         return f"or write '{key}=[{shortened(text)}]' for a list"

@@ -49,7 +49,7 @@ class Corpus:
     train: Iterable[str]
     held_out: Iterable[str]
     split: str
-    """How the held-out documents were chosen, for the record."""
+    """The way in which held-out documents were chosen, for the record."""
     streaming: bool = False
     """True if reading can stop after the held-out documents that evaluation needs."""
 

@@ -20,7 +20,7 @@ from gradwire.harness.data.text import describe_files, searching
 
 @dataclass(frozen=True)
 class ExampleShape(Generic[Example]):
-    """How the files and records of a benchmark are converted to examples."""
+    """The conversion of a benchmark's files and records to examples."""
 
     name: str
     split_files: Callable[[Path, str], list[Path]]

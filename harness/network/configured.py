@@ -35,7 +35,7 @@ AS_IT_IS = f"{MEASURED} (network as it is)"
 """The description of real workers on links that nothing limits."""
 
 HOW = {"paced": "paced", "shaped": "shaped by the kernel"}
-"""How the links of real workers are limited, in words."""
+"""The way in which the links of real workers are limited, in words."""
 
 
 def make_links(network: NetworkConfig, size: int) -> Links:

@@ -46,7 +46,7 @@ def evaluate(model: nn.Module, objective: Objective, world: World, micro_batch: 
 def evaluate_stages(
     stages: Mapping[int, Stage], num_stages: int, objective: Objective, world: World, micro_batch: int
 ) -> dict[str, float]:
-    """The same metrics for a model in stages: the stages of a replica compute a batch together, and the last
+    """These metrics for a model in stages: the stages of a replica compute a batch together, and the last
     one computes its sums. All processes must call it."""
     replicas = world.size // num_stages
 

@@ -32,7 +32,7 @@ from gradwire.harness.timing.trace.step import (
 )
 
 How = Literal["modelled", "measured"]
-"""How a message's time is determined: modelled by the clock, or measured."""
+"""The source of a message's time: modelled by the clock, or measured."""
 
 MOST_STEPS = 40
 """The largest number of traced steps that are simulated, spread evenly over the run."""

@@ -28,7 +28,7 @@ from gradwire.harness.timing.simulate.profile import LaneStretch, Quantiles, Wor
 
 @dataclass(frozen=True)
 class Origin:
-    """Where and when a profile was measured."""
+    """The place and time of a profile's measurement."""
 
     processor: str
     threads: int

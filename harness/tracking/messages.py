@@ -119,7 +119,7 @@ def distinct(found: Iterable[str]) -> list[str]:
 
 
 def way_out(directory: Path) -> str:
-    """How to create a missing view."""
+    """The instructions for creating a missing view."""
     return f"task=sync run={directory} shows the record"
 
 

@@ -67,7 +67,7 @@ def test_what_governs_the_time_must_be_alike(record: SweepRecord, changed: dict[
     assert predictions().predicted(planned(record, 0, **changed)) is None
 
 
-def test_another_machine_is_said(record: SweepRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_machine_is_reported(record: SweepRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = record.cells[0].machine
     monkeypatch.setattr("gradwire.harness.tasks.plan.machine", lambda: recorded)
     found = predictions().predicted(planned(record, 0))

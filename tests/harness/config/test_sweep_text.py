@@ -131,7 +131,7 @@ def test_every_published_data_set_has_a_place() -> None:
     assert published == places().keys()
 
 
-def test_folders_of_images_are_told_apart_by_all_their_files(tmp_path: Path) -> None:
+def test_folders_of_images_are_distinguished_by_all_their_files(tmp_path: Path) -> None:
     """In a folder that also has text, only the text counts."""
     (tmp_path / "train.zip").write_bytes(b"one")
     one = sweep_text._digest(tmp_path)

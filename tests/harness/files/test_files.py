@@ -35,7 +35,7 @@ def refusal(read: Callable[..., Any], *arguments: Any, **options: Any) -> Unusab
     return caught.value
 
 
-def test_what_is_no_file_is_refused_and_nobody_waits(tmp_path: Path) -> None:
+def test_pipes_and_devices_are_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert "is not a regular file" in str(refusal(read_text, tmp_path / "pipe"))
     assert "is not a regular file" in str(refusal(read_text, "/dev/zero"))
@@ -46,7 +46,7 @@ def test_what_is_no_file_is_refused_and_nobody_waits(tmp_path: Path) -> None:
     assert isinstance(refusal(read_text, tmp_path / "none"), MissingFileError)
 
 
-def test_what_the_system_holds_back_is_told_from_what_is_damaged(
+def test_inaccessible_files_are_distinguished_from_damaged_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()

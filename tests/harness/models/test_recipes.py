@@ -41,7 +41,7 @@ def test_a_batch_of_all_workers_becomes_accumulation(
     assert (train.batch, train.accumulation) == (256, accumulation)
 
 
-def test_without_a_batch_a_step_is_one_forward_pass_unless_told() -> None:
+def test_without_a_batch_a_step_is_one_forward_pass_by_default() -> None:
     assert validate(_set(**{"train.batch": None})).train.accumulation == 1
     assert validate(_set(**{"train.batch": None, "train.accumulation": 3})).train.accumulation == 3
 
@@ -53,7 +53,7 @@ def test_batches_that_cannot_be_shared_are_refused() -> None:
     assert "train.accumulation=3 contradicts train.batch=256" in told and "train.batch=null" in told
 
 
-def test_a_recipe_by_steps_gives_way_to_epochs_only_when_told() -> None:
+def test_a_recipe_by_steps_yields_to_epochs_only_if_set() -> None:
     assert validate(_set()).train.steps == 80_000
     assert "train.steps=null" in _refusal(_set(**{"train.epochs": 1}))
     assert validate(_set(**{"train.epochs": 1, "train.steps": None})).train.epochs == 1

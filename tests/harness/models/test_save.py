@@ -147,7 +147,7 @@ def test_weights_have_the_permissions_of_new_files(tmp_path: Path) -> None:
     assert weights.stat().st_mode == new.stat().st_mode
 
 
-def test_what_a_killed_process_leaves_beside_the_weights_goes_with_the_next_save(
+def test_files_left_by_a_killed_process_are_removed_by_the_next_save(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process is killed while it looks at the permissions of a new file: nothing is tidied up."""

@@ -130,7 +130,7 @@ def test_the_hub_is_asked_for_what_is_not_here(hub, tmp_path):
     assert any(path.endswith("/some/open/resolve/main/tokenizer.json") for path in Hub.asked)
 
 
-def test_offline_nobody_is_asked_and_the_cache_counts(hub, tmp_path):
+def test_offline_only_the_cache_is_used(hub, tmp_path):
     snapshot = tmp_path / "models--some--cached" / "snapshots" / "abc"
     snapshot.mkdir(parents=True)
     for name in ("config.json", "model.safetensors", "tokenizer.json"):

@@ -80,7 +80,7 @@ def test_more_than_the_rate_is_an_error(network: ShapedNetwork, monkeypatch: pyt
         network.measure_goodput()
 
 
-def test_one_rank_has_nobody_to_send_to() -> None:
+def test_one_rank_sends_nothing() -> None:
     with ShapedNetwork(1, SPEED) as network:
         assert network.measure_goodput() is None
         assert network.diagnose() == {}
@@ -139,7 +139,7 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize(("where", "command", "expected"), DAMAGES, ids=[case[1] for case in DAMAGES])
-def test_what_becomes_of_a_link_is_heard_and_named(
+def test_a_changed_link_is_detected_and_named(
     where: str, command: str, expected: dict[int, str], network: ShapedNetwork
 ) -> None:
     until_quiet(network)
@@ -148,7 +148,7 @@ def test_what_becomes_of_a_link_is_heard_and_named(
     assert network.diagnose() == expected
 
 
-def test_a_change_that_does_no_harm_is_heard_once(network: ShapedNetwork) -> None:
+def test_a_harmless_change_is_detected_once(network: ShapedNetwork) -> None:
     until_quiet(network)
     command_inside(network.entrance(0).path, "ip link set uplink txqueuelen 900")
     assert wait(network.sentinels, 10)

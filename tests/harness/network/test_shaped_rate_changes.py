@@ -128,7 +128,7 @@ def test_a_resumed_clock_gets_the_rate_of_its_moment_at_once(network: ShapedNetw
     assert rates(network) == {"200Mbit"}
 
 
-def test_nobody_is_told_where_rates_stay(network: ShapedNetwork) -> None:
+def test_no_clock_is_sent_if_rates_stay(network: ShapedNetwork) -> None:
     assert clock_sender(None) is ignore_clock
     assert clock_sender(network.entrance(0)) is ignore_clock
 

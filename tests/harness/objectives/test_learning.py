@@ -57,13 +57,13 @@ def accuracy_by_heart(folder: Path, steps: int, *overrides: str) -> float:
     return float(json.loads(rows[-1])["accuracy"])
 
 
-def test_questions_are_learned_by_heart(tmp_path: Path) -> None:
+def test_questions_are_memorized(tmp_path: Path) -> None:
     asked = {question.question: question for question in questions(60)}
     write_mmlu(tmp_path, test=list(asked.values())[:24], val=questions(3, seed=1))
     assert accuracy_by_heart(tmp_path, 40, "train.micro_batch=12", "train.lr=6e-3") >= 0.95
 
 
-def test_64_questions_of_mmlu_are_learned_by_heart(real_data: Path, tmp_path: Path) -> None:
+def test_64_questions_of_mmlu_are_memorized(real_data: Path, tmp_path: Path) -> None:
     files = split_files(real_data / "mmlu", "validation")
     shortest = sorted(
         (each for file in files for each in read_questions(file)), key=lambda q: len(as_text(q))

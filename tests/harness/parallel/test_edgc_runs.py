@@ -78,7 +78,7 @@ def test_fewer_bytes_once_it_compresses_and_the_log_says_why(virtual: Path) -> N
     assert "codec/rank_0" not in rows[0]
 
 
-def test_the_clock_decides_what_nobody_gives_it(tmp_path: Path) -> None:
+def test_the_clock_uses_defaults_for_values_not_given(tmp_path: Path) -> None:
     """The simulated clock's times give a line; a slow link makes compression worth its time."""
     given = ("codec.max_rank=null", "codec.stage_offset=null", "train.steps=18", "eval.every=9")
     clock = ("network=simulated", "network.rate_mbit=20", "network.compute_s=0.1", "network.codec_times=none")

@@ -33,7 +33,7 @@ IMAGE = torch.zeros(4, 3, 2, 2)
         (torch.zeros(0, 3).t(), None),
     ],
 )
-def test_permuted_parameters_are_told_from_others(parameter: Tensor, strides: tuple[int, ...] | None) -> None:
+def test_permuted_parameters_are_recognized(parameter: Tensor, strides: tuple[int, ...] | None) -> None:
     assert permuted_strides(parameter) == strides
 
 

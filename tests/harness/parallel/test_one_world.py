@@ -18,7 +18,7 @@ def test_a_parallelism_knows_no_kind_of_world(file: Path) -> None:
     assert not KINDS.search(file.read_text())
 
 
-def test_nobody_asks_for_the_kind_of_a_world() -> None:
+def test_no_code_asks_for_the_kind_of_a_world() -> None:
     asks = re.compile(r"isinstance\([^)]*World\b")
     assert [file.name for file in HARNESS.rglob("*.py") if asks.search(file.read_text())] == []
 

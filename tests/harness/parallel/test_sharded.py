@@ -219,7 +219,7 @@ def test_checkpoints_pass_between_numbers_of_ranks_without_a_loss() -> None:
         assert all(torch.equal(parts[name][key], value) for key, value in tensors.items())
 
 
-def test_a_run_goes_on_with_another_number_of_workers(tmp_path: Path) -> None:
+def test_a_run_resumes_with_another_number_of_workers(tmp_path: Path) -> None:
     given = (SHARDED, "cluster=virtual", "codec=fp32", "train.log_every=1", "measure.spans=false")
     train_all_virtually(tiny_run(*given, "cluster.workers=4"), str(tmp_path / "four"), 2)
     (checkpoint,) = checkpoints(tmp_path / "four")

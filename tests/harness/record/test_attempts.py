@@ -123,7 +123,7 @@ def test_other_things_are_no_end(ended: object, said: str, settings: RunConfig, 
     assert told(tmp_path) == damaged
 
 
-def test_the_command_is_noted_and_said_where_a_run_is_not_finished(
+def test_the_command_is_recorded_and_shown_for_an_unfinished_run(
     settings: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gradwire.harness.runtime.program._given", [])

@@ -25,7 +25,7 @@ def settings() -> RunConfig:
     return validate(compose([*TINY_MODEL, "cluster=virtual"]))
 
 
-def test_writing_replaces_whole_files_and_leaves_nothing_beside(tmp_path: Path) -> None:
+def test_writing_replaces_whole_files_and_leaves_no_others(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_atomically(path, "old")
     write_atomically(path, "new")
@@ -104,9 +104,7 @@ def test_a_line_cut_off_by_a_crash_is_dropped_and_a_damaged_one_named(tmp_path: 
 
 
 @pytest.mark.parametrize("damage", ["digit", "emptied", "shortened", "lengthened", "lost"])
-def test_rows_that_change_while_a_run_goes_on_are_noticed(
-    damage: str, settings: RunConfig, tmp_path: Path
-) -> None:
+def test_rows_changed_during_a_run_are_detected(damage: str, settings: RunConfig, tmp_path: Path) -> None:
     """At the next checkpoint or, if their length is unchanged, at the end."""
     begin_record(tmp_path, settings)
     RunWriter(tmp_path).add_evaluation({"step": 2, "perplexity": 8.125})

@@ -316,7 +316,7 @@ def test_a_decorated_predicate_is_a_claim() -> None:
     assert (second.holds, second.formula, second.why) == (None, "", "no GPU here")
 
 
-def test_the_papers_claims_are_told_apart_and_say_something() -> None:
+def test_the_papers_claims_are_distinct_and_have_texts() -> None:
     found = [claim for claims in CLAIMS for claim in claims.found]
     assert len({claim.id for claim in found}) == len(found) == 209
     assert all(claim.says and claim.printed and (claim.formula or claim.why) for claim in found)

@@ -182,7 +182,7 @@ def test_what_was_not_recorded_is_not_zero(runs: SyntheticRuns, tmp_path: Path) 
     assert row.bytes_ratio is None
 
 
-def test_provenance_that_differs_is_told(runs: SyntheticRuns, tmp_path: Path) -> None:
+def test_different_provenance_is_noted(runs: SyntheticRuns, tmp_path: Path) -> None:
     folders = [runs.write(), runs.write("dynamiq")]
     runs.change_summary(folders[1], code_hash="other", dirty=True, kernel_backend="default")
     told = " ".join(compare(folders, tmp_path / "out", axes=["codec"]).notes)
@@ -262,7 +262,7 @@ def test_targets_come_from_the_same_topology(runs: SyntheticRuns, tmp_path: Path
     assert row.bytes_ratio is None, "bytes are compared on one topology only"
 
 
-def test_labels_tell_cells_apart(runs: SyntheticRuns, tmp_path: Path) -> None:
+def test_labels_distinguish_cells(runs: SyntheticRuns, tmp_path: Path) -> None:
     folders = [runs.write()]
     for bits in (3, 5):
         folders.append(runs.write("dynamiq", name=f"dynamiq-{bits}", codec={"name": "dynamiq", "bits": bits}))
@@ -312,7 +312,7 @@ def test_accuracies_are_better_when_higher(runs: SyntheticRuns, tmp_path: Path) 
     assert row.targets[0].stays is False
 
 
-def test_unequal_seeds_are_told_and_tests_pair_the_shared_ones(runs: SyntheticRuns, tmp_path: Path) -> None:
+def test_unequal_seeds_are_noted_and_tests_pair_the_shared_ones(runs: SyntheticRuns, tmp_path: Path) -> None:
     folders = [runs.write(seed=seed) for seed in (0, 1, 2)] + [runs.write("dynamiq", seed) for seed in (1, 2)]
     comparison = compare(folders, tmp_path / "out", axes=["codec"])
     assert any("seeds are not the same" in line and "dynamiq: 1, 2" in line for line in comparison.notes)

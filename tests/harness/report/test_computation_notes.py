@@ -29,29 +29,29 @@ def profile(digest: str, taken: float | None = None) -> dict[str, Any]:
     return {"computation": digest, "processor": "AMD EPYC", "compute_s": spread, "taken": taken}
 
 
-def test_a_shared_profile_is_said_with_its_spread(runs: SyntheticRuns) -> None:
+def test_a_shared_profile_is_noted_with_its_spread(runs: SyntheticRuns) -> None:
     (line,) = notes(runs, profile("a"), profile("a"))
     assert "once for all runs that compute the same" in line
     assert "90, 100, 120 ms" in line and "AMD EPYC" in line
 
 
-def test_unlimited_links_are_said(runs: SyntheticRuns) -> None:
+def test_unlimited_links_are_noted(runs: SyntheticRuns) -> None:
     line, *_ = notes(runs, profile("a"), name="none")
     assert line.startswith("Links are unlimited, so that compression can only cost time")
 
 
-def test_a_busy_machine_is_said_of_a_shared_profile(runs: SyntheticRuns) -> None:
+def test_a_busy_machine_is_noted_for_a_shared_profile(runs: SyntheticRuns) -> None:
     quiet, busy = notes(runs, profile("a", 0.02), profile("b", 0.45))[:2]
     assert "Others took" not in quiet
     assert "Others took 45% of its CPUs meanwhile" in busy
 
 
-def test_runs_that_measured_for_themselves_are_said(runs: SyntheticRuns) -> None:
+def test_runs_with_their_own_measurements_are_noted(runs: SyntheticRuns) -> None:
     (line,) = notes(runs, None, None, None)
     assert line.startswith("Each of 3 runs that compute the same measured its computation for itself")
 
 
-def test_several_profiles_are_said(runs: SyntheticRuns) -> None:
+def test_several_profiles_are_noted(runs: SyntheticRuns) -> None:
     *_, line = notes(runs, profile("a"), profile("b"), None)
     assert "3 runs that compute the same count 3 different profiles of it (1 what each step took)" in line
 

@@ -138,7 +138,7 @@ def test_both_forms_have_the_same_hues() -> None:
     assert PRINT.colors.keys() == DARK.colors.keys() >= set(HUES)
 
 
-def test_groups_can_be_told_apart_without_colour() -> None:
+def test_groups_are_distinguishable_without_colour() -> None:
     styles = line_styles(["bf16"] + [f"codec{index}" for index in range(11)])
     assert len({(str(style.line), style.marker) for style in styles}) == 12
     assert len({(style.hue, str(style.line)) for style in styles}) == 12
@@ -147,7 +147,7 @@ def test_groups_can_be_told_apart_without_colour() -> None:
 
 
 @pytest.mark.parametrize("fillings", [PARTS, PHASES], ids=["parts", "phases"])
-def test_parts_of_a_stack_can_be_told_apart_without_colour(fillings: dict[str, object]) -> None:
+def test_parts_of_a_stack_are_distinguishable_without_colour(fillings: dict[str, object]) -> None:
     assert len({filling.hatch for filling in fillings.values()}) == len(fillings)  # type: ignore[attr-defined]
     assert len({filling.hue for filling in fillings.values()}) == len(fillings)  # type: ignore[attr-defined]
 

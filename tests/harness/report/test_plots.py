@@ -295,7 +295,7 @@ def test_what_was_not_measured_is_not_plotted(runs: SyntheticRuns) -> None:
     assert list(plots_of(folder)) == ["metric", "metric-end", "metric-steps", "tta", "breakdown", "bits"]
 
 
-def test_no_error_is_said_where_a_logarithm_cannot_show_it(runs: SyntheticRuns) -> None:
+def test_zero_error_is_noted_on_a_logarithmic_axis(runs: SyntheticRuns) -> None:
     folders = [runs.write(), runs.write("dynamiq"), runs.write("native")]
     runs.write_steps(folders[0], [{"vnmse": 0.0}, {"vnmse": "inf"}])
     runs.write_steps(folders[2], [{}])

@@ -44,7 +44,7 @@ def cells(runs) -> list[SweptCell]:  # type: ignore[no-untyped-def]
     return [swept(runs.write(codec, seed=seed)) for codec in ("bf16", "dynamiq") for seed in (0, 1)]
 
 
-def test_it_tells_all_cells_and_their_figures(cells: list[SweptCell], tmp_path: Path) -> None:
+def test_the_record_holds_all_cells_and_their_figures(cells: list[SweptCell], tmp_path: Path) -> None:
     record = read_sweep_record(written(tmp_path / "out", cells))
     assert record.complete and record.seeds == [0, 1] and record.left_out == []
     assert [cell.axes for cell in record.cells][1:3] == [

@@ -49,7 +49,7 @@ def test_every_encoding_takes_every_line(encoding: str, pipe: tuple[int, int]) -
     assert guarded(stream) is stream
 
 
-def test_a_reader_that_goes_away_is_told_of_once(pipe: tuple[int, int]) -> None:
+def test_a_closed_reader_is_reported_once(pipe: tuple[int, int]) -> None:
     told = list[OSError]()
     stream = guarded(opened(pipe[1]), told.append)
     print("read", file=stream, flush=True)

@@ -28,7 +28,7 @@ def wait(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], None]]:
     yield lambda seconds: now.__setitem__(0, now[0] + seconds)
 
 
-def test_lines_are_sparse_and_tell_the_time_that_is_left(
+def test_lines_are_sparse_and_show_the_time_left(
     wait: Callable[[float], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for item in tracked([f"piece {number}" for number in range(60)], "work", "piece", str):
@@ -50,7 +50,7 @@ def test_what_is_quick_shows_nothing(stream: Any, monkeypatch: pytest.MonkeyPatc
     assert found.getvalue().strip() == ""
 
 
-def test_phases_that_last_are_told(wait: Callable[[float], None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_phases_are_reported(wait: Callable[[float], None], capsys: pytest.CaptureFixture[str]) -> None:
     lines = PhaseLines("4 workers")
     for phase, seconds in {"start-up": 30, "": 100, "ending": 4, "warm-up": 6}.items():
         for _ in range(seconds):
@@ -113,7 +113,9 @@ def test_durations_in_words(seconds: float, words: str) -> None:
     assert in_words(seconds) == words
 
 
-def test_training_tells_its_speed(wait: Callable[[float], None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_reports_its_speed(
+    wait: Callable[[float], None], capsys: pytest.CaptureFixture[str]
+) -> None:
     """A hundred million parameters at 1000 tokens/s are 0.6 TFLOP/s, of 2 TFLOP/s of all devices."""
     shown = TrainingProgress("run", 100, True, peak=2e12)
     shown.start(0, 100_000_000)

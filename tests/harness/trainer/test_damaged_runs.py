@@ -101,7 +101,7 @@ def check_resumed(settings: RunConfig, directory: Path, whole: Path) -> str:
 
 
 @pytest.mark.parametrize("name", [*RECORD, *(f"{CHECKPOINT}/{part}" for part in PARTS)])
-def test_a_damaged_unfinished_run_goes_on_from_what_is_whole(
+def test_a_damaged_unfinished_run_resumes_from_intact_files(
     name: str, settings: RunConfig, whole: Path, tmp_path: Path
 ) -> None:
     for damage in DAMAGES:
@@ -214,7 +214,7 @@ def test_the_end_is_the_same_though_the_last_rows_are_lost(
         ("a bit at the start", "holds other rows than were written"),
     ],
 )
-def test_rows_that_change_while_the_run_goes_on_end_it(
+def test_rows_changed_during_a_run_end_it(
     damage: str, problem: str, settings: RunConfig, tmp_path: Path
 ) -> None:
     """At the next checkpoint or, if their length is unchanged, before figures are taken from them."""

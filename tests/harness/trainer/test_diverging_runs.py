@@ -42,7 +42,7 @@ def comparable(directory: Path) -> tuple[list[dict[str, Any]], bytes]:
     return [{key: row[key] for key in keys} for row in steps_of(directory)], weights
 
 
-def test_a_skipped_step_is_counted_and_the_codec_told(
+def test_a_skipped_step_is_counted_and_passed_to_the_codec(
     tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both worlds agree; with error feedback, later steps show that the codec skipped the step."""

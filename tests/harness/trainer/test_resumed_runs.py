@@ -44,7 +44,7 @@ def resumed_after(directory: Path) -> list[int]:
         *("powersgd", "omnireduce codec.ef=true", "topk codec.ef=true codec.exclude=[*ln*]"),
     ],
 )
-def test_a_virtual_run_goes_on_bit_for_bit(codec: str, tmp_path: Path) -> None:
+def test_a_virtual_run_resumes_bit_for_bit(codec: str, tmp_path: Path) -> None:
     """The run stops twice: between two checkpoints, and where one is due."""
     more = ("train.checkpoint_every=4", "measure.entropy_every=3")
     config = tiny_run("cluster=virtual", *STEPS, *f"codec={codec}".split(), *more)
@@ -66,7 +66,7 @@ def test_a_virtual_run_goes_on_bit_for_bit(codec: str, tmp_path: Path) -> None:
         ("model=tinybert_glue", "codec=mxfp8"),
     ],
 )
-def test_a_real_run_goes_on_bit_for_bit(more: tuple[str, ...], tmp_path: Path, workers: Workers) -> None:
+def test_a_real_run_resumes_bit_for_bit(more: tuple[str, ...], tmp_path: Path, workers: Workers) -> None:
     """The last rank alone is asked to stop; all end after the same step. Equal to a virtual run as well."""
     config, run = tiny_run(*STEPS, *more), workers(SIZE)
     ended = run(train_rank, config, str(tmp_path / "parts"), None, 4)

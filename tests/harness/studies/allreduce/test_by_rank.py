@@ -38,7 +38,7 @@ def run(modelled: float, measured: float | None = None, network: str = "none") -
     )
 
 
-def test_a_line_is_told_for_each_network_and_kind_of_time() -> None:
+def test_a_line_is_fitted_for_each_network_and_kind_of_time() -> None:
     runs = [run(0.002 * rank + 0.01, measured=0.01 * rank) for rank in (1, 2, 4)]
     others = [run(rank, network="paced") for rank in (1.0, 2.0)]
     told = list(rank_remarks(rank_lines([*runs, *others, run(1.0)], [1, 2, 4, 1, 2, None])))

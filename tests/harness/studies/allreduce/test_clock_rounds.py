@@ -58,7 +58,7 @@ def test_real_workers_decide_alike_by_their_clocks(workers: Workers) -> None:
     assert len({*later}) > 1 and max(each["fraction"] for each in first) < 60e6, "a minute, of both ranks"
 
 
-def test_times_that_nobody_writes_down_are_refused() -> None:
+def test_times_that_are_not_recorded_are_refused() -> None:
     with pytest.raises(ConfigError, match="measure.trace=false cannot be used with codec=clock_driven"):
         settings("measure.trace=false")
     settings("measure.trace=false", "cluster=virtual")

@@ -151,7 +151,7 @@ def test_the_command_measures_and_records(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().out.startswith("already finished: ")
 
 
-def test_compiled_kernels_beside_the_definition(tmp_path: Path) -> None:
+def test_compiled_kernels_next_to_the_definition(tmp_path: Path) -> None:
     if "cpu" not in choice.available_kernels():
         pytest.skip("the kernels for CPUs are not built")
     asked = config("bench.threads=[1,2]", "bench.operations=[dynamiq.statistics]", "bench.dtypes=[float32]")
@@ -233,7 +233,7 @@ def test_what_no_clock_has_seen_is_a_dash(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / PLOTS / "mxfp-3000-print.svg").exists()
 
 
-def test_an_interrupted_bench_goes_on_with_what_it_has(
+def test_an_interrupted_bench_continues_from_its_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing is measured twice; a line that a killed writer has left is; other code measures all anew."""

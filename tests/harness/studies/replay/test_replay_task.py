@@ -117,7 +117,7 @@ def test_errors_by_width_are_the_errors_of_all_if_there_is_one_width(run: Run) -
     assert run("codec=mxfp8", "replay.repeats=1", folder="other")["errors_by_width"] == {}
 
 
-def test_all_workers_of_the_file_take_part_unless_told_otherwise(run: Run) -> None:
+def test_all_workers_of_the_file_take_part_by_default(run: Run) -> None:
     assert run("codec=bf16", "replay.repeats=1")["workers"] == 6
     assert run("codec=bf16", "cluster.workers=2", folder="two")["workers"] == 2
 
@@ -289,7 +289,7 @@ def test_large_files_of_one_name_and_size_are_not_one(tmp_path: Path) -> None:
     assert len(set(names)) == 2
 
 
-def test_files_are_named_by_what_tells_them_apart() -> None:
+def test_files_are_named_by_their_differences() -> None:
     assert list(file_names(["a/b/x.npz", "a/c/y.npz"]).values()) == ["x", "y"]
     assert list(file_names(["a/b/x.npz", "a/c/x.npz", "a/b/y.npz"]).values()) == ["b/x", "c/x", "b/y"]
     assert list(file_names(["x.npz", "x.npz"]).values()) == ["x"]

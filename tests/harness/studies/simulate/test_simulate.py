@@ -71,7 +71,9 @@ def test_aqgb_has_the_highest_row_and_nearly_as_many_rounds_with_jitter(tmp_path
     assert other.series != aqgb.series
 
 
-def test_nobody_waits_for_nothing_and_fast_links_carry_all_but_the_first_block(tmp_path: Path) -> None:
+def test_without_messages_no_worker_waits_and_fast_links_carry_all_but_the_first_block(
+    tmp_path: Path,
+) -> None:
     ideal = simulated(tmp_path / "ideal", *EVEN, "simulate.scheme=ideal", "simulate.seconds=20")
     assert (ideal.rounds, ideal.t_wait, ideal.row, ideal.osf) == (13, 0, math.inf, 1)
     assert ideal.utilization is None and ideal.q_ratio is None and ideal.phases == []

@@ -31,7 +31,7 @@ def test_exactly_at_the_target_counts() -> None:
     assert time_to_accuracy(curve(9, 5, 4), 5.0) == TimeToAccuracy(5.0, 1.5, 10, True)
 
 
-def test_falling_back_is_told() -> None:
+def test_falling_back_is_noted() -> None:
     assert time_to_accuracy(curve(9, 5, 6, 4), 5.0) == TimeToAccuracy(5.0, 1.5, 10, False)
 
 

@@ -108,7 +108,7 @@ def test_a_rank_waits_from_its_last_gradient_to_the_update() -> None:
     assert overlap([], 0.0, 10.0).wait_s == 0.0
 
 
-def test_nobody_waits() -> None:
+def test_no_rank_waits() -> None:
     whole = overlap([Span("compute", 0.0, 1.0), Span("comm", 0.2, 0.7)], 0.0, 1.0)
     assert (whole.row, whole.osf) == (math.inf, 1.0)
 

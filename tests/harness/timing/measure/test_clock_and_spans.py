@@ -43,7 +43,7 @@ def test_a_pause_ends_also_when_what_it_holds_fails() -> None:
     assert clock.seconds > before
 
 
-def test_the_simulated_clock_counts_what_it_is_told() -> None:
+def test_the_simulated_clock_counts_given_seconds() -> None:
     clock = TrainingClock("simulated", CPU)
     clock.start()
     clock.advance(1.5)

@@ -48,7 +48,7 @@ def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Proc:
     return Proc(tmp_path, monkeypatch)
 
 
-def test_a_machine_tells_cpus_in_use_pressure_and_steal(proc: Proc) -> None:
+def test_a_machine_reports_cpus_in_use_pressure_and_steal(proc: Proc) -> None:
     watch = MachineWatch(proc.root)
     watch.begin()
     proc.passes(2.0, busy=3.0, steal=0.1, waited=0.5)

@@ -26,7 +26,7 @@ def one_message(num_bytes: int) -> Tasks:
     return {0: (sending(1, num_bytes),), 1: (receiving(0, num_bytes),)}
 
 
-def test_a_message_goes_on_at_another_rate() -> None:
+def test_a_message_continues_at_another_rate() -> None:
     """4 of 10 bytes at the whole rate, 3 at half of it, the rest at three times of it."""
     first, second = 4 / RATE, 4 / RATE + 6 / RATE
     links = changing(2, (first, Fraction(1, 2)), (second, 3))

@@ -37,7 +37,7 @@ def test_jitter_is_even_over_its_range() -> None:
         assert found[int(share * len(found))] == pytest.approx(0.8 + 0.4 * share, abs=0.02)
 
 
-def test_stragglers_are_as_many_and_as_slow_as_said() -> None:
+def test_stragglers_are_as_many_and_as_slow_as_configured() -> None:
     found = factors(Variation(straggler_share=0.1, straggler_factor=3.0))
     assert set(found) == {1.0, 3.0}
     assert found.count(3.0) / len(found) == pytest.approx(0.1, abs=0.02)

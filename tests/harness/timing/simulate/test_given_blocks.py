@@ -154,7 +154,7 @@ def test_steps_without_passes_cannot_be_spread_over_blocks() -> None:
         ComputeTimes(6.0, blocks=(ComputeBlock(2, 0.5, 3.0),)).lane(own, 0, 0)
 
 
-def test_observations_tell_of_each_blocks_passes_and_of_the_step() -> None:
+def test_observations_cover_each_blocks_passes_and_the_step() -> None:
     found = observations(by_blocks())
     passes = [each for each in found if each.end > each.start]
     assert [each for each in passes if each.phase == FORWARD] == [

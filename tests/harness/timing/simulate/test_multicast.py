@@ -101,7 +101,7 @@ def test_what_differs_is_not_a_copy() -> None:
 
 
 @pytest.mark.parametrize("engine", [run, run_reference])
-def test_who_waits_for_whom_is_told(engine: Any) -> None:
+def test_the_ranks_of_a_deadlock_are_named(engine: Any) -> None:
     """Two ranks wait for each other's broadcast before they send their own."""
     sends = [post(sends=[(peer, 10) for peer in range(3) if peer != rank], copies=True) for rank in range(3)]
     tasks = {

@@ -88,7 +88,7 @@ def test_a_lane_carries_one_after_another(seed: int) -> None:
         assert ends[flow] == free[link]
 
 
-def test_a_number_used_again_does_not_end_by_what_was_foretold_before() -> None:
+def test_a_reused_number_does_not_end_at_its_former_time() -> None:
     """Flow 0 is foretold for 10, ends at 7 as flow 1 goes, and begins anew: 10 is void for good."""
     flows = Flows(links_of((Fraction(1),)))
     flows.start(0, 0, (0,), 5, 0)
@@ -106,7 +106,7 @@ def test_a_number_used_again_does_not_end_by_what_was_foretold_before() -> None:
     assert flows.finish(0, again, 12)
 
 
-def test_what_does_not_change_is_not_foretold_again() -> None:
+def test_unchanged_flows_are_not_predicted_again() -> None:
     flows = Flows(links_of((Fraction(1), Fraction(1))))
     flows.start(0, 0, (0,), 5, 0)
     assert len(flows.settle(0)) == 1

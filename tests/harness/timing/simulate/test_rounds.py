@@ -215,7 +215,7 @@ def test_refusals(given: dict[str, Any], words: str) -> None:
         train(**cluster, scheme=BroadcastScheme(multicast=True, adaptive=False, **scheme))
 
 
-def test_whoever_waits_is_told_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_reported_while_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "LOOK_S", 1e-3)
     told = list[float]()
     compute = np.full((20_000, 2, 2, 2), 0.005)

@@ -95,7 +95,7 @@ def test_work_of_a_rank_never_overlaps(in_flight: int) -> None:
         ]
 
 
-def test_whoever_asks_first_has_the_next_turn() -> None:
+def test_the_first_waiting_thread_has_the_next_turn() -> None:
     """Bucket 0 works from 0 to 4; 1 and 2 become ready meanwhile, 2 first."""
     tasks = {0: tuple(task(SOME_WORK, bucket=bucket) for bucket in range(3))}
     ready = {(0, 0): Fraction(0), (0, 1): Fraction(2), (0, 2): Fraction(1)}

@@ -139,7 +139,7 @@ def test_a_less_urgent_one_does_not_make_way() -> None:
     assert found == [close(40 / RATE + LATENCY_S), close(50 / RATE + LATENCY_S)]
 
 
-def test_levels_beside_background_traffic_are_refused() -> None:
+def test_levels_with_background_traffic_are_refused() -> None:
     """It never ends, and would hold up level 1, or level 0 it, for ever."""
     links = star(2, RATE, 0.0)
     tasks = {0: (sending(1, 10, 0, REFINEMENT),), 1: (receiving(0, 10, 0),)}

@@ -54,7 +54,7 @@ def test_a_window_that_is_never_quiet_stays_small() -> None:
     assert len(window.clock._plans) <= 3
 
 
-def test_beside_background_jobs_nothing_is_left_out() -> None:
+def test_with_background_jobs_nothing_is_left_out() -> None:
     """Background jobs continue from their last state, which only the whole window knows."""
     clock = SimulatedClock(star(4, 1e3, 0.01), background=BackgroundLoad(1, 4000.0))
     window, step = StepWindow(clock), overlapping(4, 1.0)
@@ -63,7 +63,7 @@ def test_beside_background_jobs_nothing_is_left_out() -> None:
     assert sum(lengths) == pytest.approx(step_end(together[-1]), abs=1e-12, rel=0)
 
 
-def test_a_window_goes_on_from_what_a_checkpoint_holds() -> None:
+def test_a_window_continues_from_a_checkpoint() -> None:
     for seed in range(8):
         clock, steps = make_steps(seed, STEPS)
         undisturbed, window, found = timed(clock, steps)[0], StepWindow(clock), list[StepTrace]()

@@ -76,7 +76,7 @@ def test_a_flipped_bit_is_named_with_the_step_and_cut(traced: Path) -> None:
         blocks.step_block([(0, [TraceRow("step")])]),
     ],
 )
-def test_a_file_of_nothing_known_is_removed_when_the_run_goes_on(content: bytes, traced: Path) -> None:
+def test_an_unknown_file_is_removed_on_resume(content: bytes, traced: Path) -> None:
     trace_file(traced, 0).write_bytes(content)
     with pytest.raises(ValueError, match=r"rank0.arrows.zst: is damaged at its beginning .*; remove it"):
         recorded_steps(traced, 2)
@@ -87,7 +87,7 @@ def test_a_file_of_nothing_known_is_removed_when_the_run_goes_on(content: bytes,
     TraceWriter(traced, run="mine").add(0, {3: trace(0.1)})
 
 
-def test_another_run_s_trace_is_removed_when_the_run_goes_on(traced: Path) -> None:
+def test_another_run_s_trace_is_removed_on_resume(traced: Path) -> None:
     notes = cut_traces(traced, 3, "other")
     assert len(notes) == 2 and all("is run mine's trace, not this run's: removed" in note for note in notes)
 

@@ -57,7 +57,7 @@ def test_a_step_without_an_update_ends_with_the_barrier() -> None:
     assert [span.end for span in compute_spans(trace)] == [1.0]
 
 
-def test_other_lanes_are_told_apart() -> None:
+def test_other_lanes_are_distinguished() -> None:
     trace = synchronous()
     assert trace.is_synchronous and RankTrace.synchronous([], [], 0.0, 1.0).is_synchronous
     *before, barrier, update = trace.computation

@@ -43,5 +43,5 @@ def test_each_bucket_has_its_computation_and_its_phases() -> None:
     )
 
 
-def test_a_step_without_collectives_has_nothing_to_tell() -> None:
+def test_a_step_without_collectives_has_no_observations() -> None:
     assert observations(RankTrace.synchronous((), (), 0.5, 0.5)) == ()

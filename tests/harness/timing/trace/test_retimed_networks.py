@@ -56,7 +56,7 @@ def test_each_of_them_matters(run: Path, tmp_path: Path) -> None:
     assert sum(step_times(steady)) < whole < sum(step_times(unicast))
 
 
-def test_a_trace_without_copies_is_told(
+def test_a_trace_without_copies_is_noted(
     simulated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     retimed(simulated, tmp_path / "ring", "network.multicast=true")

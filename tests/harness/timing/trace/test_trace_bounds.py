@@ -49,7 +49,7 @@ def test_at_its_bound_a_trace_is_thinned_out_evenly_and_says_so_once(tmp_path: P
     assert [step for step, _ in read_traces(tmp_path, 2)] == steps
 
 
-def test_an_attempt_that_goes_on_keeps_what_both_kept(tmp_path: Path) -> None:
+def test_a_resumed_attempt_keeps_the_steps_of_both(tmp_path: Path) -> None:
     write(TraceWriter(tmp_path, every=2), 0, 12)
     assert write(TraceWriter(tmp_path, every=3), 12, 36) == []
     assert recorded_steps(tmp_path, 2).steps == [5, 11, 17, 23, 29, 35]
@@ -61,7 +61,7 @@ def test_a_step_that_is_larger_than_the_bound_is_the_last(tmp_path: Path) -> Non
     assert recorded_steps(tmp_path, 2).steps == [0]
 
 
-def test_a_full_disk_ends_the_trace_of_all_ranks_and_is_said_once(
+def test_a_full_disk_ends_the_trace_of_all_ranks_and_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, real = TraceWriter(tmp_path), os.write
@@ -82,7 +82,7 @@ def test_a_full_disk_ends_the_trace_of_all_ranks_and_is_said_once(
     assert recorded_steps(tmp_path, 2) == (list(range(8)), None), "what was half written is gone"
 
 
-def test_where_nothing_can_be_written_the_run_goes_on(tmp_path: Path) -> None:
+def test_a_run_continues_if_no_trace_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").mkdir()
     (tmp_path / "file" / "trace").write_text("no folder")
     (note,) = write(TraceWriter(tmp_path / "file"), 0, 8)
