@@ -17,7 +17,7 @@ from gradwire.harness.studies.study import Study
 from gradwire.harness.tracking.settings import TrackingConfig
 
 SCHEMES = ("aqgb", "fixed", "none", "ideal")
-"""The ways of sending gradients: at a ratio that follows the network; with a fixed number of bits; in full; in no
+"""Ways of sending gradients: at a ratio that follows the network; with a fixed number of bits; in full; in no
 time."""
 
 USUAL_BITS, USUAL_FLOOR, USUAL_MARGIN_S, USUAL_GAIN = 4, 0.125, 0.02, 0.3

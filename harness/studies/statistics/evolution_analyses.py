@@ -301,7 +301,8 @@ def error_change(found: Sequence[LowRank]) -> float | None:
 
 
 def layer_agreement(found: Sequence[LowRank]) -> float | None:
-    """The similarity of layers in the change of their errors: the mean correlation of log errors over steps, averaged over
+    """The agreement of layers in the change of their errors: the mean correlation of log errors over steps, averaged
+    over
     pairs of layers and over ranks. None for fewer than two layers or three steps, or if errors do not change.
     """
     rows = []

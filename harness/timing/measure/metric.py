@@ -13,7 +13,7 @@ record.
 """
 
 Ranks = Literal["mean", "max", "min", "sum", "slowest"]
-"""The way in which all ranks' figures are combined for a step; `slowest` takes the figure of the rank with the
+"""The combination of all ranks' figures for a step; `slowest` takes the figure of the rank with the
 longest step."""
 
 Better = Literal["lower", "higher"]
