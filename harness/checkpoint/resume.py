@@ -73,7 +73,7 @@ def check_directory(config: RecordedConfig, directory: Path) -> None:
         )
 
 
-MOST_SAID = 3
+MOST_NAMED = 3
 """The largest number of differing settings that a refusal names."""
 
 
@@ -85,8 +85,8 @@ def _differences(config: RecordedConfig, directory: Path) -> str:
         found = differences(before, config.mapping())
     except (OSError, ValueError, TypeError, AttributeError):  # it may have been edited
         return ""
-    more = f"; and {len(found) - MOST_SAID} more" if len(found) > MOST_SAID else ""
-    return "; ".join(found[:MOST_SAID]) + more
+    more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return "; ".join(found[:MOST_NAMED]) + more
 
 
 def _refuse_foreign(directory: Path) -> None:

@@ -50,7 +50,7 @@ def run_directory(config: RecordedConfig, override: str | Path | None = None) ->
     return Path(override) if override is not None else OUTPUTS / run_name(config)
 
 
-MOST_LOOKED_AT = 500
+MOST_SEARCHED = 500
 """The largest number of runs that are searched for an example."""
 
 NEED = {
@@ -85,5 +85,5 @@ def what_to_give(key: str, task: str) -> str:
     gives = GIVES["finished" if (key, task) == ("run", "retime") else key]
     runs = [path for path in OUTPUTS.glob("*") if (path / CONFIG).is_file()]
     runs.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-    found = next(filter(None, map(gives, islice(runs, MOST_LOOKED_AT))), None)
+    found = next(filter(None, map(gives, islice(runs, MOST_SEARCHED))), None)
     return f"add {NEED[key]}" + (f", e.g. {key}={found}" if found else f"; {KEEP[key]}")

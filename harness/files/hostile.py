@@ -137,8 +137,8 @@ class Archive:
                 self._entries = {entry.filename: entry for entry in entries if not entry.is_dir()}
                 total = sum(entry.file_size for entry in self._entries.values())
                 if total > (most := most_unfolded(size, TEXT_RATIO)):
-                    said = f"expands to {amount(total)} from {amount(size)}, more than {amount(most)}"
-                    raise _RefusedArchiveError(said)
+                    problem = f"expands to {amount(total)} from {amount(size)}, more than {amount(most)}"
+                    raise _RefusedArchiveError(problem)
         except UnusableFileError:
             self._file.close()
             raise
@@ -199,8 +199,8 @@ def _array(archive: zipfile.ZipFile, member: str, most: int) -> NDArray[Any]:
     if dtype.kind not in "fiubU" or not dtype.itemsize:
         raise _RefusedArchiveError(f"its array {member} is of {dtype}, neither numbers nor text")
     if described != there:
-        said = f"its array {member} is described as {amount(described)}, {amount(there)} are there"
-        raise _RefusedArchiveError(said)
+        problem = f"its array {member} is described as {amount(described)}, {amount(there)} are there"
+        raise _RefusedArchiveError(problem)
     if there > most:
         raise _RefusedArchiveError(
             f"its array {member} expands to {amount(there)}, more than {amount(most)}, the most at its size "

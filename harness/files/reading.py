@@ -23,7 +23,7 @@ MOST_TEXT = 8 * 2**20
 MOST_LINE = 2**20
 """The largest size in bytes of a line in a file that is read line by line."""
 
-MOST_SAID = 200
+MOST_QUOTED = 200
 """The largest number of characters of foreign text that an error quotes."""
 
 
@@ -47,7 +47,7 @@ class InaccessibleFileError(UnusableFileError):
     """The system does not allow reading the file now; its contents are unknown."""
 
 
-def printable(text: str, most: int = MOST_SAID) -> str:
+def printable(text: str, most: int = MOST_QUOTED) -> str:
     """Returns `text` on one line for a terminal: at most `most` characters, with escapes for invisible ones.
 
     Control characters can control a terminal, and direction marks make a line look like a different one.

@@ -88,7 +88,7 @@ class Patience:
         if self.quiet_s <= self.bound(pids).seconds:
             return False
         if any(is_traced(pid) for pid in (*pids.values(), os.getpid())):
-            self.forgive()
+            self.restart()
             return False
         return True
 
@@ -102,7 +102,7 @@ class Patience:
             return Bound(START_S, f"a start-up may take {START_S:g} s")
         return Bound(self.hang_s, f"cluster.hang_s={self.hang_s:g}")
 
-    def forgive(self) -> None:
+    def restart(self) -> None:
         """Restarts the count, because a debugger explains the lack of progress."""
         self.quiet_s = 0.0
 
@@ -142,7 +142,7 @@ def _watch(waiting: Patience, rank: int, directory: Path, name: Name, done: thre
             continue
         text = stacks.own_stacks()
         if stacks.shows_debugger(text):
-            waiting.forgive()
+            waiting.restart()
             continue
         beats, bound = {rank: waiting.beats(pids)[0]}, waiting.bound(pids)
         _end(hang_verdict(beats, {}, waiting.quiet_s, bound.text, name).text, text, directory)

@@ -253,7 +253,7 @@ class _ProcessWatch:
         beats, states = self._patience.beats(self._pids()), self._states()
         quiet_s, bound = self._patience.quiet_s, self._patience.bound(self._pids())
         if stacks.shows_debugger(self._keep_stacks()):
-            self._patience.forgive()
+            self._patience.restart()
             return
         raise self._error(hang_verdict(beats, states, quiet_s, bound.text, self._name))
 

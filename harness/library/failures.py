@@ -47,10 +47,10 @@ def explained(agreement: Agreement, error: BaseException) -> str:
         return own
     agreement.fail(own, error.peer)
     others = origin(error.peer, agreement.failures())
-    said = "; ".join(f"rank {rank} had failed: {each.reason}" for rank, each in sorted(others.items()))
+    reasons = "; ".join(f"rank {rank} had failed: {each.reason}" for rank, each in sorted(others.items()))
     if error.is_late and not any(each.peer is None for each in others.values()):
         own += f"; if a rank was only busy, give timeout_s= more than {agreement.timeout_s:g} s"
-    return f"{own} ({said})" if said else own
+    return f"{own} ({reasons})" if reasons else own
 
 
 def again(failure: SynchronizationError) -> SynchronizationError:

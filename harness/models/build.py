@@ -240,7 +240,7 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
     if tokenizer is not None:
         _adopt_special_tokens(model, tokenizer)
     folder = Path(folder)
-    with writing(folder), _beside(folder) as temporary:
+    with writing(folder), _temporary_folder(folder) as temporary:
         fresh, old = Path(temporary, "new"), Path(temporary, "old")
         model.save_pretrained(fresh)
         if tokenizer is not None:
@@ -251,7 +251,7 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
         os.rename(fresh, folder)
 
 
-def _beside(folder: Path) -> tempfile.TemporaryDirectory[str]:
+def _temporary_folder(folder: Path) -> tempfile.TemporaryDirectory[str]:
     """A temporary folder next to the target for the new files. The old ones are moved there as well and
     removed with it."""
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -138,8 +138,8 @@ class Attempts:
         """Records that an attempt begins after `from_step` steps, and how the one before it ended."""
         before = [*self.started_over, *self.attempts]
         if before and not before[-1].get("ended"):
-            said = failure_in(directory) if (directory / FAILED).exists() else NO_REASON
-            before[-1]["ended"] = asdict(Ended(said))
+            reason = failure_in(directory) if (directory / FAILED).exists() else NO_REASON
+            before[-1]["ended"] = asdict(Ended(reason))
         commit, dirty = git_state()
         command = command_line()
         self.attempts.append(

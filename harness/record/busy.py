@@ -93,8 +93,8 @@ def busy_line(runs: Sequence[Observed]) -> str:
     """The caveats about comparing the times of these runs, in one line; empty if there are none."""
     uneven = [_uneven(alike) for alike in by_computation(runs).values()]
     pressed = [run for run in runs if run.pressed]
-    said = [line for line in (*uneven, _pressed(pressed)) if line]
-    return f"{LEAD}: {'; '.join(said)}." if said else ""
+    caveats = [line for line in (*uneven, _pressed(pressed)) if line]
+    return f"{LEAD}: {'; '.join(caveats)}." if caveats else ""
 
 
 def by_computation(runs: Iterable[Observed]) -> dict[str, list[Observed]]:

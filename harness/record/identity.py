@@ -95,15 +95,17 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     shown, own_shown = dict(_flat(before)), dict(_flat(now))
     keys = [key for key in {**own, **found} if found.get(key) != own.get(key)]
     chosen = [key.removesuffix(".name") for key in keys if key.endswith(".name") and key != "model.name"]
-    said = []
+    differing = []
     for key in keys:
         if any(key.startswith(f"{group}.") and key != f"{group}.name" for group in chosen):
             continue
         there, here = shown.get(key), own_shown.get(key)
         name = key.removesuffix(".name")
         same = f"{name}={shortened(here)} with other contents"
-        said.append(same if there == here else f"{name}={shortened(there)} there, {shortened(here)} here")
-    return said
+        differing.append(
+            same if there == here else f"{name}={shortened(there)} there, {shortened(here)} here"
+        )
+    return differing
 
 
 WHERE_AND_WHEN = ("cluster", "network", "overlap", "kernels", "measure", "eval")

@@ -138,16 +138,16 @@ def computations_text(profile: Profile) -> str:
 def in_summary(profile: Profile, unknown: int) -> dict[str, Any]:
     """The summary's entry about the profile that a run has used; `unknown` is the number of pieces of work
     that it lacked."""
-    said: dict[str, Any] = {"source": profile.source, "unknown": unknown}
+    entry: dict[str, Any] = {"source": profile.source, "unknown": unknown}
     for one in profile.computations:
         origin = one.origin
-        said["computation"] = digest_of(one)
-        said |= {"processor": origin.processor, "steps": origin.steps, "date": origin.date}
-        said["taken"] = origin.taken
-        said |= {"compute_s": {"p10": one.step.p10, "median": one.step.median, "p90": one.step.p90}}
+        entry["computation"] = digest_of(one)
+        entry |= {"processor": origin.processor, "steps": origin.steps, "date": origin.date}
+        entry["taken"] = origin.taken
+        entry |= {"compute_s": {"p10": one.step.p10, "median": one.step.median, "p90": one.step.p90}}
     for codec in profile.codecs:
-        said["codec"] = digest_of(codec)
-    return said
+        entry["codec"] = digest_of(codec)
+    return entry
 
 
 def read_profile(path: Path, *, inside: Path | None = None) -> Profile:

@@ -83,8 +83,8 @@ def check_sealed_decisions(decisions: DecisionFile) -> None:
     try:
         check_sealed(decisions.path)
     except UnusableFileError as error:
-        said = f"{error.problem}; {error.remedy}" if error.path == decisions.path else str(error)
-        raise ValueError(f"{decisions.option}: {said}") from None
+        reason = f"{error.problem}; {error.remedy}" if error.path == decisions.path else str(error)
+        raise ValueError(f"{decisions.option}: {reason}") from None
 
 
 def _digests(directory: Path) -> Mapping[str, Any]:

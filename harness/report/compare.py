@@ -304,8 +304,8 @@ def seeds(row: GroupRow) -> str:
     """The number of seeds, and the number of those that failed or whose training diverged."""
     diverged = len(row.diverged_seeds)
     counts = {"failed": len(row.failed_seeds) - diverged, "diverged": diverged}
-    said = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
-    return f"{row.num_seeds} ({said})" if said else str(row.num_seeds)
+    words = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
+    return f"{row.num_seeds} ({words})" if words else str(row.num_seeds)
 
 
 def failure(row: GroupRow) -> str:

@@ -161,7 +161,7 @@ def check_command_line(arguments: Sequence[str]) -> Configuration | None:
     if flags.cfg or flags.info:
         return None
     _check_not_of_sweep(overrides)
-    _check_alone(config)
+    _check_without_torch(config)
     from gradwire.harness.config.resources import check_disk
     from gradwire.harness.config.validate import check_read, validate_any
 
@@ -183,7 +183,7 @@ def check_command_line(arguments: Sequence[str]) -> Configuration | None:
     return checked
 
 
-def _check_alone(config: DictConfig) -> None:
+def _check_without_torch(config: DictConfig) -> None:
     """Runs the checks that do not need PyTorch, whose import takes seconds; `validate_any` repeats them
     all.
     """

@@ -42,7 +42,7 @@ from gradwire.harness.timing.simulate.engine import require_engine
 from gradwire.harness.timing.trace.files import FOLDER, RecordedSteps, read_traces, trace_file
 from gradwire.harness.timing.trace.step import Post
 from gradwire.harness.timing.trace.writer import sampling
-from gradwire.harness.trainer.calibration import Wanted
+from gradwire.harness.trainer.calibration import ProfileIds
 
 if TYPE_CHECKING:
     from gradwire.harness.record.summary import Summary
@@ -92,7 +92,7 @@ def _profile(network: NetworkConfig, source: Run) -> Profile | None:
     if not network.compute.startswith(FROM_FILE):
         return own_profile(source.folder)
     given = network.compute.removeprefix(FROM_FILE)
-    found = Wanted.of(source.config, network).chosen(read_profiles(found_profiles(Path(given))))
+    found = ProfileIds.of(source.config, network).chosen(read_profiles(found_profiles(Path(given))))
     return replace(found, source=f"file {given}")
 
 

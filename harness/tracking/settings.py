@@ -76,8 +76,8 @@ def choose_mode(mode: str, environment: Mapping[str, str] = os.environ) -> str:
     """Returns online, offline or disabled: the resolved value of `tracking.mode=auto`, or the mode itself."""
     if mode != "auto":
         return mode
-    said = MODES.get(environment.get("WANDB_MODE", "").lower())
-    return said or ("online" if logged_in(environment) else "offline")
+    meaning = MODES.get(environment.get("WANDB_MODE", "").lower())
+    return meaning or ("online" if logged_in(environment) else "offline")
 
 
 def logged_in(environment: Mapping[str, str] = os.environ) -> bool:

@@ -56,14 +56,14 @@ STEPS = 10
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ProfileIds:
     """The ids of the parts of a profile that a run's clock uses; None for parts that come from elsewhere."""
 
     computation: str | None
     codec: str | None
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], network: NetworkConfig) -> Wanted:
+    def of(cls, settings: Mapping[str, Any], network: NetworkConfig) -> ProfileIds:
         """The parts that a run with these settings uses on this network."""
         given = isinstance(network, SimulatedConfig) and network.compute_s is not None
         elsewhere = isinstance(network, SimulatedConfig) and network.codec_times != MEASURED
@@ -105,7 +105,7 @@ def settle_profile(config: RunConfig, directory: Path, parts: Parts, batches: St
     if world.clock is None or isinstance(network, ShapedConfig):
         return None
     settings = config.mapping()
-    wanted = Wanted.of(settings, network)
+    wanted = ProfileIds.of(settings, network)
     if network.compute == MEASURED or wanted.is_nothing:
         (directory / PROFILE).unlink(missing_ok=True)
         return None
@@ -135,7 +135,7 @@ def profile_in_summary(world: World, profile: Profile | None) -> dict[str, Any] 
 
 
 def _of_sweep(
-    wanted: Wanted,
+    wanted: ProfileIds,
     kept: Profile,
     settings: Mapping[str, Any],
     directory: Path,
@@ -160,7 +160,7 @@ def _of_sweep(
     return found
 
 
-def _from_folder(wanted: Wanted, profile: Profile, folder: Path) -> Profile:
+def _from_folder(wanted: ProfileIds, profile: Profile, folder: Path) -> Profile:
     """The profile, with missing parts filled in from the sweep's folder."""
     there = wanted.chosen(read_profiles(folder)) if folder.is_dir() else Profile()
     return replace(

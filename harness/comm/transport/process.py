@@ -71,7 +71,7 @@ class NotConnectedError(RuntimeError):
 
     def __init__(self, timeout: timedelta, cause: BaseException) -> None:
         reason = _reason(cause)
-        self.waited = any(sign in reason.lower() for sign in _LATE + _GONE)
+        self.waited = any(sign in reason.lower() for sign in _LATE + _DISCONNECTED)
         """True if another rank was late or has gone; else it may be this one's network."""
         late = any(sign in reason.lower() for sign in _LATE)
         what = f"within {timeout.total_seconds():g} s" if late else f": {reason}"
@@ -79,7 +79,13 @@ class NotConnectedError(RuntimeError):
 
 
 _LATE = ("timeout", "timed out")
-_GONE = ("connection closed", "connection reset", "connection refused", "broken pipe", "socket closed")
+_DISCONNECTED = (
+    "connection closed",
+    "connection reset",
+    "connection refused",
+    "broken pipe",
+    "socket closed",
+)
 """Words with which gloo, NCCL and the stores report a rank that has left or does not answer."""
 
 

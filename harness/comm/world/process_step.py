@@ -50,7 +50,7 @@ class ProcessComputing:
         self.cut()
         self.label = label
 
-    def go_on(self) -> None:
+    def proceed(self) -> None:
         """Continues the computation; the time since `cut` is not counted as the rank's computation."""
         if self._since is not None:
             self._since, self._cpu_since = self._recorder.timestamp(), self._recorder.cpu_time()
@@ -139,7 +139,7 @@ class ProcessStep:
         if error is not None:
             raise error
         if self._computing is not None:
-            self._computing.go_on()
+            self._computing.proceed()
         result: Result = started.result()
         return result
 
@@ -149,7 +149,7 @@ class ProcessStep:
 
     def barrier(self) -> _NoBarrier:
         now = self._recorder.timestamp()
-        self._lane.met(now, now)
+        self._lane.barrier(now, now)
         return _NoBarrier()
 
     def drive(self, program: Coroutine[Any, Any, Result]) -> Result:

@@ -47,19 +47,19 @@ class _Computing:
         if self._since is not None:
             self._step.has_computed(self.label, self._step.timestamp() - self._since)
 
-    def took(self, seconds: float) -> None:
+    def add_seconds(self, seconds: float) -> None:
         """Adds `seconds` of computation that another rank did on this rank's behalf."""
         if self._since is not None:
             self._since -= seconds
 
-    def go_on(self) -> None:
+    def proceed(self) -> None:
         """Continues the computation; the time since `cut` is not counted as the rank's computation."""
         if self._since is not None:
             self._since = self._step.timestamp()
 
     def begin(self, label: str) -> None:
         self.cut()
-        self.go_on()
+        self.proceed()
         self.label = label
 
     def end(self) -> None:
@@ -122,7 +122,7 @@ class VirtualStep:
             return result
         found, seconds = known[number]
         if self._computing is not None:
-            self._computing.took(seconds)
+            self._computing.add_seconds(seconds)
         done: Result = found
         return done
 
@@ -182,7 +182,7 @@ class VirtualStep:
         if kept is None:
             shared.store.put(self.rank, number, x)
         if self._computing is not None:
-            self._computing.go_on()  # keeping the input is not the rank's computation
+            self._computing.proceed()  # keeping the input is not the rank's computation
         place = CollectivePlace(shared.number, number)
         started: VirtualStarted[Result] = VirtualStarted(
             self.rank, place, together, shared.steps, shared.store
@@ -196,14 +196,14 @@ class VirtualStep:
         result = started.result()  # it has run: an earlier step has started it
         self.has_waited(started.place)
         if self._computing is not None:
-            self._computing.go_on()
+            self._computing.proceed()
         return result
 
     def stopwatch(self) -> None:
         return None
 
     def barrier(self) -> _CoroutineBarrier:
-        self.lane.met(self.computed_s, self.computed_s)
+        self.lane.barrier(self.computed_s, self.computed_s)
         return _CoroutineBarrier()
 
     def has_computed(self, label: str, seconds: float) -> None:

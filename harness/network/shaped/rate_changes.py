@@ -45,11 +45,11 @@ def clock_sender(entrance: Entrance | None) -> ClockListener:
         return ignore_clock
     descriptor = os.open(entrance.clock, os.O_WRONLY | os.O_CLOEXEC)
 
-    def tell(seconds: float, running: bool) -> None:
+    def send(seconds: float, running: bool) -> None:
         with contextlib.suppress(BrokenPipeError):  # the launcher has ended, and this process is about to
             os.write(descriptor, MESSAGE.pack(seconds, time.monotonic() if running else math.nan))
 
-    return tell
+    return send
 
 
 class Reading(NamedTuple):

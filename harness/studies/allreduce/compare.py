@@ -221,7 +221,7 @@ def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
         for entry in entries
     ]
     for run in runs:
-        run.figures.update(_beside(run, runs))
+        run.figures.update(_derived(run, runs))
     tables = []
     for subject in dict.fromkeys(run.subject for run in runs):
         alike = [run for run in runs if run.subject == subject]
@@ -275,7 +275,7 @@ def _columns(one: AllReduceSummary) -> list[Column | str]:
     ]
 
 
-def _beside(run: FinishedAllReduce, runs: Sequence[FinishedAllReduce]) -> dict[str, Any]:
+def _derived(run: FinishedAllReduce, runs: Sequence[FinishedAllReduce]) -> dict[str, Any]:
     """Figures derived from a run's summary and, if there is one, from that of the baseline with the same
     settings: BF16 or, for sharded rounds, uncompressed gradients and weights."""
     one = run.about

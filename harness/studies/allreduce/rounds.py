@@ -232,22 +232,22 @@ def measure_rounds(
     config: AllReduceTask,
     world: World,
     rank: int,
-    tell: ClockListener = ignore_clock,
+    listener: ClockListener = ignore_clock,
 ) -> dict[str, list[list[float]]]:
     """Returns, for each part of the rounds, the rows of all ranks, the same on every rank.
 
-    `tell` is called with the seconds of the counted rounds, and with whether they continue.
+    `listener` is called with the seconds of the counted rounds, and with whether they continue.
     """
     rounds, clock = make_rounds(config, world)[rank], 0.0
     for number in range(WARM_UP):
         _round(world, rank, rounds, number)
     found: dict[str, list[list[float]]] = {name: [] for name in rounds.parts}
     for number in tracked(range(config.allreduce.repeats), "allreduce", "round"):
-        parts = _round(world, rank, rounds, WARM_UP + number, partial(tell, clock, True))
+        parts = _round(world, rank, rounds, WARM_UP + number, partial(listener, clock, True))
         for name, own in parts.items():
             found[name].append(own)
             clock += own[2]
-        tell(clock, False)
+        listener(clock, False)
     return {name: world.gather({rank: _row(own)}) for name, own in found.items()}
 
 

@@ -301,9 +301,10 @@ def error_change(found: Sequence[LowRank]) -> float | None:
 
 
 def layer_agreement(found: Sequence[LowRank]) -> float | None:
-    """The agreement of layers in the change of their errors: the mean correlation of log errors over steps, averaged
-    over
-    pairs of layers and over ranks. None for fewer than two layers or three steps, or if errors do not change.
+    """The mean correlation between the log errors of two layers over steps.
+
+    It is averaged over pairs of layers and over ranks. None for fewer than two layers or three steps,
+    or if errors do not change.
     """
     rows = []
     for share in dict.fromkeys(each.share for each in found):

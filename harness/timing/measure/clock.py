@@ -18,17 +18,17 @@ import torch
 class TrainingClock:
     """`wall` counts real seconds between `start` and pauses, `simulated` the seconds that `advance` adds.
 
-    `tell`, if given, is called with the reading, and with whether the clock is running, whenever it starts,
-    stops or resumes.
+    `listener`, if given, is called whenever the clock starts, stops or resumes, with the reading and whether
+    the clock is running.
     """
 
     def __init__(
         self,
         kind: Literal["wall", "simulated"],
         device: torch.device,
-        tell: Callable[[float, bool], None] = lambda seconds, running: None,
+        listener: Callable[[float, bool], None] = lambda seconds, running: None,
     ) -> None:
-        self.kind, self._tell = kind, tell
+        self.kind, self._listener = kind, listener
         self._synchronize: Callable[[], None] = (
             (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else lambda: None
         )
@@ -39,19 +39,19 @@ class TrainingClock:
         """Starts the clock, after the warm-up."""
         self._synchronize()
         self._running_since = time.perf_counter()
-        self._tell(self._accumulated, True)
+        self._listener(self._accumulated, True)
 
     def stop(self) -> None:
         """Stops the clock: later work is not part of training."""
         self._accumulated = self.seconds
         self._running_since = None
-        self._tell(self._accumulated, False)
+        self._listener(self._accumulated, False)
 
     def resume(self, seconds: float) -> None:
         """Continues from the training seconds of earlier attempts; call it before `start`."""
         assert self._running_since is None, "resume() before start()"
         self._accumulated = seconds
-        self._tell(seconds, False)
+        self._listener(seconds, False)
 
     def advance(self, seconds: float) -> None:
         """Adds the seconds of a simulated step."""

@@ -141,7 +141,7 @@ class LaneLog:
         if self._enabled:
             self._operations.append(Await(task, start, end, steps_back))
 
-    def met(self, start: Any, end: Any) -> None:
+    def barrier(self, start: Any, end: Any) -> None:
         """Records a wait for the other ranks."""
         if self._enabled:
             self._operations.append(Barrier(start, end))
