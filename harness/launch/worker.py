@@ -55,20 +55,22 @@ def train(
     writes: bool,
     checkpoint: Path | None = None,
     stop: Callable[[], bool] = lambda: False,
-    tell: ClockListener = ignore_clock,
+    on_clock: ClockListener = ignore_clock,
 ) -> bool:
     """Builds and trains in an initialized process group; returns whether it reached the end (see
     `Trainer.run`).
 
     `directory` has been opened for this attempt, which resumes from `checkpoint`. `writes` is set on the rank
-    that keeps the record. `tell` is called with the training clock's seconds.
+    that keeps the record. `on_clock` is called with the training clock's seconds.
     """
     started = time.perf_counter()
     with using_kernels(config.kernels.name):
         parts = build(config, device)
         beat(WARM_UP)
         try:
-            trainer = Trainer(config, parts, directory, writes=writes, started=started, stop=stop, tell=tell)
+            trainer = Trainer(
+                config, parts, directory, writes=writes, started=started, stop=stop, on_clock=on_clock
+            )
             return trainer.run(None if checkpoint is None else CheckpointReader(checkpoint))
         finally:
             parts.world.close()

@@ -231,22 +231,22 @@ def measure_rounds(
     config: AllReduceTask,
     world: World,
     rank: int,
-    tell: ClockListener = ignore_clock,
+    on_clock: ClockListener = ignore_clock,
 ) -> dict[str, list[list[float]]]:
     """Returns for each part of the rounds all ranks' rows, the same on every rank.
 
-    `tell` is given the seconds of the rounds that count, and whether they go on.
+    `on_clock` is given the seconds of the rounds that count, and whether they go on.
     """
     rounds, clock = make_rounds(config, world)[rank], 0.0
     for number in range(WARM_UP):
         _round(world, rank, rounds, number)
     found: dict[str, list[list[float]]] = {name: [] for name in rounds.parts}
     for number in tracked(range(config.allreduce.repeats), "allreduce", "round"):
-        parts = _round(world, rank, rounds, WARM_UP + number, partial(tell, clock, True))
+        parts = _round(world, rank, rounds, WARM_UP + number, partial(on_clock, clock, True))
         for name, own in parts.items():
             found[name].append(own)
             clock += own[2]
-        tell(clock, False)
+        on_clock(clock, False)
     return {name: world.gather({rank: _row(own)}) for name, own in found.items()}
 
 

@@ -17,16 +17,17 @@ import torch
 class TrainingClock:
     """`wall`: real seconds between `start` and pauses. `simulated`: what `advance` adds up.
 
-    `tell`, if given, is called with the seconds, and whether they run on, when they start, stop or resume.
+    `on_clock`, if given, is called with the seconds, and whether they run on, when they start, stop or
+    resume.
     """
 
     def __init__(
         self,
         kind: Literal["wall", "simulated"],
         device: torch.device,
-        tell: Callable[[float, bool], None] = lambda seconds, running: None,
+        on_clock: Callable[[float, bool], None] = lambda seconds, running: None,
     ) -> None:
-        self.kind, self._tell = kind, tell
+        self.kind, self._on_clock = kind, on_clock
         self._synchronize: Callable[[], None] = (
             (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else lambda: None
         )
@@ -37,19 +38,19 @@ class TrainingClock:
         """Start after warm-up."""
         self._synchronize()
         self._running_since = time.perf_counter()
-        self._tell(self._accumulated, True)
+        self._on_clock(self._accumulated, True)
 
     def stop(self) -> None:
         """Stop: what comes is no training any more."""
         self._accumulated = self.seconds
         self._running_since = None
-        self._tell(self._accumulated, False)
+        self._on_clock(self._accumulated, False)
 
     def resume(self, seconds: float) -> None:
         """Continues from the training seconds of earlier attempts; call it before `start`."""
         assert self._running_since is None, "resume() before start()"
         self._accumulated = seconds
-        self._tell(seconds, False)
+        self._on_clock(seconds, False)
 
     def advance(self, seconds: float) -> None:
         """Add a simulated step."""
