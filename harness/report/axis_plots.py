@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gradwire.harness.record.runs import Run
 from gradwire.harness.report.configs import Settings, covered, differing_keys, labels
@@ -17,12 +17,9 @@ from gradwire.harness.report.evaluation import BASELINE, same_but_codec
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.groups import Group, title
 from gradwire.harness.report.series import Panel, Series, series_plot
-from gradwire.harness.report.style import Form, line_styles
+from gradwire.harness.report.style import line_styles
 from gradwire.harness.report.views import log_y, ticks_at
 from gradwire.harness.timing.measure.metrics import METRICS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 FEWEST = 3
 """Values that an axis needs to be drawn; two are as well read off a table."""
@@ -96,10 +93,7 @@ def axis_plot(axis: NumericAxis, groups: Sequence[Group], suffix: str = "") -> P
     drawn = [group for own in series.values() for group in own.values()]
     values = sorted({value for own in series.values() for value in own})
     looks = line_styles([next(iter(own.values())).codec for own in series.values()])
-
-    def ticks(axes: Axes, form: Form) -> None:
-        ticks_at(axes, values, doubling=axis.doubling)
-
+    ticks = ticks_at(values, doubling=axis.doubling)
     panels = list[Panel]()
     for label, figure, logarithmic in axis.panels:
         lines = []
