@@ -148,7 +148,7 @@ def _panel(
                 (point,) = curve
                 series += [
                     Upright(point.x, point.low, point.high, style.hue),
-                    Series(*zip(*point.seeds, strict=True), LineStyle(style.hue, "none", ".")),
+                    Series.through(point.seeds, LineStyle(style.hue, "none", ".")),
                 ]
             else:
                 line = replace(line, low=[p.low for p in curve], high=[p.high for p in curve])

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from gradwire.harness.network.configured import common_text
+from gradwire.harness.record.directory import EVALUATIONS
 from gradwire.harness.record.runs import Run
 from gradwire.harness.record.summary import Clock
 from gradwire.harness.report.configs import SEED, Settings, covered, labels, settings
@@ -79,7 +80,12 @@ class Group:
 
     @cached_property
     def curves(self) -> Curves:
-        """The evaluations of its metric by seed."""
+        """The evaluations of its metric by seed; raises ValueError for a run that did not evaluate it."""
+        for run in self.runs:
+            for row in run.evals:
+                if not isinstance(row.get(self.done_metric), int | float):
+                    known = f"{EVALUATIONS}, which has {', '.join(sorted(row))}"
+                    raise ValueError(f"{run.name}: no metric {self.metric!r} in {known}")
         seeds = {str(run.folder): run.seed for run in (*self.runs, *self.failed)}
         return Curves.of(self.values, self.metric or "", seeds, self.mode)
 

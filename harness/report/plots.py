@@ -17,7 +17,7 @@ from gradwire.harness.report.curve_plots import metric_plots, ratio_plot, vnmse_
 from gradwire.harness.report.evaluation import BASELINE
 from gradwire.harness.report.figures import Plot, write_plots
 from gradwire.harness.report.groups import Group, title
-from gradwire.harness.report.series import Whiskers, series_plot
+from gradwire.harness.report.series import Drawable, Whiskers, series_plot
 from gradwire.harness.report.style import PARTS, Filling, LineStyle, line_styles, phase_filling
 from gradwire.harness.report.tables import number
 from gradwire.harness.report.tta_plots import tta_plot
@@ -116,7 +116,9 @@ def _bars(
         for center, each in zip(rows.centers, spreads, strict=True)
         if each.low < each.high
     ]
-    series = [*bars, *([Whiskers(*zip(*ranges, strict=True))] if ranges else [])]
+    series: list[Drawable] = [*bars]
+    if ranges:
+        series.append(Whiskers(*zip(*ranges, strict=True)))
     ends = [max(length, each.high) for length, each in zip(lengths, spreads, strict=True)]
     figures = [number(length, 3) if length else "not counted" for length in lengths]
     panel = rows.panel(series, ends, figures, label)

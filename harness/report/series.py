@@ -22,7 +22,7 @@ STEPS = "training step"
 UNNAMED = "_"
 """The label of what has no entry in the legend."""
 
-View = Callable[["Axes", Form], None]
+View = Callable[["Axes", Form], object]
 """The scale, limits and ticks of axes, and texts on them: see `views`."""
 
 
@@ -49,7 +49,7 @@ class Series:
 
     @classmethod
     def through(
-        cls, points: Iterable[tuple[float, float]], style: LineStyle, label: str, **look: Any
+        cls, points: Iterable[tuple[float, float]], style: LineStyle, label: str | None = None, **look: Any
     ) -> Self:
         """The series of (x, y)."""
         pairs = list(points)

@@ -149,7 +149,7 @@ def _queue_plot(summary: SimulateSummary, rows: RoundRows, window: tuple[float, 
 
     inside = [at for at, time in enumerate(times) if window[0] <= time <= window[1]]
     x, y = [times[at] for at in inside], [queue[at] * BYTES / MB for at in inside]
-    series = [Area(x, [0.0] * len(x), y, "sky", 1.0), Series(x, y, plain("blue"), width=0.9)]
+    series: list[Drawable] = [Area(x, [0.0] * len(x), y, "sky", 1.0), Series(x, y, plain("blue"), width=0.9)]
     panel = Panel(series, "undelivered [MB]", "time [s]", views=[x_from(*window), from_zero])
     return series_plot("queue", f"{title_of(summary)} · worker 0's gradients to be sent", [panel], (1.6,))
 

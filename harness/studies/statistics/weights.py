@@ -129,13 +129,14 @@ def weights_plots(found: WeightStatistics, heading: str) -> list[Plot]:
     """The histograms of Figure 4, a panel each, with the lattice of codes."""
 
     panels = []
-    for name, side, hue in (
-        ("weights", found.weights, "blue"),
-        ("differences", found.differences, "vermilion"),
-    ):
+    sides = (
+        ("weights", found.weights, plain("blue")),
+        ("differences", found.differences, plain("vermilion")),
+    )
+    for name, side, look in sides:
         label = f"{name}: root mean square {number(side.root_mean_square, 3)}, error {number(side.error, 3)}"
         codes = Rules(range(-LEVELS, LEVELS + 1), line="--", width=0.5)
-        shares = histogram(side.histogram, LEVELS + 0.5, plain(hue), label)
+        shares = histogram(side.histogram, LEVELS + 0.5, look, label)
         panels.append(Panel([codes, shares], "share per bin", views=[log_y]))
     x_label = f"coordinate in steps of its group's int{BITS} codes (dashed)"
     panels[-1] = replace(panels[-1], x_label=x_label)
