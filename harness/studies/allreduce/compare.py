@@ -19,7 +19,7 @@ from gradwire.harness.report.style import Hue, LineStyle, plain
 from gradwire.harness.report.tables import Column, Line, Table, figures_table, number
 from gradwire.harness.report.views import from_zero, x_from
 from gradwire.harness.studies.allreduce.study import PART_TIMES, AllReduceSummary
-from gradwire.harness.studies.comparison import Compared, Entry, titled_tables
+from gradwire.harness.studies.comparison import Compared, Entry, figure_columns, titled_tables
 from gradwire.harness.timing.measure.metrics import kind_of
 
 FEWEST_RANKS = 3
@@ -201,13 +201,15 @@ class FinishedAllReduce:
             **work,
             **{key: own.get(key) for key in ("to_bf16", "by_bits", "over_bits", "saved_s")},
             **{key: own.get(key) for key in (*PART_TIMES.values(), "to_exact", "by_bytes", "over_bytes")},
+            **{key: own[key] for key in self.about.columns()},
         }
 
 
 def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
     """A table for each subject; lines over the rank where it differs."""
+    figures = (*FIGURES, *(column.at for column in figure_columns(entries)))
     runs = [
-        FinishedAllReduce(entry.record, {key: getattr(entry.record, key) for key in FIGURES})
+        FinishedAllReduce(entry.record, {key: getattr(entry.record, key) for key in figures})
         for entry in entries
     ]
     for run in runs:
@@ -262,6 +264,7 @@ def _columns(one: AllReduceSummary) -> list[Column | str]:
         Column("allreduce_s", "modelled", "modelled"),
         Column("measured_over_modelled", label=f"{real} / modelled"),
         *(COLUMNS if one.model_dtype is None else SHARDED_COLUMNS),
+        *(Column(metric, field) for field, metric in one.columns().items()),
     ]
 
 

@@ -8,15 +8,16 @@ from gradwire.harness.network.configured import AS_IT_IS
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.series import Panel, Series, series_plot
 from gradwire.harness.report.style import Hue, LineStyle
-from gradwire.harness.report.tables import Table, figures_table, number, render_text
+from gradwire.harness.report.tables import Column, Table, figures_table, number, render_text
 from gradwire.harness.report.views import plain_log_x, row_ticks, y_from
 from gradwire.harness.studies.bench.bus import BusRow
 from gradwire.harness.studies.bench.host import HostRow
-from gradwire.harness.studies.bench.measure import DEFAULT, BenchRow
+from gradwire.harness.studies.bench.measure import DEFAULT
 from gradwire.harness.studies.bench.papers import RingCost, SmoothingSpeed, ring_costs, smoothing
+from gradwire.harness.studies.bench.study import BenchRow
 from gradwire.harness.studies.comparison import listed
 from gradwire.harness.timing.measure.metric import quotient
-from gradwire.harness.timing.measure.metrics import METRICS, OPERATION
+from gradwire.harness.timing.measure.metrics import METRICS
 
 DIGITS = 3
 
@@ -40,8 +41,10 @@ def text(
 def speed_table(rows: Sequence[BenchRow]) -> Table:
     """A table with a line for each row."""
     names = ("operation", "dtype", "coordinates", "kernels", "threads")
-    lines = [([*row.names, str(row.threads)], row.figures) for row in rows]
-    table = figures_table("Operations: shortest time of each", names, lines, OPERATION)
+    lines = [([*row.names, str(row.threads)], row.values) for row in rows]
+    fields = type(rows[0]).columns() if rows else BenchRow.columns()
+    columns = [Column(metric, field) for field, metric in fields.items()]
+    table = figures_table("Operations: shortest time of each", names, lines, columns)
     peers = [" ".join(number(ratio, DIGITS) for ratio in row.speedup_to_peers.values()) for row in rows]
     cells = [[*line, others or "–"] for line, others in zip(table.rows, peers, strict=True)]
     return Table(table.title, [*table.header, "× peer"], cells)
