@@ -26,9 +26,8 @@ from gradwire.harness.timing.measure.metrics import METRICS, kind_of
 
 STUDIES = Path(__file__).resolve().parent.parent / "studies"
 
-
 Each = Literal["case", "level", "rank", "repeat", "step"]
-"""What tells the values of a mapping (by key) or of a list (by place) apart."""
+"""The part of a value that tells those of a mapping (by key) or of a list (by place) apart."""
 
 
 class FigureValue(NamedTuple):
@@ -103,15 +102,15 @@ def _split(level: Each | int, about: FigureValue, found: Any) -> Iterator[tuple[
             yield about._replace(metric=metric, case=key if level == "case" else about.case), value
     else:
         for index, value in enumerate(found):
-            place: dict[str, Any] = {
+            places: dict[str, dict[str, Any]] = {
                 "rank": {"case": f"rank {index}"},
                 "step": {"step": index},
                 "repeat": {"seed": (about.seed or 0) + index},
-            }[level]
-            yield about._replace(**place), value
+            }
+            yield about._replace(**places[level]), value
 
 
-class Figures:
+class FigureFields:
     """A dataclass whose fields, and properties that follow from these, carry figures."""
 
     @classmethod
@@ -146,12 +145,12 @@ class Figures:
         return {name: key for _, name, key in sorted(placed)}
 
 
-class StudyRecord(Stored, Figures):
+class StudyRecord(Stored, FigureFields):
     """A study's record."""
 
     file: ClassVar[str] = SUMMARY
 
-    part_types: ClassVar[tuple[type[Figures], ...]] = ()
+    part_types: ClassVar[tuple[type[FigureFields], ...]] = ()
     """The classes of its parts that have figures of their own."""
 
     @classmethod
@@ -182,7 +181,7 @@ class StudyRecord(Stored, Figures):
 
 
 @cache
-def _declared(cls: type[Figures]) -> list[tuple[str, Figure, bool]]:
+def _declared(cls: type[FigureFields]) -> list[tuple[str, Figure, bool]]:
     hints = get_type_hints(cls, include_extras=True)
     optional = {
         each.name: each.default is not MISSING or each.default_factory is not MISSING

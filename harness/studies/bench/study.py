@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from gradwire.harness.comm.settings import ClusterConfig
-from gradwire.harness.record.figures import Figure, Figures, FigureValue, StudyRecord
+from gradwire.harness.record.figures import Figure, FigureFields, FigureValue, StudyRecord
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.fields import at_least, between, list_of
 from gradwire.harness.studies.study import Study
@@ -60,7 +60,7 @@ class Times:
 
 
 @dataclass(frozen=True)
-class BenchRow(Figures):
+class BenchRow(FigureFields):
     """`bytes_read` and `bytes_written` count what an implementation without intermediate results touches;
     `copy_bytes_per_s` is what a copy of the bucket reads and writes in the same run.
 
@@ -144,7 +144,7 @@ class BenchRecord(StudyRecord):
     """A case for each operation, dtype, size, implementation and number of threads."""
 
     file: ClassVar[str] = "bench.json"
-    part_types: ClassVar[tuple[type[Figures], ...]] = (BenchRow,)
+    part_types: ClassVar[tuple[type[FigureFields], ...]] = (BenchRow,)
 
     rows: list[dict[str, Any]]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from gradwire.codecs.fields import NOTHING
-from gradwire.harness.record.figures import Figure, Figures, FigureValue, StudyRecord
+from gradwire.harness.record.figures import Figure, FigureFields, FigureValue, StudyRecord
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.fields import at_least, checked, one_of
 from gradwire.harness.studies.study import Study
@@ -51,7 +51,7 @@ class ScoredValue:
 
 
 @dataclass(frozen=True)
-class Scored(Figures):
+class Scored(FigureFields):
     """One task's figures, and what they were taken over."""
 
     metrics: dict[str, ScoredValue]  # by the keys of METRICS
@@ -71,7 +71,7 @@ class Scores(StudyRecord):
     """The scores of one checkpoint."""
 
     file: ClassVar[str] = SCORES
-    part_types: ClassVar[tuple[type[Figures], ...]] = (Scored,)
+    part_types: ClassVar[tuple[type[FigureFields], ...]] = (Scored,)
 
     tasks: dict[str, Scored]
     checkpoint: str  # the run's, the folder's or the repository's name
