@@ -78,6 +78,11 @@ class Group:
         """The lines of its runs in the results frame."""
         return [value for run in self.runs for value in values_of(run)]
 
+    def by_seed(self, metric: str) -> dict[int | None, float]:
+        """A figure of its whole runs."""
+        whole = (value for value in self.values if not value.case and value.step is None)
+        return {value.seed: value.value for value in whole if value.metric == metric}
+
     @cached_property
     def curves(self) -> Curves:
         """The evaluations of its metric by seed; raises ValueError for a run that did not evaluate it."""

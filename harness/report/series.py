@@ -73,7 +73,7 @@ def histogram(shares: Sequence[float], limit: float, style: LineStyle, label: st
 
 @dataclass(frozen=True)
 class Area:
-    """What lies between two lines."""
+    """The area between two lines."""
 
     x: Sequence[float]
     low: Sequence[float]

@@ -47,7 +47,7 @@ def without_diverged(groups: Sequence[Group]) -> View:
 
 
 def near_the_end(groups: Sequence[Group]) -> View:
-    """Where the better runs end up, with marks at the targets that the BF16 runs set."""
+    """The place where the better runs end up, with marks at the targets that the BF16 runs set."""
     curves = [group.curves.median for group in groups]
     finals = [curve[-1].metric for curve in curves if curve]
     leader = (min if groups[0].mode == "min" else max)(finals, default=0.0)
