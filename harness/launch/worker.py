@@ -55,13 +55,13 @@ def train(
     writes: bool,
     checkpoint: Path | None = None,
     stop: Callable[[], bool] = lambda: False,
-    listener: ClockListener = ignore_clock,
+    on_clock: ClockListener = ignore_clock,
 ) -> bool:
     """Builds and trains in an initialized process group; returns whether it reached the end (see
     `Trainer.run`).
 
     `directory` has been opened for this attempt, which resumes from `checkpoint`. `writes` is set on the rank
-    that writes the record. `listener` is called with the training clock's readings.
+    that writes the record. `on_clock` is called with the training clock's readings.
     """
     started = time.perf_counter()
     with using_kernels(config.kernels.name):
@@ -69,7 +69,7 @@ def train(
         beat(WARM_UP)
         try:
             trainer = Trainer(
-                config, parts, directory, writes=writes, started=started, stop=stop, listener=listener
+                config, parts, directory, writes=writes, started=started, stop=stop, on_clock=on_clock
             )
             return trainer.run(None if checkpoint is None else CheckpointReader(checkpoint))
         finally:

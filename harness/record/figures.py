@@ -26,6 +26,9 @@ from gradwire.harness.timing.measure.metrics import METRICS, kind_of
 
 STUDIES = Path(__file__).resolve().parent.parent / "studies"
 
+Each = Literal["case", "level", "rank", "repeat", "step"]
+"""The part of a value that tells those of a mapping (by key) or of a list (by place) apart."""
+
 
 class FigureValue(NamedTuple):
     """One value of a metric; `case` identifies the part of the record."""
@@ -49,7 +52,7 @@ class Figure:
 
     metric: str | Metric
     kind: Kind | Literal["real"] = "measured"
-    each: Literal["case", "level", "rank", "repeat", "step"] | None = None
+    each: Each | tuple[Each | int, ...] | None = None
     column: int | None = None
 
     def __post_init__(self) -> None:
@@ -69,62 +72,102 @@ class Figure:
         metric = self.key
         network = content.get("network_settings") or {}
         kind = kind_of(None, network.get("name")) if self.kind == "real" else self.kind
-        about = FigureValue(metric, math.nan, case, kind, content.get("seed"))
-        lines: list[tuple[FigureValue, Any]] = [(about, found)]
-        if self.each == "case":
-            lines = [(about._replace(case=key), value) for key, value in (found or {}).items()]
-        elif self.each == "level":
-            lines = [
-                (about._replace(metric=f"{metric}.{key}"), value) for key, value in (found or {}).items()
-            ]
-        elif self.each is not None:
-            lines = [(self._of_item(about, index), value) for index, value in enumerate(found)]
+        lines: list[tuple[FigureValue, Any]] = [
+            (FigureValue(metric, math.nan, case, kind, content.get("seed")), found)
+        ]
+        for level in self.levels:
+            lines = [line for about, value in lines for line in _split(level, about, value)]
         for line, value in lines:
             if isinstance(value, int | float):
                 yield line._replace(value=value)
-            elif self.each == "repeat":
+            elif "repeat" in self.levels:
                 yield line
 
-    def _of_item(self, about: FigureValue, index: int) -> FigureValue:
-        if self.each == "rank":
-            return about._replace(case=f"rank {index}")
-        if self.each == "step":
-            return about._replace(step=index)
-        return about._replace(seed=(about.seed or 0) + index)
+    @property
+    def levels(self) -> tuple[Each | int, ...]:
+        """`each`, from the outermost mapping or list to the innermost."""
+        if self.each is None:
+            return ()
+        return self.each if isinstance(self.each, tuple) else (self.each,)
 
 
-class StudyRecord(Stored):
-    """A study's record: a dataclass whose fields, and properties derived from them, are figures."""
+def _split(level: Each | int, about: FigureValue, found: Any) -> Iterator[tuple[FigureValue, Any]]:
+    """The items of a mapping or a list, each with what is known of it."""
+    if isinstance(level, int):
+        yield about, found[level]
+    elif level in ("case", "level"):
+        for key, value in (found or {}).items():
+            metric = f"{about.metric}.{key}" if level == "level" else about.metric
+            yield about._replace(metric=metric, case=key if level == "case" else about.case), value
+    else:
+        for index, value in enumerate(found):
+            places: dict[str, dict[str, Any]] = {
+                "rank": {"case": f"rank {index}"},
+                "step": {"step": index},
+                "repeat": {"seed": (about.seed or 0) + index},
+            }
+            yield about._replace(**places[level]), value
+
+
+class FigureFields:
+    """A dataclass whose fields, and properties that follow from these, carry figures."""
+
+    @classmethod
+    def declared(cls) -> list[tuple[str, Figure, bool]]:
+        """The fields and properties that are figures, and whether a file may lack them."""
+        return _declared(cls)  # type: ignore[arg-type]  # takes its instances' __hash__
+
+    @classmethod
+    def figures_in(
+        cls, content: Mapping[str, Any], record: Mapping[str, Any], case: str = ""
+    ) -> Iterator[FigureValue]:
+        """The figures of `content`, which is a part of the content `record`, or all of it; `case` says which.
+
+        KeyError where it lacks a field without default.
+        """
+        for name, figure, is_optional in cls.declared():
+            yield from figure.values(content.get(name) if is_optional else content[name], record, case)
+
+    @classmethod
+    def single_figures(cls) -> list[str]:
+        """The fields whose figure is one value."""
+        return [name for name, figure, _ in cls.declared() if figure.each is None]
+
+    @classmethod
+    def columns(cls) -> dict[str, str]:
+        """The fields in a table, in its order, with the keys of their metrics."""
+        placed = [
+            (figure.column, name, figure.key)
+            for name, figure, _ in cls.declared()
+            if figure.column is not None
+        ]
+        return {name: key for _, name, key in sorted(placed)}
+
+
+class StudyRecord(Stored, FigureFields):
+    """A study's record."""
 
     file: ClassVar[str] = SUMMARY
 
+    part_types: ClassVar[tuple[type[FigureFields], ...]] = ()
+    """The classes of its parts that have figures of their own."""
+
+    @classmethod
+    def figures(cls, content: Mapping[str, Any]) -> Iterator[FigureValue]:
+        """All figures of the record with this content; KeyError where it lacks a field without default."""
+        yield from cls.figures_in(content, content)
+
     def content(self) -> dict[str, Any]:
         """The fields, and the properties that are figures."""
-        declared = _declared(type(self))  # type: ignore[arg-type]  # takes its instances' __hash__
-        derived = [name for name, _, is_optional in declared if is_optional]
+        derived = [name for name, _, is_optional in self.declared() if is_optional]
         fields = super().content()
         return fields | {name: getattr(self, name) for name in derived if name not in fields}
 
     @classmethod
-    def figures(cls, content: Mapping[str, Any]) -> Iterator[FigureValue]:
-        """All figures of a record with this content. Raises KeyError if it lacks a field without default."""
-        for name, figure, is_optional in _declared(cls):  # type: ignore[arg-type]  # takes its instances' __hash__
-            yield from figure.values(content.get(name) if is_optional else content[name], content)
-
-    @classmethod
     def declare_metrics(cls) -> None:
-        """Adds the metrics defined in its fields to METRICS; annotations are only evaluated on request."""
-        _declared(cls)  # type: ignore[arg-type]  # takes its instances' __hash__
-
-    @classmethod
-    def columns(cls) -> dict[str, str]:
-        """The fields in a comparison's table, in order, with the keys of their metrics."""
-        placed = [
-            (figure.column, name, figure.key)
-            for name, figure, _ in _declared(cls)  # type: ignore[arg-type]  # takes its instances' __hash__
-            if figure.column is not None
-        ]
-        return {name: key for _, name, key in sorted(placed)}
+        """Puts the metrics that its fields bring into METRICS: annotations are evaluated only when asked."""
+        for each in (cls, *cls.part_types):
+            each.declared()
 
     @classmethod
     def tables(cls, content: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
@@ -137,14 +180,13 @@ class StudyRecord(Stored):
 
 
 @cache
-def _declared(cls: type[StudyRecord]) -> list[tuple[str, Figure, bool]]:
-    """The fields and properties that are figures, with a flag that says whether a file may lack them."""
+def _declared(cls: type[FigureFields]) -> list[tuple[str, Figure, bool]]:
     hints = get_type_hints(cls, include_extras=True)
     optional = {
         each.name: each.default is not MISSING or each.default_factory is not MISSING
         for each in getattr(cls, "__dataclass_fields__", {}).values()
     }
-    for name, each in vars(cls).items():
+    for name, each in ((name, each) for base in reversed(cls.__mro__) for name, each in vars(base).items()):
         if isinstance(each, property):
             hints[name] = get_type_hints(each.fget, include_extras=True).get("return")
             optional[name] = True

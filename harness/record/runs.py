@@ -30,7 +30,6 @@ from gradwire.harness.record.directory import (
 from gradwire.harness.record.row_file import evaluation_of_run, steps_of_run, whole_rows
 from gradwire.harness.record.seal import check_done
 from gradwire.harness.record.summary import REMEDY, Clock, Summary
-from gradwire.harness.timing.measure.accuracy import Evaluation
 from gradwire.harness.timing.measure.metric import Kind
 from gradwire.harness.timing.measure.metrics import kind_of
 
@@ -125,15 +124,6 @@ class Run:
             problem = f"has cluster.workers={count}, not from 1 to {MOST_WORKERS}"
             raise UnusableFileError(self.folder / CONFIG, problem, REMEDY)
         return count
-
-    def curve(self, metric: str) -> list[Evaluation]:
-        """The evaluations in order of steps; raises ValueError for a metric that was not evaluated."""
-        for row in self.evals:
-            if not isinstance(row.get(metric), int | float):
-                known = ", ".join(sorted(row))
-                raise ValueError(f"{self.name}: no metric {metric!r} in {EVALUATIONS}, which has {known}")
-        rows = sorted(self.evals, key=lambda row: row["step"])
-        return [Evaluation(row["step"], row["train_time_s"], row[metric]) for row in rows]
 
 
 def load_run(folder: str | Path) -> Run:

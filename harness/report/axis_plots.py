@@ -6,37 +6,45 @@ DynamiQ's Figures 10 and 11 show the error and the final metric against the numb
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from gradwire.harness.record.runs import Run
 from gradwire.harness.report.configs import Settings, covered, differing_keys, labels
 from gradwire.harness.report.evaluation import BASELINE, same_but_codec
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.groups import Group, title
 from gradwire.harness.report.series import Panel, Series, series_plot
-from gradwire.harness.report.style import Form, line_styles
+from gradwire.harness.report.style import line_styles
 from gradwire.harness.report.views import log_y, ticks_at
 from gradwire.harness.timing.measure.metrics import METRICS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 FEWEST = 3
 """The smallest number of values for which an axis is drawn; two are as easily read in a table."""
 
-Figure = Callable[[Run, Run | None], float | None]
-"""A run's figure; the second run is BF16's with the same value of the axis and the same seed, if any."""
-
 
 class Quantity(NamedTuple):
-    """One figure against the axis."""
+    """A metric against the axis, or its ratio to BF16's at the same place and of the same seed."""
 
-    label: str
-    figure: Figure
+    metric: str
+    over_baseline: bool = False
     logarithmic: bool = False
+
+    @property
+    def label(self) -> str:
+        metric = METRICS[self.metric]
+        return f"{metric.words} over BF16's" if self.over_baseline else metric.heading
+
+    def by_seed(self, group: Group, groups: Sequence[Group]) -> list[float]:
+        """The finite figures of a group, in the unit that tables show."""
+        found = group.by_seed(self.metric)
+        if self.over_baseline:
+            alike = (other for other in groups if other.codec == BASELINE and same_but_codec(group, other))
+            baseline = next((other.by_seed(self.metric) for other in alike), {})
+            pairs = ((value, baseline.get(seed)) for seed, value in found.items())
+            return [value / other for value, other in pairs if other and math.isfinite(value / other)]
+        return [METRICS[self.metric].shown.factor * value for value in found.values() if math.isfinite(value)]
 
 
 @dataclass(frozen=True)
@@ -53,26 +61,8 @@ class NumericAxis:
         return f"over-{self.key.rpartition('.')[2].replace('_', '-')}"
 
 
-def _metric(key: str, *, logarithmic: bool = False) -> Quantity:
-    """A figure of the summary, in the unit that tables show."""
-    metric = METRICS[key]
-
-    def figure(run: Run, baseline: Run | None) -> float | None:
-        found = run.done.values().get(key)
-        return None if found is None else metric.shown.factor * found
-
-    return Quantity(metric.heading, figure, logarithmic)
-
-
-def _over_baseline(run: Run, baseline: Run | None) -> float | None:
-    if baseline is None or not baseline.done.final_metric:
-        return None
-    return run.done.final_metric / baseline.done.final_metric
-
-
-ERROR = _metric("vnmse", logarithmic=True)
-TO_BASELINE = Quantity("final metric over BF16's", _over_baseline)
-STEP, EXPOSED = _metric("step_time_s"), _metric("exposed_comm_s")
+ERROR, TO_BASELINE = Quantity("vnmse", logarithmic=True), Quantity("final_metric", over_baseline=True)
+STEP, EXPOSED = Quantity("step_time_s"), Quantity("exposed_comm_s")
 
 AXES = (
     NumericAxis("cluster.workers", "workers", (ERROR, TO_BASELINE), doubling=True),
@@ -88,7 +78,7 @@ def axis_plots(groups: Sequence[Group], suffix: str = "") -> list[Plot]:
 
 
 def axis_plot(axis: NumericAxis, groups: Sequence[Group], suffix: str = "") -> Plot | None:
-    """The axis's panels, a line for each series; None where no series has enough groups."""
+    """The axis's panels, a line for each series; None where no series has enough groups, or any figure."""
     along = [group for group in groups if group.runs and _is_number(group.settings.get(axis.key))]
     series = {name: own for name, own in _series(along, axis.key).items() if len(own) >= FEWEST}
     if not series:
@@ -96,23 +86,22 @@ def axis_plot(axis: NumericAxis, groups: Sequence[Group], suffix: str = "") -> P
     drawn = [group for own in series.values() for group in own.values()]
     values = sorted({value for own in series.values() for value in own})
     looks = line_styles([next(iter(own.values())).codec for own in series.values()])
-
-    def ticks(axes: Axes, form: Form) -> None:
-        ticks_at(axes, values, doubling=axis.doubling)
-
+    ticks = ticks_at(values, doubling=axis.doubling)
     panels = list[Panel]()
-    for label, figure, logarithmic in axis.panels:
+    for quantity in axis.panels:
         lines = []
         for (name, own), style in zip(series.items(), looks, strict=True):
-            curve = _curve(own, groups, figure)
+            curve = _curve(own, groups, quantity)
             if curve:
                 x, low, middle, high = zip(*curve, strict=True)
                 line = Series(x, middle, style, name)
                 lines.append(replace(line, low=low, high=high) if low != high else line)
         if lines:
-            panels.append(Panel(lines, label, views=[*([log_y] if logarithmic else []), ticks]))
-    if panels:
-        panels[-1] = replace(panels[-1], x_label=axis.label)
+            views = [log_y, ticks] if quantity.logarithmic else [ticks]
+            panels.append(Panel(lines, quantity.label, views=views))
+    if not panels:
+        return None
+    panels[-1] = replace(panels[-1], x_label=axis.label)
     heading = title(drawn, "median and range")
     return series_plot(f"{axis.name}{suffix}", heading, panels, (1.9,) * len(panels))
 
@@ -150,21 +139,7 @@ def _telling_keys(settings: Sequence[Settings], key: str) -> list[str]:
     return kept
 
 
-def _curve(own: Line, groups: Sequence[Group], figure: Figure) -> list[tuple[float, float, float, float]]:
-    """Points (value of the axis, lowest, median, highest) where the figure is known and finite."""
-    curve = []
-    for value, group in own.items():
-        baseline = _baseline_runs(group, groups)
-        found = [figure(run, baseline.get(run.seed)) for run in group.runs]
-        known = [each for each in found if each is not None and math.isfinite(each)]
-        if known and any(known):
-            curve.append((value, min(known), median(known), max(known)))
-    return curve
-
-
-def _baseline_runs(group: Group, groups: Sequence[Group]) -> dict[int | None, Run]:
-    """BF16's runs by seed, with the same values of all other axes."""
-    for other in groups:
-        if other.codec == BASELINE and same_but_codec(group, other):
-            return {run.seed: run for run in other.runs}
-    return {}
+def _curve(own: Line, groups: Sequence[Group], quantity: Quantity) -> list[tuple[float, float, float, float]]:
+    """(value of the axis, lowest, median, highest) where the figure is known and finite."""
+    known = ((value, quantity.by_seed(group, groups)) for value, group in own.items())
+    return [(value, min(found), median(found), max(found)) for value, found in known if any(found)]

@@ -4,8 +4,8 @@ shown."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from gradwire.harness.network.configured import link_rate
 from gradwire.harness.network.settings import recorded_network
@@ -13,15 +13,15 @@ from gradwire.harness.record.runs import Run
 from gradwire.harness.record.timed_steps import recorded, steps_of
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.groups import Group, title
-from gradwire.harness.report.style import Form
+from gradwire.harness.report.series import Drawable, Panel, Rules, Spans, Steps, View, series_plot
+from gradwire.harness.report.style import Filling, plain
 from gradwire.harness.report.tables import number
+from gradwire.harness.report.views import from_zero, no_grid, x_from, y_from
 from gradwire.harness.timing.trace.bandwidth import Bandwidth, bandwidth_over
 from gradwire.harness.timing.trace.files import RecordedSteps
 from gradwire.harness.timing.trace.writer import sampling
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from gradwire.harness.timing.trace.step import StepTrace
 
 STEPS = 3
@@ -54,13 +54,9 @@ def bandwidth_of(run: Run, heading: str, numbers: Sequence[int], steps: Sequence
     if shown is None:
         return None
     units = Units.of([shown])
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        _draw(panels[0], shown, units, form)
-        width = f"{shown.sent.bin_s * 1e3:g} ms"
-        panels[0].set_xlabel(f"time in {steps_in_words(numbers)} [{units.time}]; bins of {width}")
-
-    return Plot("bandwidth", heading, draw)
+    width = f"{shown.sent.bin_s * 1e3:g} ms"
+    x_label = f"time in {steps_in_words(numbers)} [{units.time}]; bins of {width}"
+    return series_plot("bandwidth", heading, [_panel(shown, units, x_label=x_label)])
 
 
 def bandwidth_comparison(groups: Sequence[Group], name: str) -> Plot | None:
@@ -69,18 +65,12 @@ def bandwidth_comparison(groups: Sequence[Group], name: str) -> Plot | None:
     if not 2 <= len(found) <= MOST_PANELS:
         return None
     units = Units.of(list(found.values()))
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        highest = max(units.rate * value for shown in found.values() for value in shown.highest)
-        for axes, (label, shown) in zip(panels, found.items(), strict=True):
-            _draw(axes, shown, units, form)
-            axes.set_title(label)
-            axes.set_xlim(0, units.seconds * max(each.sent.end for each in found.values()))
-            axes.set_ylim(top=1.05 * highest)
-        panels[-1].set_xlabel(f"time in {COMPARED} steps [{units.time}]")
-
-    heading = title(groups, "the first seed's run")
-    return Plot(name, heading, draw, (1.1,) * len(found))
+    highest = max(units.rate * value for shown in found.values() for value in shown.highest)
+    longest = units.seconds * max(shown.sent.end for shown in found.values())
+    same = [x_from(0, longest), y_from(0, 1.05 * highest)]
+    panels = [_panel(shown, units, label, more=same) for label, shown in found.items()]
+    panels[-1] = replace(panels[-1], x_label=f"time in {COMPARED} steps [{units.time}]")
+    return series_plot(name, title(groups, "the first seed's run"), panels, (1.1,) * len(panels))
 
 
 def _shown(run: Run) -> PlottedTraffic | None:
@@ -138,30 +128,27 @@ class Units:
         return RATE_UNITS[self.bytes]
 
 
-def _draw(axes: Axes, shown: PlottedTraffic, units: Units, form: Form) -> None:
-    """Draws rank 0's computation, the rates of rank 0 and of the average rank, steps, and a link's rate."""
+def _panel(
+    shown: PlottedTraffic, units: Units, title: str = "", x_label: str = "", more: Sequence[View] = ()
+) -> Panel:
+    """Rank 0's computation, what it and all ranks on average send, steps and a link's rate."""
     seconds, rate, sent = units.seconds, units.rate, shown.sent
-    label = "rank 0 computes"
-    for start, end in sent.computing:
-        look: dict[str, Any] = {"facecolor": form.colors["sky"], "alpha": 0.3, "lw": 0}
-        axes.axvspan(seconds * start, seconds * end, **look, label=label)
-        label = "_"
-    label = "next step"
-    for start in sent.starts[1:]:
-        axes.axvline(seconds * start, color=form.colors["grey"], lw=0.7, label=label)
-        label = "_"
-    edges, mean = [seconds * edge for edge in sent.edges], [rate * value for value in sent.mean]
-    look = {"facecolor": form.colors["orange"], "edgecolor": form.ground, "lw": 0.0, "hatch": ""}
-    axes.stairs(mean, edges, fill=True, **look, label=f"mean of {shown.ranks} ranks")
-    first = [rate * value for value in sent.first]
-    axes.stairs(first, edges, color=form.colors["ink"], lw=0.9, label="rank 0")
+    edges = [seconds * edge for edge in sent.edges]
+    computing = [(seconds * start, seconds * end) for start, end in sent.computing]
+    series: list[Drawable] = [
+        Spans(computing, "sky", 0.3, "rank 0 computes"),
+        Rules([seconds * start for start in sent.starts[1:]], line="-", width=0.7, label="next step"),
+        Steps(
+            *(edges, [rate * value for value in sent.mean], Filling("", "orange")),
+            *(f"mean of {shown.ranks} ranks", 0.0, 0.0),
+        ),
+        Steps(edges, [rate * value for value in sent.first], plain("ink"), "rank 0", 0.0, 0.9),
+    ]
     if shown.link is not None:
-        style: dict[str, Any] = {"color": form.colors["vermilion"], "lw": 0.9, "ls": "--"}
-        axes.axhline(rate * shown.link, **style, label=f"link, {number(shown.link * BITS / 1e6, 3)} Mbit/s")
-    axes.grid(visible=False, axis="x")
-    axes.set_xlim(0, edges[-1])
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel(f"sent [{units.bytes}]")
+        label = f"link, {number(shown.link * BITS / 1e6, 3)} Mbit/s"
+        series.append(Rules([rate * shown.link], "vermilion", "--", 0.9, label, level=True))
+    views = [no_grid("x"), x_from(0, edges[-1]), from_zero, *more]
+    return Panel(series, f"sent [{units.bytes}]", x_label, title, views)
 
 
 def steps_in_words(numbers: Sequence[int]) -> str:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.report.figures import WIDTH
 from gradwire.harness.report.groups import Group
+from gradwire.harness.report.series import Bars, Drawable, Panel
 from gradwire.harness.report.style import Filling, Form
+from gradwire.harness.report.views import row_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,17 +39,29 @@ class Rows:
     centers: list[float]
     height: float
 
-    def finish(self, axes: Axes, lengths: Sequence[float], figures: Sequence[str], right: float) -> None:
-        """Adds names on the left and each row's figure after the drawing; the axis ends at `right`."""
-        axes.set_yticks(self.centers, self.names)
-        axes.set_ylim(self.height, 0)
-        axes.tick_params(axis="y", length=0)
-        axes.grid(visible=False, axis="y")
-        for center, length, text in zip(self.centers, lengths, figures, strict=True):
-            look: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 7}
-            axes.annotate(text, (length, center), (4, 0), **look)
-        axes.set_xlim(0, right)
-        axes.locator_params(axis="x", nbins=MAX_TICKS)
+    def panel(
+        self,
+        series: Sequence[Drawable],
+        lengths: Sequence[float],
+        figures: Sequence[str],
+        x_label: str,
+        right: float | None = None,
+    ) -> Panel:
+        """The panel of `series` in these rows: names to the left, each row's figure behind what is drawn up
+        to its length; the axis ends at `right`, or where all figures have room."""
+        end = self.room(lengths, figures) if right is None else right
+
+        def view(axes: Axes, form: Form) -> None:
+            row_names(self.centers, self.names)(axes, form)
+            axes.set_ylim(self.height, 0)
+            axes.tick_params(axis="y", length=0)
+            for center, length, text in zip(self.centers, lengths, figures, strict=True):
+                look: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 7}
+                axes.annotate(text, (length, center), (4, 0), **look)
+            axes.set_xlim(0, end)
+            axes.locator_params(axis="x", nbins=MAX_TICKS)
+
+        return Panel(series, x_label=x_label, views=[view], right=True)
 
     def room(self, lengths: Sequence[float], figures: Sequence[str]) -> float:
         """The end of an axis that leaves room for every row's figure."""
@@ -72,23 +86,10 @@ def group_rows(groups: Sequence[Group]) -> Rows:
     return rows_of([group.label for group in groups])
 
 
-def draw_stack(axes: Axes, rows: Rows, stack: Stack, form: Form) -> list[float]:
-    """Stacked bars; returns their lengths."""
-    lengths = [0.0] * len(rows.centers)
+def stacked(rows: Rows, stack: Stack) -> tuple[list[Bars], list[float]]:
+    """Stacked bars, and their lengths."""
+    bars, lengths = list[Bars](), [0.0] * len(rows.centers)
     for filling, widths in stack.items():
-        axes.barh(rows.centers, widths, BAR_HEIGHT, lengths, **filled(filling, form), label=filling.label)
+        bars.append(Bars(rows.centers, widths, filling, BAR_HEIGHT, lengths, filling.label))
         lengths = [before + width for before, width in zip(lengths, widths, strict=True)]
-    return lengths
-
-
-def draw_range(axes: Axes, center: float, low: float, high: float, form: Form) -> None:
-    """A line over the seeds' range, visible on any bar below it."""
-    for color, width, size in ((form.ground, 2.2, 5.5), (form.colors["ink"], 0.8, 4.5)):
-        look: dict[str, Any] = {"color": color, "lw": width, "marker": "|", "ms": size, "mew": width}
-        axes.plot([low, high], [center, center], **look, solid_capstyle="butt")
-
-
-def filled(filling: Filling, form: Form) -> dict[str, Any]:
-    """Colour and hatch of an area; hatch and edge are the ground showing through."""
-    look: dict[str, Any] = {"facecolor": form.colors[filling.hue], "hatch": filling.hatch}
-    return look | {"edgecolor": form.ground, "linewidth": 0.4}
+    return bars, lengths

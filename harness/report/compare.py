@@ -14,7 +14,7 @@ from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.summary import PERCENTILES, SPREAD
 from gradwire.harness.report.busy_times import CommonSteps, busy_groups, busy_notes, common_steps
 from gradwire.harness.report.configs import check_comparable
-from gradwire.harness.report.frame import table, values_of
+from gradwire.harness.report.frame import table
 from gradwire.harness.report.group_rows import GroupRow, TargetRow, against_baseline, make_row
 from gradwire.harness.report.groups import Group, group_runs
 from gradwire.harness.report.notes import notes
@@ -89,8 +89,8 @@ def _load(folders: Sequence[str | Path]) -> tuple[list[Run], list[str]]:
 
 
 def _rows(groups: Sequence[Group], common: CommonSteps) -> tuple[list[GroupRow], list[str]]:
-    """A row for each group, and the reasons why some have no targets."""
-    values = table(value for group in groups for run in group.runs for value in values_of(run))
+    """A row for each group, and why some have no targets."""
+    values = table(value for group in groups for value in group.values)
     rows, complaints = [], []
     for group in groups:
         compared = against_baseline(group, groups, common.seconds)

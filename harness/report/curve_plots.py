@@ -6,18 +6,22 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gradwire.harness.record.runs import Run
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.groups import Group, in_legend, title
-from gradwire.harness.report.series import STEPS, Panel, Series, View, series_plot
-from gradwire.harness.report.style import Form, LineStyle
-from gradwire.harness.report.views import highest_shown, limit_view, log_y, zoom_view
+from gradwire.harness.report.series import STEPS, Drawable, Panel, Rules, Series, Upright, View, series_plot
+from gradwire.harness.report.style import LineStyle, plain
+from gradwire.harness.report.views import (
+    highest_shown,
+    log_y,
+    near_the_end,
+    quarters,
+    without_diverged,
+    y_from,
+)
 from gradwire.harness.timing.measure.metrics import METRICS, in_words
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Styles = Mapping[str, LineStyle]
 """The style of each group, by its label: the same in every plot of a comparison."""
@@ -41,19 +45,13 @@ class Point(NamedTuple):
 
 
 def metric_plots(groups: Sequence[Group], styles: Styles, suffix: str) -> list[Plot]:
-    """The metric against the training clock, whole and near the end with targets, and against steps."""
-    groups = [group for group in groups if group.median_curve(group.done_metric)]
+    """The metric against the training clock, in all and near the end with the targets, and against steps."""
+    groups = [group for group in groups if group.curves.median]
     if not groups:
         return []
-    once = all(len(group.median_curve(group.done_metric)) == 1 for group in groups)
+    once = all(len(group.curves.median) == 1 for group in groups)
     heading = title(groups, "median, range and each seed" if once else "median and range")
-
-    def whole(axes: Axes, form: Form) -> None:
-        limit_view(axes, groups)
-
-    def end(axes: Axes, form: Form) -> None:
-        zoom_view(axes, groups, form)
-
+    whole, end = without_diverged(groups), near_the_end(groups)
     plots = []
     for name, view in (("metric", whole), ("metric-end", end), ("metric-steps", whole)):
         by_step = name == "metric-steps"
@@ -78,13 +76,13 @@ def metric_curve(group: Group, far: float, *, by_step: bool = False) -> list[Poi
     """
     worst, most = (far, far) if group.mode == "min" else (0.0, math.inf)
     seeds: dict[int, list[tuple[float, float]]] = {}
-    for run in group.runs:
-        for point in run.curve(group.done_metric):
+    for evaluations in group.curves.by_seed.values():
+        for point in evaluations:
             value = point.metric if math.isfinite(point.metric) else worst
             x = point.step if by_step else point.train_time_s
             seeds.setdefault(point.step, []).append((x, min(value, most)))
     curve = []
-    for point in group.median_curve(group.done_metric):
+    for point in group.curves.median:
         own = tuple(seeds[point.step])
         values = [value for _, value in own]
         x = point.step if by_step else point.train_time_s
@@ -141,28 +139,21 @@ def _panel(
 ) -> Panel:
     """A line through the medians and a band for the seeds' range of each group, by its style and label; a
     single point is shown with its seeds."""
-    series = []
+    series: list[Drawable] = []
     for style, label, curve in lines:
         x = [point.x for point in curve]
         line = Series(x, [point.middle for point in curve], style, label, every_few(x))
         if any(point.low < point.high for point in curve):
             if len(curve) == 1:
-                line = replace(line, marks=_seeds(curve[0], style))
+                (point,) = curve
+                series += [
+                    Upright(point.x, point.low, point.high, style.hue),
+                    Series.through(point.seeds, LineStyle(style.hue, "none", ".")),
+                ]
             else:
                 line = replace(line, low=[p.low for p in curve], high=[p.high for p in curve])
         series.append(line)
     return Panel(series, y_label, x_label, views=[view])
-
-
-def _seeds(point: Point, style: LineStyle) -> View:
-    """A line over the range at the median's position, and a small point for each seed."""
-
-    def draw(axes: Axes, form: Form) -> None:
-        color = form.colors[style.hue]
-        axes.vlines([point.x], [point.low], [point.high], colors=color, lw=0.8)
-        axes.plot(*zip(*point.seeds, strict=True), color=color, ls="none", marker=".")
-
-    return draw
 
 
 def finite(rows: Sequence[Mapping[str, Any]], x: str, y: str) -> tuple[list[float], list[float]]:
@@ -176,32 +167,23 @@ def ratio_plot(groups: Sequence[Group], styles: Styles, name: str) -> Plot | Non
 
     A line for each seed, and where links changed their rate; None without a codec that logs a ratio.
     """
-    series, shown, seconds = [], [], set[float]()
+    series, shown, seconds = list[Drawable](), [], set[float]()
     for group in groups:
         curves = [curve for run in group.runs if (curve := finite(run.steps, "train_time_s", RATIO))[0]]
         if not curves:
             continue
         shown.append(group)
-        style = LineStyle(styles[group.label].hue, "-", "None")
         for index, curve in enumerate(curves):
             label = in_legend(group, groups) if index == 0 else None
-            series.append(Series(*curve, style, label, width=0.9))
+            series.append(Series(*curve, plain(styles[group.label].hue), label, width=0.9))
         for run in group.runs:
             network: Any = run.config.get("network")
             changes = network.get("rate_changes") if isinstance(network, dict) else None
             seconds |= {float(change[0]) for change in changes or []}
     if not shown:
         return None
-
-    def changes_of_rate(axes: Axes, form: Form) -> None:
-        for at in sorted(seconds):
-            axes.axvline(at, color=form.colors["grey"], ls=":", lw=0.9)
-
-    def view(axes: Axes, form: Form) -> None:
-        axes.set_ylim(0, 1.05)
-        axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
-
-    series[0] = replace(series[0], marks=changes_of_rate)
-    panel = Panel(series, "quantization ratio", clock_label(shown[0].clock), views=[view])
+    changes_of_rate = Rules(sorted(seconds), width=0.9)
+    views = [y_from(0, 1.05), quarters]
+    panel = Panel([changes_of_rate, *series], "quantization ratio", clock_label(shown[0].clock), views=views)
     note = "each seed; dotted: the links' rate changes" if seconds else "each seed"
     return series_plot(name, title(shown, note), [panel])

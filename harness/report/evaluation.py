@@ -6,11 +6,19 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from gradwire.harness.report.configs import EXACT, Settings, covered, strategy
-from gradwire.harness.timing.measure.accuracy import Evaluation, Mode, TimeToAccuracy, time_to_accuracy
+from gradwire.harness.report.frame import Value
+from gradwire.harness.timing.measure.accuracy import (
+    Evaluation,
+    Mode,
+    TimeToAccuracy,
+    median_with_misses,
+    time_to_accuracy,
+)
 from gradwire.harness.timing.measure.metric import Kind, Spread
 from gradwire.harness.timing.measure.paired import mean_and_margin
 
@@ -19,6 +27,9 @@ if TYPE_CHECKING:
 
 BASELINE = "bf16"
 """The codec that sets targets."""
+
+CLOCK = "train_time_s"
+"""The metric that says when an evaluation was."""
 
 
 class HasSettings(Protocol):
@@ -158,11 +169,49 @@ def spread(values: Iterable[float], mode: Mode = "min") -> Spread:
     return Spread.of([worst(mode) if math.isnan(value) else value for value in values])
 
 
-def times_to(
-    target: float, curves: Mapping[int | None, Iterable[Evaluation]], mode: Mode
-) -> dict[int | None, TimeToAccuracy]:
-    """Each seed's time to a target, from its evaluations in order; a seed without any never reaches it."""
-    return {seed: time_to_accuracy(curve, target, mode) for seed, curve in curves.items()}
+@dataclass(frozen=True)
+class Curves:
+    """The evaluations, in order of steps, of runs that differ in the seed alone; one that failed has none."""
+
+    by_seed: Mapping[int | None, Sequence[Evaluation]]
+    mode: Mode
+
+    @classmethod
+    def of(cls, values: Iterable[Value], metric: str, runs: Mapping[str, int | None], mode: Mode) -> Curves:
+        """The curves of a metric from lines of the frame; `runs` has the seeds of those that count, by their
+        names there."""
+        clocks: dict[str, dict[int, float]] = {run: {} for run in runs}
+        found: dict[str, dict[int, float]] = {run: {} for run in runs}
+        for value in values:
+            if value.run in runs and value.step is not None and value.metric in (CLOCK, metric):
+                kept = clocks if value.metric == CLOCK else found
+                kept[value.run][value.step] = value.value
+        curves = {
+            seed: [
+                Evaluation(step, clocks[run][step], value)
+                for step, value in sorted(found[run].items())
+                if step in clocks[run]
+            ]
+            for run, seed in runs.items()
+        }
+        return cls(curves, mode)
+
+    @cached_property
+    def median(self) -> list[Evaluation]:
+        """Medians over the seeds at the steps all of them evaluated, as long as they are finite."""
+        by_step = [{point.step: point for point in curve} for curve in self.by_seed.values() if curve]
+        shared = sorted(set.intersection(*(set(points) for points in by_step))) if by_step else []
+        curve = []
+        for step in shared:
+            value = median_with_misses([points[step].metric for points in by_step], self.mode)
+            if math.isfinite(value):
+                time = median(points[step].train_time_s for points in by_step)
+                curve.append(Evaluation(step, time, value))
+        return curve
+
+    def times_to(self, target: float) -> dict[int | None, TimeToAccuracy]:
+        """Each seed's time to a target; one that failed never gets there."""
+        return {seed: time_to_accuracy(curve, target, self.mode) for seed, curve in self.by_seed.items()}
 
 
 def sets_targets(group: HasSettings) -> bool:

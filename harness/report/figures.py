@@ -47,14 +47,17 @@ class Plot:
     columns: int = 1  # panels of a row
 
 
-def write_plots(plots: Sequence[Plot], folder: Path, *, pdf: bool = False) -> list[Path]:
+def write_plots(plots: Sequence[Plot | None], folder: Path, *, pdf: bool = False) -> list[Path]:
     """Writes each plot in every form, `<name>-print.svg`, `<name>-dark.png` …; returns the files.
+
+    None stands for a plot without data.
 
     `pdf` also writes `<name>-print.pdf`, for comparisons that go into papers. Plots are by-products: one that
     cannot be drawn or written is only reported in a line.
     """
     written = list[Path]()
-    for plot in tracked(plots, f"plots in {folder.name}", "plot", lambda plot: plot.name):
+    drawn = [plot for plot in plots if plot is not None]
+    for plot in tracked(drawn, f"plots in {folder.name}", "plot", lambda plot: plot.name):
         with noted(f"plot {plot.name} in {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
             for path in _write(plot, folder, pdf):

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gradwire.harness.record.summary import PERCENTILES, SPREAD, Clock
-from gradwire.harness.report.evaluation import same_but_codec, spread, times_to
+from gradwire.harness.report.evaluation import same_but_codec, spread
 from gradwire.harness.report.frame import over_runs
 from gradwire.harness.report.groups import Group, baseline_of
 from gradwire.harness.timing.measure.accuracy import (
@@ -148,7 +148,7 @@ def target_row(
     group: Group, baseline: Group, factor: float, target: float, common: Mapping[str, float] = NOTHING
 ) -> TargetRow:
     """One target for one group; `common` as in `against_baseline`."""
-    times, reference = times_by_seed(group, target, baseline), times_by_seed(baseline, target, baseline)
+    times, reference = group.curves.times_to(target), baseline.curves.times_to(target)
     got_there = [time for time in times.values() if time.step is not None]
     per_step = [time.train_time_s / time.step for time in got_there if time.step]
     return TargetRow(
@@ -175,12 +175,6 @@ def _common(
         math.inf if time.step is None else time.step * (steps_s[seed] or 0.0) for seed, time in times.items()
     ]
     return spread(found)
-
-
-def times_by_seed(group: Group, target: float, baseline: Group) -> dict[int | None, TimeToAccuracy]:
-    """Each seed's time to `target`; a failed run never reaches it."""
-    curves = {run.seed: run.curve(baseline.done_metric) for run in group.runs}
-    return times_to(target, curves | {run.seed: [] for run in group.failed}, baseline.mode)
 
 
 def _p_faster(

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
-from statistics import median
 
 from gradwire.harness.network.configured import common_text
+from gradwire.harness.record.directory import EVALUATIONS
 from gradwire.harness.record.runs import Run
 from gradwire.harness.record.summary import Clock
 from gradwire.harness.report.configs import SEED, Settings, covered, labels, settings
-from gradwire.harness.report.evaluation import baseline_among, sets_targets
-from gradwire.harness.timing.measure.accuracy import Evaluation, Mode, median_with_misses, metric_mode
+from gradwire.harness.report.evaluation import Curves, baseline_among, sets_targets
+from gradwire.harness.report.frame import Value, values_of
+from gradwire.harness.timing.measure.accuracy import Mode, metric_mode
 
 
 @dataclass(frozen=True)
@@ -71,17 +73,26 @@ class Group:
         """The choice of another config group, such as `topology`."""
         return self._any.choice(config_group)
 
-    def median_curve(self, metric: str) -> list[Evaluation]:
-        """Medians over the seeds at the steps all of them evaluated, as long as they are finite."""
-        by_step = [{point.step: point for point in run.curve(metric)} for run in self.runs]
-        shared = sorted(set.intersection(*(set(points) for points in by_step))) if by_step else []
-        curve = []
-        for step in shared:
-            value = median_with_misses([points[step].metric for points in by_step], self.mode)
-            if math.isfinite(value):
-                time = median(points[step].train_time_s for points in by_step)
-                curve.append(Evaluation(step, time, value))
-        return curve
+    @cached_property
+    def values(self) -> list[Value]:
+        """The lines of its runs in the results frame."""
+        return [value for run in self.runs for value in values_of(run)]
+
+    def by_seed(self, metric: str) -> dict[int | None, float]:
+        """A figure of its whole runs."""
+        whole = (value for value in self.values if not value.case and value.step is None)
+        return {value.seed: value.value for value in whole if value.metric == metric}
+
+    @cached_property
+    def curves(self) -> Curves:
+        """The evaluations of its metric by seed; raises ValueError for a run that did not evaluate it."""
+        for run in self.runs:
+            for row in run.evals:
+                if not isinstance(row.get(self.done_metric), int | float):
+                    known = f"{EVALUATIONS}, which has {', '.join(sorted(row))}"
+                    raise ValueError(f"{run.name}: no metric {self.metric!r} in {known}")
+        seeds = {str(run.folder): run.seed for run in (*self.runs, *self.failed)}
+        return Curves.of(self.values, self.metric or "", seeds, self.mode)
 
 
 def group_runs(runs: Sequence[Run], axes: Sequence[str] = ()) -> list[Group]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradwire.harness.record.runs import Run
 from gradwire.harness.report.bandwidth_plot import TIME_UNITS, unit_for
-from gradwire.harness.report.bar_rows import AXIS_HEIGHT, filled
+from gradwire.harness.report.bar_rows import AXIS_HEIGHT
 from gradwire.harness.report.figures import WIDTH, Plot
+from gradwire.harness.report.series import UNNAMED, Bars, Panel, series_plot
 from gradwire.harness.report.style import Filling, Form, Hue
+from gradwire.harness.report.views import row_names, x_from, y_from
 from gradwire.harness.timing.trace.step import (
     PHASES,
     Compute,
@@ -75,12 +77,9 @@ def pipeline_of(run: Run, heading: str, numbers: Sequence[int], steps: Sequence[
         return None
     end = step_end(trace)
     unit = unit_for(TIME_UNITS, end, at_least=2.0)
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        _draw(panels[0], shown, end, TIME_UNITS[unit], form)
-        panels[0].set_xlabel(f"time in step {numbers[0]} [{unit}]; numbers are micro-batches")
-
-    return Plot("pipeline", heading, draw, (AXIS_HEIGHT + ROW_HEIGHT * stages,))
+    label = f"time in step {numbers[0]} [{unit}]; numbers are micro-batches"
+    panel = replace(_panel(shown, end, TIME_UNITS[unit]), x_label=label)
+    return series_plot("pipeline", heading, [panel], (AXIS_HEIGHT + ROW_HEIGHT * stages,))
 
 
 def _computed(trace: RankTrace) -> Iterator[Stretch]:
@@ -111,9 +110,10 @@ def _synchronization(task: TaskTrace) -> Stretch | None:
     return Stretch("synchronization", start, task.end)
 
 
-def _draw(axes: Axes, stages: Sequence[ShownStage], end: float, seconds: float, form: Form) -> None:
+def _panel(stages: Sequence[ShownStage], end: float, seconds: float) -> Panel:
+    """Passes in a row for each stage, synchronizations below them; the first of a kind names it."""
     centers = [ROW_HEIGHT * (stage + 0.4) for stage in range(len(stages))]
-    per_inch, labelled = end / (WIDTH - NAMES_WIDTH), set[str]()
+    bars, kinds, numbers = list[Bars](), set[str](), list[tuple[Stretch, float]]()
     for stage, center in zip(stages, centers, strict=True):
         below = center + (PASS_HEIGHT + BAR_HEIGHT) / 2
         for middle, height, own in (
@@ -122,26 +122,21 @@ def _draw(axes: Axes, stages: Sequence[ShownStage], end: float, seconds: float, 
         ):
             for one in own:
                 filling = FILLINGS[one.kind]
-                name = "_" if one.kind in labelled else filling.label
-                labelled.add(one.kind)
-                width = seconds * (one.end - one.start)
-                look = filled(filling, form)
-                axes.barh(middle, width, height, seconds * one.start, **look, label=name)
-                if one.number is not None and one.end - one.start > _width(one.number) * per_inch:
-                    _write_number(axes, one, seconds, middle, form)
-    axes.set_yticks(centers, [f"stage {stage}" for stage in range(len(stages))])
-    axes.set_ylim(ROW_HEIGHT * len(stages), 0)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(visible=False, axis="y")
-    axes.set_xlim(0, seconds * end)
+                name = UNNAMED if one.kind in kinds else filling.label
+                kinds.add(one.kind)
+                width, start = seconds * (one.end - one.start), seconds * one.start
+                bars.append(Bars([middle], [width], filling, height, [start], name))
+            numbers += [(one, middle) for one in own if one.number is not None]
 
+    def view(axes: Axes, form: Form) -> None:
+        axes.tick_params(axis="y", length=0)
+        for one, middle in numbers:
+            if one.end - one.start > DIGIT_WIDTH * len(str(one.number)) * end / (WIDTH - NAMES_WIDTH):
+                hue = DIGITS[one.kind]
+                look: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": DIGIT_SIZE}
+                look["color"] = form.ground if hue is None else form.colors[hue]
+                axes.text(seconds * (one.start + one.end) / 2, middle, str(one.number), **look)
 
-def _width(number: int) -> float:
-    return DIGIT_WIDTH * len(str(number))
-
-
-def _write_number(axes: Axes, one: Stretch, seconds: float, middle: float, form: Form) -> None:
-    hue = DIGITS[one.kind]
-    look: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": DIGIT_SIZE}
-    look["color"] = form.ground if hue is None else form.colors[hue]
-    axes.text(seconds * (one.start + one.end) / 2, middle, str(one.number), **look)
+    names = row_names(centers, [f"stage {stage}" for stage in range(len(stages))])
+    limits = (y_from(ROW_HEIGHT * len(stages), 0), x_from(0, seconds * end))
+    return Panel(bars, views=[names, view, *limits])

@@ -7,24 +7,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median_low
-from typing import TYPE_CHECKING
 
 from gradwire.harness.record.busy import BUSY_TITLE
 from gradwire.harness.record.summary import Summary
 from gradwire.harness.report.axis_plots import axis_plots
 from gradwire.harness.report.bandwidth_plot import bandwidth_comparison
-from gradwire.harness.report.bar_rows import AXIS_HEIGHT, Stack, draw_range, draw_stack, group_rows
+from gradwire.harness.report.bar_rows import AXIS_HEIGHT, Stack, group_rows, stacked
 from gradwire.harness.report.busy_times import NO_STEPS, CommonSteps, busy_groups, common_steps
 from gradwire.harness.report.curve_plots import metric_plots, ratio_plot, vnmse_curve, vnmse_plot
 from gradwire.harness.report.evaluation import BASELINE
 from gradwire.harness.report.figures import Plot, write_plots
 from gradwire.harness.report.groups import Group, title
-from gradwire.harness.report.style import PARTS, Filling, Form, LineStyle, line_styles, phase_filling
+from gradwire.harness.report.series import Drawable, Whiskers, series_plot
+from gradwire.harness.report.style import PARTS, Filling, LineStyle, line_styles, phase_filling
 from gradwire.harness.report.tables import number
 from gradwire.harness.report.tta_plots import tta_plot
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from gradwire.harness.timing.measure.metric import Spread
 
 NOT_SPLIT = Filling("parts not recorded", "grey", "++++")
 
@@ -115,20 +113,20 @@ def _bars(
     seeds."""
 
     rows = group_rows(groups)
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        lengths = draw_stack(panels[0], rows, stack, form)
-        ends = []
-        for center, group, length in zip(rows.centers, groups, lengths, strict=True):
-            values = [figure(run.done) for run in group.runs]
-            ends.append(max(length, *values))
-            if min(values) < max(values):
-                draw_range(panels[0], center, min(values), max(values), form)
-        figures = [number(length, 3) if length else "not counted" for length in lengths]
-        rows.finish(panels[0], ends, figures, rows.room(ends, figures))
-        panels[0].set_xlabel(label, loc="right")
-
-    return Plot(name, title(groups, "median seed and range"), draw, (AXIS_HEIGHT + rows.height,))
+    bars, lengths = stacked(rows, stack)
+    spreads = [Spread.of([figure(run.done) for run in group.runs]) for group in groups]
+    ranges = [
+        (center, each.low, each.high)
+        for center, each in zip(rows.centers, spreads, strict=True)
+        if each.low < each.high
+    ]
+    series: list[Drawable] = [*bars]
+    if ranges:
+        series.append(Whiskers(*zip(*ranges, strict=True)))
+    ends = [max(length, each.high) for length, each in zip(lengths, spreads, strict=True)]
+    figures = [number(length, 3) if length else "not counted" for length in lengths]
+    panel = rows.panel(series, ends, figures, label)
+    return series_plot(name, title(groups, "median seed and range"), [panel], (AXIS_HEIGHT + rows.height,))
 
 
 def _typical(group: Group, figure: Callable[[Summary], float]) -> Summary:

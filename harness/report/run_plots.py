@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradwire.harness.record.busy import BUSY_TITLE, busy_run
 from gradwire.harness.record.runs import Run
 from gradwire.harness.report.bandwidth_plot import bandwidth_plot
-from gradwire.harness.report.bar_rows import AXIS_HEIGHT, BAR_HEIGHT, filled, rows_of
+from gradwire.harness.report.bar_rows import AXIS_HEIGHT, BAR_HEIGHT, rows_of
 from gradwire.harness.report.curve_plots import (
     CODEC_SERIES,
     clock_label,
@@ -24,21 +24,18 @@ from gradwire.harness.report.curve_plots import (
 )
 from gradwire.harness.report.figures import Plot, noted, write_plots
 from gradwire.harness.report.groups import run_title
-from gradwire.harness.report.series import STEPS, Panel, Series, series_plot
-from gradwire.harness.report.style import PARTS, Form, LineStyle, line_styles, phase_filling
+from gradwire.harness.report.series import STEPS, Bars, Panel, Series, Steps, series_plot
+from gradwire.harness.report.style import PARTS, LineStyle, line_styles, phase_filling, plain
 from gradwire.harness.report.tables import number
-from gradwire.harness.report.views import log_y, plain_log, step_axis
+from gradwire.harness.report.views import edge_to_edge, from_zero, log_y, no_grid, plain_log
 from gradwire.harness.timing.measure.accuracy import metric_mode
 from gradwire.harness.timing.measure.metrics import METRICS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MAX_CODEC_SERIES = 12
 MAX_BINS = 60
 THIN = 0.9
-TRAINED, EVALUATED = LineStyle("blue", "-", "None"), LineStyle("ink", "-", "o")
-"""The styles of figures that every step has, and of those that are measured occasionally."""
+TRAINED, EVALUATED = plain("blue"), LineStyle("ink", "-", "o")
+"""The looks of what every step has, and of what is measured now and then."""
 
 
 def plot_run(run: Run, folder: str | Path) -> list[Path]:
@@ -102,7 +99,7 @@ def training_plot(run: Run, heading: str) -> Plot | None:
         panels.append(Panel(series, metric.heading, views=[plain_log(values, ratio=30.0)]))
     panels[-1] = replace(panels[-1], x_label=STEPS)
     heights = (1.5, *(0.9 for _ in panels[2:]), 1.2)
-    return series_plot("training", heading, panels, heights, one_x=True)
+    return series_plot("training", heading, panels, heights, ticks="shared")
 
 
 def vnmse_plot(run: Run, heading: str) -> Plot | None:
@@ -148,22 +145,15 @@ def step_plot(run: Run, heading: str) -> Plot | None:
     # A bar extends to the next one, across the measured steps between them.
     known = run.done.values()
     edges = [chunk[0]["step"] for chunk in bins] + [rows[-1]["step"] + 1]
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        axes, base = panels[0], [0.0] * len(bins)
-        for key, filling in PARTS.items():
-            means = [1e3 * fmean(row[key] for row in chunk) for chunk in bins]
-            tops = [low + mean for low, mean in zip(base, means, strict=True)]
-            label = f"{filling.label}: {number(1e3 * known[key], 3)} ms"
-            axes.stairs(tops, edges, baseline=base, fill=True, **filled(filling, form), label=label)
-            base = tops
-        axes.margins(x=0)
-        axes.set_ylim(bottom=0)
-        axes.grid(visible=False, axis="x")
-        step_axis(axes)
-        axes.set_ylabel("time of a step [ms]")
-
-    return Plot("breakdown", heading, draw)
+    series, base = list[Steps](), [0.0] * len(bins)
+    for key, filling in PARTS.items():
+        means = [1e3 * fmean(row[key] for row in chunk) for chunk in bins]
+        tops = [low + mean for low, mean in zip(base, means, strict=True)]
+        label = f"{filling.label}: {number(1e3 * known[key], 3)} ms"
+        series.append(Steps(edges, tops, filling, label, base))
+        base = tops
+    views = [edge_to_edge, from_zero, no_grid("x")]
+    return series_plot("breakdown", heading, [Panel(series, "time of a step [ms]", STEPS, views=views)])
 
 
 def bytes_plot(run: Run, heading: str) -> Plot | None:
@@ -176,14 +166,12 @@ def bytes_plot(run: Run, heading: str) -> Plot | None:
     rows = rows_of([filling.label for filling in fillings])
     megabytes = [count / summary.steps / summary.workers / 1e6 for count in sent.values()]
     figures = [f"{number(size, 3)} ({size / sum(megabytes):.1%})" for size in megabytes]
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        for center, filling, size in zip(rows.centers, fillings, megabytes, strict=True):
-            panels[0].barh(center, size, BAR_HEIGHT, **filled(filling, form))
-        rows.finish(panels[0], megabytes, figures, rows.room(megabytes, figures))
-        panels[0].set_xlabel("sent per step and rank [MB = 10⁶ bytes]", loc="right")
-
-    return Plot("bytes", heading, draw, (AXIS_HEIGHT + rows.height,))
+    bars = [
+        Bars([center], [size], filling, BAR_HEIGHT)
+        for center, filling, size in zip(rows.centers, fillings, megabytes, strict=True)
+    ]
+    panel = rows.panel(bars, megabytes, figures, "sent per step and rank [MB = 10⁶ bytes]")
+    return series_plot("bytes", heading, [panel], (AXIS_HEIGHT + rows.height,))
 
 
 def timed_rows(run: Run) -> list[Mapping[str, Any]]:

@@ -95,13 +95,23 @@ class LineStyle:
         return {"color": color, "ls": self.line, "marker": self.marker, "markerfacecolor": face}
 
 
+def plain(hue: Hue, line: Any = "-") -> LineStyle:
+    """A line without markers."""
+    return LineStyle(hue, line, "None")
+
+
 @dataclass(frozen=True)
 class Filling:
     """The look of one part of a stack; hue and hatch both differ between neighbours."""
 
     label: str
     hue: Hue
-    hatch: str
+    hatch: str = ""
+
+    def drawn(self, form: Form) -> dict[str, Any]:
+        """Matplotlib's settings for an area; hatch and edge are the ground showing through."""
+        look: dict[str, Any] = {"facecolor": form.colors[self.hue], "hatch": self.hatch}
+        return look | {"edgecolor": form.ground, "linewidth": 0.4}
 
 
 # No hatch of dots, which take a quarter of a megabyte in a vector file.

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from gradwire.harness.report.bar_rows import AXIS_HEIGHT, BAR_HEIGHT, LINE_HEIGHT, draw_range, group_rows
+from gradwire.harness.report.bar_rows import AXIS_HEIGHT, BAR_HEIGHT, LINE_HEIGHT, group_rows
 from gradwire.harness.report.busy_times import NO_STEPS, CommonSteps
 from gradwire.harness.report.curve_plots import Styles, clock_label
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.group_rows import TargetRow, against_baseline
 from gradwire.harness.report.groups import Group, title
-from gradwire.harness.report.style import Form, LineStyle
+from gradwire.harness.report.series import Bars, Drawable, Series, Whiskers, series_plot
+from gradwire.harness.report.style import Filling, LineStyle
 from gradwire.harness.report.tables import NOT_REACHED, number
 from gradwire.harness.timing.measure.metric import Spread
 from gradwire.harness.timing.measure.metrics import in_words
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 HEADING_HEIGHT = 0.28  # inches of a panel's heading and the gap above it
+
+DIAMOND = LineStyle("ink", "none", "D", hollow=True)
+"""The mark of a time with the common computation."""
 
 
 def tta_plot(
@@ -38,37 +39,32 @@ def tta_plot(
     ends = [[_end(row.train_time_s) for row in target] for target in by_target]
     figures = [list(map(_reached, target, groups)) for target in by_target]
     right = max(map(rows.room, ends, figures))
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        for index, axes in enumerate(panels):
-            for center, row, group in zip(rows.centers, by_target[index], groups, strict=True):
-                _draw_time(axes, center, row.train_time_s, form, styles[group.label])
-                if row.common_s is not None and math.isfinite(row.common_s.median):
-                    look: dict[str, Any] = {
-                        "marker": "D",
-                        "ms": 4,
-                        "mfc": form.ground,
-                        "mec": form.colors["ink"],
-                        "mew": 0.8,
-                    }
-                    axes.plot([row.common_s.median], [center], ls="none", **look)
-            rows.finish(axes, ends[index], figures[index], right)
-            axes.set_title(_heading(by_target[index], groups), loc="right")
-            axes.tick_params(labelbottom=axes is panels[-1])
-        panels[-1].set_xlabel(clock_label(groups[0].clock) + diamonds, loc="right")
-
     diamonds = "" if common.how is None else f"\n◇ with the common computation ({common.how})"
+    panels = []
+    for target, own_ends, texts in zip(by_target, ends, figures, strict=True):
+        series = [
+            drawn
+            for center, row, group in zip(rows.centers, target, groups, strict=True)
+            for drawn in _time(center, row, styles[group.label])
+        ]
+        panel = rows.panel(series, own_ends, texts, "", right)
+        panels.append(replace(panel, title=_heading(target, groups)))
+    panels[-1] = replace(panels[-1], x_label=clock_label(groups[0].clock) + diamonds)
     height = HEADING_HEIGHT + rows.height + (AXIS_HEIGHT + LINE_HEIGHT * bool(diamonds)) / len(by_target)
     shown = "median and range" + "; (k/n): k got there" * any("(" in text for row in figures for text in row)
-    return Plot(name, title(groups, shown), draw, (height,) * len(by_target))
+    return series_plot(name, title(groups, shown), panels, (height,) * len(panels), ticks="last")
 
 
-def _draw_time(axes: Axes, center: float, time: Spread, form: Form, style: LineStyle) -> None:
-    """A bar up to the median and the range of the seeds; a group that missed has none."""
+def _time(center: float, row: TargetRow, style: LineStyle) -> Iterator[Drawable]:
+    """A bar up to the median and the range of the seeds, none for a group that missed; a diamond at the time
+    with the common computation."""
+    time = row.train_time_s
     if math.isfinite(time.median):
-        axes.barh(center, time.median, BAR_HEIGHT, color=form.colors[style.hue])
+        yield Bars([center], [time.median], Filling("", style.hue), BAR_HEIGHT, edge=0)
         if time.low < time.high:
-            draw_range(axes, center, time.low, _end(time), form)
+            yield Whiskers([center], [time.low], [_end(time)])
+    if row.common_s is not None and math.isfinite(row.common_s.median):
+        yield Series([row.common_s.median], [center], DIAMOND, size=4, edge=0.8)
 
 
 def _end(time: Spread) -> float:

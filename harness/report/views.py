@@ -1,16 +1,16 @@
-"""Limits and scales of axes."""
+"""Views of panels: scales, limits and ticks of their axes, as `Panel.views` takes them."""
 
 from __future__ import annotations
 
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gradwire.harness.report.figures import MAX_TICKS
 from gradwire.harness.report.group_rows import group_targets
 from gradwire.harness.report.groups import Group
-from gradwire.harness.report.series import STEPS, View
+from gradwire.harness.report.series import Rules, View
 from gradwire.harness.report.style import Form
 
 if TYPE_CHECKING:
@@ -18,53 +18,57 @@ if TYPE_CHECKING:
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 HEADING_CHARACTERS = 45
+MANY_NAMES = 5
 LABEL_GAP = 0.09
 """The height of a line of letters relative to the height of an axis."""
 
 
 def highest_shown(groups: Sequence[Group]) -> float:
-    """Twice the worst value at the beginning of any run: a run that exceeds it has diverged."""
-    curves = [group.median_curve(group.done_metric) for group in groups]
+    """Twice the value from which the worst run starts: a run that leaves this range has diverged."""
+    curves = [group.curves.median for group in groups]
     return 2 * max((curve[0].metric for curve in curves if curve), default=math.inf)
 
 
-def limit_view(axes: Axes, groups: Sequence[Group]) -> None:
-    """Limits the view to values near those at the beginning, so that a diverged run does not hide the
-    rest.
-    """
-    curves = [group.median_curve(groups[0].done_metric) for group in groups]
-    values = [point.metric for curve in curves for point in curve]
+def without_diverged(groups: Sequence[Group]) -> View:
+    """All but what lies far above where the runs began: one that diverged must not hide the rest."""
     highest = highest_shown(groups)
+    values = [point.metric for group in groups for point in group.curves.median]
     shown = [value for value in values if value <= highest or groups[0].mode == "max"]
-    if groups[0].mode == "min":
-        plain_log_axis(axes, shown)
-    bottom, top = axes.get_ylim()
-    if shown and groups[0].mode == "min" and top > highest:
-        axes.set_ylim(max(bottom, min(shown) - 0.2 * abs(min(shown))), highest)
+
+    def view(axes: Axes, form: Form) -> None:
+        if groups[0].mode == "max":
+            return
+        plain_log(shown)(axes, form)
+        bottom, top = axes.get_ylim()
+        if shown and top > highest:
+            axes.set_ylim(max(bottom, min(shown) - 0.2 * abs(min(shown))), highest)
+
+    return view
 
 
-def zoom_view(axes: Axes, groups: Sequence[Group], form: Form) -> None:
-    """Limits the view to the range in which the better runs end, and marks the targets set by the BF16
-    runs.
-    """
-    metric = groups[0].done_metric
-    curves = [group.median_curve(metric) for group in groups]
+def near_the_end(groups: Sequence[Group]) -> View:
+    """The place where the better runs end up, with marks at the targets that the BF16 runs set."""
+    curves = [group.curves.median for group in groups]
     finals = [curve[-1].metric for curve in curves if curve]
     leader = (min if groups[0].mode == "min" else max)(finals, default=0.0)
     # A diverged run must not compress the scale for all others.
     finals = [final for final in finals if abs(final - leader) <= 0.1 * abs(leader)]
-    if not finals:
-        return
     heading, targets = _targets(groups)
-    best, worst = min(finals + list(targets.values())), max(finals + list(targets.values()))
-    margin = 0.15 * (worst - best) or 0.05 * abs(best) or 0.05
-    axes.set_ylim(best - margin, worst + margin)
-    inside = [p.train_time_s for curve in curves for p in curve if best <= p.metric <= worst]
-    if inside:
-        span = max(max(inside) - min(inside), 0.2 * max(inside))
-        axes.set_xlim(left=min(inside) - 0.1 * span)
-    _mark_targets(axes, targets, form)
-    axes.set_title(textwrap.fill(heading, HEADING_CHARACTERS))
+
+    def view(axes: Axes, form: Form) -> None:
+        if not finals:
+            return
+        best, worst = min(finals + list(targets.values())), max(finals + list(targets.values()))
+        margin = 0.15 * (worst - best) or 0.05 * abs(best) or 0.05
+        axes.set_ylim(best - margin, worst + margin)
+        inside = [p.train_time_s for curve in curves for p in curve if best <= p.metric <= worst]
+        if inside:
+            span = max(max(inside) - min(inside), 0.2 * max(inside))
+            axes.set_xlim(left=min(inside) - 0.1 * span)
+        _mark_targets(axes, targets, form)
+        axes.set_title(textwrap.fill(heading, HEADING_CHARACTERS))
+
+    return view
 
 
 def _mark_targets(axes: Axes, targets: Mapping[float, float], form: Form) -> None:
@@ -72,33 +76,39 @@ def _mark_targets(axes: Axes, targets: Mapping[float, float], form: Form) -> Non
     low, high = axes.get_ylim()
     at = -math.inf
     for factor, target in sorted(targets.items(), key=lambda item: item[1]):
-        axes.axhline(target, color=form.colors["grey"], lw=0.8, ls=(0, (1, 2)))
+        Rules([target], line=(0, (1, 2)), width=0.8, level=True).draw(axes, form)
         at = max((target - low) / (high - low), at + LABEL_GAP)
         look: dict[str, Any] = {"xycoords": "axes fraction", "fontsize": 7, "va": "center"}
         axes.annotate(f" ×{factor:g}", (1.0, at), **look)
 
 
-def step_axis(axes: Axes) -> None:
-    """An x axis of whole steps."""
-    axes.set_xlabel(STEPS)
-    axes.locator_params(axis="x", integer=True)
-
-
-def plain_log_axis(axes: Axes, values: Sequence[float], ratio: float = 4.0) -> None:
+def plain_log(values: Sequence[float], ratio: float = 4.0) -> View:
     """A logarithmic y axis with plain numbers, where positive values span more than `ratio`."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    if not values or min(values) <= 0 or max(values) / min(values) < ratio:
-        return
-    axes.set_yscale("log")
-    span = max(values) / min(values)
-    ticks = (1.0, 2.0, 3.0, 5.0) if span < 30 else (1.0, 3.0) if span < 1000 else (1.0,)
-    axes.yaxis.set_major_locator(LogLocator(subs=ticks))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    def view(axes: Axes, form: Form) -> None:
+        from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+        if not values or min(values) <= 0 or max(values) / min(values) < ratio:
+            return
+        axes.set_yscale("log")
+        span = max(values) / min(values)
+        ticks = (1.0, 2.0, 3.0, 5.0) if span < 30 else (1.0, 3.0) if span < 1000 else (1.0,)
+        axes.yaxis.set_major_locator(LogLocator(subs=ticks))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+
+    return view
 
 
-def log_axis(axes: Axes) -> None:
+def plain_log_x(axes: Axes, form: Form) -> None:
+    """A logarithmic x axis with plain numbers."""
+    from matplotlib.ticker import FuncFormatter
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def log_y(axes: Axes, form: Form) -> None:
     """A logarithmic y axis labelled in powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -110,17 +120,7 @@ def log_axis(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def plain_log(values: Sequence[float], ratio: float = 4.0) -> View:
-    """`plain_log_axis` as a view."""
-    return lambda axes, _: plain_log_axis(axes, values, ratio)
-
-
-def log_y(axes: Axes, form: Form) -> None:
-    """`log_axis` as a view."""
-    log_axis(axes)
-
-
-def log_x_axis(axes: Axes) -> None:
+def log_x(axes: Axes, form: Form) -> None:
     """A logarithmic x axis with few ticks, labelled in powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
@@ -132,12 +132,84 @@ def log_x_axis(axes: Axes) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def ticks_at(axes: Axes, values: Sequence[float], *, doubling: bool = False) -> None:
-    """A tick only at each of the values; with `doubling` 2, 4 and 8 are equally far apart."""
-    if doubling:
-        axes.set_xscale("log", base=2)
-    axes.set_xticks(values, [f"{value:g}" for value in values])
-    axes.xaxis.minorticks_off()
+def whole_x(axes: Axes, form: Form) -> None:
+    """Whole numbers at the x axis."""
+    axes.locator_params(axis="x", integer=True)
+
+
+def from_zero(axes: Axes, form: Form) -> None:
+    """A y axis that begins at 0."""
+    axes.set_ylim(bottom=0)
+
+
+def x_from(low: float, high: float | None = None) -> View:
+    """An x axis from `low` to `high`, or as far as there are data."""
+    return lambda axes, _: axes.set_xlim(low, high)
+
+
+def y_from(low: float, high: float | None = None) -> View:
+    """A y axis from `low` to `high`, or as far as there are data."""
+    return lambda axes, _: axes.set_ylim(low, high)
+
+
+def edge_to_edge(axes: Axes, form: Form) -> None:
+    """An x axis without margins."""
+    axes.margins(x=0)
+
+
+def like_first(axes: Axes, form: Form) -> None:
+    """The limits of the x axis of the first panel."""
+    axes.set_xlim(axes.figure.axes[0].get_xlim())
+
+
+def quarters(axes: Axes, form: Form) -> None:
+    """Ticks at the quarters of a share."""
+    axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
+
+
+def no_grid(axis: Literal["x", "y", "both"]) -> View:
+    """No lines of the grid at the ticks of an axis."""
+    return lambda axes, _: axes.grid(visible=False, axis=axis)
+
+
+def row_ticks(places: Sequence[float], names: Sequence[str]) -> View:
+    """A name at the y axis for each row."""
+    return lambda axes, _: axes.set_yticks(places, names)
+
+
+def row_names(places: Sequence[float], names: Sequence[str]) -> View:
+    """A name at the y axis for each row of bars, and no lines of the grid there."""
+
+    def view(axes: Axes, form: Form) -> None:
+        axes.set_yticks(places, names)
+        axes.grid(visible=False, axis="y")
+
+    return view
+
+
+def column_names(names: Sequence[str]) -> View:
+    """A name at the x axis for each of the bars at 0, 1, 2, …, slanting where these are many; bars without a
+    length at the ends have no place."""
+
+    def view(axes: Axes, form: Form) -> None:
+        limits = axes.get_xlim()
+        axes.set_xticks(range(len(names)), names)
+        axes.set_xlim(limits)
+        axes.tick_params(axis="x", labelrotation=0 if len(names) < MANY_NAMES else 60)
+
+    return view
+
+
+def ticks_at(values: Sequence[float], *, doubling: bool = False) -> View:
+    """A tick at each of the values, no others; with `doubling` 2, 4 and 8 are equally far apart."""
+
+    def view(axes: Axes, form: Form) -> None:
+        if doubling:
+            axes.set_xscale("log", base=2)
+        axes.set_xticks(values, [f"{value:g}" for value in values])
+        axes.xaxis.minorticks_off()
+
+    return view
 
 
 def scientific(value: float) -> str:

@@ -98,6 +98,12 @@ def titled_tables(
     ]
 
 
+def figure_columns(entries: Sequence[Entry]) -> list[Column]:
+    """The columns that the fields of the records ask for, by the names of these."""
+    record: type[StudyRecord] = type(entries[0].record)
+    return [Column(metric, field) for field, metric in record.columns().items()]
+
+
 def over_seeds(records: Sequence[Any], fields: Iterable[str]) -> dict[str, Spread | None]:
     """Spreads of the fields of records that differ only in the seed; None if one of them has no value."""
     values = {key: [getattr(record, key) for record in records] for key in fields}

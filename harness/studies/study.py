@@ -90,7 +90,7 @@ class Study:
         if config.plots:
             from gradwire.harness.report.figures import write_plots
 
-            write_plots([plot for plot in found.plots() if plot is not None], directory / PLOTS)
+            write_plots(found.plots(), directory / PLOTS)
 
     def shown(self, directory: Path) -> str:
         """The tables of a finished run as text."""

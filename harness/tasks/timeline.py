@@ -63,7 +63,7 @@ def _write(found: Run, steps: dict[int, StepTrace]) -> None:
     title = run_title(found) if found.summary is not None else state
     kinds = (bandwidth_of, pipeline_of)
     plots = [kind(found, title, list(steps), list(steps.values())) for kind in kinds]
-    for path in write_plots([plot for plot in plots if plot is not None], found.folder / "plots"):
+    for path in write_plots(plots, found.folder / "plots"):
         print(path)
     print(_summary(found, steps, clock), flush=True)
     if blocks := measured_blocks(steps.values()):

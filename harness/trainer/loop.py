@@ -31,7 +31,7 @@ class Trainer:
     """Trains one run to its end, or to a request to stop.
 
     `writes` is set on rank 0, which keeps the record in `directory`. `started` is when the attempt began, by
-    perf_counter. `stop` returns True once this process was asked to save and end. `listener` is called with
+    perf_counter. `stop` returns True once this process was asked to save and end. `on_clock` is called with
     the readings of the training clock.
     """
 
@@ -44,7 +44,7 @@ class Trainer:
         writes: bool = False,
         started: float | None = None,
         stop: Callable[[], bool] = lambda: False,
-        listener: ClockListener = ignore_clock,
+        on_clock: ClockListener = ignore_clock,
     ) -> None:
         simulated = config.cluster.name == "virtual"
         state = self.state = TrainingState(
@@ -52,7 +52,7 @@ class Trainer:
             parts,
             directory,
             schedule=TrainingSchedule.of(config, parts),
-            clock=TrainingClock("simulated" if simulated else "wall", parts.world.device, listener),
+            clock=TrainingClock("simulated" if simulated else "wall", parts.world.device, on_clock),
             writer=RunWriter(directory) if writes else None,
             started=time.perf_counter() if started is None else started,
         )

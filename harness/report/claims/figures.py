@@ -10,24 +10,20 @@ from typing import Any
 from gradwire.harness.report.configs import SEED, Settings
 from gradwire.harness.report.evaluation import (
     BASELINE,
+    CLOCK,
     ClaimError,
+    Curves,
     MissingError,
     SeedFigure,
     UnfinishedError,
     baseline_among,
     same_task,
     sets_targets,
-    times_to,
     worst,
 )
 from gradwire.harness.report.frame import Value
 from gradwire.harness.report.sweep_record import CellRecord, SweepRecord
-from gradwire.harness.timing.measure.accuracy import (
-    Evaluation,
-    Mode,
-    TimeToAccuracy,
-    metric_mode,
-)
+from gradwire.harness.timing.measure.accuracy import Mode, TimeToAccuracy, metric_mode
 from gradwire.harness.timing.measure.metric import Kind
 from gradwire.harness.timing.measure.metrics import METRICS
 
@@ -149,16 +145,11 @@ def _at_target(
     group = _group(record, "final_metric", selection)
     baseline = _one_group(record, "final_metric", _baseline(record, group), "the baseline")
     target = factor * _figure_of(record, "final_metric", baseline).median
-    curves, used = dict[int | None, list[Evaluation]](), list[Value]()
-    for cell in group.cells:
-        values = [value for value in record.values if value.run == cell.label and value.step is not None]
-        clock = {value.step: value.value for value in values if value.metric == "train_time_s"}
-        own = [value for value in values if value.metric == cell.metric and value.step in clock]
-        points = (Evaluation(value.step or 0, clock[value.step], value.value) for value in own)
-        curves[cell.seed] = sorted(points, key=lambda point: point.step)
-        used += [value for value in values if value.metric == "train_time_s"]
-    times = times_to(target, curves, _mode(record, group))
-    return _made({seed: figure(found) for seed, found in times.items()}, used, group)
+    seeds, mode = {cell.label: cell.seed for cell in group.cells}, _mode(record, group)
+    metric = next((cell.metric for cell in group.cells if cell.metric is not None), "")
+    times = Curves.of(record.values, metric, seeds, mode).times_to(target)
+    clock = [value for value in _values(record, group, CLOCK) if value.step is not None]
+    return _made({seed: figure(found) for seed, found in times.items()}, clock, group)
 
 
 @dataclass(frozen=True)

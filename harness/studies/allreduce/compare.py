@@ -12,20 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradwire.codecs.arithmetic.line_fit import LineFit, fit_line
 from gradwire.harness.network.configured import recorded_text
-from gradwire.harness.report.figures import TITLE_CHARACTERS, Plot, write_plots
-from gradwire.harness.report.style import Form
+from gradwire.harness.report.figures import TITLE_CHARACTERS, write_plots
+from gradwire.harness.report.series import UNNAMED, Panel, Series, series_plot
+from gradwire.harness.report.style import Hue, LineStyle, plain
 from gradwire.harness.report.tables import Column, Line, Table, figures_table, number
+from gradwire.harness.report.views import from_zero, x_from
 from gradwire.harness.studies.allreduce.study import PART_TIMES, AllReduceSummary
-from gradwire.harness.studies.comparison import Compared, Entry, titled_tables
+from gradwire.harness.studies.comparison import Compared, Entry, figure_columns, titled_tables
 from gradwire.harness.timing.measure.metrics import kind_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 FEWEST_RANKS = 3
 """The smallest number of compression ranks for fitting a line; two points always lie on one."""
@@ -77,26 +75,19 @@ def rank_remarks(lines: Sequence[RankLine]) -> Iterator[str]:
 
 
 def plot_ranks(lines: Sequence[RankLine], folder: Path) -> list[Path]:
-    """Writes a plot with a panel for each all-reduce: its times against the compression rank, and the fitted
-    lines; returns the files."""
-    panels = list(dict.fromkeys((one.about, one.network) for one in lines))
-    if not panels:
+    """Writes a picture with a panel for each all-reduce: its times over the rank, and their lines; returns
+    the files."""
+    if not lines:
         return []
-
-    def draw(axes_of: Sequence[Axes], form: Form) -> None:
-        for axes, (about, network) in zip(axes_of, panels, strict=True):
-            for one in lines:
-                if (one.about, one.network) == (about, network):
-                    _draw(axes, one, form.colors["vermilion" if one.kind == "modelled" else "ink"])
-            lines_of = [about.partition(", ")[2], *textwrap.wrap(network, TITLE_CHARACTERS)]
-            axes.set_title("\n".join(lines_of))
-            axes.set_xlim(left=0)
-            axes.set_ylim(bottom=0)
-            axes.set_ylabel("time [ms]")
-        axes_of[-1].set_xlabel("rank")
-
-    title = "time of an all-reduce over the rank, and its line"
-    return write_plots([Plot("ranks", title, draw, (1.8,) * len(panels))], folder)
+    panels = []
+    for about, network in dict.fromkeys((one.about, one.network) for one in lines):
+        alike = [one for one in lines if (one.about, one.network) == (about, network)]
+        title = "\n".join([about.partition(", ")[2], *textwrap.wrap(network, TITLE_CHARACTERS)])
+        series = [each for one in alike for each in _series(one)]
+        panels.append(Panel(series, "time [ms]", title=title, views=[x_from(0), from_zero]))
+    panels[-1] = replace(panels[-1], x_label="rank")
+    heading = "time of an all-reduce over the rank, and its line"
+    return write_plots([series_plot("ranks", heading, panels, (1.8,) * len(panels))], folder)
 
 
 def _timed(one: RankLine) -> str:
@@ -105,12 +96,16 @@ def _timed(one: RankLine) -> str:
     return one.network if one.network.startswith(one.kind) else f"{one.kind} beside {one.network}"
 
 
-def _draw(axes: Axes, one: RankLine, color: str) -> None:
+def _series(one: RankLine) -> list[Series]:
+    """The line, and the times that it was fitted to."""
+    hue: Hue = "vermilion" if one.kind == "modelled" else "ink"
     ranks = sorted(one.times)
-    ends = [0, ranks[-1]]
-    axes.plot(ends, [1e3 * one.line.at(rank) for rank in ends], color=color, lw=0.9, label="_")
-    milliseconds = [1e3 * one.times[rank] for rank in ranks]
-    axes.plot(ranks, milliseconds, color=color, ls="", marker="o", ms=3.5, label=one.kind)
+    line = [(rank, 1e3 * one.line.at(rank)) for rank in (0, ranks[-1])]
+    times = [(rank, 1e3 * one.times[rank]) for rank in ranks]
+    return [
+        Series.through(line, plain(hue), UNNAMED, width=0.9),
+        Series.through(times, LineStyle(hue, "none", "o"), one.kind),
+    ]
 
 
 def _times(by_rank: Mapping[int, AllReduceSummary]) -> dict[str, dict[int, float]]:
@@ -211,13 +206,15 @@ class FinishedAllReduce:
             **work,
             **{key: own.get(key) for key in ("to_bf16", "by_bits", "over_bits", "saved_s")},
             **{key: own.get(key) for key in (*PART_TIMES.values(), "to_exact", "by_bytes", "over_bytes")},
+            **{key: own[key] for key in self.about.columns()},
         }
 
 
 def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
-    """A table for each subject, and fitted lines where the compression rank varies."""
+    """A table for each subject; lines over the rank where it differs."""
+    figures = (*FIGURES, *(column.at for column in figure_columns(entries)))
     runs = [
-        FinishedAllReduce(entry.record, {key: getattr(entry.record, key) for key in FIGURES})
+        FinishedAllReduce(entry.record, {key: getattr(entry.record, key) for key in figures})
         for entry in entries
     ]
     for run in runs:
@@ -272,6 +269,7 @@ def _columns(one: AllReduceSummary) -> list[Column | str]:
         Column("allreduce_s", "modelled", "modelled"),
         Column("measured_over_modelled", label=f"{real} / modelled"),
         *(COLUMNS if one.model_dtype is None else SHARDED_COLUMNS),
+        *(Column(metric, field) for field, metric in one.columns().items()),
     ]
 
 

@@ -232,7 +232,7 @@ def measure_rounds(
     config: AllReduceTask,
     world: World,
     rank: int,
-    listener: ClockListener = ignore_clock,
+    on_clock: ClockListener = ignore_clock,
 ) -> dict[str, list[list[float]]]:
     """Returns, for each part of the rounds, the rows of all ranks, the same on every rank.
 
@@ -243,11 +243,11 @@ def measure_rounds(
         _round(world, rank, rounds, number)
     found: dict[str, list[list[float]]] = {name: [] for name in rounds.parts}
     for number in tracked(range(config.allreduce.repeats), "allreduce", "round"):
-        parts = _round(world, rank, rounds, WARM_UP + number, partial(listener, clock, True))
+        parts = _round(world, rank, rounds, WARM_UP + number, partial(on_clock, clock, True))
         for name, own in parts.items():
             found[name].append(own)
             clock += own[2]
-        listener(clock, False)
+        on_clock(clock, False)
     return {name: world.gather({rank: _row(own)}) for name, own in found.items()}
 
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.harness.studies.bench.operation import Case, Operation
+from gradwire.harness.studies.bench.study import BenchRow, Times
 from gradwire.harness.timing.measure.metric import quotient
-from gradwire.harness.timing.measure.metrics import OPERATION
 
 FEWEST, MOST = 3, 10_000
 """The smallest and the largest number of repeats of a call."""
@@ -27,16 +26,6 @@ FEWEST, MOST = 3, 10_000
 IN_CACHE = 4
 """A working set is assumed to stay in a GPU's L2 cache if this many of it would fit; otherwise the cache is
 flushed."""
-
-
-@dataclass(frozen=True)
-class Times:
-    """Seconds of one call: the minimum and the median over `repeats`."""
-
-    shortest_s: float
-    median_s: float
-    repeats: int
-    clock: str  # "thread CPU", "wall", "CUDA graph" or "CUDA launch"
 
 
 def time_on_cpu(run: Callable[[], object], seconds: float, threads: int) -> Times:
@@ -107,83 +96,6 @@ def _launch(run: Callable[[], object], device: torch.device) -> tuple[Callable[[
         torch.cuda.synchronize(device)
         return run, "CUDA launch"
     return graph.replay, "CUDA graph"
-
-
-@dataclass(frozen=True)
-class BenchRow:
-    """One measurement. `bytes_read` and `bytes_written` are those of an implementation without intermediate
-    results; `copy_bytes_per_s` is the rate of reads and writes of a copy of the bucket in the same run.
-
-    Figures are None if the clock has not advanced.
-    """
-
-    operation: str
-    dtype: str
-    numel: int
-    implementation: str  # "default", "cpu", "cuda", or a peer's name
-    threads: int
-    times: Times
-    bytes_read: int
-    bytes_written: int
-    value_bytes: int  # of the bucket
-    copy_bytes_per_s: float | None
-    default_s: float | None = None  # shortest time of the definition on one thread
-    peers_s: Mapping[str, float] | None = None  # peers' names to their shortest times
-
-    @classmethod
-    def of(cls, case: Case, times: Times, **about: Any) -> BenchRow:
-        """Makes the row of a case from its times."""
-        return cls(times=times, bytes_read=case.bytes_read, bytes_written=case.bytes_written, **about)
-
-    @property
-    def names(self) -> tuple[str, str, str, str]:
-        """Its name in tables."""
-        return self.operation, self.dtype, f"{self.numel:,}", self.implementation
-
-    @property
-    def figures(self) -> dict[str, float | None]:
-        """Its figures by the keys of METRICS."""
-        return {key: getattr(self, key) for key in OPERATION}
-
-    @property
-    def seconds(self) -> float:
-        """The shortest time, because disturbances can only lengthen a measurement."""
-        return self.times.shortest_s
-
-    @property
-    def ns_per_coordinate(self) -> float | None:
-        return 1e9 * self.seconds / self.numel if self.seconds else None
-
-    @property
-    def values_gb_per_s(self) -> float | None:
-        """10⁹ bytes of the bucket's values per second, i.e. of an encoder's input or a decoder's output."""
-        return quotient(1e-9 * self.value_bytes, self.seconds)
-
-    @property
-    def bytes_per_coordinate(self) -> float:
-        return (self.bytes_read + self.bytes_written) / self.numel
-
-    @property
-    def share_of_copy(self) -> float | None:
-        """Bytes moved per second relative to a copy; near 1, the operation is limited by memory."""
-        rate = quotient(self.bytes_read + self.bytes_written, self.seconds)
-        return quotient(rate, self.copy_bytes_per_s)
-
-    @property
-    def speedup(self) -> float | None:
-        """Speed relative to the definition on one thread."""
-        return quotient(self.default_s or None, self.seconds)
-
-    @property
-    def speedup_to_peers(self) -> dict[str, float | None]:
-        """Speed relative to each peer."""
-        return {
-            name: quotient(seconds or None, self.seconds) for name, seconds in (self.peers_s or {}).items()
-        }
-
-    def as_json(self) -> dict[str, Any]:
-        """The measured values and the figures derived from them."""
-        return asdict(self) | self.figures | {"speedup_to_peers": self.speedup_to_peers}
 
 
 def by_case(rows: Iterable[BenchRow]) -> Iterable[dict[str, BenchRow]]:

@@ -14,7 +14,8 @@ from functools import cache
 from typing import Any
 
 from gradwire.harness.runtime.conf import conf_directory
-from gradwire.harness.studies.bench.measure import BenchRow, by_case
+from gradwire.harness.studies.bench.measure import by_case
+from gradwire.harness.studies.bench.study import BenchRow
 from gradwire.harness.timing.measure.metric import quotient
 
 

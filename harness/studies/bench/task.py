@@ -25,10 +25,10 @@ from gradwire.harness.record.row_file import append_rows
 from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.bench.bus import BusRow, BusSettings, measure_bus, subjects
 from gradwire.harness.studies.bench.host import HostRow, host_row, refusal
-from gradwire.harness.studies.bench.measure import BenchRow, BenchSettings, Measuring, pieces
+from gradwire.harness.studies.bench.measure import BenchSettings, Measuring, pieces
 from gradwire.harness.studies.bench.operation import chosen_operations
 from gradwire.harness.studies.bench.papers import ring_costs, smoothing
-from gradwire.harness.studies.bench.study import BenchTask
+from gradwire.harness.studies.bench.study import BenchRow, BenchTask
 from gradwire.harness.studies.bench.views import plots, text
 from gradwire.harness.studies.study import Measured
 

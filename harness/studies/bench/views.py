@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from gradwire.harness.network.configured import AS_IT_IS
 from gradwire.harness.report.figures import Plot
-from gradwire.harness.report.style import Form, Hue
-from gradwire.harness.report.tables import Table, figures_table, number, render_text
+from gradwire.harness.report.series import Panel, Series, series_plot
+from gradwire.harness.report.style import Hue, LineStyle
+from gradwire.harness.report.tables import Column, Table, figures_table, number, render_text
+from gradwire.harness.report.views import plain_log_x, row_ticks, y_from
 from gradwire.harness.studies.bench.bus import BusRow
 from gradwire.harness.studies.bench.host import HostRow
-from gradwire.harness.studies.bench.measure import DEFAULT, BenchRow
+from gradwire.harness.studies.bench.measure import DEFAULT
 from gradwire.harness.studies.bench.papers import RingCost, SmoothingSpeed, ring_costs, smoothing
+from gradwire.harness.studies.bench.study import BenchRow
 from gradwire.harness.studies.comparison import listed
 from gradwire.harness.timing.measure.metric import quotient
-from gradwire.harness.timing.measure.metrics import METRICS, OPERATION
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+from gradwire.harness.timing.measure.metrics import METRICS
 
 DIGITS = 3
 
@@ -43,8 +41,10 @@ def text(
 def speed_table(rows: Sequence[BenchRow]) -> Table:
     """A table with one line per row."""
     names = ("operation", "dtype", "coordinates", "kernels", "threads")
-    lines = [([*row.names, str(row.threads)], row.figures) for row in rows]
-    table = figures_table("Operations: shortest time of each", names, lines, OPERATION)
+    lines = [([*row.names, str(row.threads)], row.values) for row in rows]
+    fields = type(rows[0]).columns() if rows else BenchRow.columns()
+    columns = [Column(metric, field) for field, metric in fields.items()]
+    table = figures_table("Operations: shortest time of each", names, lines, columns)
     peers = [" ".join(number(ratio, DIGITS) for ratio in row.speedup_to_peers.values()) for row in rows]
     cells = [[*line, others or "–"] for line, others in zip(table.rows, peers, strict=True)]
     return Table(table.title, [*table.header, "× peer"], cells)
@@ -143,55 +143,33 @@ def _plot(rows: Sequence[BenchRow], family: str, numel: int, heading: str) -> Pl
     names = list(dict.fromkeys(row.operation for row in rows))
     place = {name: len(names) - 1 - index for index, name in enumerate(names)}
 
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        from matplotlib.ticker import FuncFormatter
-
-        (axes,) = panels
-        for dtype in dict.fromkeys(row.dtype for row in rows):
-            own = [row for row in rows if row.dtype == dtype]
-            _points(axes, form, dtype, [row for row in own if row.implementation == DEFAULT], place)
-            _points(axes, form, dtype, [row for row in own if row.implementation in ("cpu", "cuda")], place)
-        _copies(axes, form, rows, place)
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.set_yticks(list(place.values()), list(place))
-        axes.set_ylim(-0.7, len(names) - 0.3)
-        axes.set_xlabel(METRICS["ns_per_coordinate"].heading)
-
-    title = f"{heading} · {numel:,} coordinates"
-    return Plot(f"{family}-{numel}", title, draw, (MARGIN + LINE * max(len(names), 4),))
+    series = list[Series]()
+    for dtype in dict.fromkeys(row.dtype for row in rows):
+        own = [row for row in rows if row.dtype == dtype]
+        for names_of in ((DEFAULT,), ("cpu", "cuda")):
+            shown = [row for row in own if row.implementation in names_of]
+            series += [_points(dtype, shown, place)] if shown else []
+    series.append(_copies(rows, place))
+    views = [plain_log_x, row_ticks(list(place.values()), list(place)), y_from(-0.7, len(names) - 0.3)]
+    panel = Panel(series, x_label=METRICS["ns_per_coordinate"].heading, views=views)
+    height = MARGIN + LINE * max(len(names), 4)
+    return series_plot(f"{family}-{numel}", f"{heading} · {numel:,} coordinates", [panel], (height,))
 
 
-def _points(axes: Axes, form: Form, dtype: str, rows: Sequence[BenchRow], place: dict[str, int]) -> None:
-    if not rows:
-        return
+def _points(dtype: str, rows: Sequence[BenchRow], place: dict[str, int]) -> Series:
     hue, marker, shift = MARKS[dtype]
     name = rows[0].implementation
-    filled = form.colors[hue] if name != DEFAULT else form.ground
-    known = [(row.ns_per_coordinate, place[row.operation]) for row in rows]
-    axes.plot(
-        [x for x, _ in known if x is not None],
-        [y + shift for x, y in known if x is not None],
-        linestyle="none",
-        marker=marker,
-        color=form.colors[hue],
-        markerfacecolor=filled,
-        label=f"{name}, {dtype}",
-    )
+    known = [(row.ns_per_coordinate, place[row.operation] + shift) for row in rows]
+    points = [(x, y) for x, y in known if x is not None]
+    return Series.through(points, LineStyle(hue, "none", marker, name == DEFAULT), f"{name}, {dtype}")
 
 
-def _copies(axes: Axes, form: Form, rows: Sequence[BenchRow], place: dict[str, int]) -> None:
-    """Marks where each operation would be if it moved its bytes at the speed of a copy."""
+def _copies(rows: Sequence[BenchRow], place: dict[str, int]) -> Series:
+    """Marks where each operation would be if it moved its bytes as fast as a copy does."""
     bound: dict[str, float] = {}
     for row in rows:
         if row.dtype == rows[0].dtype and row.copy_bytes_per_s is not None:
             bound[row.operation] = 1e9 * row.bytes_per_coordinate / row.copy_bytes_per_s
-    axes.plot(
-        list(bound.values()),
-        [place[name] for name in bound],
-        linestyle="none",
-        marker="|",
-        markersize=7,
-        color=form.colors["ink"],
-        label=f"at a copy's bandwidth, {rows[0].dtype}",
-    )
+    points = [(ns, place[name]) for name, ns in bound.items()]
+    label = f"at a copy's bandwidth, {rows[0].dtype}"
+    return Series.through(points, LineStyle("ink", "none", "|"), label, size=7)

@@ -25,7 +25,7 @@ from gradwire.harness.parallel.settings import DataParallelConfig
 from gradwire.harness.parallel.update import optimizer_of
 from gradwire.harness.runtime.heartbeat import beat
 from gradwire.harness.runtime.progress import tracked
-from gradwire.harness.studies.overhead.study import OverheadTask
+from gradwire.harness.studies.overhead.study import BlockRatio, OverheadTask, StepRatio, StepSeconds
 from gradwire.harness.timing.measure.spans import span_cost
 from gradwire.harness.trainer.loop import Trainer
 from gradwire.harness.trainer.parts import Parts, build, optimizer_settings
@@ -81,37 +81,25 @@ def over_ranks(ranks: Sequence[Mapping[str, Sequence[Sequence[float]]]]) -> dict
     }
 
 
-def ratio(candidate: Sequence[float], baseline: Sequence[float]) -> dict[str, float] | None:
-    """The ratio of the medians, and the smallest, median and largest ratio of two blocks of the same round;
-    None if a clock has not advanced in a block."""
+def ratio(candidate: Sequence[float], baseline: Sequence[float]) -> BlockRatio | None:
+    """The ratio of the medians, and the least, middle and largest ratio of two blocks of one round; None
+    where a clock has seen no time pass in one."""
     if not all(baseline):
         return None
     rounds = sorted(first / second for first, second in zip(candidate, baseline, strict=True))
-    return {
-        "of_medians": median(candidate) / median(baseline),
-        "lowest": rounds[0],
-        "median": median(rounds),
-        "highest": rounds[-1],
-    }
+    return BlockRatio(median(candidate) / median(baseline), rounds[0], median(rounds), rounds[-1])
 
 
 def summarize(blocks: Mapping[str, Sequence[TimedBlock]], baseline: str) -> dict[str, Any]:
-    """Medians per contestant in seconds per step, ratios to `baseline`, and all blocks as [CPU, wall]."""
-    base = blocks[baseline]
+    """Medians per contestant in seconds a step, ratios to `baseline`, and all blocks as [CPU, wall]: fields
+    of the record."""
+    cpu = {name: [block.cpu_s for block in found] for name, found in blocks.items()}
+    wall = {name: [block.wall_s for block in found] for name, found in blocks.items()}
     return {
-        "seconds_per_step": {
-            name: {
-                "cpu": median(block.cpu_s for block in found),
-                "wall": median(block.wall_s for block in found),
-            }
-            for name, found in blocks.items()
-        },
+        "seconds_per_step": {name: StepSeconds(median(cpu[name]), median(wall[name])) for name in blocks},
         "ratio": {
-            name: {
-                "cpu": ratio([block.cpu_s for block in found], [block.cpu_s for block in base]),
-                "wall": ratio([block.wall_s for block in found], [block.wall_s for block in base]),
-            }
-            for name, found in blocks.items()
+            name: StepRatio(ratio(cpu[name], cpu[baseline]), ratio(wall[name], wall[baseline]))
+            for name in blocks
             if name != baseline
         },
         "blocks": as_lists(blocks),

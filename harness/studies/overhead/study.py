@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
 
-from gradwire.harness.record.figures import FigureValue, StudyRecord
+from gradwire.harness.record.figures import Figure, StudyRecord
 from gradwire.harness.runtime.fields import at_least
 from gradwire.harness.studies.study import Study
 from gradwire.harness.trainer.settings import RunConfig
@@ -28,19 +27,74 @@ class OverheadTask(RunConfig):
 
 
 @dataclass(frozen=True)
+class StepSeconds:
+    """Seconds of a step, medians over the blocks: CPU time of all workers, wall time of the slowest."""
+
+    cpu: float
+    wall: float
+
+
+@dataclass(frozen=True)
+class BlockRatio:
+    """A loop's times over the bare loop's: of the medians, and of two blocks of one round."""
+
+    of_medians: float
+    lowest: float
+    median: float
+    highest: float
+
+
+@dataclass(frozen=True)
+class StepRatio:
+    """Null where a clock has seen no time pass."""
+
+    cpu: BlockRatio | None
+    wall: BlockRatio | None
+
+
+@dataclass(frozen=True)
+class RecordingCost:
+    """The spans that a step records, and the seconds that one costs."""
+
+    spans_per_step: float
+    span_s: float
+
+
+@dataclass(frozen=True)
 class OverheadRecord(StudyRecord):
-    """CPU and wall seconds per step of each block; the case is the contestant."""
+    """Loops by name: the bare one, and the trainer's."""
 
     file: ClassVar[str] = "overhead.json"
 
-    blocks: dict[str, list[list[float]]]
+    model: str
+    size: str
+    codec: str
+    parallel: str
+    kernel_backend: str
+    workers: int
+    network: str  # in words
+    micro_batch: int
+    steps_per_block: int
+    blocks_each: int
+    code_hash: str | None = field(default=None, kw_only=True)
+    commit: str | None = field(default=None, kw_only=True)
+    dirty: bool | None = field(default=None, kw_only=True)
+    versions: dict[str, str] = field(default_factory=dict, kw_only=True)
+    machine: dict[str, Any] = field(default_factory=dict, kw_only=True)
+    recording: RecordingCost
+    seconds_per_step: dict[str, StepSeconds]
+    ratio: dict[str, StepRatio]  # of all loops but the bare one
+    # CPU and wall seconds per step of each block
+    blocks: Annotated[
+        dict[str, list[list[float]]],
+        Figure("cpu_step_s", each=("case", "step", 0)),
+        Figure("step_time_s", each=("case", "step", 1)),
+    ]
 
-    @classmethod
-    def figures(cls, content: Mapping[str, Any]) -> Iterator[FigureValue]:
-        for contestant, blocks in content["blocks"].items():
-            for step, (cpu_s, wall_s) in enumerate(blocks):
-                yield FigureValue("cpu_step_s", cpu_s, contestant, step=step)
-                yield FigureValue("step_time_s", wall_s, contestant, step=step)
+    def impossible(self) -> str | None:
+        if not self.seconds_per_step.keys() == self.blocks.keys() >= self.ratio.keys():
+            return "has loops without blocks or times"
+        return None
 
 
 STUDY = Study(OverheadTask, OverheadRecord, "gradwire.harness.studies.overhead.task", times=True)

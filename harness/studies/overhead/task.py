@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from gradwire.harness.launch.ranks import scratch_folder
 from gradwire.harness.launch.torchrun import under_torchrun
 from gradwire.harness.network.configured import network_text
 from gradwire.harness.record.provenance import provenance
-from gradwire.harness.report.tables import Column, figures_table, render_markdown
+from gradwire.harness.report.tables import Column, figure, figures_table, render_markdown
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.overhead.rank import (
     BARE,
@@ -24,7 +23,12 @@ from gradwire.harness.studies.overhead.rank import (
     over_ranks,
     summarize,
 )
-from gradwire.harness.studies.overhead.study import OverheadTask
+from gradwire.harness.studies.overhead.study import (
+    OverheadRecord,
+    OverheadTask,
+    RecordingCost,
+    StepRatio,
+)
 from gradwire.harness.studies.study import Measured
 from gradwire.harness.timing.measure.metric import Spread
 from gradwire.harness.timing.measure.metrics import METRICS, kind_of
@@ -65,49 +69,57 @@ def measure(config: OverheadTask, directory: Path) -> Measured:
         run_processes(benchmark_rank, arguments, cluster.size, folder, supervision)
         files = [folder / f"rank{rank}.json" for rank in range(config.cluster.size)]
         ranks = [read_json(file, remedy="run it again") for file in files]
-    found = {
-        "model": config.model.name,
-        "size": config.size.name,
-        "codec": config.codec["name"],
-        "parallel": config.parallel.name,
-        "kernel_backend": config.kernels.name,
-        "workers": config.cluster.workers,
-        "network": network_text(config.network, kind_of(config.cluster.name, config.network.name)),
-        "micro_batch": config.train.micro_batch,
-        "steps_per_block": config.overhead.steps,
-        "blocks_each": config.overhead.blocks,
+    found = OverheadRecord(
+        model=config.model.name,
+        size=config.size.name,
+        codec=config.codec["name"],
+        parallel=config.parallel.name,
+        kernel_backend=config.kernels.name,
+        workers=config.cluster.size,
+        network=network_text(config.network, kind_of(config.cluster.name, config.network.name)),
+        micro_batch=config.train.micro_batch,
+        steps_per_block=config.overhead.steps,
+        blocks_each=config.overhead.blocks,
         **provenance(config.mapping()),
-        "recording": ranks[0]["recording"],
+        recording=RecordingCost(**ranks[0]["recording"]),
         **summarize(over_ranks([rank["blocks"] for rank in ranks]), BARE),
-    }
-    return Measured(json.dumps(found, indent=1) + "\n", table(found))
+    )
+    return Measured(found.to_json(), table(found))
 
 
-def table(found: dict[str, Any]) -> str:
-    """The figures as Markdown: medians over blocks, for the CPU time of all workers and the wall time of the
-    slowest."""
+def table(found: OverheadRecord) -> str:
+    """The figures as Markdown: medians over blocks; all workers' CPU time, the slowest one's wall time."""
     title = (
-        f"{found['model']} (size {found['size']}), codec {found['codec']}, parallel {found['parallel']}, "
-        f"{found['workers']} workers, {found['network']}, "
-        f"{found['blocks_each']} alternating blocks of {found['steps_per_block']} steps each"
+        f"{found.model} (size {found.size}), codec {found.codec}, parallel {found.parallel}, "
+        f"{found.workers} workers, {found.network}, "
+        f"{found.blocks_each} alternating blocks of {found.steps_per_block} steps each"
     )
-    names = [name for name in CONTESTANTS if name in found["seconds_per_step"]]
-    lines = [([name], _figures(found, name)) for name in names]
-    spans, span_s = found["recording"]["spans_per_step"], found["recording"]["span_s"]
-    wall_s = found["seconds_per_step"][HARNESS]["wall"]
+    further = {field: getattr(found, field) for field in found.columns()}
+    by_loop = [field for field, value in further.items() if isinstance(value, dict)]
+    columns: list[Column | str] = [*COLUMNS, *(Column(found.columns()[field], field) for field in by_loop)]
+    lines = [
+        ([name], _figures(found, name) | {field: further[field].get(name) for field in by_loop})
+        for name in CONTESTANTS
+        if name in found.seconds_per_step
+    ]
+    spans, span_s = found.recording.spans_per_step, found.recording.span_s
+    wall_s = found.seconds_per_step[HARNESS].wall
     share = "" if not wall_s else f": {spans * span_s / wall_s:.4%} of a step"
-    return (
-        f"{render_markdown(figures_table(title, ['loop'], lines, COLUMNS))}\n\n"
-        f"Recording: {spans:.0f} spans a step at {1e6 * span_s:.2f} us each{share}."
-    )
+    remarks = [f"Recording: {spans:.0f} spans a step at {1e6 * span_s:.2f} us each{share}."]
+    for field, value in further.items():
+        if field not in by_loop:
+            metric = METRICS[found.columns()[field]]
+            remarks.append(f"{metric.heading}: {figure(value, metric.shown)}.")
+    return "\n\n".join([render_markdown(figures_table(title, ["loop"], lines, columns)), "\n".join(remarks)])
 
 
-def _figures(found: dict[str, Any], name: str) -> dict[str, Any]:
-    """Seconds per step, and their ratios to the plain loop's: of the medians, and the lowest and highest in a
+def _figures(found: OverheadRecord, name: str) -> dict[str, Any]:
+    """Seconds of a step, and what they are to the bare loop's: of the medians, lowest and highest of a
     round."""
-    seconds, figures = found["seconds_per_step"][name], dict[str, Any]()
-    for kind, key in (("cpu", "cpu_step_s"), ("wall", "step_time_s")):
-        ratio = found["ratio"].get(name, {}).get(kind)
-        figures[key] = seconds[kind]
-        figures[f"{kind}_ratio"] = ratio and Spread(ratio["of_medians"], ratio["lowest"], ratio["highest"])
-    return figures
+    seconds, ratios = found.seconds_per_step[name], found.ratio.get(name, StepRatio(None, None))
+    return {
+        "cpu_step_s": seconds.cpu,
+        "step_time_s": seconds.wall,
+        "cpu_ratio": ratios.cpu and Spread(ratios.cpu.of_medians, ratios.cpu.lowest, ratios.cpu.highest),
+        "wall_ratio": ratios.wall and Spread(ratios.wall.of_medians, ratios.wall.lowest, ratios.wall.highest),
+    }

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gradwire.harness.report.configs import Settings, strategy
-from gradwire.harness.report.tables import Column
-from gradwire.harness.studies.comparison import Compared, Entry, titled_tables
+from gradwire.harness.studies.comparison import Compared, Entry, figure_columns, titled_tables
 from gradwire.harness.studies.predict.study import PredictSummary
 
 NOTES = (
@@ -23,10 +22,9 @@ def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
     """A table for each model and network, with a line for each step."""
     found = [(entry.record, _name(entry.settings)) for entry in entries]
     lines = [(_title(one), ([name], one.content())) for one, name in found]
-    columns = [Column(metric, field) for field, metric in PredictSummary.columns().items()]
     rows = [{"sends": name} | one.scalars() | {"network": one.network_text} for one, name in found]
     notes = [*NOTES, *_left_out([one for one, _ in found])]
-    return Compared(titled_tables(lines, ["sends"], columns), rows, notes)
+    return Compared(titled_tables(lines, ["sends"], figure_columns(entries)), rows, notes)
 
 
 def _title(one: PredictSummary) -> str:

@@ -7,19 +7,16 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.record.directory import CONFIG
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.report.configs import Settings, covered, labels
 from gradwire.harness.report.tables import Column, Table, figure
-from gradwire.harness.studies.comparison import Compared, Entry, titled_tables
+from gradwire.harness.studies.comparison import Compared, Entry, figure_columns, titled_tables
 from gradwire.harness.studies.replay.study import ReplaySummary, pooled
 from gradwire.harness.timing.measure.metric import PLAIN, SHORT, FigureFormat
-
-if TYPE_CHECKING:
-    pass
 
 SUBJECT = ("gradients", "topology", "cluster")
 """The settings that define the subject; all others belong to the codec."""
@@ -93,12 +90,15 @@ def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
     for replay in replays:
         by_subject.setdefault(replay.subject, []).append(replay)
     tables = _side_by_side(replays, list(by_subject)) if len(by_subject) > 1 else []
+    further = figure_columns(entries)
     tables += titled_tables(
-        [(one.subject, ([one.codec], one.figures)) for one in replays], ["codec"], COLUMNS
+        [(one.subject, ([one.codec], one.figures)) for one in replays], ["codec"], (*COLUMNS, *further)
     )
     rows = [{key: value for key, value in asdict(one).items() if key != "figures"} for one in replays]
+    recorded = (*RECORDED, *(column.at for column in further))
     lines = [
-        {key: row[key] for key in NAMES} | {key: row["summary"][key] for key in RECORDED} for row in rows
+        {key: getattr(one, key) for key in NAMES} | {key: getattr(one.summary, key) for key in recorded}
+        for one in replays
     ]
     return Compared(tables, lines, NOTES, rows, partial(_draw, by_subject))
 
@@ -153,6 +153,7 @@ def figures_of(own: Sequence[ReplaySummary], whole: ReplaySummary) -> dict[str, 
                 "db_above_bound",
                 "wire_bits_per_coordinate",
                 "codec_ns_per_coordinate",
+                *whole.columns(),
             )
         },
     }

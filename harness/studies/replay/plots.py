@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradwire.harness.report.figures import Plot, write_plots
-from gradwire.harness.report.style import Form, LineStyle, line_styles
-from gradwire.harness.report.views import log_axis, log_x_axis, ticks_at
+from gradwire.harness.report.series import Panel, Series, View, series_plot
+from gradwire.harness.report.style import LineStyle, line_styles, plain
+from gradwire.harness.report.views import log_x, log_y, ticks_at, y_from
 from gradwire.harness.studies.replay.study import ReplaySummary
 from gradwire.harness.timing.measure.metrics import METRICS
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from gradwire.harness.studies.replay.compare import Replayed
 
 Curves = Mapping[str, list[float]]
@@ -32,6 +32,8 @@ FEWEST = 3
 
 MARKERS = 5
 """Markers along the curve of a codec's errors."""
+
+ERROR = "squared error / energy of the super-group"
 
 
 def replay_plots(summary: ReplaySummary, codec: str) -> list[Plot | None]:
@@ -52,7 +54,7 @@ def plot_comparison(by_subject: Mapping[str, list[Replayed]], folder: Path) -> l
         by_width = {replay.codec: replay.summary.errors_by_width for replay in replays}
         plots.append(widths_plot(f"widths{suffix}", subject, by_width))
     plots += _over_workers([replay for replays in by_subject.values() for replay in replays])
-    return write_plots([plot for plot in plots if plot is not None], folder, pdf=True)
+    return write_plots(plots, folder, pdf=True)
 
 
 def _over_workers(replays: Sequence[Replayed]) -> list[Plot]:
@@ -74,22 +76,22 @@ def _workers(replays: Sequence[Replayed]) -> list[int]:
 
 def workers_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot:
     """vNMSE against the number of workers, a line for each codec (DynamiQ Figures 10 and 11)."""
-    series = dict[str, list[tuple[int, float]]]()
+    series = dict[str, list[tuple[float, float]]]()
     for replay in replays:
         if error := replay.figures["vnmse"]:
             series.setdefault(replay.codec, []).append((replay.summary.workers, error))
-    styles = dict(zip(series, line_styles(list(series)), strict=True))
+    views = (log_y, ticks_at(_workers(replays), doubling=True))
+    panel = Panel(_lines(series), METRICS["vnmse"].heading, "workers", views=views)
+    return series_plot(name, title, [panel], (2.6,))
 
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        (axes,) = panels
-        for codec, points in series.items():
-            axes.plot(*zip(*sorted(points), strict=True), **styles[codec].drawn(form), label=codec)
-        log_axis(axes)
-        axes.set_ylabel(METRICS["vnmse"].heading)
-        axes.set_xlabel("workers")
-        ticks_at(axes, _workers(replays), doubling=True)
 
-    return Plot(name, title, draw, (2.6,))
+def _lines(points: Mapping[str, Sequence[tuple[float, float]]]) -> list[Series]:
+    """A line for each codec through its points, from left to right."""
+    looks = line_styles(list(points))
+    return [
+        Series.through(sorted(own), style, codec)
+        for (codec, own), style in zip(points.items(), looks, strict=True)
+    ]
 
 
 def slug(text: str) -> str:
@@ -106,7 +108,6 @@ def frontier_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot | 
             series.setdefault(replay.family, []).append((bits, error))
     if not series:
         return None
-    styles = dict(zip(series, line_styles(list(series)), strict=True))
     bound = replays[0].summary.bound_curve
     known, errors = zip(*(point for points in series.values() for point in points), strict=True)
     shown = [
@@ -115,23 +116,13 @@ def frontier_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot | 
         if value > 0 and min(known) - 1.5 <= bits <= max(known) + 1
     ]
 
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        (axes,) = panels
-        axes.set_yscale("log")
-        for family, points in series.items():
-            axes.plot(*zip(*sorted(points), strict=True), **styles[family].drawn(form), label=family)
-        if shown:
-            axes.plot(
-                *zip(*shown, strict=True), color=form.colors["grey"], label=METRICS["bound_vnmse"].label
-            )
-            # The axis is cut, because a bound far below every codec would squeeze them all into the upper
-            # half.
-            axes.set_ylim(bottom=max(min(value for _, value in shown), min(errors) / BELOW))
-        axes.set_xlabel(METRICS["wire_bits_per_coordinate"].heading)
-        axes.set_ylabel(METRICS["vnmse"].heading)
-        log_axis(axes)
-
-    return Plot(name, title, draw, (3.2,))
+    lines, views = _lines(series), list[View]()
+    if shown:
+        lines.append(Series.through(shown, plain("grey"), METRICS["bound_vnmse"].label))
+        # A bound far below every codec would squeeze them all into the upper half.
+        views.append(y_from(max(min(value for _, value in shown), min(errors) / BELOW)))
+    labels = (METRICS["vnmse"].heading, METRICS["wire_bits_per_coordinate"].heading)
+    return series_plot(name, title, [Panel(lines, *labels, views=[log_y, *views, log_y])], (3.2,))
 
 
 def errors_plot(name: str, title: str, curves: Curves) -> Plot | None:
@@ -139,14 +130,8 @@ def errors_plot(name: str, title: str, curves: Curves) -> Plot | None:
     shown = {label: values for label, values in curves.items() if values}
     if not shown:
         return None
-    styles = dict(zip(shown, line_styles(list(shown)), strict=True))
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        _draw_cdfs(panels[0], shown, styles, form)
-        panels[0].set_xlabel("squared error / energy of the super-group")
-        panels[0].set_ylabel("share of super-groups")
-
-    return Plot(name, title, draw, (2.4,))
+    panel = _cdfs(shown, line_styles(list(shown)))
+    return series_plot(name, title, [replace(panel, x_label=ERROR)], (2.4,))
 
 
 def widths_plot(name: str, title: str, by_width: Mapping[str, Curves]) -> Plot | None:
@@ -157,22 +142,19 @@ def widths_plot(name: str, title: str, by_width: Mapping[str, Curves]) -> Plot |
     if not widths:
         return None
     styles = dict(zip(several, line_styles(list(several)), strict=True))
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        for axes, width in zip(panels, widths, strict=True):
-            own = {codec: curves[str(width)] for codec, curves in several.items() if str(width) in curves}
-            _draw_cdfs(axes, own, styles, form)
-            axes.set_ylabel("share of super-groups")
-            axes.set_title(f"{width} bit{'s' * (width > 1)} per coordinate")
-        panels[-1].set_xlabel("squared error / energy of the super-group")
-
-    return Plot(name, title, draw, (1.7,) * len(widths))
+    panels = []
+    for width in widths:
+        own = {codec: curves[str(width)] for codec, curves in several.items() if str(width) in curves}
+        panel = _cdfs(own, [styles[codec] for codec in own])
+        panels.append(replace(panel, title=f"{width} bit{'s' * (width > 1)} per coordinate"))
+    panels[-1] = replace(panels[-1], x_label=ERROR)
+    return series_plot(name, title, panels, (1.7,) * len(panels))
 
 
-def _draw_cdfs(axes: Axes, curves: Curves, styles: Mapping[str, LineStyle], form: Form) -> None:
-    for label, values in curves.items():
+def _cdfs(curves: Curves, styles: Sequence[LineStyle]) -> Panel:
+    series = []
+    for (label, values), style in zip(curves.items(), styles, strict=True):
         share = [index / (len(values) - 1) for index in range(len(values))]
         limited = [max(value, SMALLEST_SHOWN) for value in values]
-        look = styles[label].drawn(form) | {"markevery": styles[label].markers(len(limited) // MARKERS)}
-        axes.plot(limited, share, **look, label=label)
-    log_x_axis(axes)
+        series.append(Series(limited, share, style, label, len(limited) // MARKERS))
+    return Panel(series, "share of super-groups", views=[log_x])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar
 
 from gradwire.harness.comm.settings import ClusterConfig, TopologyConfig
@@ -122,12 +122,10 @@ def pooled(summaries: Sequence[ReplaySummary]) -> ReplaySummary:
         known = [value for one in summaries if (value := getattr(one, key)) is not None]
         return statistics.fmean(known) if known else None
 
-    figures: dict[str, Any] = {
-        key: mean(key) for key in ("wire_bits_per_coordinate", "bound_vnmse", "db_above_bound")
-    }
-    times: dict[str, Any] = {key: mean(key) for key in ("codec_s", "codec_ns_per_coordinate")}
+    kept = {each.name for each in fields(first)}
+    figures: dict[str, Any] = {key: mean(key) for key in first.single_figures() if key in kept}
     spread: dict[str, Any] = spread_of(errors)
-    return replace(first, vnmse=errors, repeats=len(errors), **spread, **figures, **times)
+    return replace(first, vnmse=errors, repeats=len(errors), **spread, **figures)
 
 
 def spread_of(errors: Sequence[float | None]) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradwire.harness.report.configs import ABSENT, Settings, changes_result, flatten, labels
-from gradwire.harness.report.tables import Table
-from gradwire.harness.studies.comparison import Compared, Entry
+from gradwire.harness.report.tables import Column, Table, figures_table
+from gradwire.harness.studies.comparison import Compared, Entry, figure_columns
 from gradwire.harness.studies.score.choose import LABELS
-from gradwire.harness.studies.score.study import ScoredValue, Scores, score_rows
+from gradwire.harness.studies.score.study import Scored, ScoredValue, Scores, score_rows
 from gradwire.harness.timing.measure.metrics import METRICS
 
 NOTES = (
@@ -26,8 +26,10 @@ def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
     """A table for each metric, with a row for each checkpoint, and remarks that affect its interpretation."""
     scores: list[Scores] = [entry.record for entry in entries]
     names = row_names(scores, axes)
+    further = figure_columns(entries)
     rows = [
         {"checkpoint": name, **row, "lm_eval": each.versions.get("lm-eval")}
+        | {column.at: each.content()[column.at] for column in further}
         for name, each in zip(names, scores, strict=True)
         for row in score_rows(each.content())
     ]
@@ -35,8 +37,23 @@ def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
         metric for each in scores for found in each.tasks.values() for metric in found.metrics
     )
     tables = [_table(metric, names, scores) for metric in metrics]
+    tables += [_part_table(field, metric, names, scores) for field, metric in Scored.columns().items()]
+    if further:
+        lines = [([name], each.content()) for name, each in zip(names, scores, strict=True)]
+        tables.append(figures_table("Checkpoints", ["checkpoint"], lines, further))
     likelihood = NOTES if any(found.requests for each in scores for found in each.tasks.values()) else ()
     return Compared(tables, rows, [*likelihood, *_remarks(names, scores)])
+
+
+def _part_table(field: str, metric: str, names: Sequence[str], scores: Sequence[Scores]) -> Table:
+    """A figure of each task, with a row for each checkpoint."""
+    tasks = list(dict.fromkeys(task for each in scores for task in each.tasks))
+    columns = [Column(metric, task, LABELS.get(task, task)) for task in tasks]
+    lines = [
+        ([name], {task: getattr(found, field) for task, found in each.tasks.items()})
+        for name, each in zip(names, scores, strict=True)
+    ]
+    return figures_table(METRICS[metric].heading, ["checkpoint"], lines, columns)
 
 
 def _table(metric: str, names: Sequence[str], scores: Sequence[Scores]) -> Table:

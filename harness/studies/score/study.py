@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from gradwire.codecs.fields import NOTHING
-from gradwire.harness.record.figures import Figure, FigureValue, StudyRecord
+from gradwire.harness.record.figures import Figure, FigureFields, FigureValue, StudyRecord
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.fields import at_least, checked, one_of
 from gradwire.harness.studies.study import Study
@@ -51,11 +51,11 @@ class ScoredValue:
 
 
 @dataclass(frozen=True)
-class Scored:
-    """One task's figures, and the documents that they were computed from."""
+class Scored(FigureFields):
+    """One task's figures, and what they were taken over."""
 
     metrics: dict[str, ScoredValue]  # by the keys of METRICS
-    documents: int  # that were scored
+    documents: Annotated[int, Figure("documents")]  # that were scored
     available: int  # that the data has
     left_out: int = 0  # of those asked for: an ending alone is longer than the model's context
     requests: int = 0  # of lm-eval; 0 where it takes no part
@@ -71,6 +71,7 @@ class Scores(StudyRecord):
     """The scores of one checkpoint."""
 
     file: ClassVar[str] = SCORES
+    part_types: ClassVar[tuple[type[FigureFields], ...]] = (Scored,)
 
     tasks: dict[str, Scored]
     checkpoint: str  # the run's, the folder's or the repository's name
@@ -93,12 +94,13 @@ class Scores(StudyRecord):
 
     @classmethod
     def figures(cls, content: Mapping[str, Any]) -> Iterator[FigureValue]:
-        """A case for each task."""
+        """A case for each task, besides those of the checkpoint."""
+        yield from super().figures(content)
         for row in score_rows(content):
             yield from Figure(row["metric"]).values(row["value"], content, row["task"])
             yield from Figure(f"{row['metric']}_stderr").values(row["stderr"], content, row["task"])
         for task, scored in content["tasks"].items():
-            yield from Figure("documents").values(scored["documents"], content, task)
+            yield from Scored.figures_in(scored, content, task)
             if scored["requests"]:
                 yield from Figure("cut_requests").values(scored["cut"], content, task)
 
@@ -113,8 +115,8 @@ class Scores(StudyRecord):
 
 
 def score_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row for each task and metric of `scores.json`: the figure, and the documents it was computed from."""
-    over = ("documents", "available", "left_out", "cut", "version")
+    """A row for each task and metric of `scores.json`: the figure, and what it was taken over."""
+    over = ("documents", "available", "left_out", "cut", "version", *Scored.columns())
     return [
         {"task": task, "metric": metric, **figure, **{key: scored[key] for key in over}}
         for task, scored in found["tasks"].items()

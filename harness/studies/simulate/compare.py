@@ -10,8 +10,8 @@ from typing import Any
 
 from gradwire.harness.network.configured import common_text, rate_text
 from gradwire.harness.record.directory import PLOTS
-from gradwire.harness.report.tables import Column, figures_table
-from gradwire.harness.studies.comparison import Compared, Entry, over_seeds
+from gradwire.harness.report.tables import figures_table
+from gradwire.harness.studies.comparison import Compared, Entry, figure_columns, over_seeds
 from gradwire.harness.studies.simulate.study import SimulateSummary
 
 NOTES = (
@@ -35,13 +35,14 @@ def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
     groups: dict[tuple[str, ...], list[SimulateSummary]] = {}
     for one, each in zip(found, abouts, strict=True):
         groups.setdefault(tuple(each[key] for key in varied), []).append(one)
-    columns = SimulateSummary.columns()
-    lines = [(name, over_seeds(own, columns)) for name, own in groups.items()]
+    columns = figure_columns(entries)
+    fields = [column.at for column in columns]
+    lines = [(name, over_seeds(own, fields)) for name, own in groups.items()]
     rows = [
-        {**each, "network": one.network_text, "seed": one.seed} | {key: getattr(one, key) for key in columns}
+        {**each, "network": one.network_text, "seed": one.seed} | {key: getattr(one, key) for key in fields}
         for one, each in zip(found, abouts, strict=True)
     ]
-    table = figures_table(title, varied, lines, [Column(metric, key) for key, metric in columns.items()])
+    table = figures_table(title, varied, lines, columns)
     return Compared([table], rows, NOTES, draw=partial(_draw, found))
 
 

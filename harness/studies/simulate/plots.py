@@ -6,22 +6,37 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradwire.harness.network.configured import common_text
 from gradwire.harness.report.figures import Plot, write_plots
-from gradwire.harness.report.style import Form, Hue, line_styles
+from gradwire.harness.report.series import (
+    Area,
+    Bars,
+    Drawable,
+    Panel,
+    Rules,
+    Series,
+    Steps,
+    View,
+    series_plot,
+)
+from gradwire.harness.report.style import Filling, Hue, line_styles, plain
+from gradwire.harness.report.views import (
+    column_names,
+    from_zero,
+    like_first,
+    no_grid,
+    row_names,
+    x_from,
+    y_from,
+)
 from gradwire.harness.studies.simulate.compare import about, blocks_text, scheme_text
 from gradwire.harness.studies.simulate.figures import sent_rows
 from gradwire.harness.studies.simulate.study import SimulateSummary
 from gradwire.harness.timing.measure.metrics import METRICS
 from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, STAGE_TWO, RoundRows
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 ROUNDS_SHOWN = 3
 """The number of worker 0's rounds that are plotted block by block."""
@@ -67,34 +82,23 @@ def ratio_plot(summary: SimulateSummary) -> Plot | None:
     if not points:
         return None
     at_s = _numbers(series["end_s"], points)
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        above, below = panels
-        for key, label, hue, line in RATIOS:
-            above.plot(
-                at_s, _numbers(series[key], points), color=form.colors[hue], ls=line, lw=1.0, label=label
-            )
-        above.set_ylabel("Q_ratio")
-        above.set_ylim(0, 1.05)
-        rates = _numbers(series["rate_mbit"], points)
-        below.plot(at_s, rates, color=form.colors["green"], lw=1.0, label="expected rate")
-        share, changes = summary.rate_mbit / (summary.workers - 1), summary.phases
-        steps_s = [phase["from_s"] for phase in changes] + [summary.seconds]
-        shares = [share * phase["factor"] for phase in changes]
-        below.step(
-            steps_s,
-            [*shares, shares[-1]],
-            where="post",
-            color=form.colors["grey"],
-            ls=":",
-            label=f"link / {summary.workers - 1}",
-        )
-        below.set_ylabel("Mbit/s")
-        below.set_ylim(bottom=0)
-        below.set_xlabel("time [s]")
-        below.set_xlim(above.get_xlim())
-
-    return Plot("ratio", f"{title_of(summary)} · Q_ratio over time", draw, (1.6, 1.2))
+    ratios = [
+        Series(at_s, _numbers(series[key], points), plain(hue, line), label, width=1.0)
+        for key, label, hue, line in RATIOS
+    ]
+    share, changes = summary.rate_mbit / (summary.workers - 1), summary.phases
+    edges = [phase["from_s"] for phase in changes] + [summary.seconds]
+    shares = [share * phase["factor"] for phase in changes]
+    rates: list[Drawable] = [
+        Series(at_s, _numbers(series["rate_mbit"], points), plain("green"), "expected rate", width=1.0),
+        Steps(edges, shares, plain("grey", ":"), f"link / {summary.workers - 1}", width=1.4),
+    ]
+    panels = [
+        Panel(ratios, "Q_ratio", views=[y_from(0, 1.05)]),
+        Panel(rates, "Mbit/s", "time [s]", views=[from_zero, like_first]),
+    ]
+    title = f"{title_of(summary)} · Q_ratio over time"
+    return series_plot("ratio", title, panels, (1.6, 1.2))
 
 
 def _numbers(values: Sequence[float | None], points: Sequence[int]) -> list[float]:
@@ -119,29 +123,17 @@ def _shown_rounds(summary: SimulateSummary, rows: RoundRows) -> Iterator[Plot]:
 def _blocks_plot(
     summary: SimulateSummary, rows: RoundRows, shown: np.ndarray, window: tuple[float, float]
 ) -> Plot:
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        (axes,) = panels
-        lanes = [kind for kind in LANES if (rows.kinds[shown] == kind).any()]
-        for block in range(len(summary.blocks)):
-            hue, hatch = BLOCK_LOOKS[block % len(BLOCK_LOOKS)]
-            own = [at for at in shown if rows.block[at] == block]
-            axes.barh(
-                [-lanes.index(rows.kinds[at]) for at in own],
-                [rows.end[at] - rows.start[at] for at in own],
-                left=[rows.start[at] for at in own],
-                height=0.7,
-                color=form.colors[hue],
-                edgecolor=form.ground,
-                linewidth=0.3,
-                hatch=hatch,
-                label=f"block {block + 1}",
-            )
-        axes.set_yticks([-at for at in range(len(lanes))], [LANES[kind] for kind in lanes])
-        axes.grid(visible=False, axis="y")
-        axes.set_xlim(window)
-        axes.set_xlabel("time [s]")
-
-    return Plot("blocks", f"{title_of(summary)} · worker 0's blocks over time", draw, (1.7,))
+    lanes = [kind for kind in LANES if (rows.kinds[shown] == kind).any()]
+    bars = []
+    for block in range(len(summary.blocks)):
+        own = [at for at in shown if rows.block[at] == block]
+        places = [-lanes.index(rows.kinds[at]) for at in own]
+        lengths, starts = [rows.end[at] - rows.start[at] for at in own], [rows.start[at] for at in own]
+        filling = Filling(f"block {block + 1}", *BLOCK_LOOKS[block % len(BLOCK_LOOKS)])
+        bars.append(Bars(places, lengths, filling, 0.7, starts, filling.label, 0.3))
+    names = row_names([-at for at in range(len(lanes))], [LANES[kind] for kind in lanes])
+    panel = Panel(bars, x_label="time [s]", views=[names, x_from(*window)])
+    return series_plot("blocks", f"{title_of(summary)} · worker 0's blocks over time", [panel], (1.7,))
 
 
 def _queue_plot(summary: SimulateSummary, rows: RoundRows, window: tuple[float, float]) -> Plot:
@@ -157,18 +149,11 @@ def _queue_plot(summary: SimulateSummary, rows: RoundRows, window: tuple[float, 
     ]
     times, queue = _queue(points)
 
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        (axes,) = panels
-        inside = [at for at, time in enumerate(times) if window[0] <= time <= window[1]]
-        x, y = [times[at] for at in inside], [queue[at] * BYTES / MB for at in inside]
-        axes.fill_between(x, y, color=form.colors["sky"], lw=0)
-        axes.plot(x, y, color=form.colors["blue"], lw=0.9)
-        axes.set_xlim(window)
-        axes.set_ylim(bottom=0)
-        axes.set_ylabel("undelivered [MB]")
-        axes.set_xlabel("time [s]")
-
-    return Plot("queue", f"{title_of(summary)} · worker 0's gradients to be sent", draw, (1.6,))
+    inside = [at for at, time in enumerate(times) if window[0] <= time <= window[1]]
+    x, y = [times[at] for at in inside], [queue[at] * BYTES / MB for at in inside]
+    series: list[Drawable] = [Area(x, [0.0] * len(x), y, "sky", 1.0), Series(x, y, plain("blue"), width=0.9)]
+    panel = Panel(series, "undelivered [MB]", "time [s]", views=[x_from(*window), from_zero])
+    return series_plot("queue", f"{title_of(summary)} · worker 0's gradients to be sent", [panel], (1.6,))
 
 
 def _queue(points: Sequence[tuple[float, float, float]]) -> tuple[list[float], list[float]]:
@@ -194,6 +179,9 @@ def _queue(points: Sequence[tuple[float, float, float]]) -> tuple[list[float], l
 PANELS = ("rounds", "utilization", "t_wait", "row")
 """The panels of Figures 10, 12 and 13."""
 
+COLUMNS = 2
+"""Panels of a row."""
+
 FEWEST = 3
 """The smallest number of rates, or of numbers of blocks, that make a line."""
 
@@ -210,7 +198,7 @@ def plot_sweep(found: Sequence[SimulateSummary], folder: Path) -> list[Path]:
         plots.append(ratio_plot(changing[0]))
     lines = [*_over(found, _rate, "rates", "Gbit/s"), *_over(found, _blocks, "blocks", "number of blocks")]
     plots += lines or [_bars_plot(name, own) for name, own in _by_computation(found)]
-    return write_plots([plot for plot in plots if plot is not None], folder, pdf=True)
+    return write_plots(plots, folder, pdf=True)
 
 
 def _rate(one: SimulateSummary) -> float:
@@ -241,26 +229,23 @@ def _line_plot(name: str, title: str, found: Sequence[SimulateSummary], of: Of, 
     """Medians over seeds, with a line for each scheme, and a horizontal line for training without any
     waiting."""
     names = [each for each in dict.fromkeys(map(scheme_text, found)) if each != IDEAL]
-    styles = dict(zip(names, line_styles(names), strict=True))
     most = [one.rounds for one in found if one.scheme == IDEAL]
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        for axes, key in zip(panels, PANELS, strict=True):
-            for scheme in names:
-                own = [one for one in found if scheme_text(one) == scheme]
-                points = [
-                    (at, median([_number(one, key) for one in own if of(one) == at]))
-                    for at in sorted(set(map(of, own)))
-                ]
-                axes.plot(*zip(*points, strict=True), **styles[scheme].drawn(form), label=scheme)
-            if most and key == "rounds":
-                axes.axhline(median(most), color=form.colors["grey"], ls=":", label=IDEAL)
-            _label(axes, key)
-        for axes in panels[-2:]:
-            axes.set_xlabel(label)
-
+    panels = []
+    for index, key in enumerate(PANELS):
+        series = list[Drawable]()
+        for scheme, style in zip(names, line_styles(names), strict=True):
+            own = [one for one in found if scheme_text(one) == scheme]
+            points = [
+                (at, median([_number(one, key) for one in own if of(one) == at]))
+                for at in sorted(set(map(of, own)))
+            ]
+            series.append(Series.through(points, style, scheme))
+        if most and key == "rounds":
+            series.append(Rules([median(most)], label=IDEAL, level=True))
+        panels.append(_panel(series, key, label if index >= len(PANELS) - COLUMNS else ""))
     network = common_text(one.network_text for one in found)
-    return Plot(name, f"simulated training · {network} · {title}", draw, (1.4, 1.4), columns=2)
+    heading = f"simulated training · {network} · {title}"
+    return series_plot(name, heading, panels, (1.4, 1.4), columns=COLUMNS)
 
 
 def _by_computation(found: Sequence[SimulateSummary]) -> list[tuple[str, list[SimulateSummary]]]:
@@ -274,26 +259,20 @@ def _by_computation(found: Sequence[SimulateSummary]) -> list[tuple[str, list[Si
 
 def _bars_plot(name: str, found: Sequence[SimulateSummary]) -> Plot:
     names = list(dict.fromkeys(map(scheme_text, found)))
-    styles = line_styles(names)
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        for axes, key in zip(panels, PANELS, strict=True):
-            heights = [
-                median([_number(one, key) for one in found if scheme_text(one) == scheme]) for scheme in names
-            ]
-            axes.bar(names, heights, color=[form.colors[style.hue] for style in styles], width=0.6)
-            axes.grid(visible=False, axis="x")
-            _label(axes, key)
-            axes.tick_params(axis="x", labelrotation=0 if len(names) < 5 else 60)
-
+    panels = []
+    for key in PANELS:
+        bars = []
+        for at, (scheme, style) in enumerate(zip(names, line_styles(names), strict=True)):
+            height = median([_number(one, key) for one in found if scheme_text(one) == scheme])
+            bars.append(Bars([at], [height], Filling("", style.hue), 0.6, edge=0, upright=True))
+        panels.append(_panel(bars, key, "", column_names(names), no_grid("x")))
     words = [text for key, text in about(found[0]).items() if key in ("blocks", "compute times")]
     network = common_text(one.network_text for one in found)
-    return Plot(name, " · ".join([network, *words]), draw, (1.4, 1.4), columns=2)
+    return series_plot(name, " · ".join([network, *words]), panels, (1.4, 1.4), columns=COLUMNS)
 
 
-def _label(axes: Axes, key: str) -> None:
-    axes.set_ylabel(METRICS[key].label)
-    axes.set_ylim(bottom=0)
+def _panel(series: Sequence[Drawable], key: str, x_label: str, *views: View) -> Panel:
+    return Panel(series, METRICS[key].label, x_label, views=[*views, from_zero])
 
 
 def _number(one: SimulateSummary, key: str) -> float:

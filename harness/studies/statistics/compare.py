@@ -14,7 +14,7 @@ from gradwire.harness.record.directory import PLOTS
 from gradwire.harness.record.seal import REMEDY
 from gradwire.harness.report.frame import spreads, table, values_in
 from gradwire.harness.report.tables import Column, Line, figures_table
-from gradwire.harness.studies.comparison import Compared, Entry
+from gradwire.harness.studies.comparison import Compared, Entry, figure_columns
 from gradwire.harness.studies.statistics.study import StatisticsRecord
 from gradwire.harness.timing.measure.metric import Spread
 from gradwire.harness.timing.measure.metrics import keys
@@ -46,7 +46,12 @@ def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
     for name, figures in found.items():
         what = next((what for what, figure in FIGURES.items() if figure in figures), GRADIENTS)
         lines[what].append(([name], figures))
-    tables = [figures_table(what.title(), [what], own, _columns(what)) for what, own in lines.items() if own]
+    further = [Column(column.metric) for column in figure_columns(entries)]
+    tables = [
+        figures_table(what.title(), [what], own, [*_columns(what), *further])
+        for what, own in lines.items()
+        if own
+    ]
     rows = [
         {
             "gradients": name,

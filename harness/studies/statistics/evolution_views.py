@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gradwire.harness.report.figures import Plot
-from gradwire.harness.report.style import HUES, Form, LineStyle, line_styles
+from gradwire.harness.report.series import STEPS, ColourMap, Panel, Series, histogram, series_plot
+from gradwire.harness.report.style import HUES, line_styles, plain
 from gradwire.harness.report.tables import Table, figure, number
-from gradwire.harness.report.views import log_axis, step_axis
+from gradwire.harness.report.views import log_y
 from gradwire.harness.studies.statistics.evolution_analyses import (
-    BINS,
     LIMIT,
     Correlation,
-    Distribution,
     LowRank,
     Map,
     layer_errors,
@@ -22,8 +22,6 @@ from gradwire.harness.studies.statistics.evolution_analyses import (
 from gradwire.harness.timing.measure.metrics import METRICS
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from gradwire.harness.studies.statistics.evolution import Evolution
 
 
@@ -130,9 +128,8 @@ and the last."""
 
 ALL = "all matrices"
 
-KINDS = {"theory": ":", "power": "--", "best": "-"}
-"""The line styles of Figure 10 for σ·g(r), PowerSGD's error, and the error of the singular value
-decomposition."""
+KINDS = {"theory": (":", "σ·g(r)"), "power": ("--", "PowerSGD"), "best": ("-", "best")}
+"""The lines of Figure 10 and their names: σ·g(r), PowerSGD's error, that of singular values."""
 
 
 def plots(found: Evolution, heading: str) -> list[Plot]:
@@ -152,100 +149,61 @@ def _entropy_plot(found: Evolution, heading: str) -> Plot:
     lines: dict[str, Sequence[float | None]] = {ALL: found.nats}
     lines |= {f"layer {layer}": layer_nats(found, layer) for layer in found.layers}
     lines |= {curve.matrix: curve.nats for curve in found.entropies if curve.layer is None}
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        (axes,) = panels
-        for (label, nats), style in zip(lines.items(), line_styles(list(lines), ALL), strict=True):
-            points = [
-                (step, value)
-                for step, value in zip(found.steps, nats, strict=True)
-                if value is not None and math.isfinite(value)
-            ]
-            if points:
-                axes.plot(*zip(*points, strict=True), label=label, **style.drawn(form))
-        axes.set_ylabel("differential entropy [nats]")
-        step_axis(axes)
-
-    return Plot("entropy", heading, draw, (2.4,))
+    series = []
+    for (label, nats), style in zip(lines.items(), line_styles(list(lines), ALL), strict=True):
+        points = [
+            (step, value)
+            for step, value in zip(found.steps, nats, strict=True)
+            if value is not None and math.isfinite(value)
+        ]
+        series += [Series.through(points, style, label)] if points else []
+    return series_plot("entropy", heading, [Panel(series, "differential entropy [nats]", STEPS)], (2.4,))
 
 
 def _distributions_plot(found: Evolution, heading: str) -> Plot:
     """A panel for each layer, a line for each step."""
-    steps = some_steps(found.steps)
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        for layer, axes in zip(found.layers, panels, strict=True):
-            own = {each.step: each for each in found.distributions if each.layer == layer}
-            for step, style in zip(steps, line_styles(list(map(str, steps))), strict=True):
-                _draw_histogram(axes, own[step], style, form)
-            axes.set_title(f"layer {layer}: σ {own[steps[0]].sigma:.1e} → {own[steps[-1]].sigma:.1e}")
-            axes.set_ylabel("share per bin")
-            log_axis(axes)
-            axes.tick_params(labelbottom=axes is panels[-1])
-        panels[-1].set_xlabel(f"coordinate / σ of the layer at step {found.steps[0]}")
-
-    return Plot("distributions", heading, draw, (1.25,) * len(found.layers))
-
-
-def _draw_histogram(axes: Axes, found: Distribution, style: LineStyle, form: Form) -> None:
-    width = 2 * LIMIT / BINS
-    points = [(width * (index + 0.5) - LIMIT, share) for index, share in enumerate(found.histogram) if share]
-    if points:
-        color = form.colors[style.hue]
-        axes.plot(*zip(*points, strict=True), color=color, ls=style.line, lw=1.0, label=f"step {found.step}")
+    steps, panels = some_steps(found.steps), list[Panel]()
+    looks = [plain(style.hue, style.line) for style in line_styles(list(map(str, steps)))]
+    for layer in found.layers:
+        own = {each.step: each for each in found.distributions if each.layer == layer}
+        series = [
+            histogram(own[step].histogram, LIMIT, look, f"step {step}")
+            for step, look in zip(steps, looks, strict=True)
+            if any(own[step].histogram)
+        ]
+        title = f"layer {layer}: σ {own[steps[0]].sigma:.1e} → {own[steps[-1]].sigma:.1e}"
+        panels.append(Panel(series, "share per bin", title=title, views=[log_y]))
+    panels[-1] = replace(panels[-1], x_label=f"coordinate / σ of the layer at step {found.steps[0]}")
+    return series_plot("distributions", heading, panels, (1.25,) * len(panels), ticks="last")
 
 
 def _maps(maps: Sequence[Map], heading: str) -> Plot:
-    """Pairs of maps in rows, with one colour scale for all."""
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        for axes in panels[len(maps) :]:
-            axes.set_axis_off()
-        for shown, axes in zip(maps, panels, strict=False):
-            image = axes.imshow(shown.values.numpy(), cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
-            axes.set_title(shown.title)
-            axes.grid(visible=False)
-            axes.set_xticks([])
-            axes.set_yticks([])
-        bar = panels[0].figure.colorbar(image, ax=list(panels), shrink=0.6, ticks=[-1, 0, 1])
-        bar.set_label("Pearson correlation")
-
-    return Plot("correlations", heading, draw, (1.5,) * math.ceil(len(maps) / 2), columns=2)
+    """Two maps in a row, with one scale of colours for all."""
+    scales = [*("" for _ in maps[1:]), "Pearson correlation"]
+    panels = [
+        Panel([ColourMap(shown.values.numpy(), scale)], title=shown.title)
+        for shown, scale in zip(maps, scales, strict=True)
+    ]
+    return series_plot("correlations", heading, panels, (1.5,) * math.ceil(len(maps) / 2), columns=2)
 
 
 def _errors_plot(found: Evolution, heading: str) -> Plot:
     """A panel for each of at most three layers, with a hue for each rank and a line style for each kind of
     error."""
     shares = list(dict.fromkeys(each.share for each in found.errors))
-    layers = found.layers[:3]
-    ranks = {share: _rank_words(found, share) for share in shares}
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        for layer, axes in zip(layers, panels, strict=True):
-            for share, style in zip(shares, line_styles(list(map(str, shares))), strict=True):
-                for kind, line in KINDS.items():
-                    curve = layer_errors(found.errors, share, kind)[layer]
-                    color = form.colors[style.hue]
-                    label = f"rank {ranks[share]}, {_words(kind)}"
-                    points = [(step, error) for step, error in curve.items() if error > 0]
-                    if points:  # a logarithmic axis has no 0
-                        axes.plot(*zip(*points, strict=True), color=color, ls=line, lw=1.1, label=label)
-            axes.set_title(f"layer {layer}")
-            axes.set_ylabel("error (norm)")
-            log_axis(axes)
-            axes.tick_params(labelbottom=axes is panels[-1])
-        step_axis(panels[-1])
-
-    return Plot("compression-error", heading, draw, (1.5,) * len(layers))
-
-
-def _rank_words(found: Evolution, share: float) -> str:
-    ranks = sorted({each.rank for each in found.errors if each.share == share and each.layer is not None})
-    return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}–{ranks[-1]}"
-
-
-def _words(kind: str) -> str:
-    return {"theory": "σ·g(r)", "power": "PowerSGD", "best": "best"}[kind]
+    panels = list[Panel]()
+    for layer in found.layers[:3]:
+        series = []
+        for share, style in zip(shares, line_styles(list(map(str, shares))), strict=True):
+            for kind, (line, words) in KINDS.items():
+                curve = layer_errors(found.errors, share, kind)[layer]
+                points = [(step, error) for step, error in curve.items() if error > 0]
+                if points:  # a logarithmic axis has no 0
+                    label = f"rank {_ranks(found.errors, share)}, {words}"
+                    series.append(Series.through(points, plain(style.hue, line), label, width=1.1))
+        panels.append(Panel(series, "error (norm)", title=f"layer {layer}", views=[log_y]))
+    panels[-1] = replace(panels[-1], x_label=STEPS)
+    return series_plot("compression-error", heading, panels, (1.5,) * len(panels), ticks="last")
 
 
 def some_steps(steps: Sequence[int]) -> list[int]:

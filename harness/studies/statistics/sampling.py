@@ -5,21 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from gradwire.harness.record.entropies import RecordedEntropies
 from gradwire.harness.report.figures import Plot
-from gradwire.harness.report.style import Form, line_styles
+from gradwire.harness.report.series import STEPS, Drawable, Panel, Series, Steps, series_plot
+from gradwire.harness.report.style import line_styles, plain
 from gradwire.harness.report.tables import Table, number
-from gradwire.harness.report.views import step_axis
+from gradwire.harness.report.views import whole_x
 from gradwire.harness.studies.comparison import listed
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 PAPERS_RATE = 0.25
 """The β used in EDGC when α varies."""
@@ -213,58 +209,42 @@ def sampling_plots(found: Sampling, heading: str) -> list[Plot]:
     return [*drawn, _windows(found, heading)] if found.by_window else drawn
 
 
-def _rates(found: Sampling, heading: str) -> Plot:
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        labels = [f"β = {rate:g}" for rate in found.rates]
-        for label, curve, style in zip(labels, found.curves, line_styles(labels, labels[0]), strict=True):
-            steps, values = thinned(found.steps), thinned(curve)
-            panels[0].plot(steps, values, label=label, color=form.colors[style.hue], ls=style.line, lw=1.0)
-        panels[0].set_ylabel("differential entropy [nats]")
-        step_axis(panels[0])
+ENTROPY = "differential entropy [nats]"
 
-    return Plot("sampling-rates", heading, draw, (2.4,))
+
+def _rates(found: Sampling, heading: str) -> Plot:
+    labels = [f"β = {rate:g}" for rate in found.rates]
+    looks = (plain(style.hue, style.line) for style in line_styles(labels, labels[0]))
+    series = [
+        Series(thinned(found.steps), thinned(curve), look, label, width=1.0)
+        for label, curve, look in zip(labels, found.curves, looks, strict=True)
+    ]
+    return series_plot("sampling-rates", heading, [Panel(series, ENTROPY, STEPS)], (2.4,))
 
 
 def _alphas(found: Sampling, heading: str) -> Plot:
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        (axes,) = panels
-        labels = [f"α = {each.alpha:g}" for each in found.by_alpha]
-        for label, each, style in zip(labels, found.by_alpha, line_styles(labels), strict=True):
-            percents = [100 * change for change in each.changes]
-            axes.plot(range(1, len(percents) + 1), percents, label=label, **style.drawn(form))
-        axes.set_xlabel(f"window of {found.by_alpha[0].window:,} steps")
-        axes.set_ylabel("relative change of\nthe mean entropy [%]")
-        axes.locator_params(axis="x", integer=True)
-
-    return Plot("sampling-steps", heading, draw, (2.1,))
+    labels = [f"α = {each.alpha:g}" for each in found.by_alpha]
+    series = []
+    for label, each, style in zip(labels, found.by_alpha, line_styles(labels), strict=True):
+        percents = [100 * change for change in each.changes]
+        series.append(Series(range(1, len(percents) + 1), percents, style, label))
+    x_label = f"window of {found.by_alpha[0].window:,} steps"
+    panel = Panel(series, "relative change of\nthe mean entropy [%]", x_label, views=[whole_x])
+    return series_plot("sampling-steps", heading, [panel])
 
 
 def _windows(found: Sampling, heading: str) -> Plot:
-    """Single steps in grey, with the means of each window."""
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        (axes,) = panels
-        whole = found.curves[found.rates.index(max(found.rates))]
-        axes.plot(thinned(found.steps), thinned(whole), color=form.colors["grey"], lw=0.8, label="w = 1")
-        shown = [each.window for each in found.by_window if each.window > 1]
-        for window, style in zip(shown, line_styles(list(map(str, shown))), strict=True):
-            starts = range(0, len(whole), window)
-            means = [
-                sum(whole[first : first + window]) / len(whole[first : first + window]) for first in starts
-            ]
-            edges = [*(found.steps[first] for first in starts), found.steps[-1] + 1]
-            axes.stairs(
-                means,
-                edges,
-                baseline=None,
-                color=form.colors[style.hue],
-                ls=style.line,
-                label=f"w = {window:,}",
-            )
-        axes.set_ylabel("differential entropy [nats]")
-        step_axis(axes)
-
-    return Plot("windows", heading, draw, (2.4,))
+    """Single steps in grey, the means of each window over them."""
+    whole = found.curves[found.rates.index(max(found.rates))]
+    shown = [each.window for each in found.by_window if each.window > 1]
+    series = list[Drawable]()
+    series.append(Series(thinned(found.steps), thinned(whole), plain("grey"), "w = 1", width=0.8))
+    for window, style in zip(shown, line_styles(list(map(str, shown))), strict=True):
+        starts = range(0, len(whole), window)
+        means = [sum(whole[first : first + window]) / len(whole[first : first + window]) for first in starts]
+        edges = [*(found.steps[first] for first in starts), found.steps[-1] + 1]
+        series.append(Steps(edges, means, style, f"w = {window:,}"))
+    return series_plot("windows", heading, [Panel(series, ENTROPY, STEPS)], (2.4,))
 
 
 def thinned(values: Sequence[float]) -> list[float]:

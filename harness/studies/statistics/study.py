@@ -76,6 +76,7 @@ class StatisticsRecord(StudyRecord):
         steps and window: `β=0.25`, `α=0.1`."""
         from gradwire.harness.report.configs import flatten
 
+        yield from super().figures(content)
         parts = {key: part for key, part in content.items() if isinstance(part, dict) and key != "about"}
         for key, value in flatten(parts).items():
             yield from Figure(key).values(value, content)

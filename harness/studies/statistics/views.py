@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.report.configs import flatten
 from gradwire.harness.report.figures import Plot
-from gradwire.harness.report.style import Form, Hue
+from gradwire.harness.report.series import Drawable, Panel, Rules, Series, Spans, histogram, series_plot
+from gradwire.harness.report.style import Hue, LineStyle, plain
 from gradwire.harness.report.tables import Page, Table, figure, number
-from gradwire.harness.report.views import log_axis, log_x_axis
+from gradwire.harness.report.views import log_x, log_y, x_from, y_from
 from gradwire.harness.studies.distribution import PERCENT
 from gradwire.harness.studies.statistics.collect import Statistics
 from gradwire.harness.studies.statistics.measures import SIZES, GroupNorms
-from gradwire.harness.studies.statistics.smoothing import BINS, GROUP, GROUP_LIMIT, LIMIT, POINTS, Coordinates
+from gradwire.harness.studies.statistics.smoothing import GROUP, GROUP_LIMIT, LIMIT, POINTS, Coordinates
 from gradwire.harness.studies.statistics.widths import Allocation
 from gradwire.harness.timing.measure.metrics import METRICS, keys
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 GRADIENTS = keys(lambda metric: metric.section == "gradients")
 PERCENTS = (1, 10, 50, 90, 99)
@@ -133,10 +129,10 @@ def _figures(side: Coordinates) -> list[str]:
     return [number(side.kurtosis), number(group_kurtosis, 3), *(number(peak, 3) for peak in peaks), *codes]
 
 
-LOOKS: tuple[dict[str, Any], ...] = ({"hue": "blue", "ls": "-"}, {"hue": "vermilion", "ls": "--"})
+LOOKS = (plain("blue"), plain("vermilion", "--"))
 """The styles of the original coordinates and of changed ones."""
 
-THRESHOLDS: tuple[tuple[Hue, Any], ...] = (
+THRESHOLDS: tuple[tuple[Hue, str], ...] = (
     ("vermilion", "--"),
     ("green", "-."),
     ("purple", ":"),
@@ -155,87 +151,73 @@ def plots(statistics: Statistics, heading: str) -> list[Plot]:
 
 def norms_plot(norms: Sequence[GroupNorms], heading: str) -> Plot:
     """CDFs of the norms of groups, a panel for each size (DynamiQ, Figure 1)."""
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        for axes, size in zip(panels, SIZES, strict=True):
-            for found in (found for found in norms if found.size == size):
-                label = "shuffled" if found.shuffled else "as they are"
-                draw_cdf(axes, found.quantiles, form, LOOKS[found.shuffled], label)
-            axes.set_xlabel(f"ℓ₂ norm of {size} coordinates")
-            axes.set_ylabel("share of groups")
-            log_x_axis(axes)
-
-    return Plot("norms", heading, draw, (1.9, 1.9))
+    panels = []
+    for size in SIZES:
+        series = [
+            cdf(found.quantiles, LOOKS[found.shuffled], "shuffled" if found.shuffled else "as they are")
+            for found in norms
+            if found.size == size
+        ]
+        panels.append(Panel(series, "share of groups", f"ℓ₂ norm of {size} coordinates", "", (SHARES, log_x)))
+    return series_plot("norms", heading, panels, (1.9, 1.9))
 
 
 def widths_plot(statistics: Statistics, heading: str) -> Plot:
     """The CDF of F_j with the thresholds of each budget, one panel per budget (DynamiQ, Figure 3)."""
     found = statistics.widths
-    view = _view([*found.quantiles, *(t.high for a in found.allocations for t in a.thresholds)])
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        for axes, allocation in zip(panels, found.allocations, strict=True):
-            draw_cdf(axes, found.quantiles, form, {"hue": "ink", "ls": "-"}, "CDF of Fⱼ")
-            _draw_thresholds(axes, allocation, form)
-            parts = ", ".join(f"{percent(part)} % at {width}" for width, part in allocation.shares.items())
-            axes.set_title(f"codec.bits={allocation.bits:g}: {parts} bits")
-            axes.set_ylabel("share")
-            axes.set_xlim(*view)
-            log_x_axis(axes)
-            axes.tick_params(labelbottom=axes is panels[-1])
-        panels[-1].set_xlabel("Fⱼ: squared norm, summed over workers")
-
-    return Plot("widths", f"{heading} · bands: all chunks", draw, (1.25,) * len(found.allocations))
+    view = x_from(*_view([*found.quantiles, *(t.high for a in found.allocations for t in a.thresholds)]))
+    panels = []
+    for allocation in found.allocations:
+        parts = ", ".join(f"{percent(part)} % at {width}" for width, part in allocation.shares.items())
+        panel = Panel(
+            [cdf(found.quantiles, plain("ink"), "CDF of Fⱼ"), *_thresholds(allocation)],
+            "share",
+            title=f"codec.bits={allocation.bits:g}: {parts} bits",
+            views=(SHARES, view, log_x),
+        )
+        panels.append(panel)
+    panels[-1] = replace(panels[-1], x_label="Fⱼ: squared norm, summed over workers")
+    heading = f"{heading} · bands: all chunks"
+    return series_plot("widths", heading, panels, (1.25,) * len(panels), ticks="last")
 
 
 def smoothing_plot(statistics: Statistics, heading: str) -> Plot:
     """Histograms of coordinates and CDFs of the peaks of groups, before and after the transform (SDP4Bit,
     Figure 6)."""
     found = statistics.smoothing
-    sides = (("as they are", found.before), (f"after a {POINTS}-point Hadamard transform", found.after))
-
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        everywhere, in_groups, peaks = panels
-        for (label, side), look in zip(sides, LOOKS, strict=True):
-            _draw_histogram(everywhere, side.histogram, LIMIT, form, look, label)
-            _draw_histogram(in_groups, side.group_histogram, GROUP_LIMIT, form, look, label)
-            draw_cdf(peaks, side.peaks, form, look, label)
-        everywhere.set_xlabel("coordinate / root mean square of all")
-        in_groups.set_xlabel(f"coordinate / root mean square of its group of {GROUP}")
-        for axes in (everywhere, in_groups):
-            axes.set_ylabel("share per bin")
-            log_axis(axes)
-        peaks.set_xlabel(f"max |x| / root mean square, in groups of {GROUP}")
-        peaks.set_ylabel("share of groups")
-
-    return Plot("smoothing", heading, draw, (1.6, 1.6, 1.5))
+    sides = (
+        ("as they are", found.before, LOOKS[0]),
+        (f"after a {POINTS}-point Hadamard transform", found.after, LOOKS[1]),
+    )
+    everywhere = [histogram(side.histogram, LIMIT, look, label) for label, side, look in sides]
+    in_groups = [histogram(side.group_histogram, GROUP_LIMIT, look, label) for label, side, look in sides]
+    peaks = [cdf(side.peaks, look, label) for label, side, look in sides]
+    over, group = "root mean square", f"groups of {GROUP}"
+    panels = [
+        Panel(everywhere, "share per bin", f"coordinate / {over} of all", views=[log_y]),
+        Panel(in_groups, "share per bin", f"coordinate / {over} of its group of {GROUP}", views=[log_y]),
+        Panel(peaks, "share of groups", f"max |x| / {over}, in {group}", views=[SHARES]),
+    ]
+    return series_plot("smoothing", heading, panels, (1.6, 1.6, 1.5))
 
 
-def draw_cdf(axes: Axes, quantiles: Sequence[float], form: Form, look: dict[str, Any], label: str) -> None:
-    """Draws a line through the positive quantiles, because a logarithmic axis has no 0."""
-    points = [(value, place / PERCENT) for place, value in enumerate(quantiles) if value > 0]
-    values, shares = zip(*points, strict=True)
-    color = form.colors[look["hue"]]
-    axes.plot(values, shares, color=color, ls=look["ls"], label=label)
-    axes.set_ylim(-0.02, 1.02)
+SHARES = y_from(-0.02, 1.02)
+"""The y axis of a CDF."""
 
 
-def _draw_thresholds(axes: Axes, allocation: Allocation, form: Form) -> None:
-    """Draws a line at each width's threshold, and a band if chunks differ."""
+def cdf(quantiles: Sequence[float], style: LineStyle, label: str) -> Series:
+    """A line through the quantiles above 0, because a logarithmic axis has no 0."""
+    points = ((value, place / PERCENT) for place, value in enumerate(quantiles) if value > 0)
+    return Series.through(points, style, label)
+
+
+def _thresholds(allocation: Allocation) -> Iterator[Drawable]:
+    """A line at each width's threshold, and a band where chunks differ."""
     lower = {upper: lower for lower, upper in pairwise(allocation.shares)}
     for threshold, (hue, line) in zip(allocation.thresholds, THRESHOLDS, strict=False):
         label = f"{lower[threshold.width]} → {threshold.width} bits"
-        axes.axvspan(threshold.low, threshold.high, color=form.colors[hue], alpha=0.2, lw=0)
-        axes.axvline(threshold.median, color=form.colors[hue], ls=line, lw=1.0, label=label)
-
-
-def _draw_histogram(
-    axes: Axes, shares: Sequence[float], limit: float, form: Form, look: dict[str, Any], label: str
-) -> None:
-    """Draws a line through the centres of non-empty bins, which have equal width from −`limit` to `limit`."""
-    width = 2 * limit / BINS
-    points = [(width * (index + 0.5) - limit, share) for index, share in enumerate(shares) if share > 0]
-    axes.plot(*zip(*points, strict=True), color=form.colors[look["hue"]], ls=look["ls"], lw=1.0, label=label)
+        yield Spans([(threshold.low, threshold.high)], hue)
+        yield Rules([threshold.median], hue, line, 1.0, label)
 
 
 def percent(part: float) -> str:

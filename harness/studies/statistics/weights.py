@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch import Tensor
@@ -20,12 +19,10 @@ from gradwire.codecs.linear.approximation import compression
 from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.record.gradients import SavedWeights
 from gradwire.harness.report.figures import Plot
-from gradwire.harness.report.style import Form, Hue
+from gradwire.harness.report.series import Panel, Rules, histogram, series_plot
+from gradwire.harness.report.style import plain
 from gradwire.harness.report.tables import Page, Table, number
-from gradwire.harness.report.views import log_axis
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from gradwire.harness.report.views import log_y
 
 BITS, GROUP = 4, 2048
 LEVELS = 2 ** (BITS - 1) - 1
@@ -135,25 +132,16 @@ def weights_text(found: WeightStatistics, heading: str) -> str:
 def weights_plots(found: WeightStatistics, heading: str) -> list[Plot]:
     """The histograms of Figure 4, one panel each, with the positions of codes."""
 
-    def draw(panels: Sequence[Axes], form: Form) -> None:
-        sides: tuple[tuple[str, Quantized, Hue], ...] = (
-            ("weights", found.weights, "blue"),
-            ("differences", found.differences, "vermilion"),
-        )
-        for axes, (name, side, hue) in zip(panels, sides, strict=True):
-            points = [
-                ((index + 0.5) / PER_LEVEL - LEVELS - 0.5, share)
-                for index, share in enumerate(side.histogram)
-                if share > 0
-            ]
-            for level in range(-LEVELS, LEVELS + 1):
-                axes.axvline(level, color=form.colors["grey"], ls="--", lw=0.5)
-            label = (
-                f"{name}: root mean square {number(side.root_mean_square, 3)}, error {number(side.error, 3)}"
-            )
-            axes.plot(*zip(*points, strict=True), color=form.colors[hue], lw=1.0, label=label)
-            axes.set_ylabel("share per bin")
-            log_axis(axes)
-        panels[-1].set_xlabel(f"coordinate in steps of its group's int{BITS} codes (dashed)")
-
-    return [Plot("weights", heading, draw, (1.7, 1.7))]
+    panels = []
+    sides = (
+        ("weights", found.weights, plain("blue")),
+        ("differences", found.differences, plain("vermilion")),
+    )
+    for name, side, look in sides:
+        label = f"{name}: root mean square {number(side.root_mean_square, 3)}, error {number(side.error, 3)}"
+        codes = Rules(range(-LEVELS, LEVELS + 1), line="--", width=0.5)
+        shares = histogram(side.histogram, LEVELS + 0.5, look, label)
+        panels.append(Panel([codes, shares], "share per bin", views=[log_y]))
+    x_label = f"coordinate in steps of its group's int{BITS} codes (dashed)"
+    panels[-1] = replace(panels[-1], x_label=x_label)
+    return [series_plot("weights", heading, panels, (1.7, 1.7))]

@@ -26,9 +26,9 @@ class TrainingClock:
         self,
         kind: Literal["wall", "simulated"],
         device: torch.device,
-        listener: Callable[[float, bool], None] = lambda seconds, running: None,
+        on_clock: Callable[[float, bool], None] = lambda seconds, running: None,
     ) -> None:
-        self.kind, self._listener = kind, listener
+        self.kind, self._on_clock = kind, on_clock
         self._synchronize: Callable[[], None] = (
             (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else lambda: None
         )
@@ -39,19 +39,19 @@ class TrainingClock:
         """Starts the clock, after the warm-up."""
         self._synchronize()
         self._running_since = time.perf_counter()
-        self._listener(self._accumulated, True)
+        self._on_clock(self._accumulated, True)
 
     def stop(self) -> None:
         """Stops the clock: later work is not part of training."""
         self._accumulated = self.seconds
         self._running_since = None
-        self._listener(self._accumulated, False)
+        self._on_clock(self._accumulated, False)
 
     def resume(self, seconds: float) -> None:
         """Continues from the training seconds of earlier attempts; call it before `start`."""
         assert self._running_since is None, "resume() before start()"
         self._accumulated = seconds
-        self._listener(seconds, False)
+        self._on_clock(seconds, False)
 
     def advance(self, seconds: float) -> None:
         """Adds the seconds of a simulated step."""

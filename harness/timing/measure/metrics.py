@@ -35,9 +35,6 @@ def keys(chosen: Callable[[Metric], object]) -> tuple[str, ...]:
 OBSERVED_DIGITS = 6
 """Digits after the point of observations in rows."""
 
-OPERATION = keys(lambda metric: metric.section == "operation")
-"""The figures of a benchmarked operation."""
-
 PARTS = keys(lambda metric: metric.plot == "parts")
 """The parts of a step, which sum to it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import pytest
 
 from gradwire.harness.record.runs import find_runs, load_run
 from gradwire.harness.record.seal import mark_done
+from gradwire.harness.report.groups import group_runs
 
 if TYPE_CHECKING:
     from conftest import SyntheticRuns
@@ -19,14 +21,16 @@ def test_a_finished_run(runs: SyntheticRuns) -> None:
     run = load_run(runs.write("dynamiq", seed=3))
     assert (run.status, run.codec, run.seed, run.choice("topology")) == ("done", "dynamiq", 3, "ring")
     assert run.done.steps == len(run.steps) == 200
-    curve = run.curve("perplexity")
+    (curve,) = group_runs([run])[0].curves.by_seed.values()
     assert [point.step for point in curve] == list(range(0, 201, 10))
     assert curve[-1].metric == run.done.final_metric
 
 
 def test_an_unknown_metric_is_refused(runs: SyntheticRuns) -> None:
+    run = load_run(runs.write())
+    (group,) = group_runs([replace(run, summary=replace(run.done, metric="accuracy"))])
     with pytest.raises(ValueError, match=r"no metric 'accuracy' in evals\.jsonl, which has loss, perplexity"):
-        load_run(runs.write()).curve("accuracy")
+        _ = group.curves
 
 
 def test_a_failed_run_keeps_its_reason(runs: SyntheticRuns) -> None:
@@ -74,7 +78,8 @@ def test_a_folder_without_a_run(tmp_path: Path) -> None:
 def test_non_finite_losses_are_numbers_again(runs: SyntheticRuns) -> None:
     folder = runs.write()
     runs.write_curve(folder, [20.0, math.inf, math.nan])
-    metrics = [point.metric for point in load_run(folder).curve("perplexity")]
+    (curve,) = group_runs([load_run(folder)])[0].curves.by_seed.values()
+    metrics = [point.metric for point in curve]
     assert metrics[:2] == [20.0, math.inf]
     assert math.isnan(metrics[2])
     assert math.isnan(load_run(folder).done.final_metric)

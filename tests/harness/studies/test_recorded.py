@@ -16,8 +16,9 @@ import pytest
 from gradwire.harness.files.typed import made
 from gradwire.harness.record.figures import study_module
 from gradwire.harness.report.frame import load_results
-from gradwire.harness.studies.bench.measure import BenchRow
+from gradwire.harness.studies.bench.study import BenchRow
 from gradwire.harness.studies.bench.views import text
+from gradwire.harness.studies.overhead.study import OverheadRecord
 from gradwire.harness.studies.overhead.task import table
 
 RECORDED, EXPECTED = (Path(__file__).parent / name for name in ("recorded", "expected"))
@@ -41,7 +42,7 @@ def views(task: str, output: Path) -> dict[str, str]:
         rows = [made(BenchRow, row, "bench.json", remedy="") for row in content["rows"]]
         found["page.txt"] = text(rows, 8) + "\n"
     else:
-        found["page.txt"] = table(json.loads((folders[0] / "overhead.json").read_text())) + "\n"
+        found["page.txt"] = table(OverheadRecord.read(folders[0] / OverheadRecord.file)) + "\n"
     return found
 
 

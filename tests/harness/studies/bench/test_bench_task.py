@@ -20,14 +20,14 @@ from gradwire.harness.record.directory import PLOTS
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.bench import measure, operation
 from gradwire.harness.studies.bench.host import Buckets, HostRow, Watch, host_row
-from gradwire.harness.studies.bench.measure import BenchPiece, BenchRow, Measuring, Times, pieces, time_on_cpu
+from gradwire.harness.studies.bench.measure import BenchPiece, Measuring, pieces, time_on_cpu
 from gradwire.harness.studies.bench.operation import Case, chosen_operations
 from gradwire.harness.studies.bench.papers import PAIRS, RINGS, ring_costs, smoothing
 from gradwire.harness.studies.bench.study import STUDY as BENCH
+from gradwire.harness.studies.bench.study import BenchRow, Times
 from gradwire.harness.studies.bench.task import FILE, Kept, _settings
 from gradwire.harness.studies.bench.views import text
 from gradwire.harness.studies.study import TABLES
-from gradwire.harness.timing.measure.metrics import OPERATION
 
 NUMEL = 1000
 
@@ -226,7 +226,7 @@ def test_what_no_clock_has_seen_is_a_dash(tmp_path: Path, monkeypatch: pytest.Mo
     found = json.loads((tmp_path / BENCH.record.file).read_text())
     for each in found["rows"]:
         assert each["copy_bytes_per_s"] is None and set(each["speedup_to_peers"].values()) <= {None}
-        figures = {key: each[key] for key in OPERATION}
+        figures = {key: each[key] for key in BenchRow.columns()}
         assert {key for key, value in figures.items() if value is not None} == {"bytes_per_coordinate"}
     assert [cost["ns_const"] for cost in found["ring"]] == [None, None]
     assert " – " in (tmp_path / TABLES).read_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from gradwire.harness.studies.overhead.rank import (
     ratio,
     summarize,
 )
-from gradwire.harness.studies.overhead.study import STUDY
+from gradwire.harness.studies.overhead.study import STUDY, BlockRatio, OverheadRecord, StepSeconds
 from gradwire.harness.studies.overhead.task import table
 
 
@@ -42,20 +41,16 @@ def test_time_is_that_of_one_step() -> None:
 
 
 def test_ratios_and_the_job_of_all_ranks() -> None:
-    assert ratio([2.0, 3.0, 4.0], [1.0, 2.0, 1.0]) == {
-        "of_medians": 3.0,
-        "lowest": 1.5,
-        "median": 2.0,
-        "highest": 4.0,
-    }
+    assert ratio([2.0, 3.0, 4.0], [1.0, 2.0, 1.0]) == BlockRatio(3.0, 1.5, 2.0, 4.0)
+    assert ratio([2.0], [0.0]) is None
     one = as_lists({"bare": [TimedBlock(1.0, 5.0)], "harness": [TimedBlock(2.0, 6.0)]})
     two = as_lists({"bare": [TimedBlock(3.0, 4.0)], "harness": [TimedBlock(2.0, 7.0)]})
     job = over_ranks([one, two])
     assert job == {"bare": [TimedBlock(4.0, 5.0)], "harness": [TimedBlock(4.0, 7.0)]}
     found = summarize(job, "bare")
-    assert found["ratio"]["harness"]["cpu"]["of_medians"] == 1.0
-    assert found["ratio"]["harness"]["wall"]["of_medians"] == 7 / 5
-    assert found["seconds_per_step"]["bare"] == {"cpu": 4.0, "wall": 5.0}
+    to_bare = found["ratio"]["harness"]
+    assert (to_bare.cpu.of_medians, to_bare.wall.of_medians) == (1.0, 7 / 5)
+    assert found["seconds_per_step"]["bare"] == StepSeconds(4.0, 5.0)
 
 
 def test_the_command_measures_and_records(tmp_path: Path) -> None:
@@ -63,11 +58,11 @@ def test_the_command_measures_and_records(tmp_path: Path) -> None:
     more = ("measure.vnmse_every=0", *settings, "hydra.run.dir=.")
     done = run_command(tmp_path, "task=overhead", *TINY_MODEL, *more)
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / STUDY.record.file).read_text())
-    assert (found["codec"], found["kernel_backend"]) == ("backend", "default")
-    assert set(found["seconds_per_step"]) == {"bare", "harness", "harness without recording"}
-    assert all(seconds["cpu"] > 0 for seconds in found["seconds_per_step"].values())
-    assert found["recording"]["spans_per_step"] >= 3
+    found = OverheadRecord.read(tmp_path / OverheadRecord.file)
+    assert (found.codec, found.kernel_backend) == ("backend", "default") and found.code_hash
+    assert set(found.seconds_per_step) == {"bare", "harness", "harness without recording"}
+    assert all(seconds.cpu > 0 for seconds in found.seconds_per_step.values())
+    assert found.recording.spans_per_step >= 3
     assert done.stdout.startswith(table(found))
 
 
