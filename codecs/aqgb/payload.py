@@ -25,7 +25,7 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.casts import Cast
 from gradwire.codecs.slices import SliceCoder
-from gradwire.codecs.tfp.coder import coder_of, plane_bytes, tfp_plane, tfp_refine
+from gradwire.codecs.tfp.coder import Refinement, coder_of, plane_bytes
 
 HEADER = 28
 """Bytes of a packet's headers of IPv4 (20) and UDP (8). They are no part of `packet`, as in the paper."""
@@ -150,9 +150,10 @@ class Payload:
 
     def refine(self, plane: Tensor, more: int) -> None:
         """Takes in the plane that follows, (refinement_bytes,) uint8: it has `more` bits then."""
-        size = coder_of(more, BASE).num_bytes(self.numel)
+        refinement = Refinement(self.bits, more, BASE)
+        size = refinement.coder.num_bytes(self.numel)
         joined = torch.empty(size, dtype=torch.uint8, device=plane.device)
-        tfp_refine(self.message, plane, self.numel, self.bits, more, BASE, joined)
+        refinement.join(self.message, plane, self.numel, joined)
         self.bits, self.message, self.refined = more, joined, True
 
     def decode_into(self, values: Tensor) -> None:
@@ -170,7 +171,7 @@ class Payload:
 def plane_of(x: Tensor, bits: int, more: int) -> Tensor:
     """The bits of (numel,) `x` that `more` bits have beyond `bits`: (refinement_bytes,) uint8."""
     plane = torch.empty(plane_bytes(x.numel(), bits, more), dtype=torch.uint8, device=x.device)
-    tfp_plane(x, bits, more, BASE, plane)
+    Refinement(bits, more, BASE).plane(x, plane)
     return plane
 
 

@@ -17,10 +17,16 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.allocation import paper_increments
-from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, native_plan, write_statistics
+from gradwire.codecs.dynamiq.arrangement import (
+    ArrangementRule,
+    Chunks,
+    arrange,
+    native_plan,
+    write_statistics,
+)
 from gradwire.codecs.dynamiq.codebooks import chosen_values
 from gradwire.codecs.dynamiq.codec import DynamiQ, DynamiQPlus
-from gradwire.codecs.dynamiq.definition import Coder, Dither
+from gradwire.codecs.dynamiq.definition import Coder, Dither, OrderedChunk
 from gradwire.codecs.dynamiq.format import chunk_size, num_super_groups, numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import Hop, make_hop
 from gradwire.codecs.interface import align
@@ -74,7 +80,7 @@ def _plan(workers: int, x: Tensor) -> Case:
         if kept is not None:
             kept.run(mean_sum, norm)
             return kept.order, kept.mean, kept.numbers
-        made = arrange(mean_sum, norm, workers, chunks, increments, form)
+        made = arrange(mean_sum, norm, workers, chunks, ArrangementRule(increments, form))
         return made.order, made.mean, made.numbers
 
     return Case(run, (mean_sum, norm), run())
@@ -116,7 +122,7 @@ def _chunk(codec: DynamiQ, shares: Mapping[int, float], x: Tensor) -> _Chunk:
         runs.append(places[begin : begin + counts[width]].sort().values)
         begin += counts[width]
     order, coder = torch.cat(runs).to(device, torch.int32), _coder(codec, tuple(sorted(counts)), device)
-    hop = make_hop(x.numel(), x.dtype, order, mean, numbers_of(counts, device), coder)
+    hop = make_hop(x.numel(), x.dtype, OrderedChunk(order, mean, numbers_of(counts, device)), coder)
     message = torch.empty(align(used_bytes(counts, coder.format)), dtype=torch.uint8, device=device)
     hop.run(x=x, outgoing=message)
     return _Chunk(x, order, mean, hop, message)
