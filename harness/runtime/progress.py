@@ -32,9 +32,9 @@ RECENT = 50
 class Progress:
     """Progress of `total` pieces of work, `done` of which were there before; a context manager.
 
-    A bar goes to standard error if that is a terminal. Lines go to standard error, too, or to standard output
-    where they are a command's `log`. `at_once` shows the bar from the beginning. Of several ranks the first
-    one shows them, unless `visible` says otherwise.
+    A bar goes to standard error if that is a terminal. Lines go to standard error, too. Where they are a
+    command's `log`, they go to standard output, and the bar is there from the beginning. Of several ranks the
+    first one shows them, unless `visible` says otherwise.
     """
 
     def __init__(
@@ -46,7 +46,6 @@ class Progress:
         done: int = 0,
         visible: bool | None = None,
         log: bool = False,
-        at_once: bool = False,
     ) -> None:
         self._title, self._total, self._unit, self.done = title, total, unit, done
         self._visible = os.environ.get("RANK", "0") == "0" if visible is None else visible
@@ -56,7 +55,7 @@ class Progress:
         self._stream = sys.stdout if log else sys.stderr
         self._bar: Any = None
         if self._visible and sys.stderr.isatty():
-            self._bar = _bar(title, total, unit, done, 0.0 if at_once else BAR_S)
+            self._bar = _bar(title, total, unit, done, 0.0 if log else BAR_S)
 
     def __enter__(self) -> Self:
         return self

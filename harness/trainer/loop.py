@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,9 +28,8 @@ STOP_S = 5.0
 class Trainer:
     """Trains one run to its end, or to a request to stop.
 
-    `writes` is set on rank 0, which keeps the record in `directory`. `started` is when the attempt began, by
-    perf_counter. `stop` returns True once this process was asked to save and end. `tell` gets the readings of
-    the training clock.
+    `writes` is set on rank 0, which keeps the record in `directory`. `stop` returns True once this process
+    was asked to save and end. `tell` gets the readings of the training clock.
     """
 
     def __init__(
@@ -41,7 +39,6 @@ class Trainer:
         directory: Path,
         *,
         writes: bool = False,
-        started: float | None = None,
         stop: Callable[[], bool] = lambda: False,
         tell: ClockListener = ignore_clock,
     ) -> None:
@@ -53,7 +50,7 @@ class Trainer:
             schedule=TrainingSchedule.of(config, parts),
             clock=TrainingClock("simulated" if simulated else "wall", parts.world.device, tell),
             writer=RunWriter(directory) if writes else None,
-            started=time.perf_counter() if started is None else started,
+            started=parts.began,
         )
         self.batches = StepBatches(parts.objective, parts.parallelism, parts.world, config.train, config.seed)
         self._checkpoints = Checkpointer(state)
