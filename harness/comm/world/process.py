@@ -41,8 +41,7 @@ from gradwire.harness.comm.world.process_step import ProcessStep
 from gradwire.harness.comm.world.started import ProcessStarted, StartedCollectives
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.measure.stopwatch import make_stopwatch
-from gradwire.harness.timing.trace.log import LaneLog, TaskLog
-from gradwire.harness.timing.trace.notes import LaneNotes, StepNotes
+from gradwire.harness.timing.trace.log import LaneLog, LaneNotes, StepNotes, TaskLog
 from gradwire.harness.timing.trace.observations import observations
 from gradwire.harness.timing.trace.step import MEASURE, TRANSFERS, StepTrace, Urgency
 

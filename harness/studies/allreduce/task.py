@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.nodes import num_nodes
-from gradwire.harness.comm.topology.placement import placed
+from gradwire.harness.comm.topology.registry import placed
 from gradwire.harness.config.cluster import WORKERS_WITHOUT_GPUS
 from gradwire.harness.config.given_files import check_clock
 from gradwire.harness.config.network_checks import (

@@ -1,5 +1,5 @@
-"""DynamiQ: statistics of super-groups, the plan that follows from them among 8 workers and among 2, and what
-a hop does to a chunk, for single widths and for mixes.
+"""DynamiQ: statistics of super-groups, their metadata in messages, the plan that follows from them among 8
+workers and among 2, and what a hop does to a chunk, for single widths and for mixes.
 
 `compress` encodes a bucket, `recompress` adds a message to a bucket and encodes the sum (the paper's
 decompress_accumulate_recompress), `accumulate` adds a message to partial sums, `decompress` writes means to a
@@ -32,6 +32,7 @@ from gradwire.codecs.dynamiq.hops import Hop, make_hop
 from gradwire.codecs.interface import align
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.options.dynamiq import SUPER_GROUP, Format, ScaleRounding, ValueKind
+from gradwire.harness.comm.collective.metadata import MetadataHops
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 WORKERS, KEY = 8, (0x1234_5678, 0x9ABC_DEF0)
@@ -54,6 +55,9 @@ def operations() -> Iterator[Operation]:
         yield from _hops("dynamiq", label, partial(_chunk, DynamiQ(), shares))
     for label, shares in [*((str(width), {width: 1.0}) for width in (4, 8)), ("mix", PLUS_MIX)]:
         yield from _hops("dynamiq_plus", label, partial(_chunk, DynamiQPlus(), shares))
+    for part in ("put", "combine", "take"):
+        make = partial(_metadata, part)
+        yield Operation(f"metadata.{part}", ("metadata_hop",), make, dtypes=("float32",))
 
 
 def _statistics(x: Tensor) -> Case:
@@ -175,3 +179,25 @@ _HOPS: Mapping[str, Callable[[_Chunk], Case]] = {
     "accumulate": _accumulate,
     "decompress": _decompress,
 }
+
+
+CHUNKS, IN_MESSAGE = 8, range(4)
+
+
+def _metadata(name: str, x: Tensor) -> Case:
+    """Puts the metadata into a message, combines it with one, or takes it from one: half of it, four chunks
+    of eight, as in the first hop of a butterfly among eight workers."""
+    generator = torch.Generator().manual_seed(0)
+    mean, norm = (
+        torch.rand(num_super_groups(x.numel()), generator=generator).to(x.device, torch.bfloat16)
+        for _ in range(2)
+    )
+    hops = MetadataHops([(mean, "sum"), (norm, "norm")], CHUNKS)
+    num_bytes = hops.message_bytes(IN_MESSAGE, 1)
+    message = torch.zeros(num_bytes, dtype=torch.uint8, device=x.device)
+    own = torch.empty_like(message)  # as many bytes as the message has
+    if name == "put":
+        return Case(lambda: hops.encode(IN_MESSAGE, message, 1), (own,), (message,))
+    if name == "combine":
+        return Case(lambda: hops.accumulate(message, IN_MESSAGE, 1), (own, message), (own,))
+    return Case(lambda: hops.decode(message, IN_MESSAGE, 1), (message,), (own,))
