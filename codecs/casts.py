@@ -1,6 +1,6 @@
 """Hops that send partial sums of all or of selected coordinates as float32 or bfloat16.
 
-Each hop is one pass over its slice of the bucket, `cast_slice`: no copy of the bucket is made at the start,
+Each hop is one pass over its slice of the bucket, `SlicePass`: no copy of the bucket is made at the start,
 and the division by the workers is a part of the last hop.
 """
 
@@ -25,66 +25,58 @@ UNIT = 8
 """Slices begin at multiples of so many coordinates: of 16 bytes in bfloat16."""
 
 
-def cast_slice(
-    own: Tensor,
-    message: Tensor | None,
-    wire: torch.dtype,
-    *,
-    sums: Tensor | None = None,
-    out: Tensor | None = None,
-    mean: Tensor | None = None,
-    workers: int = 1,
-) -> None:
-    """Add a message to `own` in float32, and write the sum to the given ones of `sums`, `out` and `mean`.
+@dataclass(frozen=True)
+class SlicePass:
+    """One pass over a slice: messages have `wire` numbers, a mean is a sum divided by `workers`."""
 
-    `own` holds (numel,) float32 or bfloat16 coordinates, or is a message (uint8). Messages hold numbers of
-    type `wire`. `sums`, float32, may be `own`. `out` receives the sum as a message. `mean`, float32 or
-    bfloat16, receives the sum divided by `workers`; if `out` is also given, it is computed from the sum as
-    rounded in `out`.
-    """
-    library = library_for(own.device)
-    if library is None:
-        _cast_slice(own, message, wire, sums, out, mean, workers)
-        return
-    numel = own.numel() // wire.itemsize if own.dtype == torch.uint8 else own.numel()
-    num_bytes = numel * wire.itemsize
-    if own.dtype == torch.bfloat16 and mean is not None and mean.dtype != own.dtype:
-        own = own.to(torch.float32)
-    source = {torch.uint8: "first", torch.float32: "own"}.get(own.dtype, "x")
-    run(
-        library,
-        "cast_slice",
-        own.device,
-        **{source: (own, own.numel())},
-        message=(message, num_bytes),
-        sums=(sums, numel),
-        out=(out, num_bytes),
-        mean=(mean, numel),
-        numel=numel,
-        wire=BUCKETS.index(wire),
-        workers=workers,
-    )
+    wire: torch.dtype
+    workers: int = 1
 
+    def run(
+        self,
+        own: Tensor,
+        message: Tensor | None = None,
+        *,
+        sums: Tensor | None = None,
+        out: Tensor | None = None,
+        mean: Tensor | None = None,
+    ) -> None:
+        """Add a message to `own` in float32, and write the sum to what is given: `sums`, `out` or `mean`.
 
-def _cast_slice(
-    own: Tensor,
-    message: Tensor | None,
-    wire: torch.dtype,
-    sums: Tensor | None,
-    out: Tensor | None,
-    mean: Tensor | None,
-    workers: int,
-) -> None:
-    """The definition of `cast_slice`."""
-    total = (own.view(wire) if own.dtype == torch.uint8 else own).to(torch.float32)
-    if message is not None:
-        total = total + message.view(wire)
-    if sums is not None:
-        sums.copy_(total)
-    if out is not None:
-        total = out.view(wire).copy_(total).to(torch.float32)
-    if mean is not None:
-        mean.copy_(total / constant(workers, total))
+        `own` are (numel,) float32 or bfloat16 coordinates, or the bytes of a message, uint8. `sums`, float32,
+        may be `own`. `out` is the message of the sum, `mean`, float32 or bfloat16, is the sum divided by
+        the workers: with `out`, the sum that this message stands for.
+        """
+        wire, library = self.wire, library_for(own.device)
+        if library is None:
+            total = (own.view(wire) if own.dtype == torch.uint8 else own).to(torch.float32)
+            if message is not None:
+                total = total + message.view(wire)
+            if sums is not None:
+                sums.copy_(total)
+            if out is not None:
+                total = out.view(wire).copy_(total).to(torch.float32)
+            if mean is not None:
+                mean.copy_(total / constant(self.workers, total))
+            return
+        numel = own.numel() // wire.itemsize if own.dtype == torch.uint8 else own.numel()
+        num_bytes = numel * wire.itemsize
+        if own.dtype == torch.bfloat16 and mean is not None and mean.dtype != own.dtype:
+            own = own.to(torch.float32)
+        source = {torch.uint8: "first", torch.float32: "own"}.get(own.dtype, "x")
+        run(
+            library,
+            "cast_slice",
+            own.device,
+            **{source: (own, own.numel())},
+            message=(message, num_bytes),
+            sums=(sums, numel),
+            out=(out, num_bytes),
+            mean=(mean, numel),
+            numel=numel,
+            wire=BUCKETS.index(wire),
+            workers=self.workers,
+        )
 
 
 @dataclass(frozen=True)
@@ -116,6 +108,7 @@ class CastHops(LossyHops):
         has ended; it is not written to."""
         self._x = readable(x).contiguous()
         self._size, self._dtype, self._wire = size, x.dtype, wire
+        self._pass = SlicePass(wire, size)
         self._bounds = chunk_bounds(x.numel(), num_chunks, UNIT)
         self._is_summed, self._is_final = [False] * num_chunks, [False] * num_chunks
         self._sums: Tensor | None = None
@@ -175,7 +168,7 @@ class CastHops(LossyHops):
     def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         for alike in self._alike(chunks):
             own, part = self._own(alike), self._part(out, chunks, alike)
-            cast_slice(own, None, self._wire, out=part)
+            self._pass.run(own, out=part)
             if self._losses is not None:
                 lost = own.to(torch.float32) - part.view(self._wire)
                 self._losses[self._place(alike)] = lost
@@ -185,7 +178,7 @@ class CastHops(LossyHops):
             self._sums = empty(self._x.numel(), torch.float32, self._x.device)
         for alike in self._alike(chunks):
             part = self._part(message, chunks, alike)
-            cast_slice(self._own(alike), part, self._wire, sums=self._sums[self._place(alike)])
+            self._pass.run(self._own(alike), part, sums=self._sums[self._place(alike)])
         self._is_summed[chunks.start : chunks.stop] = [True] * len(chunks)
 
     def accumulate_encode(
@@ -196,7 +189,7 @@ class CastHops(LossyHops):
             return
         for alike in self._alike(chunks):
             came, sent = self._part(message, chunks, alike), self._part(out, chunks, alike)
-            cast_slice(self._own(alike), came, self._wire, out=sent)
+            self._pass.run(self._own(alike), came, out=sent)
 
     def seal(self, message: Tensor | None, chunks: range, out: Tensor, received: int, workers: int) -> None:
         if self._losses is not None:
@@ -207,34 +200,34 @@ class CastHops(LossyHops):
             came = None if message is None else self._part(message, chunks, alike)
             sent, mean = self._part(out, chunks, alike), self._means()[self._place(alike)]
             if not self._sends_means:
-                cast_slice(self._own(alike), came, self._wire, out=sent, mean=mean, workers=self._size)
+                self._pass.run(self._own(alike), came, out=sent, mean=mean)
             elif self._wire == torch.float32:
-                cast_slice(self._own(alike), came, self._wire, mean=mean, workers=self._size)
+                self._pass.run(self._own(alike), came, mean=mean)
             else:  # what is divided is the sum as a message has it
-                cast_slice(self._own(alike), came, self._wire, out=sent)
-                cast_slice(sent, None, self._wire, mean=mean, workers=self._size)
+                self._pass.run(self._own(alike), came, out=sent)
+                self._pass.run(sent, mean=mean)
         self._end(chunks)
 
     def decode(self, message: Tensor, chunks: range, workers: int) -> None:
         assert message.numel() == self.message_bytes(chunks, 1), "message length differs from message_bytes()"
         if not self._sends_means:  # or it is where it belongs
             mean = self._means()[self._place(chunks)]
-            cast_slice(message, None, self._wire, mean=mean, workers=self._size)
+            self._pass.run(message, mean=mean)
         self._end(chunks)
 
     def collect(self, messages: Sequence[Tensor], chunks: range) -> None:
         first, *others = messages
         mean, sums = self._means()[self._place(chunks)], first
         if not others:
-            cast_slice(first, None, self._wire, mean=mean, workers=self._size)
+            self._pass.run(first, mean=mean)
             self._end(chunks)
             return
         if len(others) > 1:
             sums = empty(mean.numel(), torch.float32, mean.device)
-            cast_slice(first, others[0], self._wire, sums=sums)
+            self._pass.run(first, others[0], sums=sums)
             for message in others[1:-1]:
-                cast_slice(sums, message, self._wire, sums=sums)
-        cast_slice(sums, others[-1], self._wire, mean=mean, workers=self._size)
+                self._pass.run(sums, message, sums=sums)
+        self._pass.run(sums, others[-1], mean=mean)
         self._end(chunks)
 
     def _end(self, chunks: range) -> None:
@@ -255,7 +248,7 @@ class CastHops(LossyHops):
         for chunk, place in zip(chunks, places, strict=True):
             stop = start + place.stop - place.start
             own = self._own(range(chunk, chunk + 1))
-            cast_slice(own, None, self._wire, mean=mean[start:stop], workers=self._size)
+            self._pass.run(own, mean=mean[start:stop])
             start = stop
         return mean
 
@@ -265,6 +258,11 @@ class CastHops(LossyHops):
 
 class CoordinateSelection(Protocol):
     """Some coordinates of a bucket, in a fixed order."""
+
+    @property
+    def factor(self) -> float:
+        """Selected values are multiplied by it before they are sent."""
+        ...
 
     def take(self, x: Tensor) -> Tensor:
         """The selected values of `x`, (numel,) of any dtype, which is left unchanged: (selected,)."""
@@ -289,15 +287,14 @@ class SelectedHops(CastHops):
         num_chunks: int,
         selection: CoordinateSelection,
         wire: torch.dtype,
-        factor: float = 1.0,
         bounds: Sequence[int] | None = None,
     ) -> None:
-        """`x` is this worker's bucket, (numel,) of a floating dtype, not written to; selected coordinates are
-        multiplied by `factor`. Chunks hold equally many selected coordinates unless `bounds` delimit them."""
-        self._bucket, self._selection, self._factor, self._places = x, selection, factor, bounds
+        """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to. Chunks hold
+        equally many selected coordinates, or those between the `bounds`."""
+        self._bucket, self._selection, self._places = x, selection, bounds
         own = selection.take(x)
-        if factor != 1.0:
-            own = own.to(torch.float32) * constant(factor, x)
+        if selection.factor != 1.0:
+            own = own.to(torch.float32) * constant(selection.factor, x)
         super().__init__(own, size, num_chunks, wire)
         if bounds is not None:
             self._bounds = selection.before(bounds)
@@ -318,5 +315,5 @@ class SelectedHops(CastHops):
         and of rounding where it is."""
         lost = self._bucket.to(torch.float32, copy=True)
         own = self._selection.take(lost)
-        self._selection.put(own - own * constant(self._factor, own) + super().losses(), lost)
+        self._selection.put(own - own * constant(self._selection.factor, own) + super().losses(), lost)
         return lost

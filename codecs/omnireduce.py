@@ -122,7 +122,9 @@ def unpack_mask(stream: Tensor, blocks: int) -> Tensor:
 
 
 class SomeBlocks:
-    """The `Selection` of some blocks of a bucket of `numel` coordinates."""
+    """The `CoordinateSelection` of some blocks of a bucket of `numel` coordinates."""
+
+    factor = 1.0
 
     def __init__(self, chosen: Tensor, numel: int, block: int, device: torch.device) -> None:
         """`chosen` is (blocks,) bool on the host, where it determines the lengths of messages."""
@@ -217,7 +219,7 @@ class OmniReduce(OmniReduceOptions, LossyHopCodec):
         union = unpack_mask(reduced[0].cpu(), total)
         self._local.follow(this_round.layout.names[0], this_round.size, int(union.sum()), total)
         blocks = SomeBlocks(union, x.numel(), self.block, x.device)
-        return SelectedHops(x, this_round.size, num_chunks, blocks, torch.bfloat16, bounds=bounds)
+        return SelectedHops(x, this_round.size, num_chunks, blocks, torch.bfloat16, bounds)
 
     def end_step(self, step: int) -> Mapping[str, float]:
         """The union's and a worker's numbers of blocks over all buckets of the step, as shares of all

@@ -31,7 +31,7 @@ from gradwire.codecs.qsgd import LevelCoder
 from gradwire.codecs.slices import GroupCoder
 from gradwire.codecs.tfp.coder import coder_of
 from gradwire.codecs.thc.blocks import QuantizationTable, cut
-from gradwire.codecs.thc.definition import Randomness, dequantize, quantize
+from gradwire.codecs.thc.definition import BlockQuantizer, Randomness
 from gradwire.codecs.thc.ranges import Ranges, block_root_mean_squares
 
 
@@ -73,8 +73,9 @@ def linear_quantize(
     """SDP4Bit's message of `bits`, 4 or 8, with a scale of dtype `scales` for every `group` coordinates,
     smoothed by `hadamard`; rounded to nearest unless `stochastic`."""
     x = _flat(x)
-    message = _bytes(MessageFormat(bits, group, scales).num_bytes(x.numel()), x)
-    write_message(x, message, bits, group, scales, hadamard, stochastic, 0, *_key(seed), rank)
+    form = MessageFormat(bits, group, scales)
+    message = _bytes(form.num_bytes(x.numel()), x)
+    write_message(x, message, form, hadamard, CoordinateBits(_key(seed), rank) if stochastic else None)
     return message
 
 
@@ -89,7 +90,7 @@ def linear_dequantize(
 ) -> Tensor:
     """Decodes a message that `linear_quantize` made with the same settings."""
     values = _values(numel, message)
-    write_values(message, values, bits, group, scales, hadamard)
+    write_values(message, values, MessageFormat(bits, group, scales), hadamard)
     return values
 
 
@@ -193,7 +194,9 @@ def thc_quantize(
     x = _flat(x)
     blocks = cut(x.numel(), block)
     ranges = Ranges(block_root_mean_squares(x, blocks), t_p)
-    integers = quantize(x, blocks, ranges, QuantizationTable(tuple(entries)), Randomness(_key(seed), rank))
+    integers = x.new_empty(blocks.total, dtype=torch.int32)
+    table = QuantizationTable(tuple(entries))
+    BlockQuantizer(blocks, ranges, table, Randomness(_key(seed), rank)).quantize(x, integers)
     return integers, ranges.root_mean_squares
 
 
@@ -216,12 +219,14 @@ def thc_dequantize(
     t_p: float,
     seed: int,
 ) -> Tensor:
-    """Decodes sums of the integers of `workers` workers to their mean, given the maximum over the workers of
-    their `root_mean_squares`."""
-    ranges, randomness = Ranges(root_mean_squares, t_p), Randomness(_key(seed), 0)
-    return dequantize(
-        sums, workers, cut(numel, block), ranges, QuantizationTable(tuple(entries)), randomness
-    ).clone()
+    """The mean that sums of the integers of so many `workers` stand for, which have agreed on the largest
+    `root_mean_squares`."""
+    blocks, ranges, randomness = cut(numel, block), Ranges(root_mean_squares, t_p), Randomness(_key(seed), 0)
+    mean = _values(blocks.total, sums)
+    BlockQuantizer(blocks, ranges, QuantizationTable(tuple(entries)), randomness).dequantize(
+        sums, workers, mean
+    )
+    return mean[:numel].clone()
 
 
 thc_dequantize.register_fake(lambda sums, root_mean_squares, numel, *_: _values(numel, sums))

@@ -49,9 +49,9 @@ class DrawnCoordinates:
     and a received NaN makes the whole bucket NaN.
     """
 
-    def __init__(self, index: Tensor) -> None:
+    def __init__(self, index: Tensor, factor: float = 1.0) -> None:
         """`index` is (selected,) int64 on the bucket's device."""
-        self._index = index
+        self._index, self.factor = index, factor
 
     def take(self, x: Tensor) -> Tensor:
         return x[self._index].masked_fill_(~x.isfinite().all(), torch.nan)
@@ -117,7 +117,6 @@ class RandomK(RandomKOptions, LossyHopCodec):
         self, x: Tensor, this_round: Round, num_chunks: int, bounds: Sequence[int] | None = None
     ) -> SelectedHops:
         count = selected_count(self.fraction, x.numel())
-        coordinates = DrawnCoordinates(drawn_coordinates(x.numel(), count, this_round.key, x.device))
-        factor = x.numel() / count if self.unbiased_scaling else 1.0
-        dtype = WIRE_DTYPES[self.values]
-        return SelectedHops(x, this_round.size, num_chunks, coordinates, dtype, factor, bounds)
+        index = drawn_coordinates(x.numel(), count, this_round.key, x.device)
+        coordinates = DrawnCoordinates(index, x.numel() / count if self.unbiased_scaling else 1.0)
+        return SelectedHops(x, this_round.size, num_chunks, coordinates, WIRE_DTYPES[self.values], bounds)

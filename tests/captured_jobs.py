@@ -21,7 +21,7 @@ from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.transport.captured_rounds import CapturedRounds
 from gradwire.harness.comm.transport.process import ProcessChannel
-from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.process import Connections, ProcessWorld
 from gradwire.harness.parallel.synchronize import synchronize_buckets
 
 CPU = torch.device("cpu")
@@ -65,7 +65,7 @@ def steps_of_rank(
     logger.addHandler(handler)
     captured = None if graphs is None else CapturedRounds(GRAPHS[graphs], CPU, required=required)
     fabric = Fabric(partial(make_schedule, "ring"))
-    world = ProcessWorld(fabric, CPU, timeout_s=30, spans=spans, captured=captured)
+    world = ProcessWorld(fabric, CPU, Connections(timeout_s=30), spans=spans, captured=captured)
     made, means, sent = make_codec(codec), list[list[Tensor]](), list[dict[str, int]]()
     buckets = [torch.empty(numel) for numel in SIZES]
     kept = list[Tensor]()

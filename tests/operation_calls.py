@@ -13,9 +13,9 @@ from gradwire.codecs.arithmetic.bitpack import packed_bytes
 from gradwire.codecs.arithmetic.hadamard import transform
 from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.dynamiq.allocation import paper_increments
-from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, write_statistics
+from gradwire.codecs.dynamiq.arrangement import ArrangementRule, Chunks, arrange, write_statistics
 from gradwire.codecs.dynamiq.codebooks import chosen_values
-from gradwire.codecs.dynamiq.definition import Coder, Dither
+from gradwire.codecs.dynamiq.definition import Coder, Dither, OrderedChunk
 from gradwire.codecs.dynamiq.format import ChunkSize, numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import make_hop
 from gradwire.codecs.edgc.sampler import add_histogram
@@ -27,23 +27,29 @@ from gradwire.codecs.linear.definition import (
     linear_quantize,
     linear_reduce,
 )
-from gradwire.codecs.mxfp.definition import add_elements, write_elements, write_maxima, write_means
+from gradwire.codecs.mxfp import definition as mxfp
+from gradwire.codecs.mxfp.formats import BY_WIDTH, SharedScales
 from gradwire.codecs.omnireduce import write_energies
 from gradwire.codecs.onebit import SignCoder
 from gradwire.codecs.options.dynamiq import Format, ScaleRounding, ValueKind
-from gradwire.codecs.options.quantized import Norm
+from gradwire.codecs.options.quantized import Norm, ScaleRule
 from gradwire.codecs.qsgd import LevelCoder
 from gradwire.codecs.slices import GroupCoder
-from gradwire.codecs.tfp.coder import coder_of, tfp_plane, tfp_refine, tfp_refine_add, tfp_refine_decode
-from gradwire.codecs.thc.blocks import cut
-from gradwire.codecs.thc.definition import write_integers, write_mean
-from gradwire.codecs.thc.ranges import write_root_mean_squares
+from gradwire.codecs.tfp.coder import Refinement, coder_of
+from gradwire.codecs.thc.blocks import QuantizationTable, cut
+from gradwire.codecs.thc.definition import BlockQuantizer, Randomness
+from gradwire.codecs.thc.ranges import Ranges, write_root_mean_squares
 
 Arguments = tuple[Any, ...]
 
 KEY = (0x1234_5678, 0xDEAD_BEEF)
 
 RANDOM = CoordinateBits(KEY, 3)
+
+REFINEMENT = Refinement(4, 9, "embedded")
+
+UNIFORM = tuple(range(16))
+"""THC's table of four bits."""
 
 
 def encode(coder: GroupCoder, values: Tensor, out: Tensor) -> None:
@@ -87,7 +93,7 @@ def hop(
     coder = Coder(tables, Dither(KEY, 1, 5, "correlated", group), rounding, message_format)
     bucket = x if x is not None else result
     dtype = torch.float32 if bucket is None else bucket.dtype
-    made = make_hop(numel, dtype, order, mean, numbers_of(counts, order.device), coder)
+    made = make_hop(numel, dtype, OrderedChunk(order, mean, numbers_of(counts, order.device)), coder)
     made.run(x=x, sums=sums, incoming=incoming, outgoing=outgoing, new_sums=new_sums, result=result)
 
 
@@ -99,9 +105,43 @@ def plan(
     sizes = tuple(
         ChunkSize(len(range(chunk, total, chunks)), 0, spare[chunk], False) for chunk in range(chunks)
     )
-    made = arrange(mean_sum, norm, 5, Chunks(sizes), paper_increments((2, 4, 8)), Format())
+    rule = ArrangementRule(paper_increments((2, 4, 8)), Format())
+    made = arrange(mean_sum, norm, 5, Chunks(sizes), rule)
     for filled, found in ((order, made.order), (mean, made.mean), (counts, made.numbers)):
         filled.copy_(found)
+
+
+def mxfp_quantize(
+    x: Tensor, maxima: Tensor, mu: float, rule: ScaleRule, width: int, out: Tensor, saturated: Tensor
+) -> None:
+    mxfp.quantize(x, SharedScales(maxima, mu, rule, 1), BY_WIDTH[width], out, saturated)
+
+
+def mxfp_add(own: Tensor, message: Tensor, width: int, saturated: Tensor) -> None:
+    mxfp.add(own, message, BY_WIDTH[width], saturated)
+
+
+def mxfp_dequantize(
+    packed: Tensor, maxima: Tensor, mu: float, rule: ScaleRule, width: int, out: Tensor
+) -> None:
+    mxfp.dequantize(packed, SharedScales(maxima, mu, rule, 3), BY_WIDTH[width], out)
+
+
+def thc_quantize(
+    x: Tensor, root_mean_squares: Tensor, block: int, entries: tuple[int, ...], integers: Tensor
+) -> None:
+    thc_quantizer(x.numel(), block, root_mean_squares, entries).quantize(x, integers)
+
+
+def thc_dequantize(sums: Tensor, root_mean_squares: Tensor, block: int, mean: Tensor) -> None:
+    thc_quantizer(sums.numel(), block, root_mean_squares, UNIFORM).dequantize(sums, 1, mean)
+
+
+def thc_quantizer(
+    numel: int, block: int, root_mean_squares: Tensor, entries: tuple[int, ...]
+) -> BlockQuantizer:
+    ranges, table = Ranges(root_mean_squares, 2.154), QuantizationTable(entries)
+    return BlockQuantizer(cut(numel, block), ranges, table, Randomness(KEY, 1))
 
 
 OPERATIONS: dict[str, Callable[..., None]] = {
@@ -122,21 +162,21 @@ OPERATIONS: dict[str, Callable[..., None]] = {
             ("add", add),
         )
     },
-    "tfp_plane": tfp_plane,
-    "tfp_refine": tfp_refine,
-    "tfp_refine_decode": tfp_refine_decode,
-    "tfp_refine_add": tfp_refine_add,
-    "mxfp_maxima": write_maxima,
-    "mxfp_quantize": write_elements,
-    "mxfp_add": add_elements,
-    "mxfp_dequantize": write_means,
+    "tfp_plane": REFINEMENT.plane,
+    "tfp_refine": REFINEMENT.join,
+    "tfp_refine_decode": REFINEMENT.decode,
+    "tfp_refine_add": REFINEMENT.add,
+    "mxfp_maxima": mxfp.write_maxima,
+    "mxfp_quantize": mxfp_quantize,
+    "mxfp_add": mxfp_add,
+    "mxfp_dequantize": mxfp_dequantize,
     "linear_quantize": linear_quantize,
     "linear_dequantize": linear_dequantize,
     "linear_add": linear_add,
     "linear_reduce": linear_reduce,
     "thc_root_mean_squares": write_root_mean_squares,
-    "thc_quantize": write_integers,
-    "thc_dequantize": write_mean,
+    "thc_quantize": thc_quantize,
+    "thc_dequantize": thc_dequantize,
     "block_energies": write_energies,
     "sampled_histogram": add_histogram,
 }
@@ -218,14 +258,13 @@ def group_codes(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
     codec("signs", SignCoder(256, 1))
     for bits, base, random in ((4, "scaled", RANDOM), (8, "plain", None), (12, "plain", RANDOM)):
         codec("tfp", coder_of(bits, base, random))
-    message = codec("tfp", coder_of(4, "embedded"))
-    refined = (4, 9, "embedded")
-    plane, larger = room(packed_bytes(numel, 5)), coder_of(9, "embedded").num_bytes(numel)
-    call("tfp_plane", x, *refined, plane)
-    calls["tfp_plane"] = [(x, *refined, room(plane.numel()))]
-    calls["tfp_refine"] = [(message, plane, numel, *refined, room(larger))]
-    calls["tfp_refine_decode"] = [(message, plane, *refined, room(numel, torch.float32))]
-    calls["tfp_refine_add"] = [(message, plane, *refined, sums)]
+    message = codec("tfp", REFINEMENT.less_coder)
+    plane, larger = room(packed_bytes(numel, 5)), REFINEMENT.coder.num_bytes(numel)
+    call("tfp_plane", x, plane)
+    calls["tfp_plane"] = [(x, room(plane.numel()))]
+    calls["tfp_refine"] = [(message, plane, numel, room(larger))]
+    calls["tfp_refine_decode"] = [(message, plane, room(numel, torch.float32))]
+    calls["tfp_refine_add"] = [(message, plane, sums)]
     return calls
 
 
@@ -254,7 +293,7 @@ def microscaling(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
         quantize = (x, maxima, 1.5, rule, width, room(packed.numel()), torch.zeros((), dtype=torch.int64))
         calls.setdefault("mxfp_quantize", []).append(quantize)
         calls.setdefault("mxfp_add", []).append((packed.clone(), packed, width, torch.zeros_like(saturated)))
-        means = (packed, maxima, 1.5, rule, 3, width, room(numel, dtype))
+        means = (packed, maxima, 1.5, rule, width, room(numel, dtype))
         calls.setdefault("mxfp_dequantize", []).append(means)
     return calls
 
@@ -268,12 +307,12 @@ def linear(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
         (8, 128, "bfloat16", False, True),
         (4, 2048, "float32", False, False),
     ):
-        form = (bits, group, scale)
-        message = room(MessageFormat(*form).num_bytes(numel))
-        rest = (*form, hadamard, stochastic, 0, *KEY, 3)
+        form = MessageFormat(bits, group, scale)
+        message = room(form.num_bytes(numel))
+        rest = (form, hadamard, RANDOM if stochastic else None)
         call("linear_quantize", x, message, *rest)
         calls.setdefault("linear_quantize", []).append((x, room(message.numel()), *rest))
-        decoding = (*form, hadamard)
+        decoding = (form, hadamard)
         calls.setdefault("linear_dequantize", []).append((message, room(numel, dtype), *decoding))
         calls.setdefault("linear_add", []).append((message, values(numel, dtype, 2), *decoding))
         messages = torch.stack((message, message, message))
@@ -290,13 +329,12 @@ def rotation(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
     calls["thc_root_mean_squares"] = [(x, 1 << 14, room(blocks.count, torch.float32))]
     call("thc_root_mean_squares", x, 1 << 14, norms)
     integers = room(blocks.total, torch.int32)
-    call("thc_quantize", x, norms, 2.154, 1 << 14, list(range(16)), list(KEY), 1, integers)
-    settings = (norms, 2.154, 1 << 14)
+    call("thc_quantize", x, norms, 1 << 14, UNIFORM, integers)
     calls["thc_quantize"] = [
-        (x, *settings, list(range(16)), list(KEY), 1, room(blocks.total, torch.int32)),
-        (x, *settings, [0, 2, 5, 9], list(KEY), 1, room(blocks.total, torch.int32)),
+        (x, norms, 1 << 14, UNIFORM, room(blocks.total, torch.int32)),
+        (x, norms, 1 << 14, (0, 2, 5, 9), room(blocks.total, torch.int32)),
     ]
-    calls["thc_dequantize"] = [(integers, 15, *settings, list(KEY), room(blocks.total, dtype))]
+    calls["thc_dequantize"] = [(integers, norms, 1 << 14, room(blocks.total, dtype))]
     return calls
 
 

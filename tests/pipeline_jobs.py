@@ -12,7 +12,7 @@ from torch import Tensor
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.interface import RankProgram, RankStep, Started
-from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.process import Connections, ProcessWorld
 
 FABRIC = Fabric(partial(make_schedule, "ring"))
 SHAPE = (2, 3, 4)
@@ -103,7 +103,7 @@ def gradients(stages: int, batches: int) -> list[float]:
 def pipeline_rank(rank: int, size: int, order: str, batches: int) -> tuple[float, Mapping[str, int], Any]:
     """A stage in a process of its own: the gradient of its weight, its bytes by phase, and of its step what
     it computed and which messages it had."""
-    world = ProcessWorld(FABRIC, torch.device("cpu"), timeout_s=30, spans=True, trace=True)
+    world = ProcessWorld(FABRIC, torch.device("cpu"), Connections(timeout_s=30), spans=True, trace=True)
     try:
         for step in range(2):
             made = program(order, size, batches, lambda kind: None)

@@ -20,7 +20,7 @@ from world_steps import run_collectives
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.transport.pacer import PacedLink
-from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.process import Connections, ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.network.shaped.namespace import Entrance
 from gradwire.harness.timing.simulate.clock import SimulatedClock
@@ -76,7 +76,7 @@ def over_nccl(rank: int, size: int, folder: str) -> None:
     torch.cuda.set_device(device)
     store = dist.FileStore(f"{folder}/store", size)
     dist.init_process_group("nccl", store=store, rank=rank, world_size=size, timeout=timeout)
-    world = ProcessWorld(RING, device, timeout_s=60)
+    world = ProcessWorld(RING, device, Connections(timeout_s=60))
     try:
         found = world.run({rank: partial(hand_on, device=device)})[rank]
         kept = [*(tensor.cpu() for tensor in found), torch.tensor(world.traffic[rank].by_phase[ACTIVATIONS])]
@@ -88,7 +88,7 @@ def over_nccl(rank: int, size: int, folder: str) -> None:
 
 def really(rank: int, size: int, link: PacedLink | None = None) -> Outcome:
     """One rank, over gloo."""
-    world = ProcessWorld(RING, CPU, link=link, timeout_s=30, spans=True, trace=True)
+    world = ProcessWorld(RING, CPU, Connections(link=link, timeout_s=30), spans=True, trace=True)
     try:
         world.gather({rank: [0.0]})  # all are connected
         recorder = world.recorders[rank]

@@ -74,7 +74,7 @@ def train_rank(
     if rank == 0 and checkpoint is None:
         opened(config, Path(directory))
     stop = StopAfter(stop_after if rank == size - 1 else None)
-    return train(config, Path(directory), torch.device("cpu"), rank == 0, checkpoint, stop)
+    return train(config, Path(directory), torch.device("cpu"), checkpoint, stop)
 
 
 def train_rank_to_the_reason(rank: int, size: int, config: RunConfig, directory: str) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.interface import RankProgram, RankStep, Started, Submission
-from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.process import Connections, ProcessWorld
 from gradwire.harness.timing.trace.step import ORDINARY, Urgency
 
 FABRIC = Fabric(partial(make_schedule, "ring"))
@@ -53,7 +53,7 @@ def _start(step: RankStep, num_bytes: int, urgency: Urgency) -> Started[Any]:
 
 def urgent_rank(rank: int, size: int, later: Urgency) -> list[set[Urgency]]:
     """The step in a process of its own: how urgent its trace says the messages of each collective are."""
-    world = ProcessWorld(FABRIC, torch.device("cpu"), timeout_s=30, spans=True, trace=True)
+    world = ProcessWorld(FABRIC, torch.device("cpu"), Connections(timeout_s=30), spans=True, trace=True)
     try:
         world.run_step(0, {rank: program(later, lambda seconds: None)})
         world.settle()

@@ -25,7 +25,7 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.casts import Cast
 from gradwire.codecs.slices import SliceCoder
-from gradwire.codecs.tfp.coder import coder_of, plane_bytes, tfp_plane, tfp_refine
+from gradwire.codecs.tfp.coder import Refinement, coder_of, plane_bytes
 
 HEADER = 28
 """Bytes of a packet's headers of IPv4 (20) and UDP (8). They are no part of `packet`, as in the paper."""
@@ -150,10 +150,11 @@ class Payload:
         return cls(x.numel(), bits, message)
 
     def refine(self, plane: Tensor, more: int) -> None:
-        """Appends the next plane, (refinement_bytes,) uint8, which adds `more` bits to every coordinate."""
-        size = coder_of(more, BASE).num_bytes(self.numel)
+        """Takes in the plane that follows, (refinement_bytes,) uint8: it has `more` bits then."""
+        refinement = Refinement(self.bits, more, BASE)
+        size = refinement.coder.num_bytes(self.numel)
         joined = torch.empty(size, dtype=torch.uint8, device=plane.device)
-        tfp_refine(self.message, plane, self.numel, self.bits, more, BASE, joined)
+        refinement.join(self.message, plane, self.numel, joined)
         self.bits, self.message, self.refined = more, joined, True
 
     def decode_into(self, values: Tensor) -> None:
@@ -172,7 +173,7 @@ def plane_of(x: Tensor, bits: int, more: int) -> Tensor:
     """The plane that extends the payload of (numel,) `x` from `bits` bits by `more`: (refinement_bytes,)
     uint8."""
     plane = torch.empty(plane_bytes(x.numel(), bits, more), dtype=torch.uint8, device=x.device)
-    tfp_plane(x, bits, more, BASE, plane)
+    Refinement(bits, more, BASE).plane(x, plane)
     return plane
 
 

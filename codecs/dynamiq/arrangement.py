@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import constant, exponents, fold, normalizers, power_of_two
 from gradwire.codecs.dynamiq.allocation import WidthIncrements, allocate
+from gradwire.codecs.dynamiq.definition import OrderedChunk
 from gradwire.codecs.dynamiq.format import (
     COUNTED_WIDTHS,
     ChunkSize,
@@ -147,6 +148,11 @@ class Arrangement:
         """The places of each chunk's super-groups in `order`."""
         return self.chunks.rows
 
+    def chunk(self, number: int) -> OrderedChunk:
+        """A chunk's part of it."""
+        rows = self.rows[number]
+        return OrderedChunk(self.order[rows], self.mean[rows], self.numbers[number])
+
     @cached_property
     def offsets(self) -> tuple[int, ...]:
         """The start of each chunk's message, and the end of the last one: messages take their full capacity,
@@ -167,30 +173,35 @@ class Arrangement:
         return found
 
 
+@dataclass(frozen=True)
+class ArrangementRule:
+    """The settings of an arrangement: the increments to choose from and the rule that takes them, the format
+    of messages, and whether these have no more bytes than they use."""
+
+    increments: WidthIncrements
+    format: Format
+    allocation: Allocation = "fast"
+    exact_size: bool = False
+
+
 def arrange(
-    mean_sum: Tensor,
-    norm: Tensor,
-    workers: int,
-    chunks: Chunks,
-    increments: WidthIncrements,
-    message_format: Format,
-    allocation: Allocation = "fast",
-    exact_size: bool = False,
+    mean_sum: Tensor, norm: Tensor, workers: int, chunks: Chunks, rule: ArrangementRule
 ) -> Arrangement:
     """The arrangement for reduced statistics, two bf16 tensors (super-groups,) on any device; a statistic
     that was not sent is given as zeros. Raises ValueError for a bucket of 2³¹ super-groups or more.
 
     A compiled kernel does all of this at once, except `allocation="exact"`, which sorts in PyTorch.
     """
-    library = library_for(norm.device)
-    if library is not None and (allocation == "fast" or not increments.bits):
+    library, increments = library_for(norm.device), rule.increments
+    if library is not None and (rule.allocation == "fast" or not increments.bits):
         plan = native_plan(library, chunks, increments, workers, norm.device)
         plan.run(mean_sum.contiguous(), norm.contiguous())
-        return Arrangement(plan.order, plan.mean, plan.numbers, chunks, message_format, exact_size)
+        return Arrangement(plan.order, plan.mean, plan.numbers, chunks, rule.format, rule.exact_size)
     patterns, mean = reduced_statistics(mean_sum, norm, workers, len(chunks.sizes))
-    widths = allocate(patterns, _spare(chunks.sizes, norm.device), increments, allocation)
+    widths = allocate(patterns, _spare(chunks.sizes, norm.device), increments, rule.allocation)
     order, numbers = message_order(widths, norm.numel())
-    return Arrangement(order, mean.index_select(0, order), numbers, chunks, message_format, exact_size)
+    mean = mean.index_select(0, order)
+    return Arrangement(order, mean, numbers, chunks, rule.format, rule.exact_size)
 
 
 def native_plan(

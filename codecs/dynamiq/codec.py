@@ -21,7 +21,7 @@ from gradwire.codecs.dynamiq.allocation import (
     measured_increments,
     paper_increments,
 )
-from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, super_group_statistics
+from gradwire.codecs.dynamiq.arrangement import ArrangementRule, Chunks, arrange, super_group_statistics
 from gradwire.codecs.dynamiq.codebooks import Codebooks, chosen_values
 from gradwire.codecs.dynamiq.definition import MAX_WORKERS, Coder, Dither
 from gradwire.codecs.dynamiq.format import chunk_coordinates, chunk_shard, chunk_size, num_super_groups
@@ -144,10 +144,9 @@ class DynamiQ(DynamiQOptions, LossyHopCodec):
             absent if norm is None else norm,
             this_round.size,
             chunks,
-            self._increments(),
-            self._format,
-            cast(Allocation, self.allocation),
-            self.exact_size,
+            ArrangementRule(
+                self._increments(), self._format, cast(Allocation, self.allocation), self.exact_size
+            ),
         )
         return DynamiQHops(x, dtype, arrangement, coder)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -189,13 +190,22 @@ def _grouped(rows: Tensor, message_format: Format) -> Tensor:
     return rows.view(-1, message_format.groups, message_format.group)
 
 
+class OrderedChunk(NamedTuple):
+    """The super-groups of a chunk in the order of its messages: indices `order`, (super-groups,) int32, and
+    the `mean` of each, float32; `counts` (17,) int32 says how many of them have each width."""
+
+    order: Tensor
+    mean: Tensor
+    counts: Tensor
+
+
 class ReferenceHop:
     """The hops of one chunk in one round of one worker, see `hops.Hop`."""
 
-    def __init__(self, numel: int, order: Tensor, mean: Tensor, counts: Tensor, coder: Coder) -> None:
-        order = order.long()
-        self._order, self._mean = order, mean
-        self._counts, self._coder = counts_of(counts, coder.format.widths), coder
+    def __init__(self, numel: int, chunk: OrderedChunk, coder: Coder) -> None:
+        order = chunk.order.long()
+        self._order, self._mean = order, chunk.mean
+        self._counts, self._coder = counts_of(chunk.counts, coder.format.widths), coder
         places = order[:, None] * SUPER_GROUP + torch.arange(SUPER_GROUP, device=order.device)
         self._places, self._present = places, places < numel
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from gradwire.codecs import memory
 from gradwire.codecs.dynamiq.allocation import WidthIncrements
 from gradwire.codecs.dynamiq.arrangement import Arrangement, Chunks, native_plan
-from gradwire.codecs.dynamiq.definition import Coder, ReferenceHop
+from gradwire.codecs.dynamiq.definition import Coder, OrderedChunk, ReferenceHop
 from gradwire.codecs.dynamiq.format import chunk_coordinates
 from gradwire.codecs.dynamiq.native import NativeHop
 from gradwire.codecs.hop_codec import LossyHops
@@ -45,19 +45,16 @@ class Hop(Protocol):
         ...
 
 
-def make_hop(
-    numel: int, dtype: torch.dtype, order: Tensor, mean: Tensor, counts: Tensor, coder: Coder
-) -> Hop:
-    """The hops of the super-groups `order` (int32), with their `mean`s (float32), of a bucket of `numel`
-    coordinates of `dtype`, float32 or bfloat16; `counts` (17,) int32 says how many of them have each width.
+def make_hop(numel: int, dtype: torch.dtype, chunk: OrderedChunk, coder: Coder) -> Hop:
+    """The hops of a chunk of a bucket of `numel` coordinates of `dtype`, float32 or bfloat16.
 
     Not checked: that `order` holds super-groups of this bucket. Compiled kernels read the counts when they
     run, and produce NaN if the counts do not match the order or need more bytes than the message has.
     """
-    library = library_for(order.device)
+    library = library_for(chunk.order.device)
     if library is None:
-        return ReferenceHop(numel, order, mean, counts, coder)
-    return NativeHop(library, numel, dtype, order, mean, counts, coder)
+        return ReferenceHop(numel, chunk, coder)
+    return NativeHop(library, numel, dtype, chunk, coder)
 
 
 class DynamiQHops(LossyHops):
@@ -87,12 +84,10 @@ class DynamiQHops(LossyHops):
         self._finished: set[int] = set()
         self._coder, self._release = coder, finished
         self._offsets, self._filled = arrangement.offsets, arrangement.chunks.sizes
-        self._hops = hops or [self._hop(chunk) for chunk in range(len(self._filled))]
-
-    def _hop(self, chunk: int) -> Hop:
-        rows, plan, x = self._arrangement.rows[chunk], self._arrangement, self._x
-        order, mean, numbers = plan.order[rows], plan.mean[rows], plan.numbers[chunk]
-        return make_hop(x.numel(), x.dtype, order, mean, numbers, self._coder)
+        self._hops = hops or [
+            make_hop(x.numel(), x.dtype, arrangement.chunk(number), coder)
+            for number in range(len(self._filled))
+        ]
 
     def _each(self, chunks: range, message: Tensor) -> Sequence[tuple[int, Tensor]]:
         """The non-empty chunks, each with its part of a message."""
@@ -188,17 +183,16 @@ class DynamiQHops(LossyHops):
         return shard
 
     def _mean_of(self, chunk: int) -> Tensor:
-        """The mean of a chunk, (coordinates,) float32, laid out as if its super-groups were a whole
-        bucket."""
-        plan, rows = self._arrangement, self._arrangement.rows[chunk]
+        """The mean of a chunk, (coordinates,) float32: its super-groups as a bucket of their own."""
         if chunk not in self._summed and self._filled[chunk].super_groups:
             self._hops[chunk].run(x=self._x, new_sums=self._rows(chunk))
         num_chunks = len(self._filled)
         numel = chunk_coordinates(self._x.numel(), num_chunks, chunk)
         mean = torch.empty(numel, dtype=torch.float32, device=self._x.device)
         if numel:
-            order = plan.order[rows] // num_chunks
-            hop = make_hop(numel, mean.dtype, order, plan.mean[rows], plan.numbers[chunk], self._coder)
+            whole = self._arrangement.chunk(chunk)
+            own = whole._replace(order=whole.order // num_chunks)
+            hop = make_hop(numel, mean.dtype, own, self._coder)
             hop.run(sums=self._rows(chunk), result=mean)
         return mean
 
@@ -238,8 +232,11 @@ class KeptRounds:
         plan = native_plan(library, chunks, increments, coder.dither.workers, x.device)
         self._plan, self._chunks = plan, chunks
         self.hops = [
-            NativeHop(library, x.numel(), x.dtype, plan.order[rows], plan.mean[rows], numbers, coder)
-            for rows, numbers in zip(chunks.rows, plan.numbers, strict=True)
+            NativeHop(library, x.numel(), x.dtype, chunk, coder)
+            for chunk in (
+                OrderedChunk(plan.order[rows], plan.mean[rows], numbers)
+                for rows, numbers in zip(chunks.rows, plan.numbers, strict=True)
+            )
         ]
 
     def begin(

@@ -12,7 +12,7 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.floats import BF16_INFINITY
 from gradwire.codecs.dynamiq.allocation import WidthIncrements, threshold_patterns
 from gradwire.codecs.dynamiq.codebooks import Codebooks
-from gradwire.codecs.dynamiq.definition import Coder, Dither
+from gradwire.codecs.dynamiq.definition import Coder, Dither, OrderedChunk
 from gradwire.codecs.dynamiq.format import COUNTED_WIDTHS, used_bytes
 from gradwire.codecs.dynamiq.values import Distinct, Geometric, Sign, Values
 from gradwire.codecs.native.call import Call, pointer, run
@@ -194,11 +194,10 @@ class NativeHop:
         library: Library,
         numel: int,
         dtype: torch.dtype,
-        order: Tensor,
-        mean: Tensor,
-        counts: Tensor,
+        chunk: OrderedChunk,
         coder: Coder,
     ) -> None:
+        order, mean, counts = chunk
         dither, form, device = coder.dither, coder.format, order.device
         pairs = tuple(sorted(coder.values.items()))
         values, costs, tables = value_tables(library, pairs, dither.range, form.codebooks, device)
@@ -207,7 +206,7 @@ class NativeHop:
             raise ValueError(f"{_HOP}: a bucket of float32 or bfloat16 is needed, got {dtype}")
         self._dtype_code = BUCKETS.index(dtype)
         self._least = used_bytes({min(form.widths): self._rows}, form)
-        self._keep = (order, mean, counts, values, costs, tables)
+        self._keep = (*chunk, values, costs, tables)
         settings = {
             "numel": numel,
             "rows": self._rows,

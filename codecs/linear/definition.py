@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -107,26 +108,21 @@ _INFINITE, _NAN = 0x7F80_0000, 0x7FC0_0000  # bits of float32
 def linear_quantize(
     x: Tensor,
     message: Tensor,
-    bits: int,
-    group: int,
-    scales: str,
+    form: MessageFormat,
     hadamard: bool,
-    stochastic: bool,
+    noise: CoordinateBits | None = None,
     first: int = 0,
-    key0: int = 0,
-    key1: int = 0,
-    rank: int = 0,
 ) -> None:
     """Write the message of `x`, (numel,) float32 or bfloat16, to `message`, (num_bytes,) uint8.
 
-    `stochastic` rounding uses the bits of `CoordinateBits((key0, key1), rank)` for the coordinates from
-    `first` on, a multiple of 32.
+    Codes are rounded to nearest, or stochastically with the bits of `noise` for the coordinates from `first`
+    on, a multiple of 32.
     """
     if message.is_meta:  # it has no values
         return
-    form = MessageFormat(bits, group, scales)
     library = library_for(x.device)
     if library is not None:
+        key0, key1 = (0, 0) if noise is None else noise.key
         run(
             library,
             "linear_quantize",
@@ -134,27 +130,33 @@ def linear_quantize(
             x=(x, x.numel()),
             message=(message, form.num_bytes(x.numel())),
             numel=x.numel(),
-            first=first if stochastic else 0,
-            bits=bits,
-            group=group,
-            scale_dtype=library.constant(f"GRADWIRE_{scales.upper()}"),
-            hadamard=hadamard,
-            stochastic=stochastic,
+            first=0 if noise is None else first,
+            stochastic=noise is not None,
             key0=key0,
             key1=key1,
-            rank=rank,
+            rank=0 if noise is None else noise.rank,
+            **_fields(form, hadamard, library),
         )
         return
-    noise = CoordinateBits((key0, key1), rank) if stochastic else None
     scale_part, code_part = form.split(message, x.numel())
-    rows = _rows(x, group)
+    rows = _rows(x, form.group)
     if hadamard:
         rows = butterflies(rows, BLOCK)
     scale = _scales(rows, form, hadamard)
     _store(scale.view(-1), scale_part)
     dithers = None if noise is None else noise.dithers(first, rows)
-    codes = _codes(rows, scale, form.peak, hadamard, dithers) & ((1 << bits) - 1)
-    code_part.copy_(packed(codes.view(-1)[: code_part.numel() * 8 // bits], bits))
+    codes = _codes(rows, scale, form.peak, hadamard, dithers) & ((1 << form.bits) - 1)
+    code_part.copy_(packed(codes.view(-1)[: code_part.numel() * 8 // form.bits], form.bits))
+
+
+def _fields(form: MessageFormat, hadamard: bool, library: Library) -> dict[str, Any]:
+    """The fields of kernels for the format and the smoother."""
+    return {
+        "bits": form.bits,
+        "group": form.group,
+        "scale_dtype": library.constant(f"GRADWIRE_{form.scales.upper()}"),
+        "hadamard": hadamard,
+    }
 
 
 def _rows(x: Tensor, group: int) -> Tensor:
@@ -195,14 +197,11 @@ def _codes(rows: Tensor, scale: Tensor, peak: int, hadamard: bool, dithers: Tens
     return codes if dithers is None else ((codes << (16 - FRACTION_BITS)) + dithers) >> 16
 
 
-def linear_dequantize(
-    message: Tensor, out: Tensor, bits: int, group: int, scales: str, hadamard: bool
-) -> None:
+def linear_dequantize(message: Tensor, out: Tensor, form: MessageFormat, hadamard: bool) -> None:
     """Write the values of `message`, (num_bytes,) uint8, to `out`, (numel,) float32 or bfloat16, transformed
     if `hadamard`."""
     if out.is_meta:  # it has no values
         return
-    form = MessageFormat(bits, group, scales)
     library = library_for(out.device)
     if library is not None:
         _decode(library, "linear_dequantize", message[None], out, form, hadamard)
@@ -210,11 +209,10 @@ def linear_dequantize(
     out.copy_(_values(message, out.numel(), form, hadamard))
 
 
-def linear_add(message: Tensor, target: Tensor, bits: int, group: int, scales: str, hadamard: bool) -> None:
+def linear_add(message: Tensor, target: Tensor, form: MessageFormat, hadamard: bool) -> None:
     """Add the values of `message` to `target`, (numel,) float32 or bfloat16: in float32, rounded once."""
     if target.is_meta:  # it has no values
         return
-    form = MessageFormat(bits, group, scales)
     library = library_for(target.device)
     if library is not None:
         _decode(library, "linear_add", message[None], target, form, hadamard)
@@ -222,7 +220,7 @@ def linear_add(message: Tensor, target: Tensor, bits: int, group: int, scales: s
     target.copy_(target.to(torch.float32) + _values(message, target.numel(), form, hadamard))
 
 
-def linear_reduce(messages: Tensor, out: Tensor, bits: int, group: int, scales: str, hadamard: bool) -> None:
+def linear_reduce(messages: Tensor, out: Tensor, form: MessageFormat, hadamard: bool) -> None:
     """Write the sum of the values of `messages`, (m, num_bytes) uint8 with contiguous rows, to `out`,
     (numel,) float32 or bfloat16: in float32, in the order of the rows, transformed once in the end if
     `hadamard`. For a single message the result equals that of `linear_dequantize`.
@@ -235,9 +233,8 @@ def linear_reduce(messages: Tensor, out: Tensor, bits: int, group: int, scales: 
     if messages.shape[0] == 0:
         raise ValueError("linear_reduce: there are no messages")
     if messages.shape[0] == 1:
-        linear_dequantize(messages[0], out, bits, group, scales, hadamard)
+        linear_dequantize(messages[0], out, form, hadamard)
         return
-    form = MessageFormat(bits, group, scales)
     library = library_for(out.device)
     if library is not None:
         _decode(library, "linear_reduce", messages, out, form, hadamard)
@@ -261,10 +258,7 @@ def _decode(
         out=(out, out.numel()),
         numel=out.numel(),
         count=len(messages),
-        bits=form.bits,
-        group=form.group,
-        scale_dtype=library.constant(f"GRADWIRE_{form.scales.upper()}"),
-        hadamard=hadamard,
+        **_fields(form, hadamard, library),
     )
 
 

@@ -78,33 +78,26 @@ class LinearQuantizer:
             raise ValueError(f"rounding={self.rounding} {'needs' if stochastic else 'takes no'} noise")
         if first % BLOCK or not 0 <= first <= LARGEST - x.numel() - self.group:
             raise ValueError(f"first={first}: choose a multiple of {BLOCK} well below {LARGEST}")
-        settings = (self.bits, self.group, self.scales, self.hadamard, stochastic)
-        if noise is None:
-            linear_quantize(x, out, *settings)
-        else:
-            linear_quantize(x, out, *settings, first, *noise.bits.key, noise.rank)
+        bits = None if noise is None else noise.bits
+        linear_quantize(x, out, self.format, self.hadamard, bits, first)
 
     def dequantize(self, message: Tensor, out: Tensor, hadamard: bool | None = None) -> None:
-        """Write the values of `message` to `out`. They are transformed back if they were transformed;
-        `hadamard` overrides this."""
-        linear_dequantize(message, out, *self._decoding(hadamard))
+        """Write the values of `message` to `out`, transformed back if they were transformed, or as `hadamard`
+        says."""
+        linear_dequantize(message, out, self.format, self._smoothed(hadamard))
 
     def reduce(self, messages: Tensor, out: Tensor, hadamard: bool | None = None) -> None:
         """Write the sum of the values of `messages`, (m, message_bytes) with contiguous rows, to `out`: in
-        float32, in the order of the rows.
-
-        The sum is transformed back once at the end if the values were transformed; `hadamard` overrides this
-        (SDP4Bit, Algorithm 3, does not transform between the levels).
-        """
-        linear_reduce(messages, out, *self._decoding(hadamard))
+        float32, in the order of the rows, transformed back once in the end if they were transformed, or as
+        `hadamard` says (SDP4Bit, Algorithm 3: not between the levels)."""
+        linear_reduce(messages, out, self.format, self._smoothed(hadamard))
 
     def add(self, message: Tensor, target: Tensor, hadamard: bool | None = None) -> None:
-        """Add the values of `message`, as `dequantize` decodes them, to `target`: in float32, rounded
-        once."""
-        linear_add(message, target, *self._decoding(hadamard))
+        """Add the values of `message` to `target`, as `dequantize` has them: in float32, rounded once."""
+        linear_add(message, target, self.format, self._smoothed(hadamard))
 
-    def _decoding(self, hadamard: bool | None) -> tuple[int, int, str, bool]:
-        return self.bits, self.group, self.scales, self.hadamard if hadamard is None else hadamard
+    def _smoothed(self, hadamard: bool | None) -> bool:
+        return self.hadamard if hadamard is None else hadamard
 
 
 MESSAGES = 4

@@ -4,18 +4,17 @@ reproduce."""
 
 from __future__ import annotations
 
-from typing import cast as typed
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import packed as packed_codes
 from gradwire.codecs.arithmetic.floats import BF16_INFINITY
-from gradwire.codecs.mxfp.formats import BY_WIDTH, BlockScales, ElementFormat, SharedScales, cast, decode
+from gradwire.codecs.mxfp.formats import BlockScales, ElementFormat, SharedScales, cast, decode
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.loading import BUCKETS
-from gradwire.codecs.options.quantized import ScaleRule
+from gradwire.codecs.native.loading import BUCKETS, Library
 
 BLOCK = 32
 
@@ -68,34 +67,26 @@ def quantize(x: Tensor, scales: SharedScales, element: ElementFormat, out: Tenso
     Adds the number of saturated casts to `saturated`, an int64 scalar. Bytes of `out` beyond the elements are
     left unchanged.
     """
-    whole = out[: num_blocks(x.numel()) * block_bytes(element)]
-    write_elements(readable(x), scales.maxima, scales.mu, scales.rule, element.width, whole, saturated)
-
-
-def write_elements(
-    x: Tensor, maxima: Tensor, mu: float, rule: str, width: int, out: Tensor, saturated: Tensor
-) -> None:
-    """`quantize` for `x` in float32 or bfloat16, with the block scales' `maxima`, (blocks,) bf16."""
+    x, blocks = readable(x), num_blocks(x.numel())
+    size = blocks * block_bytes(element)
     library = library_for(x.device)
     if library is not None:
-        run(
-            library,
-            "mxfp_quantize",
-            x.device,
-            x=(x, x.numel()),
-            maxima=(maxima, num_blocks(x.numel())),
-            elements=(out, num_blocks(x.numel()) * BLOCK * width // 8),
-            saturated=(saturated, 1),
-            numel=x.numel(),
-            mu=mu,
-            rule=library.constant(f"MXFP_{rule.upper()}"),
-            width=width,
-        )
+        given = {"x": (x, x.numel()), "maxima": (scales.maxima, blocks), "elements": (out[:size], size)}
+        given["saturated"] = saturated, 1
+        run(library, "mxfp_quantize", x.device, numel=x.numel(), **given, **_fields(scales, element, library))
         return
-    element, shared = BY_WIDTH[width], SharedScales(maxima, mu, typed(ScaleRule, rule), 1)
-    scales = shared.of(element)
-    scaled = _rows(x) * scales.normalizer * scales.factor
-    _write_cast(torch.where(scales.alive, scaled, 0.0), element, out, saturated)
+    own = scales.of(element)
+    scaled = _rows(x) * own.normalizer * own.factor
+    _write_cast(torch.where(own.alive, scaled, 0.0), element, out[:size], saturated)
+
+
+def _fields(scales: SharedScales, element: ElementFormat, library: Library) -> dict[str, Any]:
+    """The fields of kernels for the scales and the element format."""
+    return {
+        "mu": scales.mu,
+        "rule": library.constant(f"MXFP_{scales.rule.upper()}"),
+        "width": element.width,
+    }
 
 
 def _write_cast(values: Tensor, element: ElementFormat, out: Tensor, saturated: Tensor) -> None:
@@ -112,53 +103,30 @@ def add(own: Tensor, message: Tensor, element: ElementFormat, saturated: Tensor)
     produces, may have any sum.
     """
     size = own.numel() // block_bytes(element) * block_bytes(element)
-    add_elements(own[:size], message[:size], element.width, saturated)
-
-
-def add_elements(own: Tensor, message: Tensor, width: int, saturated: Tensor) -> None:
-    """`add` of whole blocks."""
+    own, message = own[:size], message[:size]
     library = library_for(own.device)
     if library is not None:
-        numel = own.numel() * 8 // width
-        size = numel * width // 8
+        numel = size * 8 // element.width
         given = {"elements": (own, size), "message": (message, size), "saturated": (saturated, 1)}
-        run(library, "mxfp_add", own.device, **given, numel=numel, width=width)
+        run(library, "mxfp_add", own.device, **given, numel=numel, width=element.width)
         return
-    element = BY_WIDTH[width]
     _write_cast(decode(own, element) + decode(message, element), element, own, saturated)
 
 
 def dequantize(packed: Tensor, scales: SharedScales, element: ElementFormat, out: Tensor) -> None:
     """Write the means to `out`, (numel,) of a floating dtype, from packed sums, (blocks·4·width,) uint8."""
-    whole = packed[: num_blocks(out.numel()) * block_bytes(element)]
+    numel, blocks = out.numel(), num_blocks(out.numel())
+    size = blocks * block_bytes(element)
+    library = library_for(packed.device)
+    if library is None:
+        out.copy_(restored(decode(packed[:size], element), scales.of(element))[:numel])
+        return
     mean = out if out.dtype in BUCKETS else torch.empty_like(out, dtype=torch.float32)
-    write_means(whole, scales.maxima, scales.mu, scales.rule, scales.workers, element.width, mean)
+    given = {"maxima": (scales.maxima, blocks), "elements": (packed[:size], size), "mean": (mean, numel)}
+    own = {"numel": numel, "workers": scales.workers, **_fields(scales, element, library)}
+    run(library, "mxfp_dequantize", out.device, **given, **own)
     if mean is not out:
         out.copy_(mean)
-
-
-def write_means(
-    packed: Tensor, maxima: Tensor, mu: float, rule: str, workers: int, width: int, out: Tensor
-) -> None:
-    """`dequantize` for `out` in float32 or bfloat16, with the block scales' `maxima`, (blocks,) bf16."""
-    library = library_for(packed.device)
-    if library is not None:
-        run(
-            library,
-            "mxfp_dequantize",
-            out.device,
-            maxima=(maxima, num_blocks(out.numel())),
-            elements=(packed, num_blocks(out.numel()) * BLOCK * width // 8),
-            mean=(out, out.numel()),
-            numel=out.numel(),
-            mu=mu,
-            rule=library.constant(f"MXFP_{rule.upper()}"),
-            width=width,
-            workers=workers,
-        )
-        return
-    element, shared = BY_WIDTH[width], SharedScales(maxima, mu, typed(ScaleRule, rule), workers)
-    out.copy_(restored(decode(packed, element), shared.of(element))[: out.numel()])
 
 
 def restored(values: Tensor, scales: BlockScales) -> Tensor:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -155,90 +156,88 @@ def plane_bytes(numel: int, bits: int, more: int) -> int:
     return packed_bytes(numel, more - bits)
 
 
-def _coders(bits: int, more: int, base: str) -> tuple[FirstBitsCoder, FirstBitsCoder]:
-    reason = cannot_refine(bits, more, base)
-    if reason is not None:
-        raise ValueError(f"tfp: cannot refine {reason}")
-    return coder_of(bits, base), coder_of(more, base)
+@dataclass(frozen=True)
+class Refinement:
+    """The step from payloads of `bits` to payloads of `more` bits in one of the `Base`s, by a plane of the
+    bits that coordinates have in between. Raises ValueError for numbers of bits that `cannot_refine`."""
 
+    bits: int
+    more: int
+    base: str
 
-def tfp_plane(values: Tensor, bits: int, more: int, base: str, out: Tensor) -> None:
-    """Write the plane of (numel,) floating-point `values`, the bits that payloads of `more` bits have beyond
-    those of `bits`, to `out`, (plane_bytes,) uint8.
+    def __post_init__(self) -> None:
+        reason = cannot_refine(self.bits, self.more, self.base)
+        if reason is not None:
+            raise ValueError(f"tfp: cannot refine {reason}")
 
-    Raises ValueError for numbers of bits that `cannot_refine`.
-    """
-    _, coder = _coders(bits, more, base)
-    library = library_for(values.device)
-    if library is not None:
-        values, size = readable(values), plane_bytes(values.numel(), bits, more)
-        given: dict[str, Any] = {"values_in": (values, values.numel()), "message_out": (out, size)}
-        coder.run(library, "plane", values, bits_in=bits, **given)
-        return
-    width, numel = more - bits, values.numel()
-    message = torch.empty(coder.num_bytes(numel), dtype=torch.uint8, device=values.device)
-    coder.encode(values, 0, message)
-    codes, _ = coder.split(message, numel)
-    out.copy_(packed(unpacked(codes, more) & ((1 << width) - 1), width))
+    @cached_property
+    def less_coder(self) -> FirstBitsCoder:
+        """The coder of payloads that have no plane yet."""
+        return coder_of(self.bits, self.base)
 
+    @cached_property
+    def coder(self) -> FirstBitsCoder:
+        """The coder of payloads with their planes."""
+        return coder_of(self.more, self.base)
 
-def tfp_refine(
-    message: Tensor, plane: Tensor, numel: int, bits: int, more: int, base: str, out: Tensor
-) -> None:
-    """Join a payload of `bits` and its plane to the payload of `more` bits, which fills `out`.
+    def plane(self, values: Tensor, out: Tensor) -> None:
+        """Write the plane of `values`, (numel,) of a floating dtype, to `out`, (plane_bytes,) uint8."""
+        library = library_for(values.device)
+        if library is not None:
+            values, size = readable(values), plane_bytes(values.numel(), self.bits, self.more)
+            given: dict[str, Any] = {"values_in": (values, values.numel()), "message_out": (out, size)}
+            self.coder.run(library, "plane", values, bits_in=self.bits, **given)
+            return
+        width, numel = self.more - self.bits, values.numel()
+        message = torch.empty(self.coder.num_bytes(numel), dtype=torch.uint8, device=values.device)
+        self.coder.encode(values, 0, message)
+        codes, _ = self.coder.split(message, numel)
+        out.copy_(packed(unpacked(codes, self.more) & ((1 << width) - 1), width))
 
-    Raises ValueError for numbers of bits that `cannot_refine`.
-    """
-    less, coder = _coders(bits, more, base)
-    library = library_for(out.device)
-    if library is not None:
-        given: dict[str, Any] = {
-            "message_in": (message, less.num_bytes(numel)),
-            "plane_in": (plane, plane_bytes(numel, bits, more)),
-            "message_out": (out, coder.num_bytes(numel)),
+    def join(self, message: Tensor, plane: Tensor, numel: int, out: Tensor) -> None:
+        """Join a payload of `bits` and its plane to the payload of `more` bits, which fills `out`."""
+        library = library_for(out.device)
+        if library is not None:
+            given = self._given(message, plane, numel)
+            given["message_out"] = out, self.coder.num_bytes(numel)
+            self.coder.run(library, "refine", out, numel=numel, bits_in=self.bits, **given)
+            return
+        codes, scales = self.less_coder.split(message, numel)
+        all_codes, same_scales = self.coder.split(out, numel)
+        width = self.more - self.bits
+        joined = (unpacked(codes, self.bits) << width) | unpacked(plane, width)
+        all_codes.copy_(packed(joined, self.more))
+        same_scales.copy_(scales)
+
+    def decode(self, message: Tensor, plane: Tensor, values: Tensor) -> None:
+        """Fill `values`, (numel,) float32, with what a payload of `bits` and its plane stand for."""
+        if not self._run_decoding("decode", message, plane, values):
+            self.coder.decode_into(self._joined(message, plane, values), 0, values)
+
+    def add(self, message: Tensor, plane: Tensor, sums: Tensor) -> None:
+        """Add to `sums`, (numel,) float32, what a payload of `bits` and its plane stand for."""
+        if not self._run_decoding("add", message, plane, sums):
+            self.coder.accumulate(self._joined(message, plane, sums), 0, sums)
+
+    def _given(self, message: Tensor, plane: Tensor, numel: int) -> dict[str, Any]:
+        """The fields of kernels for a payload and its plane."""
+        return {
+            "message_in": (message, self.less_coder.num_bytes(numel)),
+            "plane_in": (plane, plane_bytes(numel, self.bits, self.more)),
         }
-        coder.run(library, "refine", out, numel=numel, bits_in=bits, **given)
-        return
-    (codes, scales), (all_codes, same_scales) = less.split(message, numel), coder.split(out, numel)
-    width = more - bits
-    all_codes.copy_(packed((unpacked(codes, bits) << width) | unpacked(plane, width), more))
-    same_scales.copy_(scales)
 
+    def _run_decoding(self, operation: str, message: Tensor, plane: Tensor, values: Tensor) -> bool:
+        """Runs a compiled kernel that writes `values`; False if there is none."""
+        library, numel = library_for(values.device), values.numel()
+        if library is None:
+            return False
+        given = self._given(message, plane, numel)
+        self.coder.run(library, operation, values, bits_in=self.bits, values_out=(values, numel), **given)
+        return True
 
-def tfp_refine_decode(
-    message: Tensor, plane: Tensor, bits: int, more: int, base: str, values: Tensor
-) -> None:
-    """Decode a payload of `bits` and its plane to (numel,) float32 `values`.
-
-    Raises ValueError for numbers of bits that `cannot_refine`.
-    """
-    _refined(message, plane, bits, more, base, values, add=False)
-
-
-def tfp_refine_add(message: Tensor, plane: Tensor, bits: int, more: int, base: str, sums: Tensor) -> None:
-    """Add the decoded payload of `bits` and its plane to (numel,) float32 `sums`.
-
-    Raises ValueError for numbers of bits that `cannot_refine`.
-    """
-    _refined(message, plane, bits, more, base, sums, add=True)
-
-
-def _refined(
-    message: Tensor, plane: Tensor, bits: int, more: int, base: str, values: Tensor, add: bool
-) -> None:
-    less, coder = _coders(bits, more, base)
-    library, numel = library_for(values.device), values.numel()
-    if library is not None:
-        given: dict[str, Any] = {
-            "message_in": (message, less.num_bytes(numel)),
-            "plane_in": (plane, plane_bytes(numel, bits, more)),
-            "values_out": (values, numel),
-        }
-        coder.run(library, "add" if add else "decode", values, bits_in=bits, **given)
-        return
-    joined = torch.empty(coder.num_bytes(values.numel()), dtype=torch.uint8, device=values.device)
-    tfp_refine(message, plane, values.numel(), bits, more, base, joined)
-    if add:
-        coder.accumulate(joined, 0, values)
-    else:
-        coder.decode_into(joined, 0, values)
+    def _joined(self, message: Tensor, plane: Tensor, values: Tensor) -> Tensor:
+        """The payload of `more` bits, made of both in PyTorch."""
+        numel = values.numel()
+        out = torch.empty(self.coder.num_bytes(numel), dtype=torch.uint8, device=values.device)
+        self.join(message, plane, numel, out)
+        return out

@@ -16,21 +16,19 @@ from gradwire.codecs.costs import COPY, MAXIMUM, NOTHING, Costs, hop_costs, move
 from gradwire.codecs.hop_codec import LossyHopCodec, LossyHops
 from gradwire.codecs.interface import Layout, Op, Round
 from gradwire.codecs.native.choice import without_kernels
+from gradwire.codecs.native.loading import BUCKETS
 from gradwire.codecs.options.quantized import LARGEST_BITS, LARGEST_ROTATION, THCOptions
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.slices import chunk_bounds
-from gradwire.codecs.thc import definition
 from gradwire.codecs.thc.blocks import (
     UNIT,
-    QuantizationTable,
-    RotatedBlocks,
     cut,
     neighbours,
     optimal_table,
     uniform_table,
     whole_blocks,
 )
-from gradwire.codecs.thc.definition import Randomness
+from gradwire.codecs.thc.definition import BlockQuantizer, Randomness
 from gradwire.codecs.thc.ranges import Ranges, block_root_mean_squares, bucket_root_mean_square
 from gradwire.codecs.traits import About, Traits
 
@@ -44,19 +42,17 @@ class THCHops(LossyHops):
         size: int,
         num_chunks: int,
         bits: int,
-        blocks: RotatedBlocks,
-        ranges: Ranges,
-        table: QuantizationTable,
-        randomness: Randomness,
+        quantizer: BlockQuantizer,
         bounds: Sequence[int] | None = None,
     ) -> None:
         """`x` is this worker's bucket, (numel,) of a floating dtype; it is not written to. Chunks lie between
         the `bounds`, or are equally long."""
-        assert table.granularity * size < 1 << bits, f"{bits} bits do not hold sums of {size} workers"
-        self._x, self._size, self._bits = x, size, bits
-        self._blocks, self._ranges, self._table, self._randomness = blocks, ranges, table, randomness
-        self._bounds = bounds or chunk_bounds(blocks.total, num_chunks, UNIT)
-        self._sums = definition.quantize(x, blocks, ranges, table, randomness)
+        peak, total = quantizer.table.granularity, quantizer.blocks.total
+        assert peak * size < 1 << bits, f"{bits} bits do not hold sums of {size} workers"
+        self._x, self._size, self._bits, self._quantizer = x, size, bits, quantizer
+        self._bounds = bounds or chunk_bounds(total, num_chunks, UNIT)
+        self._sums = torch.empty(total, dtype=torch.int32, device=x.device)
+        quantizer.quantize(x, self._sums)
 
     def message_bytes(self, chunks: range, workers: int) -> int:
         return (self._bounds[chunks.stop] - self._bounds[chunks.start]) // 8 * self._bits
@@ -88,9 +84,10 @@ class THCHops(LossyHops):
         self._losses = self._x.to(torch.float32) - self._mean(1, torch.float32)
 
     def _mean(self, workers: int, dtype: torch.dtype) -> Tensor:
-        return definition.dequantize(
-            self._sums, workers, self._blocks, self._ranges, self._table, self._randomness, dtype
-        )
+        written = dtype if dtype in BUCKETS else torch.float32
+        mean = torch.empty(len(self._sums), dtype=written, device=self._sums.device)
+        self._quantizer.dequantize(self._sums, workers, mean)
+        return mean[: self._x.numel()].to(dtype)
 
 
 @dataclass
@@ -183,7 +180,8 @@ class THC(THCOptions, LossyHopCodec):
         if this_round.capture is not None and not self._table.is_uniform:
             this_round.capture.kept.append(neighbours(self._table, x.device))
         bits = self.sum_bits(this_round.size)
-        return THCHops(x, this_round.size, num_chunks, bits, blocks, ranges, self._table, randomness, bounds)
+        quantizer = BlockQuantizer(blocks, ranges, self._table, randomness)
+        return THCHops(x, this_round.size, num_chunks, bits, quantizer, bounds)
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
         """Refuses error feedback if a worker loses all of its gradient. The size of sums is irrelevant,

@@ -4,8 +4,8 @@ reproduce."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,8 +15,7 @@ from gradwire.codecs.arithmetic.hadamard import hadamard_
 from gradwire.codecs.arithmetic.random import Key, halves, philox4x32
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.loading import BUCKETS
-from gradwire.codecs.thc.blocks import UNIT, BlockSegment, QuantizationTable, RotatedBlocks, cut, neighbours
+from gradwire.codecs.thc.blocks import UNIT, BlockSegment, QuantizationTable, RotatedBlocks, neighbours
 from gradwire.codecs.thc.ranges import Ranges, padded, range_scales
 
 _SHARED = 0
@@ -57,154 +56,92 @@ def _units(values: Tensor, first: int) -> tuple[Tensor, Tensor]:
     return units, torch.zeros((), dtype=torch.int64, device=values.device)
 
 
-def quantize(
-    x: Tensor, blocks: RotatedBlocks, ranges: Ranges, table: QuantizationTable, randomness: Randomness
-) -> Tensor:
-    """Rotate the bucket `x`, (numel,) of a floating dtype, clamp it to its ranges and round it at random to
-    entries of the table: (total,) int32 in [0, g].
+@dataclass(frozen=True)
+class BlockQuantizer:
+    """The quantization of one worker's bucket in one round: by blocks, which all have their ranges, to
+    entries of a table."""
 
-    A coordinate at v in units of the table, 0 ≤ v ≤ g, becomes the next entry above with the probability of
-    its distance to the one below. The integers of blocks without a range are undefined.
-    """
-    integers = torch.empty(blocks.total, dtype=torch.int32, device=x.device)
-    write_integers(
-        readable(x),
-        ranges.root_mean_squares,
-        ranges.t_p,
-        blocks.largest,
-        table.entries,
-        randomness.key,
-        randomness.rank,
-        integers,
-        randomness.key_place,
-    )
-    return integers
+    blocks: RotatedBlocks
+    ranges: Ranges
+    table: QuantizationTable
+    randomness: Randomness
 
+    def quantize(self, x: Tensor, integers: Tensor) -> None:
+        """Rotate the bucket `x`, (numel,) of a floating dtype, clamp it to its ranges and round it at random
+        to entries of the table: `integers`, (total,) int32 in [0, g].
 
-def dequantize(
-    sums: Tensor,
-    workers: int,
-    blocks: RotatedBlocks,
-    ranges: Ranges,
-    table: QuantizationTable,
-    randomness: Randomness,
-    dtype: torch.dtype = torch.float32,
-) -> Tensor:
-    """Decode sums of the integers of `workers` workers, (total,) int32, to their mean: (numel,) of a floating
-    dtype.
+        A coordinate at v in units of the table, 0 ≤ v ≤ g, becomes the next entry above with the probability
+        of its distance to the one below. The integers of blocks without range are without meaning.
+        """
+        x, blocks, table = readable(x), self.blocks, self.table
+        library = library_for(x.device)
+        if library is not None:
+            values = None if table.is_uniform else neighbours(table, x.device)
+            given = {
+                "x": (x, blocks.numel),
+                "table": (values, 2 * (table.granularity + 1)),
+                "integers": (integers, blocks.total),
+            }
+            own = {"numel": blocks.numel, "granularity": table.granularity, "rank": self.randomness.rank}
+            run(library, "thc_quantize", x.device, **given, **own, **self._fields())
+            return
+        scales = range_scales(self.ranges)
+        factor = constant(table.granularity / 2, scales.limit) / scales.limit
+        padded_values = padded(x, blocks.total)
+        for segment in blocks.segments:
+            rows = _blocks(padded_values, segment) * scales.normalizer[segment.blocks]
+            rows = hadamard_(self.randomness.signs_flipped(rows, segment.start))
+            v = torch.where(scales.alive[segment.blocks], rows * factor[segment.blocks], 0.0)
+            v = (v + table.granularity / 2).clamp(0, table.granularity)
+            dither = self.randomness.dither(v, segment.start)
+            integers[segment.coordinates] = _rounded(v, table, dither).view(-1).to(torch.int32)
 
-    Zeros for blocks of zeros, NaN for blocks that are not finite.
-    """
-    written = dtype if dtype in BUCKETS else torch.float32
-    mean = torch.empty(blocks.total, dtype=written, device=sums.device)
-    peak = table.granularity * workers
-    write_mean(
-        sums,
-        peak,
-        ranges.root_mean_squares,
-        ranges.t_p,
-        blocks.largest,
-        randomness.key,
-        mean,
-        randomness.key_place,
-    )
-    return mean[: blocks.numel].to(dtype)
+    def dequantize(self, sums: Tensor, workers: int, mean: Tensor) -> None:
+        """Fill `mean`, (total,) float32 or bfloat16, with what sums of the integers of `workers` workers,
+        (total,) int32, stand for: zeros for blocks of zeros, NaN for blocks that are not finite."""
+        blocks, peak = self.blocks, self.table.granularity * workers
+        library = library_for(sums.device)
+        if library is not None:
+            between = mean  # where large blocks have float32 values on the way
+            if mean.dtype != torch.float32:
+                is_large = blocks.largest > library.constant("GRADWIRE_THC_SMALL_BLOCK")
+                room = blocks.total if is_large else 0
+                between = torch.empty(room, dtype=torch.float32, device=sums.device)
+            given = {
+                "sums": (sums, blocks.total),
+                "between": (between, between.numel()),
+                "mean": (mean, blocks.total),
+            }
+            run(
+                library,
+                "thc_dequantize",
+                sums.device,
+                **given,
+                total=blocks.total,
+                peak=peak,
+                **self._fields(),
+            )
+            return
+        scales = range_scales(self.ranges)
+        unit = scales.limit / constant(2 * peak, scales.limit)
+        for segment in blocks.segments:
+            centred = (_blocks(sums, segment) * 2 - peak).to(torch.float32)
+            rows = hadamard_(centred * unit[segment.blocks])
+            rows = self.randomness.signs_flipped(rows, segment.start) * scales.restorer[segment.blocks]
+            mean[segment.coordinates] = (rows + 0.0).view(-1).to(mean.dtype)  # −0 becomes +0
 
-
-def write_integers(
-    x: Tensor,
-    root_mean_squares: Tensor,
-    t_p: float,
-    block: int,
-    entries: Sequence[int],
-    key: Sequence[int],
-    rank: int,
-    integers: Tensor,
-    key_place: Tensor | None = None,
-) -> None:
-    """`quantize` into `integers` from `x`, float32 or bfloat16, cut into blocks of at most `block`.
-
-    Compiled kernels take the key from `key_place`, (2,) int32, where it is given.
-    """
-    blocks, table = cut(x.numel(), block), QuantizationTable(tuple(entries))
-    library = library_for(x.device)
-    if library is not None:
-        values = None if table.is_uniform else neighbours(table, x.device)
-        run(
-            library,
-            "thc_quantize",
-            x.device,
-            x=(x, blocks.numel),
-            numel=blocks.numel,
-            block=blocks.largest,
-            root_mean_squares=(root_mean_squares, blocks.count),
-            table=(values, 2 * (table.granularity + 1)),
-            integers=(integers, blocks.total),
-            t_p=t_p,
-            granularity=table.granularity,
-            key0=key[0],
-            key1=key[1],
-            key_place=(key_place, 2),
-            rank=rank,
-        )
-        return
-    scales = range_scales(Ranges(root_mean_squares, t_p))
-    randomness = Randomness((key[0], key[1]), rank)
-    factor = constant(table.granularity / 2, scales.limit) / scales.limit
-    values = padded(x, blocks.total)
-    for segment in blocks.segments:
-        rows = _blocks(values, segment) * scales.normalizer[segment.blocks]
-        rows = hadamard_(randomness.signs_flipped(rows, segment.start))
-        v = torch.where(scales.alive[segment.blocks], rows * factor[segment.blocks], 0.0)
-        v = (v + table.granularity / 2).clamp(0, table.granularity)
-        dither = randomness.dither(v, segment.start)
-        integers[segment.coordinates] = _rounded(v, table, dither).view(-1).to(torch.int32)
-
-
-def write_mean(
-    sums: Tensor,
-    peak: int,
-    root_mean_squares: Tensor,
-    t_p: float,
-    block: int,
-    key: Sequence[int],
-    mean: Tensor,
-    key_place: Tensor | None = None,
-) -> None:
-    """`dequantize` into `mean`, (total,) float32 or bfloat16, from sums in [0, peak] of blocks of at most
-    `block`; `key_place` as `write_integers` takes it."""
-    blocks = cut(sums.numel(), block)
-    library = library_for(sums.device)
-    if library is not None:
-        between = mean  # where large blocks have float32 values on the way
-        if mean.dtype != torch.float32:
-            is_large = blocks.largest > library.constant("GRADWIRE_THC_SMALL_BLOCK")
-            between = torch.empty(blocks.total if is_large else 0, dtype=torch.float32, device=sums.device)
-        run(
-            library,
-            "thc_dequantize",
-            sums.device,
-            sums=(sums, blocks.total),
-            total=blocks.total,
-            block=blocks.largest,
-            root_mean_squares=(root_mean_squares, blocks.count),
-            between=(between, between.numel()),
-            mean=(mean, blocks.total),
-            t_p=t_p,
-            peak=peak,
-            key0=key[0],
-            key1=key[1],
-            key_place=(key_place, 2),
-        )
-        return
-    scales = range_scales(Ranges(root_mean_squares, t_p))
-    randomness = Randomness((key[0], key[1]), rank=0)
-    unit = scales.limit / constant(2 * peak, scales.limit)
-    for segment in blocks.segments:
-        centred = (_blocks(sums, segment) * 2 - peak).to(torch.float32)
-        rows = hadamard_(centred * unit[segment.blocks])
-        rows = randomness.signs_flipped(rows, segment.start) * scales.restorer[segment.blocks]
-        mean[segment.coordinates] = (rows + 0.0).view(-1).to(mean.dtype)  # −0 becomes +0
+    def _fields(self) -> dict[str, Any]:
+        """The fields of both kernels for blocks, ranges and the key, which they take from `key_place` where
+        it is given."""
+        key0, key1 = self.randomness.key
+        return {
+            "block": self.blocks.largest,
+            "root_mean_squares": (self.ranges.root_mean_squares, self.blocks.count),
+            "t_p": self.ranges.t_p,
+            "key0": key0,
+            "key1": key1,
+            "key_place": (self.randomness.key_place, 2),
+        }
 
 
 def _blocks(values: Tensor, segment: BlockSegment) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from gradwire.codecs.native.choice import choose_kernels, using_kernels
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.settings import ClusterConfig
-from gradwire.harness.comm.topology.placement import placed
+from gradwire.harness.comm.topology.registry import placed
 from gradwire.harness.config.network_checks import check_network, check_size, resolve_nodes, workers_of
 from gradwire.harness.network.settings import NetworkConfig
 from gradwire.harness.parallel.synchronize import refused_graphs

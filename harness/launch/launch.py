@@ -16,7 +16,7 @@ from gradwire.harness.checkpoint.resume import Opened, check_directory, is_finis
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.launch.patience import watchdog
 from gradwire.harness.launch.processes import Supervision, WorkerError, run_processes
-from gradwire.harness.launch.ranks import run_ranks, scratch_folder
+from gradwire.harness.launch.ranks import LocalRanks, scratch_folder
 from gradwire.harness.launch.shaped_network import fetch_weights
 from gradwire.harness.launch.stop import StopRequest, Terminated, how_stopped, stop_requests
 from gradwire.harness.launch.verdict import Cause, describe, tracebacks
@@ -111,7 +111,8 @@ def _run_local(
     if config.network.name == "shaped":
         fetch_weights(config.model, config.seed)
     arguments = (config, directory, checkpoint, folder / "rendezvous")
-    return run_ranks(train_local_rank, arguments, config.cluster, config.network, directory, folder, stop)
+    ranks = LocalRanks(config.cluster, config.network, directory, folder)
+    return ranks.run(train_local_rank, arguments, stop)
 
 
 def _run_virtual_child(

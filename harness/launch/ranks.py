@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +21,30 @@ from gradwire.harness.launch.stop import StopRequest
 from gradwire.harness.network.settings import NetworkConfig
 
 
-def run_ranks(
-    target: Callable[..., None],
-    arguments: Sequence[Any],
-    cluster: ClusterConfig,
-    network: NetworkConfig,
-    directory: Path,
-    folder: Path,
-    stop: StopRequest | None = None,
-) -> str:
-    """Runs `target(*arguments, entrances, rank)` in a process per worker until all have ended.
+@dataclass(frozen=True)
+class LocalRanks:
+    """The ranks of a local cluster on their network, which `directory` keeps a record of; `folder` is the
+    scratch folder of their processes."""
 
-    `entrances` lead into a shaped network, which is recorded in `directory` and lasts as long as the
-    processes; None on any other network. `folder`, `stop`, the result and WorkerError are those of
-    `run_processes`.
-    """
-    os.environ["OMP_NUM_THREADS"] = "1"  # read by the children's thread pools as they load
-    size = cluster.size
-    with shaped_network(network, size, directory) as shaped:
-        entrances = None if shaped is None else [shaped.entrance(rank) for rank in range(size)]
-        supervision = Supervision(stop, shaped, cluster.hang_s)
-        return run_processes(target, (*arguments, entrances), size, folder, supervision)
+    cluster: ClusterConfig
+    network: NetworkConfig
+    directory: Path
+    folder: Path
+
+    def run(
+        self, target: Callable[..., None], arguments: Sequence[Any], stop: StopRequest | None = None
+    ) -> str:
+        """Runs `target(*arguments, entrances, rank)` in a process per worker until all have ended.
+
+        `entrances` lead into a shaped network, which lasts as long as the processes; None on any other
+        network. `stop` is as for `run_processes`, which raises WorkerError and whose result this returns.
+        """
+        os.environ["OMP_NUM_THREADS"] = "1"  # read by the children's thread pools as they load
+        size = self.cluster.size
+        with shaped_network(self.network, size, self.directory) as shaped:
+            entrances = None if shaped is None else [shaped.entrance(rank) for rank in range(size)]
+            supervision = Supervision(stop, shaped, self.cluster.hang_s)
+            return run_processes(target, (*arguments, entrances), size, self.folder, supervision)
 
 
 PREFIX, LOCK = "gradwire-ranks-", "lock"

@@ -65,7 +65,7 @@ def run_torchrun_rank(config: RunConfig, directory: Path, draw: Callable[[], obj
             with _tracked_by_rank_0(config, shared, rank):
                 with _rank_failure_recorded(shared, rank):
                     with watchdog(config.cluster.hang_s, rank, shared):
-                        finished = train(config, shared, device, rank == 0, claim.checkpoint, stop)
+                        finished = train(config, shared, device, claim.checkpoint, stop)
                         if not finished:
                             stop.number_of_ranks = _agreed_signal(stop.number)
                     raise_if_stopped(shared, stop, finished)

@@ -52,7 +52,6 @@ def train(
     config: RunConfig,
     directory: Path,
     device: torch.device,
-    writes: bool,
     checkpoint: Path | None = None,
     stop: Callable[[], bool] = lambda: False,
     on_clock: ClockListener = ignore_clock,
@@ -63,14 +62,12 @@ def train(
     `directory` has been opened for this attempt, which resumes from `checkpoint`. `writes` is set on the rank
     that writes the record. `on_clock` is called with the training clock's readings.
     """
-    started = time.perf_counter()
     with using_kernels(config.kernels.name):
         parts = build(config, device)
         beat(WARM_UP)
         try:
-            trainer = Trainer(
-                config, parts, directory, writes=writes, started=started, stop=stop, on_clock=on_clock
-            )
+            writes = dist.get_rank() == 0
+            trainer = Trainer(config, parts, directory, writes=writes, stop=stop, on_clock=on_clock)
             return trainer.run(None if checkpoint is None else CheckpointReader(checkpoint))
         finally:
             parts.world.close()
@@ -88,7 +85,7 @@ def train_local_rank(
     stop = stop_requests_of_rank()
     entrance = None if entrances is None else entrances[rank]
     with joined_process_group(config.cluster, config.network, rank, rendezvous, entrance) as device:
-        train(config, directory, device, rank == 0, checkpoint, stop, clock_sender(entrance))
+        train(config, directory, device, checkpoint, stop, clock_sender(entrance))
 
 
 @contextmanager
@@ -183,7 +180,7 @@ def train_virtual(
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
     try:
-        train(config, directory, device, True, checkpoint, stop)
+        train(config, directory, device, checkpoint, stop)
     finally:
         dist.destroy_process_group()
 

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradwire.codecs.interface import Codec
 from gradwire.harness.comm.topology.schedule import Topology, made_for
 from gradwire.harness.comm.transport.captured_rounds import make_captured_rounds
+from gradwire.harness.comm.world.process import Connections
 from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.bucket_hook import BucketHook
 from gradwire.harness.library.calls import (
@@ -106,12 +107,14 @@ def attach(
         with connecting(agreement, WHAT):
             world = connect(
                 plan.topology,
-                model.process_group,
+                Connections(
+                    model.process_group,
+                    connect_s=agreement.timeout_s,
+                    in_flight=options.buckets,
+                    overlap=options.overlap,
+                ),
                 device,
                 options,
-                connect_s=agreement.timeout_s,
-                in_flight=options.buckets,
-                overlap=options.overlap,
                 trace=plan.codec.traits.clock_driven,
                 captured=make_captured_rounds(options.graphs, device),
             )

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -17,7 +18,7 @@ from gradwire.codecs.wrappers.wrapper import innermost
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.schedule import Topology
 from gradwire.harness.comm.transport.pacer import PacedLink
-from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.process import Connections, ProcessWorld
 from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.failures import MeshAgreement, SynchronizationError, in_words
 from gradwire.harness.library.options import (
@@ -166,26 +167,24 @@ def connecting(agreement: MeshAgreement, what: str) -> Iterator[None]:
 
 def connect(
     topology: Topology,
-    group: dist.ProcessGroup,
+    connections: Connections,
     device: torch.device,
     options: CommonArguments,
     *,
-    connect_s: float,
     nodes: int | None = None,
     **settings: Any,
 ) -> ProcessWorld:
-    """Connects the ranks of `group` on `nodes` nodes, by default those of `options`; the other `settings` are
-    those of `ProcessWorld`."""
+    """Connects the ranks of a group on `nodes` nodes, with the rate and timeout of `options`; the number of
+    nodes is by default that of `options`, too. The other `settings` are those of `ProcessWorld`."""
     assert options.timeout_s is not None, "with_timeout() fills it in"
-    nodes = num_nodes(options, group.size()) if nodes is None else nodes
+    assert connections.group is not None
+    nodes = num_nodes(options, connections.group.size()) if nodes is None else nodes
     rate = options.rate_mbit
+    link = None if rate is None else PacedLink(bytes_per_second(rate))
     return ProcessWorld(
         Fabric(topology, num_nodes=nodes, segments=options.segments),
         device,
-        group=group,
-        link=None if rate is None else PacedLink(bytes_per_second(rate)),
-        timeout_s=options.timeout_s,
-        connect_s=connect_s,
+        replace(connections, link=link, timeout_s=options.timeout_s),
         **settings,
     )
 

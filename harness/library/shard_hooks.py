@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,7 +12,7 @@ import torch.distributed as dist
 from gradwire.codecs.interface import Codec, Layout
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for
-from gradwire.harness.library.agreement import Statement
+from gradwire.harness.comm.world.process import Connections, ProcessWorld
 from gradwire.harness.library.calls import (
     agreed,
     calling,
@@ -43,12 +41,10 @@ from gradwire.harness.library.shard_modules import (
     first_process_groups,
     sharded_modules,
 )
-from gradwire.harness.library.shard_step import ShardStep, part_key
+from gradwire.harness.library.shard_step import ShardPlan, ShardStep, part_key
 from gradwire.harness.library.shard_synchronizer import ShardSynchronizer
 from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.requirements import codecs_with_scatter
-from gradwire.harness.parallel.settings import ShardedConfig
-from gradwire.harness.parallel.sharded.weights import weight_messages
 
 RING = partial(make_schedule, "ring")
 
@@ -120,24 +116,6 @@ def shard_hooks(
         return ShardSynchronizer(step, agreement, plan.description)
 
 
-@dataclass(frozen=True)
-class ShardPlan:
-    """The checked arguments of `shard_hooks`, with the description that must be equal on all ranks.
-
-    `slices` maps the modules' gradients to the codec's shards, empty if they are not divided; `layouts`
-    describes the gradients that are averaged over `replicas`.
-    """
-
-    options: ShardOptions
-    codec: Codec
-    topology: Topology
-    modules: Sequence[ShardedModule]
-    slices: Sequence[GradientSlices]
-    layouts: Sequence[Layout]
-    replicas: dist.ProcessGroup | None
-    description: Statement
-
-
 def _plan(
     model: Any,
     codec: str | Codec,
@@ -189,9 +167,11 @@ def _connected(plan: ShardPlan, connect_s: float) -> ShardStep:
     options, own, modules = plan.options, plan.codec, plan.modules
     group, device = modules[0].process_groups[0], modules[0].device
     trace = own.traits.clock_driven
-    connected = partial(
-        connect, device=device, options=options, connect_s=connect_s, in_flight=1, trace=trace
-    )
+
+    def connected(topology: Topology, group: dist.ProcessGroup, nodes: int | None = None) -> ProcessWorld:
+        connections = Connections(group, connect_s=connect_s, in_flight=1)
+        return connect(topology, connections, device, options, nodes=nodes, trace=trace)
+
     world, between = connected(plan.topology, group), None
     if plan.replicas is group:
         between = world
@@ -205,23 +185,7 @@ def _connected(plan: ShardPlan, connect_s: float) -> ShardStep:
         replicas = ReplicaMeans(between, inner, plan.layouts, seed=seed, check_hashes=options.check_hashes)
         if between is not world:  # what one replica's codec rounds up another's need not
             seed = (seed + between.rank * SEEDS_APART) % 2**31
-    settings = ShardedConfig(
-        name="sharded",
-        weights=options.weights,
-        weight_bits=options.weight_bits,
-        weight_group=options.weight_group,
-    )
-    return ShardStep(
-        world,
-        own,
-        weight_messages(settings),
-        modules,
-        plan.slices,
-        parts=part_worlds,
-        replicas=replicas,
-        seed=seed,
-        check_hashes=options.check_hashes,
-    )
+    return ShardStep(plan, world, part_worlds, replicas, seed)
 
 
 def _check_weights(options: ShardOptions) -> None:

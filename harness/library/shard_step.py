@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,13 +13,17 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives, all_gathering
+from gradwire.harness.comm.topology.schedule import Topology
 from gradwire.harness.comm.world.interface import Collective, Result, Submission
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.comm.world.process_step import ProcessStep
+from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.failures import again, in_words
+from gradwire.harness.library.options import ShardOptions
 from gradwire.harness.library.shard_gradients import GradientSlices, ReplicaMeans, contiguous
 from gradwire.harness.library.shard_modules import WHAT, ShardedModule, check_complete, share_of_sum
 from gradwire.harness.library.steps import NO_PASS, ModelSteps
+from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.sharded.shards import FlatBucket
 from gradwire.harness.parallel.sharded.weights import (
     Exact,
@@ -26,12 +31,31 @@ from gradwire.harness.parallel.sharded.weights import (
     WeightMessages,
     gathered_by_level,
     gathering,
+    weight_messages,
 )
 from gradwire.harness.parallel.synchronize import compare_hashes, end_codecs, scattering
 from gradwire.harness.timing.trace.step import CONTROL, WEIGHTS
 
 PartKey = tuple[int, ...]
 """The subset of ranks among which a module's weights are kept between forward and backward."""
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """Checked arguments of `shard_hooks`, and what must be equal on all ranks.
+
+    `slices` are where the codec keeps the modules' gradients, none where they are not divided; `layouts`
+    those of what is averaged over `replicas`.
+    """
+
+    options: ShardOptions
+    codec: Codec
+    topology: Topology
+    modules: Sequence[ShardedModule]
+    slices: Sequence[GradientSlices]
+    layouts: Sequence[Layout]
+    replicas: dist.ProcessGroup | None
+    description: Statement
 
 
 class ModuleWeights:
@@ -56,25 +80,30 @@ class ShardStep(ModelSteps):
 
     def __init__(
         self,
+        plan: ShardPlan,
         world: ProcessWorld,
-        codec: Codec,
-        messages: WeightMessages,
-        modules: Sequence[ShardedModule],
-        slices: Sequence[GradientSlices],
-        *,
         parts: Mapping[PartKey, ProcessWorld],
         replicas: ReplicaMeans | None,
         seed: int,
-        check_hashes: bool,
     ) -> None:
-        super().__init__(world, codec, WHAT)
-        self.modules = modules
+        """`world` is that of all ranks among which weights are divided, `parts` those of parts of them;
+        `seed` is the replica's."""
+        super().__init__(world, plan.codec, WHAT)
+        self.modules = plan.modules
         self.explain_replicas: Callable[[BaseException], str] = in_words
         """The text of one between replicas."""
         self.replicas = replicas
-        self.weights = [ModuleWeights() for _ in modules]
-        self._messages, self._seed, self._check_hashes = messages, seed, check_hashes
-        self._slices, self._parts = slices, parts
+        self.weights = [ModuleWeights() for _ in plan.modules]
+        options = plan.options
+        settings = ShardedConfig(
+            name="sharded",
+            weights=options.weights,
+            weight_bits=options.weight_bits,
+            weight_group=options.weight_group,
+        )
+        self._messages, self._seed = weight_messages(settings), seed
+        self._check_hashes = options.check_hashes
+        self._slices, self._parts = plan.slices, parts
         self._scattered, self._averaged = set[int](), set[int]()
         """The modules that have scattered in the step, and those that have averaged over replicas."""
         self._pass = NO_PASS

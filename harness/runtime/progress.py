@@ -46,7 +46,6 @@ class Progress:
         done: int = 0,
         visible: bool | None = None,
         log: bool = False,
-        at_once: bool = False,
     ) -> None:
         self._title, self._total, self._unit, self.done = title, total, unit, done
         self._visible = os.environ.get("RANK", "0") == "0" if visible is None else visible
@@ -56,7 +55,7 @@ class Progress:
         self._stream = sys.stdout if log else sys.stderr
         self._bar: Any = None
         if self._visible and sys.stderr.isatty():
-            self._bar = _bar(title, total, unit, done, 0.0 if at_once else BAR_S)
+            self._bar = _bar(title, total, unit, done, 0.0 if log else BAR_S)
 
     def __enter__(self) -> Self:
         return self

@@ -264,16 +264,12 @@ def _summary(
     evaluations: Sequence[dict[str, Any]],
 ) -> Summary:
     from gradwire.harness.comm.topology.registry import make_schedule
-    from gradwire.harness.trainer.summarize import summarize
+    from gradwire.harness.trainer.summarize import RunTotals, summarize
 
     before, settings = source.done, _without_places(config)
     nodes = before.workers // (config["cluster"].get("ranks_per_node") or before.workers)
-    return summarize(
-        settings,
+    totals = RunTotals(
         metric=before.metric,
-        config_hash=settings_id(settings),
-        steps=steps,
-        evaluations=evaluations,
         clock="simulated",
         wall_time_s=before.wall_time_s,
         bytes_by_rank=before.bytes_sent_per_rank,
@@ -283,3 +279,4 @@ def _summary(
         layout_hash=before.layout_hash,
         data=before.data,
     )
+    return summarize(settings, settings_id(settings), steps, evaluations, totals)

@@ -17,7 +17,7 @@ from gradwire.harness.report.figures import write_plots
 from gradwire.harness.report.groups import run_title
 from gradwire.harness.report.pipeline_plot import pipeline_of
 from gradwire.harness.tasks.sync import records
-from gradwire.harness.timing.simulate.measured_blocks import as_settings, measured_blocks
+from gradwire.harness.timing.simulate.compute import as_settings, measured_blocks
 from gradwire.harness.timing.trace.chrome import chrome_text
 from gradwire.harness.timing.trace.step import StepTrace
 

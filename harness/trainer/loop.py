@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,9 +29,8 @@ barrier."""
 class Trainer:
     """Trains one run to its end, or to a request to stop.
 
-    `writes` is set on rank 0, which keeps the record in `directory`. `started` is when the attempt began, by
-    perf_counter. `stop` returns True once this process was asked to save and end. `on_clock` is called with
-    the readings of the training clock.
+    `writes` is set on rank 0, which keeps the record in `directory`. `stop` returns True once this process was asked to save
+    and end. `on_clock` is called with the readings of the training clock.
     """
 
     def __init__(
@@ -42,7 +40,6 @@ class Trainer:
         directory: Path,
         *,
         writes: bool = False,
-        started: float | None = None,
         stop: Callable[[], bool] = lambda: False,
         on_clock: ClockListener = ignore_clock,
     ) -> None:
@@ -54,7 +51,7 @@ class Trainer:
             schedule=TrainingSchedule.of(config, parts),
             clock=TrainingClock("simulated" if simulated else "wall", parts.world.device, on_clock),
             writer=RunWriter(directory) if writes else None,
-            started=time.perf_counter() if started is None else started,
+            started=parts.began,
         )
         self.batches = StepBatches(parts.objective, parts.parallelism, parts.world, config.train, config.seed)
         self._checkpoints = Checkpointer(state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.transport.captured_rounds import make_captured_rounds
 from gradwire.harness.comm.transport.pacer import PacedLink
 from gradwire.harness.comm.world.interface import World
-from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.process import Connections, ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.data.prepare import prepared_folder, read_prepared
 from gradwire.harness.data.token_data import PreparedData
@@ -36,12 +37,14 @@ OPTIMIZER_FIELDS = ("weight_decay", "beta1", "beta2", "adam_epsilon", "clip_norm
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts that the loop trains with."""
+    """The parts that the loop trains with. `began` is when they were begun to be built, by perf_counter:
+    the attempt counts from then."""
 
     world: World
     parallelism: Parallelism
     data: PreparedData
     objective: Objective
+    began: float
 
 
 def load_data(config: RunConfig) -> PreparedData:
@@ -65,6 +68,7 @@ def prepare(config: RunConfig, *, verified: bool = False) -> Path:
 def build(config: RunConfig, device: torch.device) -> Parts:
     """Builds world, model and parallelism. Process groups must exist (of world size one for
     `cluster=virtual`)."""
+    began = time.perf_counter()
     quiet_transformers()
     data = load_data(config)
     model = build_model(config.model, data.vocab_size, seed=config.seed, labels=data.labels)
@@ -73,7 +77,7 @@ def build(config: RunConfig, device: torch.device) -> Parts:
     kind = parallel_kind(config.parallel.name)
     world = build_world(config, device, kind.stages(config.parallel))
     parallelism = kind.build(parallel_setup(config), model, accelerator, world)
-    return Parts(world, parallelism, data, objective)
+    return Parts(world, parallelism, data, objective, began)
 
 
 def parallel_setup(config: RunConfig) -> ParallelSetup:
@@ -132,10 +136,12 @@ def build_world(config: WorldConfig, device: torch.device, stages: int = 1) -> W
     return ProcessWorld(
         fabric,
         device,
-        link=link,
-        in_flight=config.overlap.buckets,
-        timeout_s=cluster.timeout_s,
-        overlap=config.overlap.enabled,
+        Connections(
+            link=link,
+            timeout_s=cluster.timeout_s,
+            in_flight=config.overlap.buckets,
+            overlap=config.overlap.enabled,
+        ),
         spans=measure.spans,
         trace=measure.trace and measure.spans,
         captured=make_captured_rounds(config.kernels.graphs, device),

@@ -28,7 +28,7 @@ from gradwire.harness.trainer.checkpoints import bytes_by_phase
 from gradwire.harness.trainer.measured_steps import MeasuredSteps
 from gradwire.harness.trainer.state import TrainingState
 from gradwire.harness.trainer.steplog import StepLog
-from gradwire.harness.trainer.summarize import summarize
+from gradwire.harness.trainer.summarize import RunTotals, summarize
 
 
 class Recording:
@@ -123,12 +123,8 @@ class Recording:
         if model is not None:
             writer.save_weights(model, state.parts.data.tokenizer)
         ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", state.world.size))  # torchrun or the launcher
-        summary = summarize(
-            state.config.mapping(),
+        totals = RunTotals(
             metric=state.parts.objective.metric,
-            config_hash=self._run,
-            steps=writer.steps(),
-            evaluations=writer.evaluations(),
             clock=state.clock.kind,
             wall_time_s=state.wall_time_s,
             bytes_by_rank=[sum(counts.values()) for counts in sent],
@@ -145,6 +141,8 @@ class Recording:
             profile=profile_in_summary(state.world, self._profile),
             workers_per_machine=None if self.log.watch is None else ranks_here,
         )
+        settings = state.config.mapping()
+        summary = summarize(settings, self._run, writer.steps(), writer.evaluations(), totals)
         beat()
         writer.finish(summary)
         beat(COMPLETE)
@@ -183,7 +181,7 @@ class TrainingProgress:
         attempts."""
         self._parameters = parameters
         self._shown = progress.Progress(
-            self._title, self._steps, "step", done=first, visible=self._visible, log=True, at_once=True
+            self._title, self._steps, "step", done=first, visible=self._visible, log=True
         )
 
     def step(self) -> None:

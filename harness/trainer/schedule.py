@@ -39,17 +39,25 @@ class TrainingSchedule:
         return cls(train, steps, tokens, schedule_steps, decay_steps)
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step."""
-        return learning_rate(
-            step,
-            lr=self.train.lr,
-            warmup_steps=self.train.warmup_steps,
-            end_factor=self.train.end_factor,
-            schedule_steps=self.schedule_steps,
-            schedule=self.train.schedule,
-            decay_steps=self.decay_steps,
-            decay_factor=self.train.decay_factor,
-        )
+        """The rate of step `step` (from 0): linear warm-up, then `schedule` to `end_factor`, then constant.
+
+        With `schedule="steps"` it is multiplied by `decay_factor` every `decay_steps` after the warm-up, to
+        the end of the run, as torch's StepLR has it ("decayed by 10 every 30 epochs", AQGB §2.2).
+
+        Without warm-up it is torch's LinearLR from factor 1 to `end_factor` over `schedule_steps`
+        (DynamiQ Table 1), or CosineAnnealingLR down to `lr * end_factor`, as a pure function of the step:
+        nothing to save, nothing to resume.
+        """
+        train = self.train
+        lr, warmup_steps = train.lr, train.warmup_steps
+        if step < warmup_steps:
+            return lr * (step + 1) / warmup_steps
+        if train.schedule == "steps":
+            return lr * train.decay_factor ** ((step - warmup_steps) // self.decay_steps)
+        progress = min(1.0, (step - warmup_steps) / max(1, self.schedule_steps - warmup_steps))
+        if train.schedule == "cosine":
+            progress = (1.0 - math.cos(math.pi * progress)) / 2.0
+        return lr * (1.0 + (train.end_factor - 1.0) * progress)
 
 
 def num_steps(steps: int | None, epochs: float | None, sequences: int, sequences_per_step: int) -> int:
@@ -58,33 +66,3 @@ def num_steps(steps: int | None, epochs: float | None, sequences: int, sequences
         return steps
     assert epochs is not None, "validated: steps or epochs is set"
     return max(1, math.ceil(epochs * sequences / sequences_per_step))
-
-
-def learning_rate(
-    step: int,
-    *,
-    lr: float,
-    warmup_steps: int,
-    end_factor: float,
-    schedule_steps: int,
-    schedule: str = "linear",
-    decay_steps: int = 1,
-    decay_factor: float = 1.0,
-) -> float:
-    """The rate of step `step` (from 0): linear warm-up, then `schedule` to `end_factor`, then constant.
-
-    With `schedule="steps"` it is multiplied by `decay_factor` every `decay_steps` after the warm-up, until
-    the end of the run, as in torch's StepLR ("decayed by 10 every 30 epochs", AQGB §2.2).
-
-    Without warm-up it is torch's LinearLR from factor 1 to `end_factor` over `schedule_steps` (DynamiQ Table
-    1), or CosineAnnealingLR down to `lr * end_factor`, as a pure function of the step, so that there is no
-    state to save or resume.
-    """
-    if step < warmup_steps:
-        return lr * (step + 1) / warmup_steps
-    if schedule == "steps":
-        return lr * decay_factor ** ((step - warmup_steps) // decay_steps)
-    progress = min(1.0, (step - warmup_steps) / max(1, schedule_steps - warmup_steps))
-    if schedule == "cosine":
-        progress = (1.0 - math.cos(math.pi * progress)) / 2.0
-    return lr * (1.0 + (end_factor - 1.0) * progress)

@@ -19,7 +19,7 @@ from gradwire.harness.timing.measure.machine import StepWatch, own_watch
 from gradwire.harness.timing.measure.metrics import keys, of_ranks
 from gradwire.harness.timing.measure.spans import Span
 from gradwire.harness.timing.measure.step_figures import rank_figures, wire_bits, wire_bits_by_level
-from gradwire.harness.timing.trace.notes import StepNotes
+from gradwire.harness.timing.trace.log import StepNotes
 from gradwire.harness.timing.trace.writer import REPORT, TraceWriter
 from gradwire.harness.trainer.state import TrainingState
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from gradwire.harness.network.configured import link_rate
 from gradwire.harness.network.settings import recorded_network
 from gradwire.harness.record.attempts import Attempts
 from gradwire.harness.record.provenance import provenance
-from gradwire.harness.record.summary import PERCENTILES, SPREAD, Summary
+from gradwire.harness.record.summary import PERCENTILES, SPREAD, Clock, Summary
 from gradwire.harness.timing.measure.accuracy import Evaluation, metric_mode, time_to_accuracy
 from gradwire.harness.timing.measure.metrics import METRICS, keys, kind_of
 from gradwire.harness.timing.measure.step_figures import row_of, utilization, wire_bits
@@ -22,56 +23,63 @@ OBSERVED = keys(lambda metric: metric.observed and metric.mean)
 """The metrics that are observed step by step."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunTotals:
+    """Facts of a whole run that no row has, and its summary needs."""
+
+    metric: str  # the one that the run is judged by
+    clock: Clock
+    wall_time_s: float
+    bytes_by_rank: list[int]
+    bytes_by_phase: dict[str, int]
+    num_coordinates: int
+    gradients_sent: float  # encoded gradients that a synchronization sends
+    layout_hash: str
+    data: Mapping[str, Any]
+    attempts: Attempts | None = None
+    profile: Mapping[str, Any] | None = None  # what `calibration.profile_in_summary` says
+    workers_per_machine: int | None = None
+
+
 def summarize(
     settings: Mapping[str, Any],
-    *,
-    metric: str,
     config_hash: str,
     steps: Sequence[Mapping[str, Any]],
     evaluations: Sequence[Mapping[str, Any]],
-    clock: Literal["wall", "simulated"],
-    wall_time_s: float,
-    bytes_by_rank: list[int],
-    bytes_by_phase: dict[str, int],
-    num_coordinates: int,
-    gradients_sent: float,
-    layout_hash: str,
-    data: Mapping[str, Any],
-    attempts: Attempts | None = None,
-    profile: Mapping[str, Any] | None = None,
-    workers_per_machine: int | None = None,
+    totals: RunTotals,
 ) -> Summary:
     """The documented keys of `summary.json`; measured steps are excluded from times per step.
 
-    `settings` are the run's settings as in `config.yaml`; `metric` is the metric that the run is judged by;
-    `profile` is the result of `profiles.in_summary`.
+    `settings` are the run's settings as in `config.yaml`, `steps` and `evaluations` its rows.
     """
+    metric, by_rank, by_phase = totals.metric, totals.bytes_by_rank, totals.bytes_by_phase
+    attempts, per_machine = totals.attempts, totals.workers_per_machine
     size, network = settings["cluster"]["workers"], recorded_network(settings["network"])
     timed = [row for row in steps if not row["measured"]] or list(steps)
     errors = [row["vnmse"] for row in steps if row.get("vnmse") is not None]
     curve = [Evaluation(row["step"], row["train_time_s"], row[metric]) for row in evaluations]
     mean_step_s = _mean([row["step_time_s"] for row in timed])
-    encoded = sum(bytes_by_rank) - sum(bytes_by_phase.get(phase, 0) for phase in NOT_ENCODED)
-    sent = wire_bits(encoded, gradients_sent, num_coordinates * len(steps))
+    encoded = sum(by_rank) - sum(by_phase.get(phase, 0) for phase in NOT_ENCODED)
+    sent = wire_bits(encoded, totals.gradients_sent, totals.num_coordinates * len(steps))
     rate = link_rate(network, size) if sent else None
-    used = None if rate is None else utilization(max(bytes_by_rank) / len(steps), rate, mean_step_s)
+    used = None if rate is None else utilization(max(by_rank) / len(steps), rate, mean_step_s)
     return Summary(
         metric=metric,
         final_metric=evaluations[-1][metric],
         tta={f"{target:g}": _tta(curve, target, metric) for target in settings["measure"]["targets"]},
         vnmse_mean=_mean(errors) if errors else None,
-        clock=clock,
+        clock=totals.clock,
         kind=kind_of(settings["cluster"]["name"], network.name),
         train_time_s=evaluations[-1]["train_time_s"],
-        wall_time_s=wall_time_s,
+        wall_time_s=totals.wall_time_s,
         rounds_per_second=1.0 / mean_step_s,
         tokens_per_s=_tokens_per_s(timed),
         figures=_figures(timed, size)
         | {"utilization": used}
-        | _of_machine(timed, size // (workers_per_machine or size)),
+        | _of_machine(timed, size // (per_machine or size)),
         spread=_spread(timed),
-        bytes_sent_per_rank=bytes_by_rank,
-        bytes_by_phase=bytes_by_phase,
+        bytes_sent_per_rank=by_rank,
+        bytes_by_phase=by_phase,
         wire_bits_per_coordinate=sent,
         wire_bits_by_level=_by_level(steps),
         seed=settings["seed"],
@@ -81,13 +89,13 @@ def summarize(
         kernel_backend=settings["kernels"]["name"],
         config_hash=config_hash,
         **provenance(settings),
-        num_coordinates=num_coordinates,
-        layout_hash=layout_hash,
-        data=dict(data),
-        workers_per_machine=workers_per_machine,
+        num_coordinates=totals.num_coordinates,
+        layout_hash=totals.layout_hash,
+        data=dict(totals.data),
+        workers_per_machine=per_machine,
         resumed_after=[] if attempts is None else attempts.resumed_after,
         earlier_ends=[] if attempts is None else attempts.earlier_ends,
-        profile=None if profile is None else dict(profile),
+        profile=None if totals.profile is None else dict(totals.profile),
     )
 
 

@@ -20,7 +20,7 @@ from gradwire.codecs.powersgd import PowerSGD, random_directions
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.interface import Submission
-from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.process import Connections, ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.synchronize import synchronization
 
@@ -143,7 +143,7 @@ def gradients_of(
 
 def step_really(rank: int, size: int, topology: str, options: dict[str, Any], steps: int) -> list[Tensor]:
     """Some steps of one rank over gloo, two buckets in flight: every step's means, bucket by bucket."""
-    world = ProcessWorld(Fabric(lambda n: make_schedule(topology, n)), CPU, timeout_s=30)
+    world = ProcessWorld(Fabric(lambda n: make_schedule(topology, n)), CPU, Connections(timeout_s=30))
     codec, means = PowerSGD(**options), []
     try:
         for step in range(steps):

@@ -15,7 +15,7 @@ from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.interface import Submission
-from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.process import Connections, ProcessWorld
 from gradwire.harness.parallel.synchronize import synchronization
 
 assert toy_codec.Toy.name in codec_classes()
@@ -25,7 +25,9 @@ def train_rank_for_real(
     rank: int, size: int, topology: str, codec: str, options: dict[str, Any], steps: int
 ) -> tuple[list[list[Tensor]], dict[str, int], dict[str, Tensor]]:
     """One rank's means by step and bucket, the bytes it sent by phase, and its codec's state."""
-    world = ProcessWorld(Fabric(lambda n: make_schedule(topology, n)), torch.device("cpu"), timeout_s=30)
+    world = ProcessWorld(
+        Fabric(lambda n: make_schedule(topology, n)), torch.device("cpu"), Connections(timeout_s=30)
+    )
     made, means = make_codec(codec, **options), []
     try:
         for step in range(steps):

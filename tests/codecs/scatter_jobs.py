@@ -15,7 +15,7 @@ from gradwire.codecs.registry import make_codec
 from gradwire.codecs.shards import Shard
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
-from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.process import Connections, ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
 
 
@@ -63,7 +63,7 @@ def scatter_for_real(
     rank: int, size: int, topology: str, nodes: int, codec: str
 ) -> tuple[Tensor, Shard, dict[str, int]]:
     """One rank's shard over gloo, its places and its bytes by phase."""
-    world = ProcessWorld(Fabric(partial(make_schedule, topology), nodes), CPU, timeout_s=30)
+    world = ProcessWorld(Fabric(partial(make_schedule, topology), nodes), CPU, Connections(timeout_s=30))
     own = make_codec(codec)
 
     async def run(comm: ScheduledCollectives) -> tuple[Tensor, Shard]:

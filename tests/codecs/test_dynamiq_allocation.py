@@ -20,7 +20,7 @@ from gradwire.codecs.dynamiq.allocation import (
     threshold_patterns,
     worth_keys,
 )
-from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, message_order, norm_patterns
+from gradwire.codecs.dynamiq.arrangement import ArrangementRule, Chunks, arrange, message_order, norm_patterns
 from gradwire.codecs.dynamiq.codec import warn_of_small_bucket
 from gradwire.codecs.dynamiq.format import chunk_size, used_bytes
 from gradwire.codecs.interface import align
@@ -74,9 +74,8 @@ def test_no_chunk_exceeds_its_capacity(kind: str, count: int, rule: Allocation) 
         sizes = tuple(
             chunk_size(count * 256, num_chunks, chunk, bits, Format(widths)) for chunk in range(num_chunks)
         )
-        arrangement = arrange(
-            torch.zeros_like(norm), norm, 3, Chunks(sizes), paper_increments(widths), Format(widths), rule
-        )
+        settings = ArrangementRule(paper_increments(widths), Format(widths), rule)
+        arrangement = arrange(torch.zeros_like(norm), norm, 3, Chunks(sizes), settings)
         assert arrangement.order.sort().values.tolist() == list(range(count))
         for size, counts, rows in zip(sizes, arrangement.counts, arrangement.rows, strict=True):
             assert used_bytes(counts, Format(widths)) <= size.capacity
@@ -154,9 +153,8 @@ def test_non_finite_statistics_get_the_smallest_width_and_no_mean(damaged: str) 
     statistics = {"mean": torch.ones(8).bfloat16(), "norm": torch.full((8,), 3.0).bfloat16()}
     statistics[damaged][1] = torch.inf
     sizes = (chunk_size(8 * 256, 1, 0, 8.6, Format()),)
-    arrangement = arrange(
-        statistics["mean"], statistics["norm"], 2, Chunks(sizes), paper_increments(DEFAULT), Format()
-    )
+    rule = ArrangementRule(paper_increments(DEFAULT), Format())
+    arrangement = arrange(statistics["mean"], statistics["norm"], 2, Chunks(sizes), rule)
     assert arrangement.counts[0][2] == 1
     assert arrangement.order[-1] == 1
     assert arrangement.mean.isnan().tolist() == [False] * 7 + [True]

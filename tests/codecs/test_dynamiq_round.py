@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradwire.codecs.dynamiq import DynamiQ, definition
 from gradwire.codecs.dynamiq.allocation import paper_increments
-from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, super_group_statistics
+from gradwire.codecs.dynamiq.arrangement import ArrangementRule, Chunks, arrange, super_group_statistics
 from gradwire.codecs.dynamiq.format import chunk_size
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.native.choice import using_kernels
@@ -85,7 +85,9 @@ def test_all_five_widths_are_used() -> None:
     widths, x = (1, 2, 4, 8, 16), heavy_tailed(60_000, 1, spread=5.0)[0]
     sizes = (chunk_size(60_000, 1, 0, 5.0, Format(widths)),)
     statistics = super_group_statistics(x)
-    arrangement = arrange(*statistics, 1, Chunks(sizes), paper_increments(widths), Format(widths))
+    arrangement = arrange(
+        *statistics, 1, Chunks(sizes), ArrangementRule(paper_increments(widths), Format(widths))
+    )
     assert list(arrangement.counts[0]) == list(widths)
     assert all(number > 0 for number in arrangement.counts[0].values())
 

@@ -39,6 +39,7 @@ def test_a_bucket_takes_few_operations() -> None:
     """Everything that one of eight ranks does for a bucket of DynamiQ, after the first round."""
     if library("cpu") is None:
         pytest.skip("the kernels for CPUs are not built")
-    row = host_row("dynamiq", 8, 20_000, kernels="cpu", seconds=0, seed=0, device=torch.device("cpu"))
+    buckets = Buckets("dynamiq", 8, 20_000, 0, torch.device("cpu"))
+    row = host_row(buckets, kernels="cpu", seconds=0)
     assert row.operations <= 40
     assert row.calls <= 40

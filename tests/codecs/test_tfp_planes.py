@@ -13,13 +13,10 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import packed_bytes, unpack
 from gradwire.codecs.tfp.coder import (
+    Refinement,
     cannot_refine,
     coder_of,
     plane_bytes,
-    tfp_plane,
-    tfp_refine,
-    tfp_refine_add,
-    tfp_refine_decode,
 )
 
 F32 = np.float32
@@ -41,13 +38,13 @@ def payload(x: Tensor, bits: int, base: str) -> Tensor:
 
 def plane(x: Tensor, bits: int, more: int, base: str) -> Tensor:
     out = torch.full((plane_bytes(x.numel(), bits, more),), 0x77, dtype=torch.uint8)
-    tfp_plane(x, bits, more, base, out)
+    Refinement(bits, more, base).plane(x, out)
     return out
 
 
 def refined(message: Tensor, further: Tensor, numel: int, bits: int, more: int, base: str) -> Tensor:
     out = torch.full((coder_of(more, base).num_bytes(numel),), 0x33, dtype=torch.uint8)
-    tfp_refine(message, further, numel, bits, more, base, out)
+    Refinement(bits, more, base).join(message, further, numel, out)
     return out
 
 
@@ -83,8 +80,8 @@ def test_values_are_decoded_from_both(bits: int, more: int, base: str) -> None:
     x = gradients()
     message, further = payload(x, bits, base), plane(x, bits, more, base)
     values, sums = torch.full_like(x, 7.0), torch.ones_like(x)
-    tfp_refine_decode(message, further, bits, more, base, values)
-    tfp_refine_add(message, further, bits, more, base, sums)
+    Refinement(bits, more, base).decode(message, further, values)
+    Refinement(bits, more, base).add(message, further, sums)
     expected = sent(coder_of(more, base), x)
     assert torch.equal(values.nan_to_num(9.0), expected.nan_to_num(9.0))
     assert torch.equal(sums.nan_to_num(9.0), (1 + expected).nan_to_num(9.0))
@@ -163,7 +160,7 @@ def test_embedded_blocks_at_the_ends_of_the_range() -> None:
 def test_what_cannot_be_refined_is_refused(bits: int, more: int, base: str, reason: str) -> None:
     assert reason in (cannot_refine(bits, more, base) or "")
     with pytest.raises(ValueError, match="tfp: cannot refine"):
-        tfp_plane(torch.zeros(8), bits, more, base, torch.empty(0, dtype=torch.uint8))
+        Refinement(bits, more, base)
 
 
 def test_half_and_single_precision_are_refinable_within_themselves() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.allocation import paper_increments
-from gradwire.codecs.dynamiq.arrangement import Chunks, arrange
+from gradwire.codecs.dynamiq.arrangement import ArrangementRule, Chunks, arrange
 from gradwire.codecs.dynamiq.format import ChunkSize
 from gradwire.codecs.native.choice import available_kernels, using_kernels
 from gradwire.codecs.native.loading import library
@@ -147,7 +147,7 @@ def check_one_width(super_groups: int, kernels: str, device: str) -> None:
     for choice, place in (("cpu", "cpu"), (kernels, device)):
         with using_kernels(choice):
             mean, norm = (tensor.to(place) for tensor in statistics)
-            made = arrange(mean, norm, 5, sizes, paper_increments((4,)), Format((4,)))
+            made = arrange(mean, norm, 5, sizes, ArrangementRule(paper_increments((4,)), Format((4,))))
         found.append([tensor.cpu() for tensor in (made.order, made.mean, made.numbers)])
     assert_equal(found[1], found[0], "a plan for one width")
 

@@ -10,7 +10,7 @@ from inputs import poisoned
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.codebooks import chosen_values
-from gradwire.codecs.dynamiq.definition import Coder, Dither
+from gradwire.codecs.dynamiq.definition import Coder, Dither, OrderedChunk
 from gradwire.codecs.dynamiq.format import num_super_groups, numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import Hop, make_hop
 from gradwire.codecs.interface import align
@@ -88,7 +88,7 @@ class Chunk:
 
     def hop(self) -> Hop:
         counts = numbers_of(self.counts, self.order.device)
-        return make_hop(self.numel, self.dtype, self.order, self.mean, counts, self.coder)
+        return make_hop(self.numel, self.dtype, OrderedChunk(self.order, self.mean, counts), self.coder)
 
     def message(self, seed: int = 0) -> Tensor:
         return poisoned(align(used_bytes(self.counts, self.coder.format)) + 32, torch.uint8, seed)

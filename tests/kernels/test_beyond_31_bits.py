@@ -13,6 +13,7 @@ from inputs import assert_same, poisoned
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.arrangement import super_group_statistics
+from gradwire.codecs.dynamiq.definition import OrderedChunk
 from gradwire.codecs.dynamiq.format import numbers_of
 from gradwire.codecs.dynamiq.hops import make_hop
 from gradwire.codecs.edgc.sampler import sampled_histogram
@@ -64,7 +65,7 @@ def test_a_hop_gathers_and_scatters(bucket: Tensor) -> None:
     found = []
     for name, out in zip(("default", "cpu"), message, strict=True):
         with using_kernels(name):
-            hop = make_hop(NUMEL, torch.bfloat16, order, mean, counts, chunk.coder)
+            hop = make_hop(NUMEL, torch.bfloat16, OrderedChunk(order, mean, counts), chunk.coder)
             hop.run(x=bucket, outgoing=out)
             result = zeros()
             hop.run(incoming=out, result=result)

@@ -8,7 +8,7 @@ from implementations import IMPLEMENTATIONS, defined, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
-from gradwire.codecs.casts import cast_slice
+from gradwire.codecs.casts import SlicePass
 from gradwire.codecs.native.call import KernelError
 
 WIRES = (torch.float32, torch.bfloat16)
@@ -30,7 +30,7 @@ def cast(
         "out": poisoned(numel, wire, seed).view(torch.uint8),
         "mean": poisoned(numel, bucket, seed),
     }
-    cast_slice(own, added, wire, **{name: results[name] for name in given}, workers=workers)
+    SlicePass(wire, workers).run(own, added, **{name: results[name] for name in given})
     return [results[name].view(wire) if name == "out" else results[name] for name in given]
 
 
@@ -78,7 +78,7 @@ def test_sums_may_be_written_where_they_are_read(name: str) -> None:
     own, added = gradient("normal", 5000), message("normal", 5000, torch.bfloat16)
     expected = defined(cast, own, added, torch.bfloat16, ("sums",), 1)[0]
     with implementation(name):
-        cast_slice(own, added, torch.bfloat16, sums=own)
+        SlicePass(torch.bfloat16).run(own, added, sums=own)
     assert_same(own, expected)
 
 
@@ -87,13 +87,13 @@ def test_what_cannot_be_is_refused(name: str) -> None:
     x = gradient("normal", 100)
     with implementation(name):
         with pytest.raises(KernelError, match="cast_slice"):
-            cast_slice(x, None, torch.float32)
+            SlicePass(torch.float32).run(x)
         with pytest.raises(KernelError, match="cast_slice"):
-            cast_slice(x, None, torch.float32, mean=torch.empty(100), workers=0)
+            SlicePass(torch.float32, 0).run(x, mean=torch.empty(100))
         with pytest.raises(ValueError, match="out must be a contiguous torch.uint8 of 200 elements"):
-            cast_slice(x, None, torch.bfloat16, out=torch.empty(199, dtype=torch.uint8))
+            SlicePass(torch.bfloat16).run(x, out=torch.empty(199, dtype=torch.uint8))
         with pytest.raises(ValueError, match="sums must be a contiguous torch.float32"):
-            cast_slice(x, None, torch.bfloat16, sums=torch.empty(99))
+            SlicePass(torch.bfloat16).run(x, sums=torch.empty(99))
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
@@ -103,6 +103,6 @@ def test_means_may_be_written_where_sums_are_read(name: str, wire: torch.dtype, 
     sums = gradient("mixed", numel).to(wire)
     expected = poisoned(numel, wire, 0)
     with implementation(name):
-        cast_slice(sums.clone().view(torch.uint8), None, wire, mean=expected, workers=3)
-        cast_slice(sums.view(torch.uint8), None, wire, mean=sums, workers=3)
+        SlicePass(wire, 3).run(sums.clone().view(torch.uint8), mean=expected)
+        SlicePass(wire, 3).run(sums.view(torch.uint8), mean=sums)
     assert_same(sums, expected)

@@ -10,8 +10,15 @@ from implementations import EMULATED, IMPLEMENTATIONS, defined, implementation
 from inputs import KINDS, assert_same, gradient, misaligned, poisoned
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.linear import LinearQuantizer, RoundingNoise
-from gradwire.codecs.linear.definition import linear_add, linear_dequantize, linear_quantize, linear_reduce
+from gradwire.codecs.linear.definition import (
+    MessageFormat,
+    linear_add,
+    linear_dequantize,
+    linear_quantize,
+    linear_reduce,
+)
 
 NOISE = RoundingNoise((0x8BAD_F00D, 0xFFFF_FFFF), rank=5, draw=1)
 
@@ -169,14 +176,14 @@ def test_threads_change_nothing() -> None:
 
 
 def test_refuse_what_they_cannot_read() -> None:
-    settings = (4, 128, "float32", False)
+    settings = (MessageFormat(4, 128, "float32"), False)
     x, message = gradient("normal", 1000), torch.zeros(544, dtype=torch.uint8)
     with implementation("base"):
         for bad in (x.double(), x[::2]):
             with pytest.raises(ValueError, match="linear_quantize"):
-                linear_quantize(bad, message, *settings, False)
+                linear_quantize(bad, message, *settings)
         with pytest.raises(ValueError, match="contiguous torch.uint8 of 544 elements"):
-            linear_quantize(x, message[:-16], *settings, False)
+            linear_quantize(x, message[:-16], *settings)
         with pytest.raises(ValueError, match="contiguous torch.uint8 of 544 elements"):
             linear_reduce(torch.zeros(2, 1088, dtype=torch.uint8)[:, ::2], x, *settings)
         with pytest.raises(ValueError, match="linear_dequantize: .*bfloat16"):
@@ -184,4 +191,4 @@ def test_refuse_what_they_cannot_read() -> None:
         with pytest.raises(RuntimeError, match="multiple of 16 bytes"):
             linear_add(torch.zeros(545, dtype=torch.uint8)[1:], x, *settings)
         with pytest.raises(RuntimeError, match="out of range"):
-            linear_quantize(x, message, *settings, True, first=1 << 35)
+            linear_quantize(x, message, *settings, CoordinateBits((0, 0), 0), first=1 << 35)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import cast, get_args
 
 import pytest
 import torch
@@ -14,7 +14,8 @@ from gradwire.codecs.arithmetic.bitpack import packed
 from gradwire.codecs.mxfp import definition
 from gradwire.codecs.mxfp.definition import block_maxima, num_blocks, write_maxima
 from gradwire.codecs.mxfp.formats import BY_WIDTH, SharedScales
-from gradwire.codecs.native.choice import using_kernels
+from gradwire.codecs.native.call import run
+from gradwire.codecs.native.choice import library_for, using_kernels
 from gradwire.codecs.options.quantized import ScaleRule
 
 WIDTHS = sorted(BY_WIDTH)
@@ -40,13 +41,17 @@ def packed_bytes(numel: int, width: int) -> int:
     return num_blocks(numel) * definition.block_bytes(BY_WIDTH[width])
 
 
+def scales_of(maxima: Tensor, mu: float, rule: str) -> SharedScales:
+    return SharedScales(maxima, mu, cast(ScaleRule, rule), workers=3)
+
+
 def quantized(
     x: Tensor, maxima: Tensor, mu: float, rule: str, width: int, offset: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Elements, and a count of saturated casts that begins with 7."""
     out, room = surrounded(packed_bytes(x.numel(), width), torch.uint8, offset)
     count = torch.tensor(7)
-    definition.write_elements(x, maxima, mu, rule, width, out, count)
+    definition.quantize(x, scales_of(maxima, mu, rule), BY_WIDTH[width], out, count)
     assert_room_is_untouched(room, out)
     return out, count[None]
 
@@ -62,7 +67,7 @@ def dequantized(
     offset: int,
 ) -> Tensor:
     out, room = surrounded(numel, dtype, offset)
-    definition.write_means(packed, maxima, mu, rule, 3, width, out)
+    definition.dequantize(packed, scales_of(maxima, mu, rule), BY_WIDTH[width], out)
     assert_room_is_untouched(room, out)
     return out
 
@@ -168,12 +173,12 @@ def test_sums_of_all_pairs_equal_the_definition(name: str, width: int) -> None:
         part = slice(0, blocks * block)
         with using_kernels("default"):
             sums, count = own[part].clone(), torch.tensor(7)
-            definition.add_elements(sums, message[part], width, count)
+            definition.add(sums, message[part], BY_WIDTH[width], count)
         with implementation(name):
             out, room = surrounded(blocks * block, torch.uint8, offset)
             out.copy_(own[part])
             counted = torch.tensor(7)
-            definition.add_elements(out, misaligned(message[part], offset), width, counted)
+            definition.add(out, misaligned(message[part], offset), BY_WIDTH[width], counted)
             assert_same(out, sums)
             assert int(counted) == int(count)
             assert_room_is_untouched(room, out)
@@ -189,7 +194,7 @@ def test_threads_change_nothing(width: int) -> None:
             torch.set_num_threads(threads)
             try:
                 elements, count = quantized(x, maxima, 1.5, "bf16_mu", width)
-                definition.add_elements(elements, elements.clone(), width, count)
+                definition.add(elements, elements.clone(), BY_WIDTH[width], count)
                 mean = dequantized(elements, maxima, 1.5, "bf16_mu", width, x.numel(), x.dtype, 0)
                 results.append((block_maxima(x), elements, count, mean))
             finally:
@@ -216,15 +221,20 @@ def test_float16_goes_through_float32() -> None:
 def test_refuse_what_does_not_fit(name: str) -> None:
     x = gradient("normal", 1000)
     maxima, packed, count = block_maxima(x), torch.zeros(1024, dtype=torch.uint8), torch.tensor(0)
+    scales, e3m2, e4m3 = SharedScales(maxima, 1.0, "bf16_mu", 0), BY_WIDTH[6], BY_WIDTH[8]
     with implementation(name):
         for bad in (x.double(), x[::2]):
             with pytest.raises(ValueError, match="mxfp_maxima: x must be a contiguous torch.float32"):
                 write_maxima(bad, maxima)
         with pytest.raises(ValueError, match="elements must be a contiguous torch.uint8 of 768 elements"):
-            definition.write_elements(x, maxima, 1.0, "bf16_mu", 6, packed, count)
+            definition.quantize(x, scales, e3m2, packed[:767], count)
         with pytest.raises(ValueError, match="saturated must be a contiguous torch.int64 of 1 elements"):
-            definition.add_elements(packed, packed, 8, count.int())
+            definition.add(packed, packed, e4m3, count.int())
         with pytest.raises(RuntimeError, match="mxfp_dequantize on cpu: an argument is out of range"):
-            definition.write_means(packed, maxima, 1.0, "bf16_mu", 0, 8, x)
+            definition.dequantize(packed, scales, e4m3, x)
         with pytest.raises(RuntimeError, match="mxfp_add on cpu: an argument is out of range"):
-            definition.add_elements(packed[:40], packed[:40], 8, count)
+            own, given = packed[:40], packed[:40].clone()
+            fields = {"elements": (own, 40), "message": (given, 40), "saturated": (count, 1)}
+            library = library_for(x.device)
+            assert library is not None
+            run(library, "mxfp_add", x.device, **fields, numel=40, width=8)

@@ -12,7 +12,7 @@ from inputs import KINDS, assert_same, gradient
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.allocation import WidthIncrements, measured_increments, paper_increments
-from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, native_plan
+from gradwire.codecs.dynamiq.arrangement import ArrangementRule, Chunks, arrange, native_plan
 from gradwire.codecs.dynamiq.format import ChunkSize
 from gradwire.codecs.dynamiq.native import NativePlan
 from gradwire.codecs.native.call import KernelError
@@ -82,7 +82,7 @@ def spares(chunks: int, length: int, increments: WidthIncrements) -> list[int]:
 def planned(
     mean_sum: Tensor, norm: Tensor, chunks: Chunks, increments: WidthIncrements
 ) -> tuple[Tensor, Tensor, Tensor]:
-    made = arrange(mean_sum, norm, 3, chunks, increments, Format(increments.widths))
+    made = arrange(mean_sum, norm, 3, chunks, ArrangementRule(increments, Format(increments.widths)))
     return made.order, made.mean, made.numbers
 
 

@@ -9,6 +9,7 @@ from implementations import implementation
 from inputs import gradient, poisoned
 
 from gradwire.codecs.dynamiq.arrangement import message_order
+from gradwire.codecs.dynamiq.definition import OrderedChunk
 from gradwire.codecs.dynamiq.format import numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import make_hop
 from gradwire.codecs.interface import align
@@ -34,7 +35,7 @@ def test_counts_that_are_not_those_of_the_super_groups_give_nan(name: str, count
         x, memory, result = gradient("normal", 1000).to(dtype), poisoned(size + 999, torch.uint8, 0), []
         before = memory.clone()
         with implementation(name):
-            hop = make_hop(1000, dtype, chunk.order, chunk.mean, numbers, chunk.coder)
+            hop = make_hop(1000, dtype, OrderedChunk(chunk.order, chunk.mean, numbers), chunk.coder)
             hop.run(x=x, outgoing=memory[:size])
             assert (memory[:size] == 0xFF).all(), "every scale is NaN"
             assert torch.equal(memory[size:], before[size:])
@@ -60,7 +61,9 @@ def test_no_super_groups_are_an_empty_message() -> None:
     for name in ("default", "cpu"):
         message = torch.full((16,), 0xAB, dtype=torch.uint8)
         with using_kernels(name):
-            hop = make_hop(1000, torch.float32, none, torch.empty(0), numbers_of({}, CPU_DEVICE), coder)
+            hop = make_hop(
+                1000, torch.float32, OrderedChunk(none, torch.empty(0), numbers_of({}, CPU_DEVICE)), coder
+            )
             hop.run(x=gradient("normal", 1000), outgoing=message)
         assert not message.any()
 

@@ -15,13 +15,10 @@ from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.slices import GroupCoder
 from gradwire.codecs.tfp.coder import (
+    Refinement,
     cannot_refine,
     coder_of,
     plane_bytes,
-    tfp_plane,
-    tfp_refine,
-    tfp_refine_add,
-    tfp_refine_decode,
 )
 
 RANDOM = CoordinateBits((123456789, 4012345678), 3)
@@ -150,17 +147,18 @@ def test_every_value_of_the_narrow_formats(name: str) -> None:
 @every_implementation
 @pytest.mark.parametrize(("bits", "more", "base"), PAIRS)
 def test_planes(name: str, bits: int, more: int, base: str) -> None:
+    refinement = Refinement(bits, more, base)
     less, coder = coder_of(bits, base), coder_of(more, base)
 
     def run(x: Tensor, seed: int) -> list[Tensor]:
         message = encoded(less, x, seed)
         plane = poisoned(plane_bytes(x.numel(), bits, more), torch.uint8, seed)
-        tfp_plane(x, bits, more, base, plane)
+        refinement.plane(x, plane)
         out = poisoned(coder.num_bytes(x.numel()), torch.uint8, seed)
-        tfp_refine(message, plane, x.numel(), bits, more, base, out)
+        refinement.join(message, plane, x.numel(), out)
         values, sums = poisoned(x.numel(), torch.float32, seed), torch.ones(x.numel())
-        tfp_refine_decode(message, plane, bits, more, base, values)
-        tfp_refine_add(message, plane, bits, more, base, sums)
+        refinement.decode(message, plane, values)
+        refinement.add(message, plane, sums)
         return [plane, out, values, sums]
 
     for kind, dtype, numel in (("heavy_tail", torch.float32, 1537), ("nan", torch.bfloat16, 700)):

@@ -8,10 +8,11 @@ from implementations import CPU, IMPLEMENTATIONS, defined, implementation
 from inputs import KINDS, WRONG_KEY, assert_same, gradient, key_in_memory, misaligned, poisoned
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.random import Key
 from gradwire.codecs.native.choice import using_kernels
-from gradwire.codecs.thc import definition
 from gradwire.codecs.thc.blocks import QuantizationTable, cut, optimal_table, uniform_table
-from gradwire.codecs.thc.ranges import write_root_mean_squares
+from gradwire.codecs.thc.definition import BlockQuantizer, Randomness
+from gradwire.codecs.thc.ranges import Ranges, write_root_mean_squares
 
 T_P = 2.154
 KEY = (0x89ABCDEF, 0xFEDCBA98)
@@ -33,16 +34,28 @@ def norms(x: Tensor, block: int, seed: int = 0) -> Tensor:
     return out
 
 
+def quantizer(
+    numel: int,
+    block: int,
+    ranges: Tensor,
+    table: QuantizationTable,
+    key: Key = KEY,
+    key_place: Tensor | None = None,
+) -> BlockQuantizer:
+    """That of worker 3."""
+    return BlockQuantizer(cut(numel, block), Ranges(ranges, T_P), table, Randomness(key, 3, key_place))
+
+
 def integers(x: Tensor, block: int, ranges: Tensor, table: QuantizationTable, seed: int = 0) -> Tensor:
     blocks = cut(x.numel(), block)
     out = poisoned(4 * blocks.total, torch.uint8, seed).view(torch.int32)
-    definition.write_integers(x, ranges, T_P, blocks.largest, table.entries, KEY, 3, out)
+    quantizer(x.numel(), block, ranges, table).quantize(x, out)
     return out
 
 
 def mean(sums: Tensor, peak: int, block: int, ranges: Tensor, dtype: torch.dtype, seed: int = 0) -> Tensor:
     out = poisoned(sums.numel(), dtype, seed)
-    definition.write_mean(sums, peak, ranges, T_P, cut(sums.numel(), block).largest, KEY, out)
+    quantizer(sums.numel(), block, ranges, uniform_table(4)).dequantize(sums, peak // 15, out)
     return out
 
 
@@ -124,7 +137,7 @@ def test_means_equal_the_definition(name: str, dtype: torch.dtype, numel: int, b
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
 @pytest.mark.parametrize(("numel", "block"), [(5000, 1 << 24), (9000, 1024), (40_000, 1 << 24)])
 def test_a_key_in_memory(name: str, numel: int, block: int) -> None:
-    place, largest, table = key_in_memory(KEY), cut(numel, block).largest, TABLES["uniform"]
+    table = TABLES["uniform"]
     for dtype in (torch.float32, torch.bfloat16):
         x = gradient("normal", numel).to(dtype)
         ranges = defined(norms, x, block)
@@ -132,8 +145,9 @@ def test_a_key_in_memory(name: str, numel: int, block: int) -> None:
         decoded = defined(mean, expected, 15, block, ranges, dtype)
         sums, means = torch.empty_like(expected), torch.empty_like(decoded)
         with implementation(name):
-            definition.write_integers(x, ranges, T_P, largest, table.entries, WRONG_KEY, 3, sums, place)
-            definition.write_mean(expected, 15, ranges, T_P, largest, WRONG_KEY, means, place)
+            made = quantizer(numel, block, ranges, table, WRONG_KEY, key_in_memory(KEY))
+            made.quantize(x, sums)
+            made.dequantize(expected, 1, means)
         assert_same(sums, expected)
         assert_same(means, decoded)
 
@@ -170,13 +184,13 @@ def test_the_largest_blocks_equal_the_definition(name: str) -> None:
 
 def test_refuse_what_they_cannot_read() -> None:
     x, ranges = gradient("normal", 1000), torch.ones(4)
-    sums = torch.ones(1024, dtype=torch.int32)
+    sums, made = torch.ones(1024, dtype=torch.int32), quantizer(1024, 256, ranges, TABLES["uniform"])
     with implementation("base"):
         with pytest.raises(ValueError, match="thc_root_mean_squares: x must be a contiguous"):
             write_root_mean_squares(x[::2], 256, torch.ones(2))
         with pytest.raises(ValueError, match="root_mean_squares must be a contiguous torch.float32 of 4"):
             integers(x, 256, torch.ones(3), TABLES["uniform"])
         with pytest.raises(ValueError, match="thc_dequantize: mean must be a contiguous"):
-            definition.write_mean(sums, 15, ranges, T_P, 256, KEY, torch.ones(1000))
+            made.dequantize(sums, 1, torch.ones(1000))
         with pytest.raises(ValueError, match="thc_dequantize: sums must be a contiguous torch.int32"):
-            definition.write_mean(sums.float(), 15, ranges, T_P, 256, KEY, torch.ones(1024))
+            made.dequantize(sums.float(), 1, torch.ones(1024))

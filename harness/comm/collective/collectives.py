@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Hops, Kept, Level, Op
 from gradwire.harness.comm.collective.arena import Arena
-from gradwire.harness.comm.collective.execute import Execution
+from gradwire.harness.comm.collective.execute import Execution, GroupChannel
 from gradwire.harness.comm.collective.metadata import MetadataHops
 from gradwire.harness.comm.mesh import Dimension, Mesh
 from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for, pipelined
@@ -128,7 +128,8 @@ class ScheduledCollectives:
     def _execution(
         self, hops: Hops, schedule: Schedule, phase: str | None, label: str | None = None
     ) -> Execution:
-        return Execution(hops, self._channel, self._members, self._arena, schedule, phase, label)
+        group = GroupChannel(self._channel, self._members, self._arena)
+        return Execution(hops, group, schedule, phase, label)
 
     def worked(self, label: str, share: float) -> None:
         self._channel.worked(label, share)

@@ -23,25 +23,32 @@ class _InFlight(NamedTuple):
     incoming: list[tuple[Receive, SlotPlace]]
 
 
+class GroupChannel(NamedTuple):
+    """A group's messages: its ranks on the channel are `members`, the schedule's peer p is `members[p]`; the
+    arena has room for this rank's."""
+
+    channel: Channel
+    members: Sequence[int]
+    arena: Arena
+
+
 class Execution:
     """One all-reduce of one rank of a group.
 
-    `members` are the group's ranks on the channel: the schedule's peer p is `members[p]`. `phase`
-    overrides the schedule's phases in the byte counters, `label` the names of the hops in the trace.
+    `phase` overrides the schedule's phases in the byte counters, `label` the names of the hops in the trace.
     """
 
     def __init__(
         self,
         hops: Hops,
-        channel: Channel,
-        members: Sequence[int],
-        arena: Arena,
+        group: GroupChannel,
         schedule: Schedule,
         phase: str | None = None,
         label: str | None = None,
     ) -> None:
-        self._hops, self._channel, self._members = hops, channel, members
-        self._arena, self._phase, self._label = arena, phase, label
+        self._hops, self._phase, self._label = hops, phase, label
+        self._channel, self._members, self._arena = group
+        channel, members, _ = group
         self._segments, self._num_chunks = schedule.segments, schedule.num_chunks
         route = schedule.route(members.index(channel.rank))
         self._steps, self._needed, self._carriers = route.steps, route.needed, route.carriers

@@ -1,18 +1,26 @@
-"""All topologies by name. A new topology is one entry here, one file in this folder, one YAML."""
+"""All topologies by name, and the nodes of a run's ranks where its topology depends on them.
+
+A new topology is one entry here, one file in this folder, one YAML.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import cast
 
 from gradwire.codecs.plugins import find
+from gradwire.harness.comm.nodes import one_node_refusal, ranks_per_node
+from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.comm.topology.broadcast import broadcast
 from gradwire.harness.comm.topology.butterfly import butterfly
 from gradwire.harness.comm.topology.check import check_schedule
 from gradwire.harness.comm.topology.ring import ring
 from gradwire.harness.comm.topology.schedule import Schedule, Topology, knows_nodes, made_for
 from gradwire.harness.comm.topology.two_level import two_level
+from gradwire.harness.network.settings import NetworkConfig
 
 TOPOLOGIES: dict[str, Topology] = {
     "ring": ring,
@@ -78,3 +86,25 @@ def _proven(function: Callable[..., object], name: str, size: int, num_nodes: in
 
 def _line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
+
+
+def placed(
+    cluster: ClusterConfig,
+    network: NetworkConfig | None,
+    topology: str,
+    environment: Mapping[str, str] = os.environ,
+) -> ClusterConfig:
+    """`cluster` with `ranks_per_node` filled in where `topology` depends on it, and with it the run's id.
+
+    Raises ValueError as `ranks_per_node` does, and for such a topology where nothing says that there are
+    several nodes: on one it would be another one. Ranks of a launcher compare their machines first, see
+    `check_launched_nodes`, because each knows its own alone.
+    """
+    local = ranks_per_node(cluster, network, environment)
+    if not depends_on_nodes(topology):
+        return cluster
+    if local == cluster.size > 1 and cluster.ranks_per_node is None:
+        if "RANK" in environment and cluster.name == "local":
+            return cluster
+        raise ValueError(one_node_refusal(topology, cluster.size))
+    return replace(cluster, ranks_per_node=local)

@@ -11,42 +11,19 @@ from gradwire.harness.comm.topology.schedule import Action, Phase, Receive, Sche
 
 def ring(size: int) -> Schedule:
     """The ring over `size` ranks, `size` chunks."""
-    steps = [tuple(_steps(rank, size)) for rank in range(size)]
-    return Schedule("ring", size, size, tuple(steps))
+    return Schedule("ring", size, size, tuple(_steps(rank, size) for rank in range(size)))
 
 
-def _steps(rank: int, size: int) -> list[Step]:
-    steps = []
-    for hop in range(size - 1):
-        last = hop == size - 2
-        steps.append(
-            _step(
-                "reduce_scatter",
-                rank,
-                size,
-                hop,
-                hop + 1,
-                "inner" if hop else "leaf",
-                "sink" if last else "inner",
-            )
-        )
-    for hop in range(size - 1, 2 * (size - 1)):
-        steps.append(_step("all_gather", rank, size, hop, size, "sealed", "gather"))
-    return steps
-
-
-def _step(phase: Phase, rank: int, size: int, hop: int, workers: int, source: Source, action: Action) -> Step:
+def _steps(rank: int, size: int) -> tuple[Step, ...]:
     """At hop h a rank sends chunk (rank − h) to its right and receives (rank − h − 1) from its left."""
-    sent, received = (rank - hop) % size, (rank - hop - 1) % size
-    return Step(
-        phase,
-        (Send((rank + 1) % size, range(sent, sent + 1), workers, source),),
-        (
-            Receive(
-                (rank - 1) % size,
-                range(received, received + 1),
-                workers,
-                ((action, range(received, received + 1)),),
-            ),
-        ),
-    )
+    steps, hops = [], size - 1
+    for hop in range(2 * hops):
+        sent, received = (rank - hop) % size, (rank - hop - 1) % size
+        phase: Phase = "reduce_scatter" if hop < hops else "all_gather"
+        source: Source = "leaf" if hop == 0 else "inner" if hop < hops else "sealed"
+        action: Action = "inner" if hop < hops - 1 else "sink" if hop == hops - 1 else "gather"
+        workers, to, came = min(hop + 1, size), range(sent, sent + 1), range(received, received + 1)
+        send = Send((rank + 1) % size, to, workers, source)
+        receive = Receive((rank - 1) % size, came, workers, ((action, came),))
+        steps.append(Step(phase, (send,), (receive,)))
+    return tuple(steps)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
@@ -160,24 +161,33 @@ def _wait(work: dist.Work | None, timeout: timedelta | None) -> None:
         work.wait(timeout)
 
 
+@dataclass(frozen=True)
+class MessageGroup:
+    """A process group that `private_group` has made, and how messages travel in it: `batched` hop by hop (on
+    NCCL), or one by one, each waited for as long as `timeout`, what is sent held back by the `pacer`."""
+
+    group: dist.ProcessGroup
+    timeout: timedelta
+    batched: bool
+    pacer: Pacer | None = None
+
+
 class ProcessChannel(Channel):
     """A channel over its own process group; `timestamp` reads the clock."""
 
     def __init__(
         self,
-        group: dist.ProcessGroup,
+        carrier: MessageGroup,
         number: int,
         traffic: Traffic,
-        timeout: timedelta,
         timestamp: Callable[[], object],
-        *,
-        batched: bool,
-        pacer: Pacer | None = None,
         log: TaskLog | None = None,
     ) -> None:
+        group = carrier.group
         super().__init__(dist.get_rank(group), dist.get_world_size(group), number, traffic, log)
-        self._group, self._timestamp, self._batched, self._pacer = group, timestamp, batched, pacer
-        self._timeout = None if batched else timeout
+        self._group, self._timestamp = group, timestamp
+        self._batched, self._pacer = carrier.batched, carrier.pacer
+        self._timeout = None if carrier.batched else carrier.timeout
 
     def _handle(self) -> ProcessHandle:
         return ProcessHandle(self.rank, self._timeout, self._timestamp())

@@ -14,7 +14,7 @@ from gradwire.codecs.interface import Observation
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.transport.channel import Traffic
 from gradwire.harness.timing.measure.spans import Recorder
-from gradwire.harness.timing.trace.notes import StepNotes
+from gradwire.harness.timing.trace.log import StepNotes
 from gradwire.harness.timing.trace.step import ORDINARY, StepTrace, Urgency
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -20,7 +21,13 @@ from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollec
 from gradwire.harness.comm.transport.captured_rounds import Capturable, CapturedRounds, CapturedTask
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.pacer import PacedLink, Pacer
-from gradwire.harness.comm.transport.process import ProcessChannel, communicators, driven, private_group
+from gradwire.harness.comm.transport.process import (
+    MessageGroup,
+    ProcessChannel,
+    communicators,
+    driven,
+    private_group,
+)
 from gradwire.harness.comm.transport.thread import CommunicationThread, Task, Turn
 from gradwire.harness.comm.world.interface import (
     Collective,
@@ -34,8 +41,7 @@ from gradwire.harness.comm.world.process_step import ProcessStep
 from gradwire.harness.comm.world.started import ProcessStarted, StartedCollectives
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.measure.stopwatch import make_stopwatch
-from gradwire.harness.timing.trace.log import LaneLog, TaskLog
-from gradwire.harness.timing.trace.notes import LaneNotes, StepNotes
+from gradwire.harness.timing.trace.log import LaneLog, LaneNotes, StepNotes, TaskLog
 from gradwire.harness.timing.trace.observations import observations
 from gradwire.harness.timing.trace.step import MEASURE, TRANSFERS, StepTrace, Urgency
 
@@ -46,32 +52,51 @@ Line = tuple[str, int]
 """A direction (`to` or `from`) and the other rank."""
 
 
-class ProcessWorld:
-    """This process's rank among those of `group`, with a process group and threads of its own.
+@dataclass(frozen=True)
+class Connections:
+    """The connections of a process with the other ranks of `group`, by default all.
 
-    A rank that sends nothing for `timeout_s` is considered lost; connecting may take `connect_s`, by default
-    the same. `link` paces sent messages (gloo only). Up to `in_flight` collectives run at once (on NCCL, as
-    many as there are `communicators`); without `overlap` they only run while the rank waits. `spans` records
-    intervals, `trace` every message. Both grow until they are taken out, which should be done after every
-    step. `captured` holds the captured rounds, which are not used while spans or traces are recorded, because
-    there are no timestamps within a graph.
+    A rank that is silent for `timeout_s` is lost; connecting takes no longer than `connect_s`, by default as
+    long. `link` paces what is sent (gloo only). Up to `in_flight` collectives run at once (on NCCL as many as
+    there are `communicators`), without `overlap` only while the rank waits.
+    """
+
+    group: dist.ProcessGroup | None = None
+    link: PacedLink | None = None
+    timeout_s: float = 120.0
+    connect_s: float | None = None
+    in_flight: int = 2
+    overlap: bool = True
+
+
+class _ThreadPlace(NamedTuple):
+    """The thread that a collective runs on, its number among those of the thread's group, and the name of its
+    message buffers."""
+
+    thread: CommunicationThread
+    number: int
+    buffers: str
+
+
+class ProcessWorld:
+    """This process's rank among those it is connected with, with process groups and threads of its own.
+
+    `spans` records what happened when, `trace` every message. Both grow until they are taken out, which is to
+    be done step by step. `captured` keeps captured rounds: none is used while spans or traces are kept,
+    because there are no timestamps within a graph.
     """
 
     def __init__(
         self,
         fabric: Fabric,
         device: torch.device,
+        connections: Connections = Connections(),
         *,
-        group: dist.ProcessGroup | None = None,
-        link: PacedLink | None = None,
-        in_flight: int = 2,
-        timeout_s: float = 120.0,
-        connect_s: float | None = None,
-        overlap: bool = True,
         spans: bool = False,
         trace: bool = False,
         captured: CapturedRounds | None = None,
     ) -> None:
+        group, timeout_s, connect_s = connections.group, connections.timeout_s, connections.connect_s
         rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self.rank, self.ranks, self.device = rank, (rank,), device
         self.traffic = {rank: Traffic(fabric.node(rank, self.size))}
@@ -79,15 +104,15 @@ class ProcessWorld:
         self.recorders = {rank: Recorder(make_stopwatch(device), enabled=spans)}
         self.clock: SimulatedClock | None = None
         self.measured: StepTrace = {}
-        self._fabric, self._timeout = fabric, timedelta(seconds=timeout_s)
+        self._fabric, timeout = fabric, timedelta(seconds=timeout_s)
         self._batched = device.type == "cuda"
+        in_flight = connections.in_flight
         num_threads = in_flight if not self._batched else communicators(in_flight)
         backend, num_groups = ("nccl", num_threads) if self._batched else ("gloo", 1)
         connect = timedelta(seconds=min(timeout_s, connect_s or timeout_s))
-        self._groups = [
-            private_group(group, backend, self._timeout, connect=connect) for _ in range(num_groups)
-        ]
-        self._pacer = self._make_pacer(link, timeout_s)
+        groups = [private_group(group, backend, timeout, connect=connect) for _ in range(num_groups)]
+        self._pacer = self._make_pacer(connections.link, timeout_s)
+        self._groups = [MessageGroup(made, timeout, self._batched, self._pacer) for made in groups]
         self._turn = Turn()
         recorder = self.recorders[rank]
         self._threads = [CommunicationThread(recorder, device, self._turn) for _ in range(num_threads)]
@@ -96,7 +121,7 @@ class ProcessWorld:
             self._control = CommunicationThread(recorder, device, self._turn)
         self._lines: dict[Line, tuple[CommunicationThread, Iterator[int]]] = {}
         self._numbers, self._arenas = count(), dict[str, Arena]()  # twice a number, and odd ones on lines
-        self.started, self._overlap = StartedCollectives(device), overlap
+        self.started, self._overlap = StartedCollectives(device), connections.overlap
         self._traces, self._logs, self._lane = trace, list[TaskLog](), LaneLog()
         self._buckets = 0  # of this step so far
         self._captured = None if spans or trace else captured
@@ -136,7 +161,7 @@ class ProcessWorld:
         thread = self._threads[index]
         log = self._log(in_step, submission.coordinates, submission.in_turn, submission.urgency)
         self._buckets += 1
-        make = partial(self._task, collective, number, thread, arena, future, log)
+        make = partial(self._task, collective, _ThreadPlace(thread, number, arena), future, log)
         captured = None if self._captured is None else self._captured.due(collective, arena, index)
         if captured is None:
             self._give(thread, future, make)
@@ -156,9 +181,8 @@ class ProcessWorld:
         capture: Capture,
         traffic: Traffic,
     ) -> Any:
-        """Runs a round that is being captured, with message buffers of its own and without timestamps."""
-        group = self._group_of(thread)
-        channel = ProcessChannel(group, number, traffic, self._timeout, lambda: None, batched=self._batched)
+        """Runs a round that is captured, with message buffers of its own and without timestamps."""
+        channel = ProcessChannel(self._group_of(thread), number, traffic, lambda: None)
         return driven(make(capture)(ScheduledCollectives(channel, self._fabric, Arena(self.device))))
 
     def transfer(
@@ -184,8 +208,8 @@ class ProcessWorld:
             self._lines[line] = thread, count()
         thread, numbers = self._lines[line]
         log = self._log(TRANSFERS, coordinates, False, urgency)
-        number = 2 * next(numbers) + 1
-        self._give(thread, future, partial(self._task, collective, number, thread, str(line), future, log))
+        place = _ThreadPlace(thread, 2 * next(numbers) + 1, str(line))
+        self._give(thread, future, partial(self._task, collective, place, future, log))
 
     def _give(self, thread: CommunicationThread, future: Any, make: Callable[[], Task]) -> None:
         """Has the thread run the task that `make` returns; if a collective has failed, `future` fails with
@@ -200,30 +224,20 @@ class ProcessWorld:
     def _task(
         self,
         collective: Collective[Any],
-        number: int,
-        thread: CommunicationThread,
-        arena: str,
+        place: _ThreadPlace,
         future: Any,
         log: TaskLog | None = None,
         *,
         recorded: bool = True,
     ) -> CollectiveTask:
-        buffers = self._arenas.setdefault(arena, Arena(self.device))
+        buffers = self._arenas.setdefault(place.buffers, Arena(self.device))
         buffers.begin_round()
-        channel = ProcessChannel(
-            self._group_of(thread),
-            number,
-            self._counted,
-            self._timeout,
-            self.recorders[self.rank].timestamp,
-            batched=self._batched,
-            pacer=self._pacer,
-            log=log,
-        )
+        group, timestamp = self._group_of(place.thread), self.recorders[self.rank].timestamp
+        channel = ProcessChannel(group, place.number, self._counted, timestamp, log)
         coroutine = collective(ScheduledCollectives(channel, self._fabric, buffers))
         return CollectiveTask(coroutine, future.set_result, future.set_exception, log, recorded=recorded)
 
-    def _group_of(self, thread: CommunicationThread) -> dist.ProcessGroup:
+    def _group_of(self, thread: CommunicationThread) -> MessageGroup:
         return self._groups[self._threads.index(thread)] if self._batched else self._groups[0]
 
     def _log(self, bucket: int, coordinates: int, in_turn: bool, urgency: Urgency) -> TaskLog | None:
@@ -273,10 +287,9 @@ class ProcessWorld:
 
     def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:
         future: Future[Result] = Future()
-        number = 2 * next(self._numbers)
-        own, thread = collectives[self.rank], self._control
-        make = partial(self._task, own, number, thread, "run", future, recorded=False)
-        self._give(thread, future, make)
+        place = _ThreadPlace(self._control, 2 * next(self._numbers), "run")
+        make = partial(self._task, collectives[self.rank], place, future, recorded=False)
+        self._give(place.thread, future, make)
         result = {self.rank: future.result()}
         if self._batched:  # the result was made on the communication stream
             torch.cuda.synchronize(self.device)
@@ -330,4 +343,4 @@ class ProcessWorld:
         if dist.is_initialized():
             for group in self._groups:
                 with contextlib.suppress(ValueError):  # the group is of an earlier initialization
-                    dist.destroy_process_group(group)
+                    dist.destroy_process_group(group.group)

@@ -28,10 +28,8 @@ from gradwire.harness.comm.world.virtual_step import Shared, VirtualStep, drive
 from gradwire.harness.runtime.memory import collector_paused
 from gradwire.harness.timing.measure.spans import Recorder
 from gradwire.harness.timing.simulate.clock import SimulatedClock
-from gradwire.harness.timing.simulate.window import StepWindow
-from gradwire.harness.timing.simulate.window_state import load_window, window_tensors
-from gradwire.harness.timing.trace.log import TaskLog
-from gradwire.harness.timing.trace.notes import MeasuredNotes, StepNotes, shifted
+from gradwire.harness.timing.simulate.window import StepWindow, load_window, window_tensors
+from gradwire.harness.timing.trace.log import MeasuredNotes, StepNotes, TaskLog, shifted
 from gradwire.harness.timing.trace.observations import observations
 from gradwire.harness.timing.trace.step import RankTrace, StepTrace, TaskTrace, Work, spans, step_end
 

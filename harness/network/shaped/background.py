@@ -14,9 +14,8 @@ from statistics import fmean
 from typing import IO, Any
 
 from gradwire.harness.network.shaped import background_process
-from gradwire.harness.network.shaped.commands import ShapingError
 from gradwire.harness.network.shaped.namespace import Namespace
-from gradwire.harness.network.shaped.star import address
+from gradwire.harness.network.shaped.star import ShapingError, address
 
 START_S, END_S = 30.0, 5.0
 

@@ -12,9 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gradwire.harness.network.shaped.commands import ShapingError, batch, listed
 from gradwire.harness.network.shaped.namespace import Namespace
-from gradwire.harness.network.shaped.star import SWITCH, UPLINK, address, downlink
+from gradwire.harness.network.shaped.star import (
+    SWITCH,
+    UPLINK,
+    ShapingError,
+    address,
+    batch,
+    downlink,
+    listed,
+)
 
 PRINTED_RATE = re.compile(r" rate (\d+)([KMGT]?)bit ")
 UNITS = {"": 1e-6, "K": 1e-3, "M": 1.0, "G": 1e3, "T": 1e6}

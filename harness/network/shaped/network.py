@@ -1,8 +1,11 @@
-"""Makes, checks, watches and removes the whole network of a run."""
+"""The whole network of a run: made, checked, measured, watched and removed."""
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -12,14 +15,15 @@ from types import TracebackType
 from gradwire.harness.network.links import Change
 from gradwire.harness.network.shaped import diagnose
 from gradwire.harness.network.shaped.background import BackgroundProcesses
-from gradwire.harness.network.shaped.commands import ShapingError, batch
-from gradwire.harness.network.shaped.goodput import measure_goodput
 from gradwire.harness.network.shaped.namespace import SETTINGS, Entrance, Namespace, path_of
 from gradwire.harness.network.shaped.rate_changes import MadeChange, RateChanges
 from gradwire.harness.network.shaped.star import (
     MOST_RANKS,
     UPLINK,
     LinkLimits,
+    ShapingError,
+    address,
+    batch,
     downlink,
     rank_interfaces,
     reshaping,
@@ -187,3 +191,58 @@ def _reshape(end: diagnose.End, interface: str, rate_mbit: float) -> diagnose.En
     if len(printed) != 2:
         raise ShapingError(f"tc finds no class at {interface}")
     return end.reshaped(rate_mbit, *(line.strip() for line in printed))
+
+
+SKIPPED_S = 0.15
+"""Bytes sent first, until TCP has found the rate and the burst allowed after idling is used up."""
+
+MEASURED_S = 0.3
+TIMEOUT_S = 5.0
+BLOCK = 1 << 18
+
+
+def measure_goodput(sender: Namespace, receiver: Namespace, receiving_rank: int) -> float:
+    """Payload that a TCP stream carries from `sender` to `receiver`, in 10⁶ bit/s.
+
+    Takes about half a second. Raises ShapingError if nothing arrives.
+    """
+    here = address(receiving_rank)
+    try:
+        with receiver.run(lambda: _listener(here)) as listener:
+            place = listener.getsockname()
+            source = sender.run(lambda: socket.create_connection(place, TIMEOUT_S))
+            with source, listener.accept()[0] as sink:
+                sink.settimeout(TIMEOUT_S)
+                return _received_per_second(source, sink) * 8e-6
+    except OSError as error:
+        raise ShapingError(f"nothing comes through to rank {receiving_rank}: {error}") from error
+
+
+def _listener(here: str) -> socket.socket:
+    listener = socket.create_server((here, 0))
+    listener.settimeout(TIMEOUT_S)
+    return listener
+
+
+def _received_per_second(source: socket.socket, sink: socket.socket) -> float:
+    """Bytes per second between two moments at which some have just arrived."""
+    thread = threading.Thread(target=_send, args=(source,), daemon=True)
+    thread.start()
+    buffer = bytearray(BLOCK)
+    start = time.monotonic()
+    while (first := time.monotonic()) < start + SKIPPED_S:
+        sink.recv_into(buffer)
+    received, last = 0, first
+    while last < first + MEASURED_S:
+        received += sink.recv_into(buffer)
+        last = time.monotonic()
+    sink.close()  # the sender's next block is refused
+    thread.join(TIMEOUT_S)
+    return received / (last - first)
+
+
+def _send(source: socket.socket) -> None:
+    block = bytes(BLOCK)
+    with contextlib.suppress(OSError):
+        while True:
+            source.sendall(block)

@@ -1,4 +1,5 @@
-"""The commands that make a star of shaped links: one switch, and a pair of interfaces for each rank.
+"""The commands that make a star of shaped links: one switch, and a pair of interfaces for each rank; and the
+running of `ip` and `tc` with many of them at a time.
 
 A rank's end of its link shapes what the rank sends; the switch's end shapes what it receives. So the uplink
 and the downlink have the same rate. With htb the payload of a stream is 95.6 % of the rate, the rest being
@@ -7,7 +8,11 @@ headers (measured at 100 and 200 Mbit/s, on idle and on busy cores).
 
 from __future__ import annotations
 
+import json
+import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 SWITCH = "switch"
 UPLINK = "uplink"
@@ -84,3 +89,51 @@ def reshaping(interface: str, rate_mbit: float) -> list[str]:
 
 def _limit(rate_mbit: float) -> str:
     return f"rate {round(rate_mbit * 1e6)}bit burst {BURST_BYTES} quantum {QUANTUM_BYTES}"
+
+
+TIMEOUT_S = 20.0
+
+
+class ShapingError(ValueError):
+    """The network cannot be made as configured; one line."""
+
+
+def batch(program: str, lines: Sequence[str]) -> str:
+    """Returns what `program` prints for these commands, in the namespace of the calling thread.
+
+    Raises ShapingError with the command that failed.
+    """
+    ran = _ran([program, "-batch", "-"], "\n".join(lines) + "\n")
+    if ran.returncode:
+        errors = ran.stderr.strip().splitlines()
+        failed = next((line for line in errors if line.startswith("Command failed")), "")
+        number = failed.rpartition(":")[2]
+        command = lines[int(number) - 1] if number.isdigit() else lines[0]
+        raise ShapingError(f"{program} {command}: {errors[0] if errors else f'exit code {ran.returncode}'}")
+    return ran.stdout
+
+
+def listed(program: str, *arguments: str) -> list[dict[str, Any]]:
+    """Returns what `program` lists as JSON. Raises ShapingError."""
+    ran = _ran([program, "-json", *arguments])
+    if ran.returncode:
+        raise ShapingError(f"{program} {' '.join(arguments)}: {ran.stderr.strip()}")
+    found: list[dict[str, Any]] = json.loads(ran.stdout.strip() or "[]")
+    return found
+
+
+def _ran(command: Sequence[str], text: str = "") -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            process_group=0,  # a terminal's Ctrl-C does not end what a rank does while its step is saved
+        )
+    except subprocess.TimeoutExpired:
+        raise ShapingError(f"{command[0]} did not end within {TIMEOUT_S:g} s") from None
+    except OSError as error:
+        raise ShapingError(f"{command[0]}: {error.strerror}") from None

@@ -22,7 +22,7 @@ from gradwire.harness.parallel.buckets import BucketLayouts
 from gradwire.harness.parallel.evaluate import evaluate_stages
 from gradwire.harness.parallel.gradient_error import MeasuredBucket, kept_buckets
 from gradwire.harness.parallel.interface import Batch, MicroBatches, Parallelism, ParallelSetup, ReadPart
-from gradwire.harness.parallel.pipeline.passes import StageLinks, StagePasses
+from gradwire.harness.parallel.pipeline.passes import StageLinks, StagePasses, StageStep
 from gradwire.harness.parallel.pipeline.schedule import ORDERS, check, make_schedule
 from gradwire.harness.parallel.pipeline.stages import HostedStage, assembled, load_pipeline, pipeline_state
 from gradwire.harness.parallel.pipeline.tied import agree, start_nothing, summing_ends
@@ -101,26 +101,11 @@ class Pipeline(BaseParallelism):
             partial(self._synchronization, step, rank) if self.replicas > 1 else None,
             len(batches),
         )
-        links = StageLinks(
-            self._codecs[rank],
-            held.stage,
-            self._stages,
-            batches,
-            step=step,
-            seed=self._setup.seed,
-            replica=self.replica(rank),
+        own = StageStep(
+            held.stage, self._stages, self.replica(rank), self.replicas, batches, step, self._setup.seed
         )
-        passes = StagePasses(
-            held.stage,
-            held.forward,
-            self._accelerator,
-            rank_step,
-            batches,
-            links,
-            stages=self._stages,
-            replicas=self.replicas,
-            seed=(self._setup.seed, "dropout", step),
-        )
+        links = StageLinks(self._codecs[rank], own)
+        passes = StagePasses(own, held.forward, self._accelerator, rank_step, links)
         await passes.run(self._schedule[held.stage.number], accumulation, held.hooks)
         if self.replicas > 1:
             start_nothing(rank_step, self._most_buckets - len(held.layouts), self._world.device)

@@ -4,6 +4,7 @@ their gradients."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,31 +25,33 @@ from gradwire.harness.runtime.seeding import derive_seed
 from gradwire.harness.timing.trace.step import DECODE, ENCODE, stage_pass
 
 
+@dataclass(frozen=True)
+class StageStep:
+    """One of a model's `stages` in one step: the micro-batches of `replica`, one of `replicas`."""
+
+    stage: Stage
+    stages: int
+    replica: int
+    replicas: int
+    batches: Sequence[Batch]
+    step: int
+    seed: int
+
+
 class StageLinks:
     """One rank's messages in one step: those that it receives before passes and sends after them.
 
     Hidden states travel in float32; so do their gradients, unless the rank's codec encodes them.
     """
 
-    def __init__(
-        self,
-        codec: Codec,
-        stage: Stage,
-        stages: int,
-        batches: Sequence[Batch],
-        *,
-        step: int,
-        seed: int,
-        replica: int,
-    ) -> None:
+    def __init__(self, codec: Codec, own: StageStep) -> None:
         inner = innermost(codec)
         self._codec = inner if isinstance(inner, CompressesBackward) else None
-        self._stage, self._stages, self._batches = stage, stages, batches
-        self._step, self._seed, self._replica = step, seed, replica
+        self._own = own
 
     def buffer(self, one: Pass) -> Tensor:
-        """A buffer for a pass's input from another stage."""
-        shape, device = self._shape(one), self._batches[one.micro_batch]["input_ids"].device
+        """Room for what a pass needs from another stage."""
+        shape, device = self._shape(one), self._own.batches[one.micro_batch]["input_ids"].device
         if not self.encodes(one):
             return torch.empty(shape, device=device)
         assert self._codec is not None
@@ -69,28 +72,28 @@ class StageLinks:
         encoded.
         """
         assert self._codec is not None
-        return self._codec.encode_backward(gradient, self._message(one, self._stage.number))
+        return self._codec.encode_backward(gradient, self._message(one, self._own.stage.number))
 
     def _received(self, one: Pass) -> BackwardMessage:
-        return self._message(one, self._stage.number + 1)
+        return self._message(one, self._own.stage.number + 1)
 
     def _message(self, one: Pass, sender: int) -> BackwardMessage:
-        rows, tokens, hidden = self._shape(one)
+        own = self._own
         return BackwardMessage(
-            self._step,
+            own.step,
             one.micro_batch,
             sender,
-            self._stages,
-            (rows, tokens, hidden),
-            in_epilogue(one.micro_batch, sender - 1, self._stages, len(self._batches)),
-            self._seed,
-            self._replica,
-            self._batches[one.micro_batch]["input_ids"].device,
+            own.stages,
+            self._shape(one),
+            in_epilogue(one.micro_batch, sender - 1, own.stages, len(own.batches)),
+            own.seed,
+            own.replica,
+            own.batches[one.micro_batch]["input_ids"].device,
         )
 
     def _shape(self, one: Pass) -> tuple[int, int, int]:
-        rows, tokens = self._batches[one.micro_batch]["input_ids"].shape
-        return rows, tokens, self._stage.hidden_size
+        rows, tokens = self._own.batches[one.micro_batch]["input_ids"].shape
+        return rows, tokens, self._own.stage.hidden_size
 
 
 class StagePasses:
@@ -102,22 +105,14 @@ class StagePasses:
 
     def __init__(
         self,
-        stage: Stage,
+        own: StageStep,
         forward: nn.Module,
         accelerator: Accelerator,
         rank_step: RankStep,
-        batches: Sequence[Batch],
         links: StageLinks,
-        *,
-        stages: int,
-        replicas: int,
-        seed: tuple[int | str, ...],
     ) -> None:
-        self._stage, self._forward, self._accelerator = stage, forward, accelerator
-        self._rank_step, self._batches, self._stages = rank_step, batches, stages
-        self._links = links
-        self._replicas, self._replica = replicas, rank_step.rank % replicas
-        self._seed = seed
+        self._own, self._stage, self._forward = own, own.stage, forward
+        self._accelerator, self._rank_step, self._links = accelerator, rank_step, links
         self._inputs: dict[int, Tensor] = {}
         self._outputs: dict[int, Tensor] = {}
         self._results: dict[Pass, Tensor] = {}
@@ -133,10 +128,10 @@ class StagePasses:
         for kind, one in actions:
             if kind == "receive":
                 self._coming[one] = self._rank_step.receive(
-                    self._links.buffer(one), self._rank(source(one, self._stage.number, self._stages))
+                    self._links.buffer(one), self._rank(source(one, self._stage.number, self._own.stages))
                 )
             elif kind == "send":
-                to = self._rank(destination(one, self._stage.number, self._stages))
+                to = self._rank(destination(one, self._stage.number, self._own.stages))
                 sent.append(self._rank_step.send(self._results.pop(one), to, is_own=True))
             else:
                 given = await self._coming.pop(one) if one in self._coming else None
@@ -160,17 +155,17 @@ class StagePasses:
     def _rank(self, stage: int | None) -> int:
         """The rank that holds a stage of this replica."""
         assert stage is not None
-        return stage * self._replicas + self._replica
+        return stage * self._own.replicas + self._own.replica
 
     def _compute_forward(self, one: Pass, hidden: Tensor | None) -> None:
-        number = one.micro_batch
+        own, number = self._own, one.micro_batch
         if hidden is not None:
             self._inputs[number] = hidden.requires_grad_()
-        seed = derive_seed(*self._seed, number, self._replica, self._stage.number)
+        seed = derive_seed(own.seed, "dropout", own.step, number, own.replica, own.stage.number)
         seed_dropout(seed, self._accelerator.device)
-        output: Any = self._forward(hidden, **self._batches[number])
+        output: Any = self._forward(hidden, **own.batches[number])
         if self._stage.is_last:
-            loss = weighted(output.loss, self._batches[number]) / len(self._batches)
+            loss = weighted(output.loss, own.batches[number]) / len(own.batches)
             self.loss += loss.detach()
             self._outputs[number] = loss
         else:

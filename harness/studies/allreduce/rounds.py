@@ -236,7 +236,7 @@ def measure_rounds(
 ) -> dict[str, list[list[float]]]:
     """Returns, for each part of the rounds, the rows of all ranks, the same on every rank.
 
-    `listener` is called with the seconds of the counted rounds, and with whether they continue.
+    `on_clock` is called with the seconds of the counted rounds, and with whether they continue.
     """
     rounds, clock = make_rounds(config, world)[rank], 0.0
     for number in range(WARM_UP):

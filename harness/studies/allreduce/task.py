@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.nodes import num_nodes
-from gradwire.harness.comm.topology.placement import placed
+from gradwire.harness.comm.topology.registry import placed
 from gradwire.harness.config.cluster import WORKERS_WITHOUT_GPUS
 from gradwire.harness.config.given_files import check_clock
 from gradwire.harness.config.network_checks import (
@@ -200,14 +200,15 @@ def _gradients_sent(config: AllReduceTask) -> float:
 
 
 def _real(config: AllReduceTask, directory: Path) -> tuple[dict[str, Timed], float | None]:
-    """The parts of the measured rounds, and the measured throughput of a shaped network's link."""
-    from gradwire.harness.launch.ranks import run_ranks, scratch_folder
+    """The parts of the rounds, and what a link of a shaped network carried when it was measured."""
+    from gradwire.harness.launch.ranks import LocalRanks, scratch_folder
     from gradwire.harness.studies.allreduce.rounds import FILE as MEASURED
     from gradwire.harness.studies.allreduce.rounds import measure_rank, over_ranks
 
     with scratch_folder() as folder:
         arguments = (config, folder, folder / "rendezvous")
-        trouble = run_ranks(measure_rank, arguments, config.cluster, config.network, directory, folder)
+        ranks = LocalRanks(config.cluster, config.network, directory, folder)
+        trouble = ranks.run(measure_rank, arguments)
         if trouble:
             print(f"warning: all is measured, but {trouble}", file=sys.stderr)
         rows: dict[str, list[list[float]]] = read_json(

@@ -25,10 +25,10 @@ from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.transport.captured_rounds import SETTLING, make_captured_rounds
-from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.process import Connections, ProcessWorld
 from gradwire.harness.files.structured import read_json
 from gradwire.harness.files.writing import write_atomically
-from gradwire.harness.launch.ranks import run_ranks, scratch_folder
+from gradwire.harness.launch.ranks import LocalRanks, scratch_folder
 from gradwire.harness.launch.worker import joined_process_group
 from gradwire.harness.network.settings import UnpacedConfig
 from gradwire.harness.network.shaped.namespace import Entrance
@@ -98,7 +98,7 @@ def measure_bus(settings: BusSettings, directory: Path) -> list[BusRow]:
     """Starts the workers of `settings.cluster` and measures. Raises WorkerError."""
     with scratch_folder() as folder:
         arguments = (settings, folder, folder / "rendezvous")
-        run_ranks(measure_rank, arguments, settings.cluster, UnpacedConfig(), directory, folder)
+        LocalRanks(settings.cluster, UnpacedConfig(), directory, folder).run(measure_rank, arguments)
         rows: list[list[float]] = read_json(folder / FILE, remedy="run it again", expected=list)
     return bus_rows(settings, rows)
 
@@ -115,7 +115,7 @@ def measure_rank(
         keep_freed_memory()
         fabric = Fabric(partial(make_schedule, TOPOLOGY))
         captured = make_captured_rounds(settings.graphs, device)
-        world = ProcessWorld(fabric, device, timeout_s=cluster.timeout_s, captured=captured)
+        world = ProcessWorld(fabric, device, Connections(timeout_s=cluster.timeout_s), captured=captured)
         try:
             taken = [value for row in _rounds(settings, world, device) for value in row]
             gathered = world.gather({rank: taken})

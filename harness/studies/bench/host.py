@@ -157,6 +157,7 @@ class Buckets:
     """Rounds of one bucket on every rank, with rank 0's observed."""
 
     def __init__(self, codec: str, workers: int, numel: int, seed: int, device: torch.device) -> None:
+        self.codec, self.workers, self.numel = codec, workers, numel
         self._fabric = Fabric(partial(make_schedule, TOPOLOGY))
         self._codecs = [make_codec(name=codec) for _ in range(workers)]
         self._arenas = [Arena(device) for _ in range(workers)]
@@ -215,12 +216,9 @@ def refusal(codec: str, workers: int, numel: int, device: torch.device) -> str |
     return made.supports_stages(1) or made.supports(TOPOLOGY, workers, Layout.flat(numel, device=device))
 
 
-def host_row(
-    codec: str, workers: int, numel: int, *, kernels: str, seconds: float, seed: int, device: torch.device
-) -> HostRow:
-    """The host's work for a bucket of `numel` float32 coordinates with these kernels, on one thread."""
+def host_row(buckets: Buckets, *, kernels: str, seconds: float) -> HostRow:
+    """The host's work for a bucket of float32 coordinates with these kernels, on one thread."""
     with using_kernels(kernels), intra_op_threads(1):
-        buckets = Buckets(codec, workers, numel, seed, device)
         for _ in range(WARM_UP):
             buckets.round(Watch())
         counted = Watch(counts=True)
@@ -234,10 +232,10 @@ def host_row(
                 buckets.round(watch)
     kernels_s = median(watch.kernels_s for watch in kernel_rounds)
     return HostRow(
-        codec=codec,
+        codec=buckets.codec,
         implementation=kernels,
-        workers=workers,
-        coordinates=numel,
+        workers=buckets.workers,
+        coordinates=buckets.numel,
         operations=sum(counted.operations.values()),
         calls=counted.calls,
         host_s=max(0.0, median(watch.total_s for watch in timed) - kernels_s),

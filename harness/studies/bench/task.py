@@ -24,7 +24,7 @@ from gradwire.harness.record.provenance import provenance
 from gradwire.harness.record.row_file import append_rows
 from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.bench.bus import BusRow, BusSettings, measure_bus, subjects
-from gradwire.harness.studies.bench.host import HostRow, host_row, refusal
+from gradwire.harness.studies.bench.host import Buckets, HostRow, host_row, refusal
 from gradwire.harness.studies.bench.measure import BenchSettings, Measuring, pieces
 from gradwire.harness.studies.bench.operation import chosen_operations
 from gradwire.harness.studies.bench.papers import ring_costs, smoothing
@@ -132,16 +132,8 @@ def _measured(
 def _host_rows(config: BenchTask, codec: str, workers: int) -> list[HostRow]:
     """The host's work for a bucket."""
     bench = config.bench
-    row = host_row(
-        codec,
-        workers,
-        numel=bench.bucket,
-        kernels=config.kernels.name,
-        seconds=float(bench.seconds),
-        seed=config.seed,
-        device=torch.device(config.cluster.device),
-    )
-    return [row]
+    buckets = Buckets(codec, workers, bench.bucket, config.seed, torch.device(config.cluster.device))
+    return [host_row(buckets, kernels=config.kernels.name, seconds=float(bench.seconds))]
 
 
 def _bus_rows(config: BenchTask, ranks: int, directory: Path) -> list[BusRow]:

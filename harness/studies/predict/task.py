@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gradwire.codecs.registry import codec_names, make_codec
-from gradwire.harness.comm.topology.placement import placed
+from gradwire.harness.comm.topology.registry import placed
 from gradwire.harness.config.network_checks import (
     check_codec_times,
     check_network,

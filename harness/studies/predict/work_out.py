@@ -17,7 +17,7 @@ from gradwire.harness.studies.predict.group import group_of
 from gradwire.harness.studies.predict.model import ModelPart, StagesPart, part_of
 from gradwire.harness.studies.predict.step import Traced, calibrated, in_stages, traced
 from gradwire.harness.studies.predict.study import PredictSummary, PredictTask
-from gradwire.harness.timing.measure.intervals import measure, union
+from gradwire.harness.timing.measure.breakdown import measure, union
 from gradwire.harness.timing.trace.step import (
     ACTIVATIONS,
     PHASES,

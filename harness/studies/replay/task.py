@@ -12,8 +12,7 @@ from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.nodes import num_nodes
-from gradwire.harness.comm.topology.placement import placed
-from gradwire.harness.comm.topology.registry import make_schedule
+from gradwire.harness.comm.topology.registry import make_schedule, placed
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.config.run_name import codec_name
 from gradwire.harness.record.gradients import cached_gradients, check_finite

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -21,12 +21,8 @@ from gradwire.harness.models.build import num_segments
 from gradwire.harness.models.described import Kind
 from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.objectives.registry import make_objective
-from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.score.checkpoint import Checkpoint
-from gradwire.harness.studies.score.study import Scored, ScoredValue
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+from gradwire.harness.studies.score.study import Scored, ScoredValue, Scoring
 
 LONGEST_ROW = 512
 """Tokens of a row, if no run specifies it and the model's context is long enough."""
@@ -122,17 +118,9 @@ def data_digest(dataset: DatasetConfig) -> str:
     return data_source(dataset).fingerprint()
 
 
-def score_held_out(
-    task: HeldOut,
-    model: PreTrainedModel,
-    checkpoint: Checkpoint,
-    dataset: DatasetConfig,
-    *,
-    limit: int | None,
-    batch: int,
-    progress: Progress,
-) -> Scored:
-    """Scores `model`, on its device, on the first `limit` held-out rows. Raises ValueError in one line."""
+def score_held_out(task: HeldOut, checkpoint: Checkpoint, dataset: DatasetConfig, scoring: Scoring) -> Scored:
+    """Scores the model on the first held-out rows. Raises ValueError in one line."""
+    model, limit, batch = scoring.model, scoring.limit, scoring.batch
     data = prepare_data(dataset, tokenized_by(checkpoint))
     if task.kind == "classification" and len(data.labels) != model.config.num_labels:
         raise ValueError(
@@ -142,12 +130,12 @@ def score_held_out(
     objective = make_objective(task.kind, data, num_segments(model))
     rows = len(data.held_out) if limit is None else min(limit, len(data.held_out))
     model.train(False)
-    progress.expect(rows)
+    scoring.progress.expect(rows)
     sums = []
     for start in range(0, rows, batch):
         indices = torch.arange(start, min(start + batch, rows))
         sums.append(objective.evaluate(model, indices, model.device))
-        progress.advance(task.name, len(indices))
+        scoring.progress.advance(task.name, len(indices))
     metrics = objective.metrics([sum(column) for column in zip(*sums, strict=True)])
     wanted = GLUE[task.name].metric if task.kind == "classification" else None
     return Scored(

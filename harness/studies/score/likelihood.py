@@ -25,10 +25,10 @@ from lm_eval.tasks._yaml_loader import load_yaml
 from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.score.benchmarks import Benchmark
 from gradwire.harness.studies.score.records import Record
-from gradwire.harness.studies.score.study import Scored, ScoredValue
+from gradwire.harness.studies.score.study import Scored, ScoredValue, Scoring
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase
 
 STOCK = Path(lm_eval.tasks.__file__).parent
 """lm-eval's own tasks."""
@@ -77,29 +77,26 @@ class _Documents:
 
 
 def score(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
     benchmarks: Sequence[Benchmark],
-    *,
     data: Path | None,
-    limit: int | None,
-    batch: int,
-    progress: Progress,
+    tokenizer: PreTrainedTokenizerBase,
+    scoring: Scoring,
 ) -> dict[str, Scored]:
-    """Scores `model`, on its device, on the first `limit` documents of each benchmark; by benchmark.
+    """Scores the model on the first documents of each benchmark; by benchmark.
 
     `data` is the folder with their files; with None the hub is used. The limit is divided over the tasks of a
     benchmark. Raises ValueError in one line for unusable files, and if no document of a task fits into the
     model's context.
     """
+    model, limit = scoring.model, scoring.limit
     loaded, documents = load_tasks(benchmarks, data, limit)
     divided = _Divided(pretrained=model, tokenizer=tokenizer)
     for name, task in loaded["tasks"].items():
         task.set_config(key="num_fewshot", value=0)  # as lm-eval's command does by default
         task.set_fewshot_seed(seed=DEFAULT_OTHER_SEED)
         _fit(task, documents[name], divided)
-    lm = _Shown(pretrained=model, tokenizer=tokenizer, batch_size=batch)
-    lm.progress = progress
+    lm = _Shown(pretrained=model, tokenizer=tokenizer, batch_size=scoring.batch)
+    lm.progress = scoring.progress
     found = evaluate(lm=lm, task_dict=loaded, log_samples=False)
     return {
         each.name: _scored(each, found, [documents[task] for task in each.splits], data)

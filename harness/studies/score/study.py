@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from gradwire.codecs.fields import NOTHING
 from gradwire.harness.record.figures import Figure, FigureFields, FigureValue, StudyRecord
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.fields import at_least, checked, one_of
+from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.study import Study
 from gradwire.harness.tracking.settings import TrackingConfig
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,17 @@ class ScoreTask(RecordedConfig):
 
 
 SCORES = "scores.json"
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """A model on its device, and how it is scored: on the first `limit` documents of each task, `batch`
+    requests at a time."""
+
+    model: PreTrainedModel
+    limit: int | None
+    batch: int
+    progress: Progress
 
 
 @dataclass(frozen=True)

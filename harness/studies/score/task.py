@@ -17,7 +17,7 @@ from gradwire.harness.studies.score.checkpoint import Checkpoint, find_checkpoin
 from gradwire.harness.studies.score.choose import choose, note_on
 from gradwire.harness.studies.score.held_out import score_held_out
 from gradwire.harness.studies.score.process import as_if_alone
-from gradwire.harness.studies.score.study import Scored, Scores, ScoreTask
+from gradwire.harness.studies.score.study import Scored, Scores, ScoreTask, Scoring
 from gradwire.harness.studies.study import Measured
 
 if TYPE_CHECKING:
@@ -76,25 +76,12 @@ def _scored(
 ) -> dict[str, Scored]:
     """The scores by task."""
     chosen, settings = choose(config, checkpoint), config.score
+    scoring = Scoring(model, settings.limit, settings.batch, progress)
     scored = {
-        task.name: score_held_out(
-            *(task, model, checkpoint, dataset),
-            limit=settings.limit,
-            batch=settings.batch,
-            progress=progress,
-        )
-        for task, dataset in chosen.held_out
+        task.name: score_held_out(task, checkpoint, dataset, scoring) for task, dataset in chosen.held_out
     }
     if chosen.benchmarks:
         from gradwire.harness.studies.score.likelihood import score
 
-        scored |= score(
-            model,
-            checkpoint.tokenizer(),
-            chosen.benchmarks,
-            data=chosen.data,
-            limit=settings.limit,
-            batch=settings.batch,
-            progress=progress,
-        )
+        scored |= score(chosen.benchmarks, chosen.data, checkpoint.tokenizer(), scoring)
     return {name: replace(found, data=chosen.contents()[name]) for name, found in scored.items()}

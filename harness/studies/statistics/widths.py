@@ -15,7 +15,13 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.allocation import paper_increments
-from gradwire.codecs.dynamiq.arrangement import TRAVEL_EXPONENT, Chunks, arrange, super_group_statistics
+from gradwire.codecs.dynamiq.arrangement import (
+    TRAVEL_EXPONENT,
+    ArrangementRule,
+    Chunks,
+    arrange,
+    super_group_statistics,
+)
 from gradwire.codecs.dynamiq.format import chunk_size
 from gradwire.codecs.options.dynamiq import Format, budget_limits
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
@@ -103,7 +109,8 @@ def _bucket(values: Tensor, world: VirtualWorld, budgets: Sequence[float]) -> _W
     chunks, increments, found = make_schedule("ring", workers).num_chunks, paper_increments(FORMAT.widths), []
     for bits in budgets:
         sizes = tuple(chunk_size(numel, chunks, chunk, bits, FORMAT) for chunk in range(chunks))
-        found.append(arrange(mean, norm, workers, Chunks(sizes), increments, FORMAT).widths())
+        rule = ArrangementRule(increments, FORMAT)
+        found.append(arrange(mean, norm, workers, Chunks(sizes), rule).widths())
     return _WidthBucket((norm.double() * 2.0**TRAVEL_EXPONENT).square(), found, chunks)
 
 

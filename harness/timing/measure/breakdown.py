@@ -1,13 +1,82 @@
-"""The parts of a step's time (DynamiQ Fig. 6) and the bandwidth it uses over time (Fig. 17)."""
+"""The parts of a step's time (DynamiQ Fig. 6), and the sets of intervals that they are the measures of."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gradwire.harness.timing.measure.intervals import Intervals, clip, difference, measure, union
 from gradwire.harness.timing.measure.spans import Kind, Span
+
+Interval = tuple[float, float]
+Intervals = list[Interval]
+"""Sorted and disjoint (`union` makes them so); what every function here but `union` and `clip` expects."""
+
+
+def union(intervals: Iterable[Interval]) -> Intervals:
+    """The points covered by any of `intervals`, which may overlap, touch, be empty and come in any order."""
+    merged: Intervals = []
+    for start, end in sorted(intervals):
+        assert end >= start, f"interval ends before it starts: ({start}, {end})"
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        elif end > start:
+            merged.append((start, end))
+    return merged
+
+
+def joined(intervals: Intervals, gap: float) -> Intervals:
+    """`intervals`, those that are at most `gap` apart as one."""
+    found: Intervals = []
+    for start, end in intervals:
+        if found and start - found[-1][1] <= gap:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((start, end))
+    return found
+
+
+def clip(intervals: Iterable[Interval], start: float, end: float) -> Intervals:
+    """The parts of `intervals` inside [start, end); the result is as sorted and disjoint as the input."""
+    inside = ((max(a, start), min(b, end)) for a, b in intervals)
+    return [(a, b) for a, b in inside if b > a]
+
+
+def measure(intervals: Intervals) -> float:
+    """Total length."""
+    return sum(end - start for start, end in intervals)
+
+
+def intersection(first: Intervals, second: Intervals) -> Intervals:
+    """The points covered by both."""
+    common: Intervals = []
+    i = j = 0
+    while i < len(first) and j < len(second):
+        start, end = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])
+        if end > start:
+            common.append((start, end))
+        if first[i][1] < second[j][1]:
+            i += 1
+        else:
+            j += 1
+    return common
+
+
+def difference(first: Intervals, second: Intervals) -> Intervals:
+    """The points of `first` that `second` does not cover."""
+    rest: Intervals = []
+    j = 0
+    for start, end in first:
+        while j < len(second) and second[j][1] <= start:
+            j += 1
+        k = j
+        while k < len(second) and second[k][0] < end:
+            if second[k][0] > start:
+                rest.append((start, second[k][0]))
+            start = max(start, second[k][1])
+            k += 1
+        if end > start:
+            rest.append((start, end))
+    return rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,29 +113,3 @@ def spans_by_kind(spans: Iterable[Span], start: float, end: float) -> dict[Kind,
     for span in spans:
         found[span.kind].append((span.start, span.end))
     return {kind: clip(union(intervals), start, end) for kind, intervals in found.items()}
-
-
-def bandwidth(spans: Iterable[Span], start: float, end: float, bin_s: float = 0.01) -> list[float]:
-    """Bytes per second in each bin of `bin_s` seconds of [start, end], the last bin cut at `end`.
-
-    The bytes of a `comm` span are spread evenly over its duration; a span of duration 0 counts in its bin.
-    """
-    num_bins = max(1, math.ceil((end - start) / bin_s))
-    carried = [0.0] * num_bins
-    for span in spans:
-        if span.kind == "comm" and span.bytes:
-            _spread(span, start, bin_s, carried)
-    widths = [min(bin_s, end - start - index * bin_s) for index in range(num_bins)]
-    return [count / width for count, width in zip(carried, widths, strict=True)]
-
-
-def _spread(span: Span, start: float, bin_s: float, carried: list[float]) -> None:
-    """Add the bytes of one span to the bins it touches."""
-    first = math.floor((span.start - start) / bin_s)
-    last = math.floor((span.end - start) / bin_s)
-    for index in range(max(first, 0), min(last, len(carried) - 1) + 1):
-        left = max(span.start, start + index * bin_s)
-        right = min(span.end, start + (index + 1) * bin_s)
-        duration = span.end - span.start
-        share = (right - left) / duration if duration > 0 else 1.0
-        carried[index] += span.bytes * max(share, 0.0)

@@ -11,8 +11,16 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from gradwire.harness.timing.measure.breakdown import breakdown, spans_by_kind
-from gradwire.harness.timing.measure.intervals import Intervals, clip, intersection, joined, measure, union
+from gradwire.harness.timing.measure.breakdown import (
+    Intervals,
+    breakdown,
+    clip,
+    intersection,
+    joined,
+    measure,
+    spans_by_kind,
+    union,
+)
 from gradwire.harness.timing.measure.metrics import METRICS
 from gradwire.harness.timing.measure.spans import Span
 

@@ -1,8 +1,11 @@
-"""Computation times of a rank in a step: measured or given, with jitter and stragglers."""
+"""Computation times of a rank in a step: measured or given, with jitter and stragglers.
+
+The blocks of a measured run can be given to another run's clock.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -23,6 +26,7 @@ from gradwire.harness.timing.trace.step import (
     LaneOperation,
     RankTrace,
     Start,
+    StepTrace,
     block_pass_of,
     passes_until,
     stage_pass_of,
@@ -246,3 +250,39 @@ def _scaled(lane: Sequence[LaneOperation], factor: float) -> Iterator[LaneOperat
         if isinstance(operation, Await | Barrier):
             woken = operation.end
         yield operation
+
+
+def measured_blocks(steps: Iterable[StepTrace]) -> tuple[ComputeBlock, ...]:
+    """The blocks that passes went by, in forward order; seconds are means over steps and ranks. Nothing
+    where passes went by buckets or stages.
+
+    What a block's forward pass waits is no part of it; the update ahead of it is.
+    """
+    seconds: dict[tuple[str, int], float] = {}
+    sizes: Sequence[int] = ()
+    count = 0
+    for own in (own for step in steps for own in step.values()):
+        count, sizes = count + 1, block_sizes(own)
+        for one in own.computation:
+            if isinstance(one, Compute) and (at := block_pass_of(one.label)) is not None:
+                seconds[at] = seconds.get(at, 0.0) + one.end - one.start
+    return tuple(
+        ComputeBlock(
+            size, seconds.get((FORWARD, block), 0.0) / count, seconds.get((BACKWARD, block), 0.0) / count
+        )
+        for block, size in enumerate(sizes)
+    )
+
+
+def as_settings(blocks: Sequence[ComputeBlock]) -> str:
+    """The keys that give these blocks to `network=simulated`, as they are typed on a command line."""
+    forward, backward = sum(block.forward_s for block in blocks), sum(block.backward_s for block in blocks)
+    rows = ",".join(
+        f"[{block.parameters},{block.forward_s / forward:.4f},{block.backward_s / backward:.4f}]"
+        for block in blocks
+    )
+    compute_s = forward + backward
+    return (
+        f"network.compute_s={compute_s:.4g} network.forward_share={forward / compute_s:.4f} "
+        f"'network.blocks=[{rows}]'"
+    )

@@ -1,14 +1,24 @@
-"""Consecutive steps of a run on the simulated clock, with the messages in flight from one to the next."""
+"""Consecutive steps of a run on the simulated clock, with the messages in flight from one to the next.
+
+A checkpoint keeps this state as a tensor of JSON text, with every time to the last bit.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from gradwire.harness.files.structured import parse_json
 from gradwire.harness.timing.measure.spans import Span
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.plan import Before
-from gradwire.harness.timing.trace.notes import moved, shifted
+from gradwire.harness.timing.trace import step
+from gradwire.harness.timing.trace.log import moved, shifted
 from gradwire.harness.timing.trace.step import (
     Await,
     Barrier,
@@ -152,3 +162,55 @@ def _have_met(steps: Sequence[StepTrace]) -> bool:
 
 def _tasks(steps: Sequence[StepTrace]) -> Iterator[TaskTrace]:
     return (task for step in steps for own in step.values() for task in own.tasks)
+
+
+STATE = "in_flight"
+WHERE, REMEDY = "a checkpoint's clock", "resume=never starts over"
+
+_NAMED = {
+    kind.__name__: kind
+    for kind in (
+        *(step.RankTrace, step.Compute, step.Start, step.Await, step.Barrier),
+        *(step.TaskTrace, step.Work, step.Part, step.Post, step.Urgency, step.Wait),
+        Before,
+    )
+}
+
+
+def window_tensors(window: StepWindow) -> dict[str, Tensor]:
+    """The state with which an interrupted run resumes; empty where nothing is in flight."""
+    found = window.in_flight
+    if found is None:
+        return {}
+    plain = [found.now_s, found.steps, found.before, found.begun, found.ended]
+    return {STATE: torch.frombuffer(bytearray(json.dumps(_plain(plain)).encode()), dtype=torch.uint8)}
+
+
+def load_window(window: StepWindow, saved: Mapping[str, Tensor]) -> None:
+    """Makes `window` what it was when `window_tensors` was called."""
+    window.in_flight = None
+    if STATE in saved:
+        now_s, steps, before, begun, ended = _made(
+            parse_json(bytes(saved[STATE].cpu().numpy()), WHERE, remedy=REMEDY, expected=list)
+        )
+        window.in_flight = StepsInFlight(now_s, list(steps), before, begun, ended)
+
+
+def _plain(value: Any) -> Any:
+    """Lists that begin with what they are: a named tuple, a mapping, or any other sequence."""
+    if type(value).__name__ in _NAMED:
+        return [type(value).__name__, *map(_plain, value)]
+    if isinstance(value, Mapping):
+        return ["mapping", *([key, _plain(each)] for key, each in value.items())]
+    return ["sequence", *map(_plain, value)] if isinstance(value, list | tuple) else value
+
+
+def _made(value: Any) -> Any:
+    """The inverse of `_plain`; every sequence is a tuple."""
+    if not isinstance(value, list):
+        return value
+    kind, *parts = value
+    if kind == "mapping":
+        return {key: _made(each) for key, each in parts}
+    made = tuple(map(_made, parts))
+    return made if kind == "sequence" else _NAMED[kind](*made)

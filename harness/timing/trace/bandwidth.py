@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from gradwire.harness.timing.measure.breakdown import bandwidth, spans_by_kind
-from gradwire.harness.timing.measure.intervals import Intervals
+from gradwire.harness.timing.measure.breakdown import Intervals, spans_by_kind
 from gradwire.harness.timing.measure.spans import Span
 from gradwire.harness.timing.trace.step import StepTrace, own_spans, step_end
 
@@ -69,3 +68,29 @@ def _laid_out(rank: int, steps: Sequence[StepTrace], starts: Sequence[float]) ->
         for step, start in zip(steps, starts, strict=True)
         for span in own_spans(step[rank])
     ]
+
+
+def bandwidth(spans: Iterable[Span], start: float, end: float, bin_s: float = 0.01) -> list[float]:
+    """Bytes per second in each bin of `bin_s` seconds of [start, end], the last bin cut at `end`.
+
+    The bytes of a `comm` span are spread evenly over it; a span without duration counts in its bin.
+    """
+    num_bins = max(1, math.ceil((end - start) / bin_s))
+    carried = [0.0] * num_bins
+    for span in spans:
+        if span.kind == "comm" and span.bytes:
+            _spread(span, start, bin_s, carried)
+    widths = [min(bin_s, end - start - index * bin_s) for index in range(num_bins)]
+    return [count / width for count, width in zip(carried, widths, strict=True)]
+
+
+def _spread(span: Span, start: float, bin_s: float, carried: list[float]) -> None:
+    """Add the bytes of one span to the bins it touches."""
+    first = math.floor((span.start - start) / bin_s)
+    last = math.floor((span.end - start) / bin_s)
+    for index in range(max(first, 0), min(last, len(carried) - 1) + 1):
+        left = max(span.start, start + index * bin_s)
+        right = min(span.end, start + (index + 1) * bin_s)
+        duration = span.end - span.start
+        share = (right - left) / duration if duration > 0 else 1.0
+        carried[index] += span.bytes * max(share, 0.0)

@@ -1,5 +1,6 @@
 """The logs of one rank, written while it runs: its computation, starts and waits (`LaneLog`), and the work,
-posts and waits of each of its collectives (`TaskLog`).
+posts and waits of each of its collectives (`TaskLog`). A world keeps a step's logs in `StepNotes` until the
+step's trace is needed.
 
 The driver reports when the coroutine is resumed and suspended, the channel reports posts. Timestamps are
 those of the rank's stopwatch and are converted to seconds once per step.
@@ -8,7 +9,8 @@ those of the rank's stopwatch and are converted to seconds once per step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from gradwire.harness.timing.trace.step import (
     ORDINARY,
@@ -20,6 +22,7 @@ from gradwire.harness.timing.trace.step import (
     Operation,
     Part,
     Post,
+    RankTrace,
     Start,
     TaskTrace,
     Urgency,
@@ -158,4 +161,54 @@ def timed(operation: LaneOperation, seconds: Callable[[Any], float]) -> LaneOper
     moved: Compute | Await | Barrier = operation._replace(
         start=seconds(operation.start), end=seconds(operation.end)
     )
+    return moved
+
+
+class StepNotes(Protocol):
+    """The notes on a rank's step until its trace is needed."""
+
+    def resolve(self, start: float, end: float, seconds: Callable[[Any], float]) -> RankTrace:
+        """The trace of the step from `start` to `end`, with times from its start on; `seconds` is what its
+        timestamps mean."""
+        ...
+
+
+@dataclass(frozen=True)
+class MeasuredNotes:
+    """A step whose times are there already."""
+
+    trace: RankTrace
+
+    def resolve(self, start: float, end: float, seconds: Callable[[Any], float]) -> RankTrace:
+        return self.trace
+
+
+@dataclass(frozen=True)
+class LaneNotes:
+    """The logs of a rank's computation and of its collectives, of any form of step."""
+
+    lane: LaneLog
+    tasks: Sequence[TaskLog]
+
+    def resolve(self, start: float, end: float, seconds: Callable[[Any], float]) -> RankTrace:
+        lane = tuple(moved(operation, -start) for operation in self.lane.resolve(seconds))
+        tasks = tuple(shifted(log.resolve(seconds), -start) for log in self.tasks)
+        return RankTrace(lane, tasks, end - start)
+
+
+def moved(operation: LaneOperation, by: float) -> LaneOperation:
+    """Returns the operation so many seconds later."""
+    return timed(operation, lambda at: at + by)
+
+
+def shifted(task: TaskTrace, by: float) -> TaskTrace:
+    """Returns this task so many seconds later."""
+    operations = tuple(_moved(operation, by) for operation in task.operations)
+    return task._replace(ready=task.ready + by, operations=operations)
+
+
+def _moved(operation: Operation, by: float) -> Operation:
+    if isinstance(operation, Post):
+        return operation._replace(at=operation.at + by)
+    moved: Work | Wait = operation._replace(start=operation.start + by, end=operation.end + by)
     return moved

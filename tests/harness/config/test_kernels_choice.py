@@ -152,7 +152,7 @@ def test_it_takes_effect_in_training(
 ) -> None:
     monkeypatch.setattr(worker, "build", stop(used))
     with pytest.raises(SeenError):
-        worker.train(validate(config("kernels=default")), tmp_path, torch.device("cpu"), writes=False)
+        worker.train(validate(config("kernels=default")), tmp_path, torch.device("cpu"))
     assert used == ["default"]
 
 

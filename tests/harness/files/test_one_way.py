@@ -23,7 +23,7 @@ REASONS = {
     "data/settings.py": "our own configuration",
     "doctor/devices.py": "what the kernel says",
     "launch/stacks.py": "what the kernel says, and stacks that a rank of this run has written",
-    "network/shaped/commands.py": "what `ip` prints",
+    "network/shaped/star.py": "what `ip` prints",
     "network/shaped/background_process.py": "its own argument",
     "network/shaped/background.py": "what a process started here prints",
     "library/agreement.py": "what another rank of this job says in the store",

@@ -25,7 +25,8 @@ from gradwire.harness.models.families import HEADS
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig, check
 from gradwire.harness.models.vision import VISION, missing_package
 from gradwire.harness.runtime.conf import conf_directory
-from gradwire.harness.trainer.schedule import learning_rate
+from gradwire.harness.trainer.schedule import TrainingSchedule
+from gradwire.harness.trainer.settings import TrainConfig
 
 SIZES = ("paper", "gpu", "small", "tiny")
 MOST_LAYERS = 6
@@ -225,6 +226,7 @@ def test_the_learning_rate_reaches_its_end(model: str, size: str) -> None:
     assert (steps is None) != (train["epochs"] is None)
     if steps is not None and train["schedule"] != "steps":  # which has no end
         names = ("lr", "warmup_steps", "end_factor", "schedule")
-        settings = {name: train[name] for name in names} | {"schedule_steps": steps}
-        rates = [learning_rate(step, **settings) for step in (train["warmup_steps"], steps)]
+        settings = TrainConfig(**{name: train[name] for name in names})
+        schedule = TrainingSchedule(settings, steps, None, steps, decay_steps=1)
+        rates = [schedule.rate(step) for step in (train["warmup_steps"], steps)]
         assert rates == pytest.approx([train["lr"], train["lr"] * train["end_factor"]])

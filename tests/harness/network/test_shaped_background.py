@@ -14,9 +14,8 @@ import pytest
 from namespaces_seen import assert_gone, held_by
 
 from gradwire.harness.network.shaped.check import why_not
-from gradwire.harness.network.shaped.commands import ShapingError
 from gradwire.harness.network.shaped.network import ShapedNetwork
-from gradwire.harness.network.shaped.star import LinkLimits
+from gradwire.harness.network.shaped.star import LinkLimits, ShapingError
 
 REASON = why_not()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=f"links cannot be shaped here: {REASON}")

@@ -89,7 +89,7 @@ def test_a_bar_on_a_terminal_of_any_encoding(monkeypatch: pytest.MonkeyPatch) ->
 
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stderr", Ascii(raw, encoding="ascii", write_through=True))
-    with Progress("work", 3, "piece", at_once=True) as shown:
+    with Progress("work", 3, "piece", log=True) as shown:
         for _ in range(3):
             shown.advance("one")
         shown.say("a line of its own")

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from gradwire.harness.objectives.interface import perplexity
 from gradwire.harness.timing.measure.step_figures import wire_bits
-from gradwire.harness.trainer.schedule import learning_rate, num_steps
+from gradwire.harness.trainer.schedule import TrainingSchedule, num_steps
+from gradwire.harness.trainer.settings import TrainConfig
+
+
+def rate_of(step: int, schedule_steps: int, decay_steps: int = 1, **settings: Any) -> float:
+    """The rate of a step with these settings of `train`."""
+    train = TrainConfig(**settings)
+    return TrainingSchedule(train, 1, None, schedule_steps, decay_steps).rate(step)
 
 
 @pytest.mark.parametrize(("end_factor", "schedule_steps"), [(1 / 8, 20), (1 / 16, 7), (1.0, 5)])
@@ -15,9 +24,7 @@ def test_without_warm_up_it_is_torchs_linear_lr(end_factor: float, schedule_step
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.3)
     reference = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, end_factor, schedule_steps)
     for step in range(30):
-        ours = learning_rate(
-            step, lr=0.3, warmup_steps=0, end_factor=end_factor, schedule_steps=schedule_steps
-        )
+        ours = rate_of(step, schedule_steps, lr=0.3, end_factor=end_factor)
         assert ours == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
         optimizer.step()
         reference.step()
@@ -27,14 +34,14 @@ def test_without_warm_up_it_is_torchs_linear_lr(end_factor: float, schedule_step
 def test_a_cosine_is_torchs_cosine_annealing(end_factor: float, schedule_steps: int) -> None:
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.3)
     reference = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, schedule_steps, 0.3 * end_factor)
-    settings = {"lr": 0.3, "end_factor": end_factor, "schedule": "cosine"}
+    settings: dict[str, Any] = {"lr": 0.3, "end_factor": end_factor, "schedule": "cosine"}
     for step in range(schedule_steps + 1):
-        ours = learning_rate(step, warmup_steps=0, schedule_steps=schedule_steps, **settings)
-        shifted = learning_rate(step + 4, warmup_steps=4, schedule_steps=schedule_steps + 4, **settings)
+        ours = rate_of(step, schedule_steps, **settings)
+        shifted = rate_of(step + 4, schedule_steps + 4, warmup_steps=4, **settings)
         assert ours == shifted == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
         optimizer.step()
         reference.step()
-    after = learning_rate(1000, warmup_steps=0, schedule_steps=schedule_steps, **settings)
+    after = rate_of(1000, schedule_steps, **settings)
     assert after == pytest.approx(0.3 * end_factor)
 
 
@@ -42,20 +49,18 @@ def test_a_cosine_is_torchs_cosine_annealing(end_factor: float, schedule_steps: 
 def test_steps_are_torchs_step_lr(decay_steps: int, decay_factor: float) -> None:
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.3)
     reference = torch.optim.lr_scheduler.StepLR(optimizer, decay_steps, decay_factor)
-    settings = {"lr": 0.3, "end_factor": 0.5, "schedule_steps": 9, "schedule": "steps"}
+    settings: dict[str, Any] = {"lr": 0.3, "end_factor": 0.5, "schedule_steps": 9, "schedule": "steps"}
     settings |= {"decay_steps": decay_steps, "decay_factor": decay_factor}
     for step in range(30):
-        ours = learning_rate(step, warmup_steps=0, **settings)
-        shifted = learning_rate(step + 4, warmup_steps=4, **settings)
+        ours = rate_of(step, **settings)
+        shifted = rate_of(step + 4, warmup_steps=4, **settings)
         assert ours == shifted == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
         optimizer.step()
         reference.step()
 
 
 def test_warm_up_climbs_to_the_rate_and_the_end_is_reached() -> None:
-    rates = [
-        learning_rate(step, lr=2.0, warmup_steps=4, end_factor=0.1, schedule_steps=14) for step in range(20)
-    ]
+    rates = [rate_of(step, 14, lr=2.0, warmup_steps=4, end_factor=0.1) for step in range(20)]
     assert rates[:5] == [0.5, 1.0, 1.5, 2.0, 2.0]
     assert all(a >= b for a, b in zip(rates[3:], rates[4:], strict=False))
     assert rates[14:] == pytest.approx([0.2] * 6)

@@ -1,5 +1,5 @@
-"""DynamiQ: statistics of super-groups, the plan made from them for 8 workers and for 2, and the operations of
-a hop on a chunk, for single widths and for mixes.
+"""DynamiQ: statistics of super-groups, their metadata in messages, the plan made from them for 8 workers and
+for 2, and the operations of a hop on a chunk, for single widths and for mixes.
 
 `compress` encodes a bucket, `recompress` adds a message to a bucket and encodes the sum (the paper's
 decompress_accumulate_recompress), `accumulate` adds a message to partial sums, `decompress` writes means to a
@@ -17,15 +17,22 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.allocation import paper_increments
-from gradwire.codecs.dynamiq.arrangement import Chunks, arrange, native_plan, write_statistics
+from gradwire.codecs.dynamiq.arrangement import (
+    ArrangementRule,
+    Chunks,
+    arrange,
+    native_plan,
+    write_statistics,
+)
 from gradwire.codecs.dynamiq.codebooks import chosen_values
 from gradwire.codecs.dynamiq.codec import DynamiQ, DynamiQPlus
-from gradwire.codecs.dynamiq.definition import Coder, Dither
+from gradwire.codecs.dynamiq.definition import Coder, Dither, OrderedChunk
 from gradwire.codecs.dynamiq.format import chunk_size, num_super_groups, numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import Hop, make_hop
 from gradwire.codecs.interface import align
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.options.dynamiq import SUPER_GROUP, Format, ScaleRounding, ValueKind
+from gradwire.harness.comm.collective.metadata import MetadataHops
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 WORKERS, KEY = 8, (0x1234_5678, 0x9ABC_DEF0)
@@ -48,6 +55,9 @@ def operations() -> Iterator[Operation]:
         yield from _hops("dynamiq", label, partial(_chunk, DynamiQ(), shares))
     for label, shares in [*((str(width), {width: 1.0}) for width in (4, 8)), ("mix", PLUS_MIX)]:
         yield from _hops("dynamiq_plus", label, partial(_chunk, DynamiQPlus(), shares))
+    for part in ("put", "combine", "take"):
+        make = partial(_metadata, part)
+        yield Operation(f"metadata.{part}", ("metadata_hop",), make, dtypes=("float32",))
 
 
 def _statistics(x: Tensor) -> Case:
@@ -74,7 +84,7 @@ def _plan(workers: int, x: Tensor) -> Case:
         if kept is not None:
             kept.run(mean_sum, norm)
             return kept.order, kept.mean, kept.numbers
-        made = arrange(mean_sum, norm, workers, chunks, increments, form)
+        made = arrange(mean_sum, norm, workers, chunks, ArrangementRule(increments, form))
         return made.order, made.mean, made.numbers
 
     return Case(run, (mean_sum, norm), run())
@@ -116,7 +126,7 @@ def _chunk(codec: DynamiQ, shares: Mapping[int, float], x: Tensor) -> _Chunk:
         runs.append(places[begin : begin + counts[width]].sort().values)
         begin += counts[width]
     order, coder = torch.cat(runs).to(device, torch.int32), _coder(codec, tuple(sorted(counts)), device)
-    hop = make_hop(x.numel(), x.dtype, order, mean, numbers_of(counts, device), coder)
+    hop = make_hop(x.numel(), x.dtype, OrderedChunk(order, mean, numbers_of(counts, device)), coder)
     message = torch.empty(align(used_bytes(counts, coder.format)), dtype=torch.uint8, device=device)
     hop.run(x=x, outgoing=message)
     return _Chunk(x, order, mean, hop, message)
@@ -169,3 +179,25 @@ _HOPS: Mapping[str, Callable[[_Chunk], Case]] = {
     "accumulate": _accumulate,
     "decompress": _decompress,
 }
+
+
+CHUNKS, IN_MESSAGE = 8, range(4)
+
+
+def _metadata(name: str, x: Tensor) -> Case:
+    """Puts the metadata into a message, combines it with one, or takes it from one: half of it, four chunks
+    of eight, as in the first hop of a butterfly among eight workers."""
+    generator = torch.Generator().manual_seed(0)
+    mean, norm = (
+        torch.rand(num_super_groups(x.numel()), generator=generator).to(x.device, torch.bfloat16)
+        for _ in range(2)
+    )
+    hops = MetadataHops([(mean, "sum"), (norm, "norm")], CHUNKS)
+    num_bytes = hops.message_bytes(IN_MESSAGE, 1)
+    message = torch.zeros(num_bytes, dtype=torch.uint8, device=x.device)
+    own = torch.empty_like(message)  # as many bytes as the message has
+    if name == "put":
+        return Case(lambda: hops.encode(IN_MESSAGE, message, 1), (own,), (message,))
+    if name == "combine":
+        return Case(lambda: hops.accumulate(message, IN_MESSAGE, 1), (own, message), (own,))
+    return Case(lambda: hops.decode(message, IN_MESSAGE, 1), (message,), (own,))

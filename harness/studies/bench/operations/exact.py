@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradwire.codecs.casts import cast_slice
+from gradwire.codecs.casts import SlicePass
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 WIRE = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -29,20 +29,20 @@ def _message(wire: torch.dtype, x: Tensor) -> Tensor:
 
 def _encode(wire: torch.dtype, x: Tensor) -> Case:
     out = _message(wire, x)
-    return Case(lambda: cast_slice(x, None, wire, out=out), (x,), (out,))
+    return Case(lambda: SlicePass(wire).run(x, out=out), (x,), (out,))
 
 
 def _sum(wire: torch.dtype, x: Tensor) -> Case:
     """The sum of a message and this worker's values, kept in float32."""
     message, sums = _message(wire, x), x.to(torch.float32, copy=True)
-    return Case(lambda: cast_slice(x, message, wire, sums=sums), (x, message), (sums,))
+    return Case(lambda: SlicePass(wire).run(x, message, sums=sums), (x, message), (sums,))
 
 
 def _add(wire: torch.dtype, x: Tensor) -> Case:
     """The sum of a message and this worker's values, encoded for the next hop."""
     message = _message(wire, x)
     out = torch.empty_like(message)
-    return Case(lambda: cast_slice(x, message, wire, out=out), (x, message), (out,))
+    return Case(lambda: SlicePass(wire).run(x, message, out=out), (x, message), (out,))
 
 
 def _seal(wire: torch.dtype, x: Tensor) -> Case:
@@ -50,14 +50,14 @@ def _seal(wire: torch.dtype, x: Tensor) -> Case:
     message = _message(wire, x)
     out, mean = torch.empty_like(message), torch.empty_like(x)
     return Case(
-        lambda: cast_slice(x, message, wire, out=out, mean=mean, workers=WORKERS), (x, message), (out, mean)
+        lambda: SlicePass(wire, WORKERS).run(x, message, out=out, mean=mean), (x, message), (out, mean)
     )
 
 
 def _decode(wire: torch.dtype, x: Tensor) -> Case:
     """The mean, decoded from a message with the sum."""
     message, mean = _message(wire, x), torch.empty_like(x)
-    return Case(lambda: cast_slice(message, None, wire, mean=mean, workers=WORKERS), (message,), (mean,))
+    return Case(lambda: SlicePass(wire, WORKERS).run(message, mean=mean), (message,), (mean,))
 
 
 _OPERATIONS = {"encode": _encode, "sum": _sum, "add": _add, "seal": _seal, "decode": _decode}

@@ -12,14 +12,7 @@ from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.onebit import SignCoder
 from gradwire.codecs.qsgd import LevelCoder
 from gradwire.codecs.slices import GroupCoder
-from gradwire.codecs.tfp.coder import (
-    coder_of,
-    plane_bytes,
-    tfp_plane,
-    tfp_refine,
-    tfp_refine_add,
-    tfp_refine_decode,
-)
+from gradwire.codecs.tfp.coder import Refinement, coder_of, plane_bytes
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 RANDOM = CoordinateBits((0x1234_5678, 0x9ABC_DEF0), 0)
@@ -28,6 +21,8 @@ GROUP, BLOCK = 512, 512
 
 BITS, MORE = 8, 12
 """Bits per coordinate of a payload, and of the payload that a plane refines it to."""
+
+REFINEMENT = Refinement(BITS, MORE, "embedded")
 
 
 KERNELS = {"add_encode": "encode", "refine_decode": "decode", "refine_add": "add"}
@@ -92,43 +87,31 @@ _CODERS: dict[str, Callable[[GroupCoder, Tensor], Case]] = {
 def _refinement(x: Tensor) -> tuple[Tensor, Tensor]:
     """A payload of `BITS` and the plane that refines it to `MORE`."""
     plane = torch.empty(plane_bytes(x.numel(), BITS, MORE), dtype=torch.uint8, device=x.device)
-    tfp_plane(x, BITS, MORE, "embedded", plane)
-    return _message(coder_of(BITS, "embedded"), x), plane
+    REFINEMENT.plane(x, plane)
+    return _message(REFINEMENT.less_coder, x), plane
 
 
 def _plane(x: Tensor) -> Case:
     _, plane = _refinement(x)
-    return Case(lambda: tfp_plane(x, BITS, MORE, "embedded", plane), (x,), (plane,))
+    return Case(lambda: REFINEMENT.plane(x, plane), (x,), (plane,))
 
 
 def _refine(x: Tensor) -> Case:
     message, plane = _refinement(x)
-    out = _message(coder_of(MORE, "embedded"), x)
-
-    def run() -> None:
-        tfp_refine(message, plane, x.numel(), BITS, MORE, "embedded", out)
-
-    return Case(run, (message, plane), (out,))
+    out = _message(REFINEMENT.coder, x)
+    return Case(lambda: REFINEMENT.join(message, plane, x.numel(), out), (message, plane), (out,))
 
 
 def _refine_decode(x: Tensor) -> Case:
     message, plane = _refinement(x)
     values = torch.empty(x.numel(), device=x.device)
-
-    def run() -> None:
-        tfp_refine_decode(message, plane, BITS, MORE, "embedded", values)
-
-    return Case(run, (message, plane), (values,))
+    return Case(lambda: REFINEMENT.decode(message, plane, values), (message, plane), (values,))
 
 
 def _refine_add(x: Tensor) -> Case:
     message, plane = _refinement(x)
     sums = torch.zeros(x.numel(), device=x.device)
-
-    def run() -> None:
-        tfp_refine_add(message, plane, BITS, MORE, "embedded", sums)
-
-    return Case(run, (message, plane, sums), (sums,))
+    return Case(lambda: REFINEMENT.add(message, plane, sums), (message, plane, sums), (sums,))
 
 
 _PLANES: dict[str, Callable[[Tensor], Case]] = {

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.hadamard import hadamard_
 from gradwire.codecs.thc.blocks import cut, uniform_table
-from gradwire.codecs.thc.definition import write_integers, write_mean
-from gradwire.codecs.thc.ranges import block_root_mean_squares, write_root_mean_squares
+from gradwire.codecs.thc.definition import BlockQuantizer, Randomness
+from gradwire.codecs.thc.ranges import Ranges, block_root_mean_squares, write_root_mean_squares
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 KEY, T_P, WORKERS, TABLE = (0x1234_5678, 0x9ABC_DEF0), 2.154, 8, uniform_table(4)
@@ -43,26 +43,24 @@ def _root_mean_squares(block: int, x: Tensor) -> Case:
     return Case(lambda: write_root_mean_squares(x, block, squares), (x,), (squares,))
 
 
-def _quantized(block: int, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The blocks' root mean squares, float32, and the bucket's integers, int32."""
+def _quantized(block: int, x: Tensor) -> tuple[BlockQuantizer, Tensor]:
+    """The quantizer of the bucket, and its integers, int32."""
     blocks = cut(x.numel(), block)
-    squares = block_root_mean_squares(x, blocks)
+    ranges = Ranges(block_root_mean_squares(x, blocks), T_P)
+    quantizer = BlockQuantizer(blocks, ranges, TABLE, Randomness(KEY, 0))
     integers = torch.empty(blocks.total, dtype=torch.int32, device=x.device)
-    write_integers(x, squares, T_P, block, TABLE.entries, KEY, 0, integers)
-    return squares, integers
+    quantizer.quantize(x, integers)
+    return quantizer, integers
 
 
 def _quantize(block: int, x: Tensor) -> Case:
-    squares, integers = _quantized(block, x)
-
-    def run() -> None:
-        write_integers(x, squares, T_P, block, TABLE.entries, KEY, 0, integers)
-
-    return Case(run, (x, squares), (integers,))
+    quantizer, integers = _quantized(block, x)
+    read = (x, quantizer.ranges.root_mean_squares)
+    return Case(lambda: quantizer.quantize(x, integers), read, (integers,))
 
 
 def _dequantize(block: int, x: Tensor) -> Case:
-    squares, integers = _quantized(block, x)
+    quantizer, integers = _quantized(block, x)
     sums, mean = integers.mul_(WORKERS), torch.empty(len(integers), dtype=x.dtype, device=x.device)
-    peak = WORKERS * TABLE.granularity
-    return Case(lambda: write_mean(sums, peak, squares, T_P, block, KEY, mean), (sums, squares), (mean,))
+    read = (sums, quantizer.ranges.root_mean_squares)
+    return Case(lambda: quantizer.dequantize(sums, WORKERS, mean), read, (mean,))

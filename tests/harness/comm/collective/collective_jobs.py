@@ -18,7 +18,7 @@ from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.interface import Submission
-from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.process import Connections, ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.synchronize import synchronization
 
@@ -47,7 +47,7 @@ def virtually(
 
 def really(rank: int, size: int, topology: str, make: Make, num_nodes: int = 1) -> tuple[Any, dict[str, int]]:
     """The result of one rank over gloo, and its bytes by phase."""
-    world = ProcessWorld(fabric(topology, num_nodes), CPU, timeout_s=30)
+    world = ProcessWorld(fabric(topology, num_nodes), CPU, Connections(timeout_s=30))
     try:
         return world.run({rank: make(rank)})[rank], dict(world.traffic[rank].by_phase)
     finally:
@@ -64,7 +64,7 @@ def synchronize_buckets(
     segments: int = 1,
 ) -> tuple[list[Tensor], dict[str, int]]:
     """Several buckets in flight at once over gloo; the means and the bytes sent."""
-    world = ProcessWorld(fabric(topology, segments=segments), CPU, timeout_s=30)
+    world = ProcessWorld(fabric(topology, segments=segments), CPU, Connections(timeout_s=30))
     made = make_codec(codec, **options)
     try:
         futures: list[Future[Tensor]] = []
@@ -227,7 +227,7 @@ def make_pairs(rank: int) -> Callable[[ScheduledCollectives], Coroutine[Any, Non
 
 def in_stages(rank: int, size: int) -> dict[str, list[float]]:
     """`reduce_along_dimensions` of one rank of two stages, over gloo."""
-    world = ProcessWorld(replace(STAGED, num_nodes=2), CPU, timeout_s=30)
+    world = ProcessWorld(replace(STAGED, num_nodes=2), CPU, Connections(timeout_s=30))
     try:
         found: dict[str, list[float]] = world.run({rank: reduce_along_dimensions})[rank]
         return found

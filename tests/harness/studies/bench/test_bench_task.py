@@ -47,7 +47,9 @@ def row(
                **{**about, "copy_bytes_per_s": 8e9, **other})  # fmt: skip
 
 
-FEW: dict[str, Any] = {"seconds": 0.0, "seed": 0, "device": torch.device("cpu")}
+def buckets(codec: str, workers: int) -> Buckets:
+    """Small ones."""
+    return Buckets(codec, workers, 3000, 0, torch.device("cpu"))
 
 
 def test_figures_of_a_row() -> None:
@@ -197,23 +199,23 @@ def test_it_never_measures_the_slow_definition_unasked(monkeypatch: pytest.Monke
 
 
 def test_the_host_works_less_among_fewer_workers() -> None:
-    rows = {workers: host_row("bf16", workers, 3000, kernels="auto", **FEW) for workers in (2, 8)}
+    rows = {workers: host_row(buckets("bf16", workers), kernels="auto", seconds=0) for workers in (2, 8)}
     assert rows[2].operations < rows[8].operations
     assert all(row.host_s > 0 for row in rows.values())
     assert "bf16" in text([], 8, list(rows.values()))
 
 
 def test_operations_and_calls_are_those_of_one_rank_without_its_messages() -> None:
-    buckets = Buckets("fp32", 2, 64, 0, torch.device("cpu"))
+    small = Buckets("fp32", 2, 64, 0, torch.device("cpu"))
     with using_kernels("default"):
         for _ in range(2):
-            buckets.round(Watch())
+            small.round(Watch())
         watch = Watch(counts=True)
-        mean = buckets.round(watch)
+        mean = small.round(watch)
     assert watch.calls == 0 and mean.shape == (64,)
     assert 0 < sum(watch.operations.values()) < 40
     if library("cpu") is not None:
-        row = host_row("dynamiq", 2, 3000, kernels="cpu", **FEW)
+        row = host_row(buckets("dynamiq", 2), kernels="cpu", seconds=0)
         assert row.calls > 0 < row.kernels_s
 
 

@@ -15,10 +15,11 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.network.configured import link_rate
 from gradwire.harness.network.settings import recorded_network
-from gradwire.harness.timing.measure.breakdown import Breakdown, bandwidth, breakdown
+from gradwire.harness.timing.measure.breakdown import Breakdown, breakdown
 from gradwire.harness.timing.measure.metrics import METRICS, of_ranks
 from gradwire.harness.timing.measure.spans import Kind, Span
 from gradwire.harness.timing.measure.step_figures import Overlap, overlap, rank_figures, utilization
+from gradwire.harness.timing.trace.bandwidth import bandwidth
 
 # compute 0-4 and 9-10, codec 3-5, comm 4-8: 4-5 is compression, 5-8 exposed, 8-9 other.
 SPANS = [

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from gradwire.harness.timing.measure.intervals import clip, difference, intersection, measure, union
+from gradwire.harness.timing.measure.breakdown import clip, difference, intersection, measure, union
 
 GRID = 40
 

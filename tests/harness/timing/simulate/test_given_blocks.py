@@ -10,8 +10,7 @@ from gradwire.codecs.interface import Observation
 from gradwire.harness.timing.measure.spans import Span
 from gradwire.harness.timing.measure.step_figures import overlap
 from gradwire.harness.timing.simulate.blocks import BACKWARD, FORWARD, ComputeBlock, Variation, blocks_in_time
-from gradwire.harness.timing.simulate.compute import ComputeTimes
-from gradwire.harness.timing.simulate.measured_blocks import as_settings, measured_blocks
+from gradwire.harness.timing.simulate.compute import ComputeTimes, as_settings, measured_blocks
 from gradwire.harness.timing.trace.observations import STEP, WHOLE_STEP, observations
 from gradwire.harness.timing.trace.step import (
     UPDATE,

@@ -12,8 +12,7 @@ from gradwire.harness.network.links import star
 from gradwire.harness.timing.simulate import window as window_module
 from gradwire.harness.timing.simulate.background import BackgroundLoad
 from gradwire.harness.timing.simulate.clock import SimulatedClock
-from gradwire.harness.timing.simulate.window import StepWindow
-from gradwire.harness.timing.simulate.window_state import STATE, load_window, window_tensors
+from gradwire.harness.timing.simulate.window import STATE, StepWindow, load_window, window_tensors
 from gradwire.harness.timing.trace.step import StepTrace, step_end
 
 STEPS = 7

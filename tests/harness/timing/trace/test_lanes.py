@@ -5,8 +5,7 @@ from __future__ import annotations
 from chrome_checks import check_chrome
 
 from gradwire.harness.timing.trace.chrome import chrome_text
-from gradwire.harness.timing.trace.log import LaneLog, TaskLog
-from gradwire.harness.timing.trace.notes import LaneNotes
+from gradwire.harness.timing.trace.log import LaneLog, LaneNotes, TaskLog
 from gradwire.harness.timing.trace.rows import rows_of, trace_of
 from gradwire.harness.timing.trace.step import (
     ORDINARY,

@@ -52,4 +52,4 @@ def _open(config: RunConfig, directory: Path) -> None:
 
 
 def _train_rank(rank: int, size: int, config: Any, directory: str) -> None:
-    train(config, Path(directory), torch.device("cpu"), rank == 0, None, lambda: False)
+    train(config, Path(directory), torch.device("cpu"), None, lambda: False)
