@@ -242,30 +242,19 @@ def _check_blocks(network: SimulatedConfig) -> None:
 
 
 def check_spread(network: NetworkConfig, parallel: str, num_blocks: int | None) -> None:
-    """Refuse blocks, and jitter by block, for computation that is not given or goes by no blocks.
+    """Refuse as many blocks as the computation does not have, and jitter by block where it goes by none.
 
     `parallel` is the parallelism's name; if its passes go by blocks, there are `num_blocks`. Raises
     ConfigError.
     """
     if not isinstance(network, SimulatedConfig):
         return
-    if network.blocks and network.compute_s is None:
-        raise ConfigError(
-            "network.blocks spreads network.compute_s over the model's blocks, and network.compute_s=null is "
-            "measured; add e.g. network.compute_s=1.5, or leave network.blocks out"
-        )
     if network.blocks and num_blocks not in (None, len(network.blocks)):
         raise ConfigError(
             f"network.blocks has {len(network.blocks)} blocks and parallel={parallel} has {num_blocks}; give "
             f"as many, or set parallel.num_blocks={len(network.blocks)}"
         )
     by_block = network.jitter > 0 and network.jitter_per == "block"
-    if parallel == "pipeline" and (network.blocks or by_block):
-        given = "network.blocks has" if network.blocks else "network.jitter_per=block has"
-        raise ConfigError(
-            f"{given} no effect on parallel=pipeline, whose stages are no blocks; leave it out, or use "
-            "another parallelism"
-        )
     if by_block and network.compute_s is None and num_blocks is None:
         raise ConfigError(
             f"network.jitter_per=block needs times of blocks, and parallel={parallel} is measured by "

@@ -11,7 +11,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from gradwire.codecs.registry import check_codec, make_codec
 from gradwire.harness.comm.topology.registry import topology
-from gradwire.harness.config.effects import check_read_settings
+from gradwire.harness.config.effects import READ_WITH
 from gradwire.harness.config.explain import broken_reference, plain
 from gradwire.harness.config.model_folder import settle_objective
 from gradwire.harness.config.root_keys import check_root
@@ -21,6 +21,7 @@ from gradwire.harness.config.tasks import TASKS, Task
 from gradwire.harness.models.families import FAMILIES, FOLDER
 from gradwire.harness.models.vision import VISION
 from gradwire.harness.record.settings import Configuration
+from gradwire.harness.runtime.effects import check_read_settings
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error, shortened
 from gradwire.harness.runtime.fields import check_fields
 
@@ -71,7 +72,7 @@ def settings_of(config: DictConfig) -> Configuration:
         refused_as_config_error(check_codec, **codec)
     hints = typing.get_type_hints(schema)
     found = schema(**{name: _value(resolved[name], hints[name]) for name in names})
-    check_read_settings(found)
+    check_read_settings(READ_WITH, vars(found))
     return found
 
 

@@ -67,7 +67,7 @@ VISION: Mapping[str, VisionFamily] = {
 
 
 def check_vision(config: ModelConfig) -> None:
-    """Raises a one-line ValueError for the first field that cannot work, or is no field of these models."""
+    """Raises a one-line ValueError for the first field that cannot work."""
     stages = len(config.depths)
     if not stages or config.hidden_size % (1 << (stages - 1)):
         raise ValueError(
@@ -78,11 +78,6 @@ def check_vision(config: ModelConfig) -> None:
         raise ValueError(
             f"model.weights=pretrained: models of family {config.family} are made from random weights here; "
             "use model.weights=random"
-        )
-    if config.tokenizer is not None or config.dropout:
-        raise ValueError(
-            f"model.tokenizer={config.tokenizer} and model.dropout={config.dropout} have no effect on family "
-            f"{config.family}; use model.tokenizer=null model.dropout=0"
         )
     _check_groups(config, stage_widths(config)[0])
 

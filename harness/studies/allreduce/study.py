@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from gradwire.codecs.fields import LIST
@@ -25,9 +25,6 @@ COORDINATES = 1 << 23
 
 TIMED = ("ddp", "sharded")
 """The parallelisms whose synchronization can be timed."""
-
-READ = ("name", "model_dtype", "weights", "weight_bits", "weight_group")
-"""The keys of `parallel` that change what is sent."""
 
 
 @dataclass(frozen=True)
@@ -60,26 +57,6 @@ def in_words(settings: ShardedConfig) -> str:
     if settings.weights == "exact":
         return settings.weights
     return f"{settings.weights}-{settings.weight_bits}/{settings.weight_group}"
-
-
-def check_parallel(config: ParallelConfig) -> None:
-    """Raises ValueError for a parallelism that is not timed, and for keys of it without an effect here."""
-    if config.name not in TIMED:
-        raise ValueError(f"parallel={config.name} has no single bucket to time; choose {' or '.join(TIMED)}")
-    usual = type(config)(name=config.name)
-    for key, value in asdict(config).items():
-        if key not in READ and value != getattr(usual, key):
-            raise ValueError(
-                f"parallel.{key}={value} has no effect on task=allreduce, which has one bucket and updates "
-                "nothing; leave it out"
-            )
-    if isinstance(config, ShardedConfig) and config.weights == "exact":
-        for key in ("weight_bits", "weight_group"):
-            if getattr(config, key) != getattr(usual, key):
-                raise ValueError(
-                    f"parallel.{key}={getattr(config, key)} has no effect on parallel.weights=exact; choose "
-                    "parallel.weights=qw or qwd, or leave it out"
-                )
 
 
 def with_coordinates(config: AllReduceConfig) -> AllReduceConfig:

@@ -33,10 +33,10 @@ from gradwire.harness.record.attempts import read_networks
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.studies.allreduce.rounds import layout
 from gradwire.harness.studies.allreduce.study import (
+    TIMED,
     AllReduceSummary,
     AllReduceTask,
     PartSummary,
-    check_parallel,
     in_words,
     sharded,
     with_coordinates,
@@ -74,7 +74,10 @@ def resolve(config: AllReduceTask) -> AllReduceTask:
     check_codec_times(network, config.codec, workers)
     backend = "gloo" if cluster.backend == "auto" else cluster.backend
     codec, bucket = make_codec(**config.codec), layout(config.allreduce)
-    check_parallel(config.parallel)
+    if config.parallel.name not in TIMED:
+        raise ValueError(
+            f"parallel={config.parallel.name} has no single bucket to time; choose {' or '.join(TIMED)}"
+        )
     settings = sharded(config)
     if settings is not None:
         reason = scatter_refusal(settings, codec, config.topology.name, workers, bucket)

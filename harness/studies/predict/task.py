@@ -104,22 +104,12 @@ def _check_computation(config: PredictTask, network: SimulatedConfig) -> None:
         )
     if len(given_ways) > 1:
         raise ValueError(f"{' and '.join(given_ways)} contradict each other; leave one of them out")
-    if given.baseline_workers is not None and given.baseline_tflops is None and given.baseline_step_s is None:
-        raise ValueError(
-            f"predict.baseline_workers={given.baseline_workers} has no effect without "
-            "predict.baseline_tflops or predict.baseline_step_s; leave it out"
-        )
 
 
 def _with_micro_batches(config: PredictTask) -> PredictTask:
     """A pipeline's micro-batches, which divide the sequences of a replica; others have none."""
     given, parallel = config.predict, config.parallel
     if not isinstance(parallel, PipelineConfig):
-        if given.micro_batches is not None:
-            raise ValueError(
-                f"predict.micro_batches={given.micro_batches} has no effect with parallel={parallel.name}; "
-                "leave it out, or use parallel=pipeline"
-            )
         return config
     if given.pipeline_parallel > 1:
         raise ValueError(

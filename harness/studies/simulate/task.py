@@ -47,11 +47,6 @@ def resolve(config: SimulateTask) -> SimulateTask:
             f"cluster={cluster.name} runs workers, and task=simulate has none; leave it out, or use "
             "cluster=virtual"
         )
-    if cluster.ranks_per_node is not None:
-        raise ValueError(
-            f"cluster.ranks_per_node={cluster.ranks_per_node} has no effect on task=simulate, whose workers "
-            "are all on one switch; leave it out"
-        )
     if network.codec_times == "measured":  # the group's default, which cannot be asked for here
         network = replace(network, codec_times="none")
     network = check_simulated(network)
@@ -100,14 +95,8 @@ def _with_usual(given: SimulateConfig, has_blocks: bool) -> SimulateConfig:
     """Null replaced by what it stands for, except where the scheme does not have it."""
     filled: dict[str, object] = {}
     for name, (scheme, usual) in OF_SCHEME.items():
-        value = getattr(given, name)
-        if given.scheme == scheme:
-            filled[name] = usual if value is None else value
-        elif value is not None:
-            raise ValueError(
-                f"simulate.{name}={value:g} has no effect with simulate.scheme={given.scheme}; leave it out, "
-                f"or use simulate.scheme={scheme}"
-            )
+        if given.scheme == scheme and getattr(given, name) is None:
+            filled[name] = usual
     if given.split is not None and has_blocks:
         raise ValueError(
             f"simulate.split={given.split} contradicts network.blocks, which gives other blocks; leave one "
