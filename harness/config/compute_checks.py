@@ -42,7 +42,8 @@ def check_compute(network: NetworkConfig, settings: Mapping[str, Any]) -> Networ
         path = found_profiles(Path(given))
         found = read_profiles(path)
     except UnusableFileError as error:
-        raise ConfigError(f"network.compute={network.compute}: {error}") from None
+        named = f"{error.problem}; {error.remedy}" if error.path == Path(given) else str(error)
+        raise ConfigError(f"network.compute={network.compute}: {named}") from None
     if found.computation(computation_id(settings)) is None:
         raise ConfigError(
             f"network.compute={network.compute} has no computation of these settings "

@@ -9,9 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from gradwire.codecs.fields import LIST, check_names
+from gradwire.codecs.fields import (
+    LIST,
+    at_least,
+    between,
+    check_fields,
+    check_names,
+    list_of,
+    one_of,
+    plain_name,
+)
 from gradwire.harness.files.reading import printable
-from gradwire.harness.runtime.fields import at_least, between, check_fields, list_of, one_of, plain_name
 
 SLOWEST, FASTEST = 1e-3, 1e9
 """Rates of a link, in Mbit/s."""

@@ -38,6 +38,8 @@ def keys_of(group: str, *names: str) -> tuple[str, ...]:
 
 def no_effect(given: str, readers: Mapping[str, Any], otherwise: str) -> ConfigError:
     """The error of a setting, as `given`, while the settings that could read it have these values."""
+    if all(value is None for value in readers.values()):
+        return ConfigError(f"{given} has no effect without {' or '.join(readers)}; {otherwise}")
     now = " and ".join(f"{key}={_written(value)}" for key, value in readers.items())
     return ConfigError(f"{given} has no effect with {now}; {otherwise}")
 

@@ -167,7 +167,8 @@ def _source(config: RetimeTask) -> Run:
     try:
         found = load_run(folder)
     except ValueError as error:
-        raise ValueError(f"run={config.run}: {error}; use run=outputs/<run>") from None
+        problem = str(error).removeprefix(f"{folder} ")  # which the setting has named
+        raise ValueError(f"run={config.run}: {problem}; use run=outputs/<run>") from None
     if found.status != "done":
         raise ValueError(f"run={config.run} {not_finished(found)}")
     return found

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from gradwire.codecs.fields import LIST
+from gradwire.codecs.fields import LIST, at_least, list_of
 from gradwire.harness.network.configured import recorded_text
 from gradwire.harness.parallel.settings import ParallelConfig, ShardedConfig
 from gradwire.harness.record.figures import Figure, FigureValue, StudyRecord
-from gradwire.harness.runtime.fields import at_least, list_of
 from gradwire.harness.studies.study import Study
 from gradwire.harness.timing.measure.metric import Kind, Spread, quotient
 from gradwire.harness.timing.measure.metrics import kind_of

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from gradwire.codecs.fields import at_least
 from gradwire.harness.record.figures import FigureValue, StudyRecord
-from gradwire.harness.runtime.fields import at_least
 from gradwire.harness.studies.study import Study
 from gradwire.harness.trainer.settings import RunConfig
 

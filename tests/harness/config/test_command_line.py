@@ -10,6 +10,7 @@ import pytest
 from hydra._internal.utils import get_args_parser
 from omegaconf import OmegaConf
 
+from gradwire.codecs.fields import Rule, rules_of
 from gradwire.codecs.options.common import NoOptions
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig
 from gradwire.harness.config.compose import compose
@@ -24,7 +25,6 @@ from gradwire.harness.network.settings import PacedConfig
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.runtime.fields import Rule, rules_of
 from gradwire.harness.tasks.front import arranged, asked_page, can_be_completed, check_command_line
 
 REFUSED = [
@@ -105,7 +105,7 @@ REFUSED = [
     ("replay.rounds=2", "add task=replay, which has it"),
     ("codec.bits=abc", "codec.bits=abc: choose a number from 2.6875 to 8.6875 (2 to 8 bits of code"),
     ("codec.bits=abc codec.widths=[1,2]", "codec.bits=abc: choose a number from 1.6875 to 2.6875"),
-    ("codec=uniform codec.bits=abc", "codec.bits=abc: choose 4.5, or null (4 bits of code"),
+    ("codec=uniform codec.bits=abc", "codec.bits=abc: choose 4.5 (4 bits of code"),
     ("codec=qsgd codec.bits=abc", "codec.bits=abc: choose a whole number from 2 to 16, or a list of two of"),
     ("codec=qsgd codec.bits=[8,2]", "codec.bits=[8, 2]: choose a whole number from 2 to 16, or a list"),
     ("codec=tfp codec.bits=abc", "codec.bits=abc: choose a whole number from 2 to 32"),

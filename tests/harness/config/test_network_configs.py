@@ -166,11 +166,11 @@ def test_the_cells_of_a_sweep_have_clusters_of_their_own(run_py: Callable[..., i
         (f"{GIVEN} network.blocks=[[9,1,0],[9,1,0]]", ["blocks has backward shares that are all 0"]),
         (
             "network.blocks=[[9,1,1]]",
-            ["blocks=[[9,1,1]] has no effect with network.compute_s=null;", "add e.g. network.compute_s=1.5"],
+            ["blocks=[[9,1,1]] has no effect without network.compute_s;", "add e.g. network.compute_s=1.5"],
         ),
         (
             "network.forward_share=0.4",
-            ["network.forward_share=0.4 has no effect with network.compute_s=null"],
+            ["network.forward_share=0.4 has no effect without network.compute_s"],
         ),
         ("network.background_mb=5", ["network.background_mb=5 has no effect with network.background_jobs=0"]),
         ("network.straggler_factor=3", ["has no effect with network.straggler_share=0"]),
@@ -195,7 +195,7 @@ def test_the_cells_of_a_sweep_have_clusters_of_their_own(run_py: Callable[..., i
         ("network.codec_times=measure", ["network.codec_times=measure", "did you mean measured"]),
         ("network.compute=share", ["network.compute=share", "did you mean shared"]),
         ("network.compute=file:", ["network.compute=file: names no file", "file:outputs/"]),
-        ("network.compute=file:nowhere", ["network.compute=file:nowhere: nowhere: no profile is there"]),
+        ("network.compute=file:nowhere", ["network.compute=file:nowhere: no profile is there"]),
         (
             "network.compute=measured network.compute_s=1",
             ["network.compute=measured has no effect with network.compute_s=1"],
