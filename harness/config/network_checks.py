@@ -35,28 +35,21 @@ FACTORS = (1e-3, 1e3)
 """The least and the most that the rates of a network may be changed by."""
 
 
-def check_network(config: WorldConfig) -> NetworkConfig:
-    """The network, `codec_times` as a file's path; refuses one that these workers cannot have.
-
-    The number of workers may still be open. Raises ConfigError.
-    """
+def check_network(config: WorldConfig) -> None:
+    """Refuse a network that these workers, whose number may still be open, cannot have. Raises
+    ConfigError."""
     network = config.network
     if isinstance(network, ShapedConfig):
         check(SHAPED, config)
-        _check_changes(network)
-        _check_changed_rates(network)
         _check_shaped_here()
-    if isinstance(network, SimulatedConfig):
-        if config.cluster.name != "virtual":
-            cluster = f"cluster={config.cluster.name}"
-            raise ConfigError(
-                f"network={_choice(network)} is the clock of cluster=virtual and cannot be used with "
-                f"{cluster}; leave {cluster} out, or use network=paced or network=shaped"
-            )
-        network = check_simulated(network)
+    if isinstance(network, SimulatedConfig) and config.cluster.name != "virtual":
+        cluster = f"cluster={config.cluster.name}"
+        raise ConfigError(
+            f"network={_choice(network)} is the clock of cluster=virtual and cannot be used with "
+            f"{cluster}; leave {cluster} out, or use network=paced or network=shaped"
+        )
     if config.cluster.name == "virtual":
         _check_engine(network)
-    return network
 
 
 def _check_engine(network: NetworkConfig) -> None:
@@ -70,11 +63,18 @@ def _check_engine(network: NetworkConfig) -> None:
         raise ConfigError(str(error)) from None
 
 
-def check_simulated(network: SimulatedConfig) -> SimulatedConfig:
-    """Refuse what contradicts itself in a simulated network, whatever runs on it. Raises ConfigError.
+def check_links(network: NetworkConfig) -> NetworkConfig:
+    """Refuse what contradicts itself in a network, whatever runs on it. Raises ConfigError.
 
     Returns the network; `codec_times`, where it names a folder of `task=bench`, is the file in it.
     """
+    if isinstance(network, ShapedConfig):
+        _check_changes(network)
+        _check_changed_rates(network)
+    return _checked_simulated(network) if isinstance(network, SimulatedConfig) else network
+
+
+def _checked_simulated(network: SimulatedConfig) -> SimulatedConfig:
     if network.fabric != "star" and (network.ranks_per_node == 1 or network.intra_rate_mbit is None):
         raise ConfigError(
             "network.fabric=two_level needs several workers in a node and the rate between them, given are "
@@ -96,6 +96,18 @@ def check_simulated(network: SimulatedConfig) -> SimulatedConfig:
     if network.codec_times in CODEC_TIMES:
         return network
     return replace(network, codec_times=str(_bench_file(network.codec_times)))
+
+
+def resolve_workers(network: NetworkConfig, given: int | None) -> tuple[NetworkConfig, int]:
+    """The network, `nodes` filled in, and its workers: the `given` ones, else as many as it has places for.
+    Raises ConfigError."""
+    workers = given or workers_of(network)
+    if workers is None:
+        raise ConfigError(
+            "cluster.workers is not given, and nothing else says it; add e.g. cluster.workers=16"
+        )
+    check_size(network, workers)
+    return resolve_nodes(network, workers), workers
 
 
 def workers_of(network: NetworkConfig) -> int | None:

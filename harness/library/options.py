@@ -251,7 +251,7 @@ def _check_backend(codec: Codec, schedule: Schedule, options: CommonArguments) -
     for name, value in given.items():
         if value != default[name]:
             raise ValueError(
-                f"{name}={value} has no effect on codec=backend, the backend sends by itself; leave it "
+                f"{name}={value} has no effect with codec=backend; the backend sends by itself; leave it "
                 "out or use codec=fp32"
             )
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from gradwire.codecs.plugins import ENTRY_POINTS, load, plugins_of
 from gradwire.harness.comm.nodes import check_placement
 from gradwire.harness.comm.settings import MOST_COMMUNICATORS
-from gradwire.harness.config.compute_checks import check_compute
 from gradwire.harness.config.effects import READ_WITH
+from gradwire.harness.config.given_files import check_compute
 from gradwire.harness.config.network_checks import check_codec_times, check_spread, resolve_nodes
 from gradwire.harness.config.tasks import RetimeConfig, RetimeTask
 from gradwire.harness.files.reading import file_digest

@@ -19,8 +19,7 @@ from gradwire.harness.config.given_files import check_clock
 from gradwire.harness.config.network_checks import (
     check_codec_times,
     check_network,
-    check_size,
-    resolve_nodes,
+    resolve_workers,
     workers_of,
 )
 from gradwire.harness.config.resources import check_bytes
@@ -64,12 +63,11 @@ def resolve(config: AllReduceTask) -> AllReduceTask:
         )
     require_engine("task=allreduce")
     config = replace(config, allreduce=with_coordinates(config.allreduce))
-    network = check_network(config)
-    workers = cluster.workers or workers_of(network) or WORKERS_WITHOUT_GPUS
+    check_network(config)
+    workers = cluster.workers or workers_of(config.network) or WORKERS_WITHOUT_GPUS
     needed = BYTES_PER_COORDINATE * config.allreduce.coordinates * workers
     check_bytes("allreduce.coordinates", config.allreduce.coordinates, needed)
-    check_size(network, workers)
-    network = resolve_nodes(network, workers)
+    network, workers = resolve_workers(config.network, workers)
     cluster = placed(replace(cluster, workers=workers), network, config.topology.name)
     check_codec_times(network, config.codec, workers)
     backend = "gloo" if cluster.backend == "auto" else cluster.backend

@@ -11,9 +11,8 @@ from gradwire.harness.comm.topology.placement import placed
 from gradwire.harness.config.network_checks import (
     check_codec_times,
     check_network,
-    check_size,
     resolve_nodes,
-    workers_of,
+    resolve_workers,
 )
 from gradwire.harness.config.run_name import codec_name
 from gradwire.harness.models.families import FAMILIES
@@ -41,7 +40,8 @@ MOST_MESSAGES = 1 << 19
 def resolve(config: PredictTask) -> PredictTask:
     """Fills in workers and nodes; raises ValueError in one line for what cannot be predicted."""
     require_engine("task=predict")
-    network = check_network(config)
+    network = config.network
+    check_network(config)
     if not isinstance(network, SimulatedConfig):
         raise ValueError(
             f"network={network.name} is no clock, and task=predict has nothing else; use network=simulated "
@@ -60,15 +60,9 @@ def resolve(config: PredictTask) -> PredictTask:
             "use a model for text, e.g. model=gpt2"
         )
     cluster, given = config.cluster, config.predict
-    workers = cluster.workers or workers_of(network)
-    if workers is None:
-        raise ValueError(
-            "cluster.workers is not given, and nothing else says it; add e.g. cluster.workers=64"
-        )
-    check_size(network, workers)
     if given.baseline_workers is not None:
         resolve_nodes(network, given.baseline_workers)
-    resolved = resolve_nodes(network, workers)
+    resolved, workers = resolve_workers(network, cluster.workers)
     assert isinstance(resolved, SimulatedConfig)
     network = resolved
     if network.codec_times == "measured":  # the groups' default, which cannot be asked for here

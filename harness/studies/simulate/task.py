@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from gradwire.harness.config.network_checks import check_simulated, check_size, resolve_nodes, workers_of
+from gradwire.harness.config.network_checks import resolve_workers
 from gradwire.harness.network.settings import SimulatedConfig, background_jobs
 from gradwire.harness.studies.simulate.study import (
     SPLITS,
@@ -49,20 +49,13 @@ def resolve(config: SimulateTask) -> SimulateTask:
         )
     if network.codec_times == "measured":  # the group's default, which cannot be asked for here
         network = replace(network, codec_times="none")
-    network = check_simulated(network)
     _check_network(network)
-    workers = cluster.workers or workers_of(network)
-    if workers is None:
-        raise ValueError(
-            "cluster.workers is not given, and nothing else says it; add e.g. cluster.workers=16"
-        )
+    resolved, workers = resolve_workers(network, cluster.workers)
+    assert isinstance(resolved, SimulatedConfig)
     if workers < 2:
         raise ValueError(
             "cluster.workers=1 has no other worker to broadcast to; use cluster.workers=2 or more"
         )
-    check_size(network, workers)
-    resolved = resolve_nodes(network, workers)
-    assert isinstance(resolved, SimulatedConfig)
     given = _with_usual(config.simulate, bool(resolved.blocks))
     _check_length(resolved, given, workers)
     return replace(config, network=resolved, simulate=given, cluster=replace(cluster, workers=workers))

@@ -355,7 +355,7 @@ def test_what_changes_nothing_passes_on_every_task(capsys: pytest.CaptureFixture
     check("task=doctor", "tracking=none", "codec.bits=5", "seed=0")
     assert capsys.readouterr().err == ""
     check("task=doctor", "size=tiny")
-    assert capsys.readouterr().err == "note: size=tiny has no effect on task=doctor\n"
+    assert capsys.readouterr().err == "note: size=tiny has no effect with task=doctor\n"
     for given in ("codec=bf16", "seed=1", "trackin=none", "tracking=wandb"):
         with pytest.raises(ConfigError, match=r"has no effect|unknown"):
             check("task=doctor", given)

@@ -12,9 +12,8 @@ import pytest
 from omegaconf import DictConfig
 
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.compute_checks import with_papers_computation
 from gradwire.harness.config.validate import validate, validate_any
-from gradwire.harness.network.settings import SimulatedConfig
+from gradwire.harness.network.settings import SimulatedConfig, with_papers_computation
 from gradwire.harness.record.identity import computation_id, computation_of, run_id
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
