@@ -20,7 +20,7 @@ from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any
 
-from gradwire.codecs.wording import did_you_mean, example, shortened, spelled
+from gradwire.codecs.wording import did_you_mean, likely_meant, shortened, spelled
 
 WHOLE, NUMBER, BOOLEAN, TEXT, LIST, MAPPING = (
     *("whole number", "number", "true or false", "text", "list", "mapping"),
@@ -263,18 +263,21 @@ def check_value(key: str, value: Any, rule: Rule) -> None:
 
 
 def refusal(key: str, shown: str, value: Any, rule: Rule, *, python: bool = False) -> str:
-    """The message `key=shown: choose <allowed values>`; with `python` it writes None, True and False."""
-    hint = (f" ({rule.hint})" if rule.hint else "") + example(key, value, rule, python=python)
-    allowed = rule.allowed()
+    """`key=shown: choose what is allowed`; with `python` in its words: None, True, False."""
+    hint, allowed = f" ({rule.hint})" if rule.hint else "", rule.allowed()
     if isinstance(value, str) and TEXT in rule.kinds and not rule.plain and _is_long(value):
         allowed += f", of at most {LONGEST_TEXT} characters, {LONGEST_PART} of them between two slashes"
     if python:
         allowed = allowed.replace("or null", "or None").replace(BOOLEAN, "True or False")
+    elif rule.hint.startswith("null: "):
+        hint = f" ({rule.hint.removeprefix('null: ')})"
+    elif allowed.endswith(", or null"):
+        allowed, hint = f"{allowed.removesuffix(', or null')}{hint}, or null (no value)", ""
     if allowed == NOTHING:
         return f"{key}={shown}: {NOTHING}"
     blank = isinstance(value, str) and not value.strip() and TEXT in rule.kinds
     must = "must not be empty; " if blank and not rule.choices and not rule.plain else ""
-    return f"{key}={shown}: {must}choose {allowed}{hint}"
+    return f"{key}={shown}: {must}choose {allowed}{hint}{likely_meant(key, value, rule, python=python)}"
 
 
 def plain(value: Any) -> Any:

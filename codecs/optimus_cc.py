@@ -168,8 +168,7 @@ class OptimusCC(OptimusCCOptions, PowerSGD):
             )
         if stages == 1 and self.backward in ("all", "epilogue"):
             return (
-                f"codec.backward={self.backward} has no effect on one stage, which sends nothing to "
-                f"other stages; "
+                f"codec.backward={self.backward} has no effect with one stage, which sends to no other; "
                 "leave codec.backward out, or use parallel=pipeline with parallel.stages=2 or more"
             )
         return None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -43,6 +44,13 @@ def shortened(value: Any, most: int = ECHOED) -> str:
         return text
     head = (most - 3) * 2 // 3
     return f"{text[:head]}...{text[head + 3 - most :]}"
+
+
+def as_python(value: object) -> str:
+    """A value as Python writes it, shortened if it is long."""
+    writer = reprlib.Repr()
+    writer.maxstring = writer.maxother = writer.maxlong = ECHOED
+    return " ".join(writer.repr(value).split())
 
 
 def closest(word: str, candidates: Iterable[str], count: int = 3) -> list[str]:
@@ -112,14 +120,15 @@ FACTORS = {"_s": SECONDS, "_mbit": MEGABITS, "_mb": MEGABYTES, "": COUNTS}
 _QUANTITY = re.compile(r"([-+]?[\d_]*\.?\d+(?:e[-+]?\d+)?)\s*([a-z%]*)(?:/s|ps)?", re.IGNORECASE)
 
 
-def example(key: str, value: Any, rule: ValueRule, *, python: bool = False) -> str:
-    """The suffix `, e.g. key=<a likely value>`, or an empty string if there is none."""
+def likely_meant(key: str, value: Any, rule: ValueRule, *, python: bool = False) -> str:
+    """`; did you mean key=<a likely value>?`, or nothing if there is none."""
     vast = isinstance(value, int) and value.bit_length() > ECHOED  # Python does not write it
     if not isinstance(value, str | int | float) or vast or len(str(value)) > ECHOED:
         return ""
     for meant in _candidates(key, value, rule):
         if rule.allows(meant):
-            return f", e.g. {key}={repr(meant) if python and not isinstance(meant, str) else spelled(meant)}"
+            written = repr(meant) if python and not isinstance(meant, str) else spelled(meant)
+            return f"; did you mean {key}={written}?"
     return ""
 
 

@@ -163,14 +163,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"rate_mbit": "fast"}, "rate_mbit='fast': choose a number"),
     (
         {"codec": "backend", "rate_mbit": 8.0},
-        "rate_mbit=8.0 has no effect on codec=backend, the backend sends",
+        "rate_mbit=8.0 has no effect with codec=backend; the backend sends",
     ),
     (
         {"codec": "backend", "segments": 4},
-        "segments=4 has no effect on codec=backend, the backend sends its own messages",
+        "segments=4 has no effect with codec=backend; the backend sends its own messages",
     ),
-    ({"codec": "backend", "topology": "butterfly"}, "topology=butterfly has no effect on codec=backend"),
-    ({"codec": "backend", "buckets": 3}, "buckets=3 has no effect on codec=backend"),
+    ({"codec": "backend", "topology": "butterfly"}, "topology=butterfly has no effect with codec=backend"),
+    ({"codec": "backend", "buckets": 3}, "buckets=3 has no effect with codec=backend"),
 ]
 """Arguments that every rank refuses on its own, and a part of the message."""
 

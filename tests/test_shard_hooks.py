@@ -100,7 +100,7 @@ REFUSALS = (
     WEIGHT_GROUP,
     r"ranks disagree: rank 0 has seed=0, rank 1 has seed=1",
     r"attach\(\) needs a DistributedDataParallel model, .*use gradwire.shard_hooks\(\)",
-    r"weight_bits=8 has no effect on weights=exact; leave it out, or choose qw or qwd",
+    r"weight_bits=8 has no effect with weights=exact; leave it out, or choose qw or qwd",
 )
 
 

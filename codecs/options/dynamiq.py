@@ -158,9 +158,8 @@ class DynamiQOptions:
         made = format_of(fields)
         low, high = budget_limits(made)
         codes = " to ".join(f"{width}" for width in sorted({made.widths[0], made.widths[-1]}))
-        hint = f"{codes} bits of code and {made.overhead_bits:g} of metadata"
+        hint = f"{codes} bits of code and {made.overhead_bits:g} of metadata per coordinate"
         single = len(made.widths) == 1
-        hint += "" if single else "; null with a single width"
         return {"bits": Rule((NUMBER,), optional=single, low=low, high=high, hint=hint)}
 
 

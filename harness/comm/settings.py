@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradwire.harness.runtime.fields import at_least, between, one_of
+from gradwire.codecs.fields import at_least, between, one_of
 
 MOST_WORKERS = 1024
 """The largest number of workers of a real or virtual cluster; a schedule for more takes minutes to make."""

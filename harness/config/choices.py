@@ -13,19 +13,11 @@ from gradwire.harness.runtime.errors import closest, shortened
 MOST_LISTED = 220
 """The largest number of characters of choices that a message lists."""
 
-EXAMPLES = {
-    "size": "tiny",
-    "codec": "dynamiq",
-    "dataset": "embedded",
-    "experiment": "smoke",
-    "model": "gpt2",
-    "network": "paced",
-    "parallel": "ddp",
-    "sweeps": "demo",
-    "task": "train",
-    "topology": "ring",
-}
-"""A suitable choice for a first try, by group."""
+COMMON = (
+    *("size", "codec", "dataset", "experiment", "model", "network", "parallel", "sweeps", "task"),
+    "topology",
+)
+"""The groups that are chosen most."""
 
 TEXT_FILES = (".txt", ".jsonl", ".json", ".csv", ".tsv", ".parquet", ".gz", ".bz2", ".xz", ".zst")
 
@@ -41,7 +33,7 @@ def groups_with(choice: str) -> list[str]:
     """The groups that have a choice of this name, ignoring case; those where it is most informative come
     first."""
     found = [group for group, names in choices_in(conf_directory()).items() if choice.lower() in names]
-    return sorted(found, key=lambda group: (group not in EXAMPLES, group))
+    return sorted(found, key=lambda group: (group not in COMMON, group))
 
 
 def chosen_in(key: str, value: object) -> str | None:
@@ -67,9 +59,8 @@ def unknown_choice(group: str, value: object, choices: Sequence[str]) -> str:
     own = _own_file(group, word)
     if own:
         return f"{group}={shortened(value)} is unknown; {own}"
-    example = suggestion or (EXAMPLES.get(group) if EXAMPLES.get(group) in choices else None)
-    such = f", e.g. {group}={example}" if example else ""
-    return f"{group}={shortened(value)} is unknown; choose one of {_listed(choices, word)}{such}"
+    meant = f"; did you mean {group}={suggestion}?" if suggestion else ""
+    return f"{group}={shortened(value)} is unknown; choose one of {_listed(choices, word)}{meant}"
 
 
 def _suggestion(group: str, word: str, choices: Sequence[str]) -> str | None:

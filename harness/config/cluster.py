@@ -6,12 +6,18 @@ import os
 from dataclasses import replace
 
 import torch
+from gradwire.harness.comm.topology.placement import placed
 
 from gradwire.codecs.native.choice import choose_kernels, using_kernels
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.settings import ClusterConfig
-from gradwire.harness.comm.topology.registry import placed
-from gradwire.harness.config.network_checks import check_network, check_size, resolve_nodes, workers_of
+from gradwire.harness.config.network_checks import (
+    check_links,
+    check_network,
+    check_size,
+    resolve_nodes,
+    workers_of,
+)
 from gradwire.harness.network.settings import NetworkConfig
 from gradwire.harness.parallel.synchronize import refused_graphs
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
@@ -31,7 +37,8 @@ def resolve_cluster(run: RunConfig) -> RunConfig:
     Under torchrun the number of workers is the world size. Raises ConfigError, also for a network that does
     not fit the workers.
     """
-    run = replace(run, network=check_network(run))
+    run = replace(run, network=check_links(run.network))
+    check_network(run)
     gpus, cluster = torch.cuda.device_count(), run.cluster
     if cluster.device == "auto":
         cluster = replace(cluster, device="cuda" if _gpus_serve(run, gpus) else "cpu")

@@ -50,6 +50,7 @@ from gradwire.harness.config.plugins import allow_plugins, plugin_choices, regis
 from gradwire.harness.config.store import group_schemas, register_additions
 from gradwire.harness.models.families import FOLDER
 from gradwire.harness.runtime.conf import CONFIG_NAME, conf_directory
+from gradwire.harness.runtime.effects import no_effect
 from gradwire.harness.runtime.errors import ConfigError, shortened
 
 VERSION_BASE = "1.3"
@@ -262,9 +263,10 @@ def check_length(config: DictConfig, overrides: Sequence[Override]) -> None:
     """Refuse explicitly set epochs, even the recipe's own value, if steps give the run's length."""
     for override in overrides:
         for row in LENGTHS:
-            steps = plain(config, row.reader)
+            (reader,) = row.readers
+            steps = plain(config, reader)
             if override.key_or_group in row.keys and override.value() is not None and steps is not None:
-                raise row.refusal(shown(override), steps)
+                raise no_effect(shown(override), {reader: steps}, row.otherwise)
 
 
 def check_codec_times_asked(config: DictConfig, overrides: Sequence[Override]) -> None:

@@ -6,42 +6,19 @@ A setting that nothing reads is refused unless it has its usual value, so that n
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
 
-from gradwire.codecs.fields import default_of
 from gradwire.codecs.registry import codec_class
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.models.families import FOLDER
+from gradwire.harness.models.vision import OBJECTIVE as IMAGES
 from gradwire.harness.models.vision import VISION
-from gradwire.harness.record.settings import Configuration
-from gradwire.harness.runtime.errors import ConfigError, shortened
-
-
-@dataclass(frozen=True)
-class ReadWith:
-    """Keys that are only read if the setting `reader` has a value that `reads` accepts."""
-
-    keys: tuple[str, ...]
-    reader: str
-    reads: Callable[[Any], bool]
-    otherwise: str = "leave it out"
-    """The remedy if nothing reads them."""
-
-    def refusal(self, given: str, now: Any) -> ConfigError:
-        """The error for a setting, written as `given`, if the reader's value is `now`."""
-        return ConfigError(f"{given} has no effect with {self.reader}={_written(now)}; {self.otherwise}")
-
-
-def _of_group(group: str, *names: str) -> tuple[str, ...]:
-    return tuple(f"{group}.{name}" for name in names)
-
+from gradwire.harness.parallel.settings import DataParallelConfig, ShardedConfig
+from gradwire.harness.runtime.effects import ReadWith, keys_of
 
 LENGTHS = tuple(
     ReadWith(
         (f"train.{part}epochs",),
-        f"train.{part}steps",
+        (f"train.{part}steps",),
         lambda steps: steps is None,
         f"add train.{part}steps=null, or leave it out",
     )
@@ -49,152 +26,238 @@ LENGTHS = tuple(
 )
 """Lengths in epochs, which steps replace: a size's own steps among them."""
 
-READ_WITH = (
+OF_TRAIN = (
     ReadWith(
-        _of_group("train", "end_factor", "schedule_steps", "schedule_epochs"),
-        "train.schedule",
+        keys_of("train", "end_factor", "schedule_steps", "schedule_epochs"),
+        ("train.schedule",),
         lambda schedule: schedule != "steps",
         "leave it out, and set train.decay_epochs and train.decay_factor",
     ),
     ReadWith(
-        _of_group("train", "decay_epochs", "decay_steps", "decay_factor"),
-        "train.schedule",
+        keys_of("train", "decay_epochs", "decay_steps", "decay_factor"),
+        ("train.schedule",),
         lambda schedule: schedule == "steps",
         "leave it out, or use train.schedule=steps",
     ),
     *LENGTHS,
     ReadWith(
         ("train.momentum",),
-        "train.optimizer",
+        ("train.optimizer",),
         lambda optimizer: optimizer == "sgd",
         "leave it out, set train.beta1, or use train.optimizer=sgd",
     ),
     ReadWith(
-        _of_group("train", "beta1", "beta2", "adam_epsilon"),
-        "train.optimizer",
+        keys_of("train", "beta1", "beta2", "adam_epsilon"),
+        ("train.optimizer",),
         lambda optimizer: optimizer != "sgd",
         "leave it out, and set train.momentum",
     ),
     ReadWith(
+        keys_of("measure", "trace_every", "trace_mb"),
+        ("measure.trace",),
+        lambda traces: traces,
+    ),
+    ReadWith(
+        keys_of("measure", "trace_every", "trace_mb"),
+        ("measure.spans",),
+        lambda spans: spans,
+        "traces are made of spans; leave it out",
+    ),
+    ReadWith(
+        ("measure.entropy_rates",),
+        ("measure.entropy_every",),
+        lambda every: every > 0,
+        "add e.g. measure.entropy_every=10, or leave it out",
+    ),
+)
+
+OF_WORKERS = (
+    ReadWith(
         ("cluster.restarts",),
-        "task",
+        ("task",),
         lambda task: task == "train",
         "it starts again from checkpoints, which only task=train keeps; leave it out",
     ),
     ReadWith(
         ("cluster.gradients",),
-        "cluster",
+        ("cluster",),
         lambda cluster: cluster != "local",
         "workers of their own keep their own; leave it out or use cluster=virtual",
     ),
-    ReadWith(("kernels.graphs",), "task", lambda task: task == "bench" or TASKS[task].trains),
+    ReadWith(
+        ("cluster.ranks_per_node",),
+        ("task",),
+        lambda task: task != "simulate",
+        "all its workers are on one switch; leave it out",
+    ),
+    ReadWith(("kernels.graphs",), ("task",), lambda task: task == "bench" or TASKS[task].trains),
     ReadWith(
         ("codec.decisions",),
-        "task",
+        ("task",),
         lambda task: TASKS[task].trains,
         "a training run follows decisions; leave it out",
     ),
     ReadWith(
-        ("network.compute",),
-        "task",
-        lambda task: TASKS[task].trains or "run" in TASKS[task].reads,
+        ("overlap.segments",),
+        ("codec",),
+        lambda codec: not codec_class(codec).traits.uses_backend,
+        "the backend sends its own messages; leave it out or use codec=fp32",
+    ),
+)
+
+OF_PARALLEL = (
+    ReadWith(
+        ("parallel.num_blocks",),
+        ("parallel.layers",),
+        lambda layers: not layers,
+        "the layers name the blocks; leave one of them out",
+    ),
+    ReadWith(
+        ("parallel.bucket_cap_mb",),
+        ("parallel",),
+        lambda parallel: parallel != "blocks",
+        "blocks are synchronized whole; leave it out, or set parallel.num_blocks",
+    ),
+    ReadWith(
+        tuple(
+            f"parallel.{field.name}"
+            for settings in (DataParallelConfig, ShardedConfig)
+            for field in dataclasses.fields(settings)
+            if field.name not in ("name", "model_dtype", "weights", "weight_bits", "weight_group")
+        ),
+        ("task",),
+        lambda task: task != "allreduce",
+        "it has one bucket and updates nothing; leave it out",
+    ),
+    ReadWith(
+        keys_of("parallel", "weight_bits", "weight_group"),
+        ("parallel.weights",),
+        lambda weights: weights != "exact",
+        "choose parallel.weights=qw or qwd, or leave it out",
+    ),
+)
+
+OF_NETWORK = (
+    ReadWith(
+        keys_of("network", "compute", "compute_s", "blocks"),
+        ("task",),
+        lambda task: task != "allreduce",
         "nothing computes there; leave it out",
     ),
     ReadWith(
         ("network.compute",),
-        "cluster",
+        ("task",),
+        lambda task: TASKS[task].trains or "run" in TASKS[task].reads,
+        "its compute times are given; leave it out",
+    ),
+    ReadWith(
+        ("network.compute",),
+        ("cluster",),
         lambda cluster: cluster == "virtual",
         "its time is measured; use cluster=virtual, or leave it out",
     ),
     ReadWith(
         ("network.compute",),
-        "network.compute_s",
-        lambda given: given is None,
+        ("network.compute_s",),
+        lambda seconds: seconds is None,
         "leave one of them out",
     ),
     ReadWith(
-        _of_group(
+        keys_of("network", "blocks", "jitter_per"),
+        ("parallel",),
+        lambda parallel: parallel != "pipeline",
+        "stages are no blocks; leave it out, or use another parallelism",
+    ),
+    ReadWith(
+        keys_of("network", "blocks", "forward_share"),
+        ("network.compute_s",),
+        lambda seconds: seconds is not None,
+        "measured times are not divided; add e.g. network.compute_s=1.5, or leave it out",
+        read_by=("predict",),  # its computation may be given in other ways, too
+    ),
+    ReadWith(
+        keys_of(
             "network",
             *("ranks_per_node", "nics", "intra_rate_mbit", "intra_latency_s", "oversubscription"),
         ),
-        "network.fabric",
+        ("network.fabric",),
         lambda fabric: fabric != "star",
         "add network.fabric=two_level, or leave it out",
     ),
     ReadWith(
+        ("network.background_mb",),
+        ("network.background_jobs",),
+        lambda jobs: jobs > 0,
+        "add e.g. network.background_jobs=1, or leave it out",
+    ),
+    ReadWith(
         ("network.straggler_factor",),
-        "network.straggler_range",
+        ("network.straggler_range",),
         lambda given: not given,
         "leave one of them out",
     ),
     ReadWith(
-        ("network.straggler_range",),
-        "network.straggler_share",
+        keys_of("network", "straggler_factor", "straggler_range"),
+        ("network.straggler_share",),
         lambda share: share > 0,
         "add e.g. network.straggler_share=0.2, or leave it out",
     ),
+)
+
+OF_MODEL = (
     ReadWith(
-        ("overlap.segments",),
-        "codec",
-        lambda codec: not codec_class(codec).traits.uses_backend,
-        "the backend sends its own messages; leave it out or use codec=fp32",
-    ),
-    ReadWith(
-        _of_group("model", "depths", "bottleneck", "groups"),
-        "model.family",
+        keys_of("model", "depths", "bottleneck", "groups"),
+        ("model.family",),
         lambda family: family in (*VISION, FOLDER),
         "leave it out, or use model=resnet50",
     ),
     ReadWith(
-        ("dataset.revision",),
-        "dataset.path",
-        lambda path: path is None,
-        "leave one of them out",
+        ("model.tokenizer",),
+        ("model.objective",),
+        lambda objective: objective != IMAGES,
+        "images have no tokens; leave it out",
+    ),
+    ReadWith(
+        ("model.dropout",),
+        ("model.objective",),
+        lambda objective: objective != IMAGES,
+        "add model.dropout=0",
+        usual=0.0,
+    ),
+    ReadWith(
+        ("model.path",),
+        ("model.weights", "model.family"),
+        lambda weights, family: weights == "pretrained" or family == FOLDER,
+        "use model=folder model.path=<folder>, or add model.weights=pretrained",
     ),
 )
-"""Keys with the settings that read them; other keys are always read by the tasks that have their group."""
 
+OF_STUDIES = (
+    ReadWith(
+        ("simulate.bits",),
+        ("simulate.scheme",),
+        lambda scheme: scheme == "fixed",
+        "leave it out, or use simulate.scheme=fixed",
+    ),
+    ReadWith(
+        keys_of("simulate", "floor", "margin_s", "gain"),
+        ("simulate.scheme",),
+        lambda scheme: scheme == "aqgb",
+        "leave it out, or use simulate.scheme=aqgb",
+    ),
+    ReadWith(
+        ("predict.baseline_workers",),
+        keys_of("predict", "baseline_tflops", "baseline_step_s"),
+        lambda tflops, step_s: (tflops, step_s) != (None, None),
+        "add one of them, or leave it out",
+    ),
+    ReadWith(
+        ("predict.micro_batches",),
+        ("parallel",),
+        lambda parallel: parallel == "pipeline",
+        "leave it out, or use parallel=pipeline",
+    ),
+)
 
-def check_read_settings(config: Configuration) -> None:
-    """Raises ConfigError for the first setting that has an unusual value and that nothing reads."""
-    for row in READ_WITH:
-        unusual = (key for key in row.keys if _is_unusual(config, key))
-        key, now = next(unusual, None), _value(config, row.reader)
-        if key is not None and now is not _ABSENT and not row.reads(now):
-            raise row.refusal(f"{key}={_written(_value(config, key))}", now)
-
-
-_ABSENT = object()
-
-
-def _value(config: Configuration, key: str) -> Any:
-    """The value of a setting; for a group its name."""
-    group, _, field = key.partition(".")
-    settings, field = getattr(config, group, None), field or "name"
-    if isinstance(settings, Mapping):
-        return settings.get(field, _ABSENT)
-    return getattr(settings, field, _ABSENT)
-
-
-def _is_unusual(config: Configuration, key: str) -> bool:
-    value = _value(config, key)
-    return value is not _ABSENT and value not in (None, _usual(config, key))
-
-
-def _usual(config: Configuration, key: str) -> Any:
-    """The value of a setting unless the user sets it: the model recipe's, else its default."""
-    group, _, name = key.partition(".")
-    settings = getattr(config, group)
-    if isinstance(settings, Mapping):
-        return None
-    recipe = getattr(getattr(config, "model", None), "recipe", None) if group == "train" else None
-    default = next(default_of(each) for each in dataclasses.fields(settings) if each.name == name)
-    return getattr(recipe, name, default)
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, list):
-        return f"[{','.join(map(_written, value))}]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else shortened(value)
+READ_WITH = (*OF_TRAIN, *OF_WORKERS, *OF_PARALLEL, *OF_NETWORK, *OF_MODEL, *OF_STUDIES)
+"""The keys with what reads them; a key that is not here is always read by the tasks that have its group."""

@@ -23,7 +23,7 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from gradwire.codecs.fields import rules_with
+from gradwire.codecs.fields import Rule, rules_of, rules_with
 from gradwire.codecs.registry import codec_options
 from gradwire.harness.config.aliases import alias_of
 from gradwire.harness.config.choices import chosen_in, unknown_choice
@@ -32,7 +32,6 @@ from gradwire.harness.config.root_keys import root_rules
 from gradwire.harness.config.store import choices_with_field, group_schemas
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean, shortened
-from gradwire.harness.runtime.fields import Rule, rules_of
 from gradwire.harness.runtime.program import program
 
 ROOT_KEYS = ("hydra", "seed", "resume", "plots", "sweep")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from gradwire.codecs.decision_file import read_decisions
 from gradwire.codecs.registry import make_codec
@@ -13,15 +14,19 @@ from gradwire.harness.data.prepare import labels_of
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.data.tokenizer import own_tokenizer
 from gradwire.harness.files.hostile import files_in
+from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.models.build import quiet_transformers, without_values
 from gradwire.harness.models.described import kind_of
 from gradwire.harness.models.folder import described
 from gradwire.harness.models.settings import ModelConfig, RecipeConfig
 from gradwire.harness.models.weights import FOLDER_WAYS_OUT, WAYS_OUT
+from gradwire.harness.network.settings import FROM_FILE, MEASURED, SHARED, NetworkConfig, ShapedConfig
 from gradwire.harness.parallel.state import CODEC_PART
-from gradwire.harness.record.identity import decided_about
+from gradwire.harness.record.directory import found_profiles
+from gradwire.harness.record.identity import computation_id, computation_of, decided_about
+from gradwire.harness.record.profiles import computation_text, computations_text, read_profiles
 from gradwire.harness.record.seal import check_sealed_decisions
-from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
+from gradwire.harness.runtime.errors import ConfigError, did_you_mean, refused_as_config_error
 from gradwire.harness.trainer.settings import RunConfig, WorldConfig
 
 
@@ -75,6 +80,47 @@ def check_clock(config: WorldConfig, otherwise: str = "") -> None:
             f"measure.{'trace' if measure.spans else 'spans'}=false cannot be used with "
             f"codec={config.codec['name']}, whose decisions follow from the times of messages; leave it out"
             f"{otherwise}"
+        )
+
+
+def check_compute(network: NetworkConfig, settings: Mapping[str, Any]) -> NetworkConfig:
+    """Refuse unknown values of `network.compute`, and a profile without the computation of a run with
+    these plain settings. Raises ConfigError.
+
+    Returns the network; `compute`, where it names a run, a sweep or a file, with the absolute path.
+    """
+    if isinstance(network, ShapedConfig):
+        return network
+    _check_compute_value(network.compute)
+    if not network.compute.startswith(FROM_FILE):
+        return network
+    given = network.compute.removeprefix(FROM_FILE)
+    try:
+        path = found_profiles(Path(given))
+        found = read_profiles(path)
+    except UnusableFileError as error:
+        named = f"{error.problem}; {error.remedy}" if error.path == Path(given) else str(error)
+        raise ConfigError(f"network.compute={network.compute}: {named}") from None
+    if found.computation(computation_id(settings)) is None:
+        raise ConfigError(
+            f"network.compute={network.compute} has no computation of these settings "
+            f"({computation_text(computation_of(settings))}), only: {computations_text(found)}; give another "
+            "profile, or leave it out"
+        )
+    return replace(network, compute=f"{FROM_FILE}{path}")
+
+
+def _check_compute_value(compute: str) -> None:
+    known = (SHARED, MEASURED)
+    if compute not in known and not compute.startswith(FROM_FILE):
+        raise ConfigError(
+            f"network.compute={compute}: use {SHARED}, {MEASURED} or {FROM_FILE}<profile>"
+            f"{did_you_mean(compute, known)}"
+        )
+    if compute == FROM_FILE:
+        raise ConfigError(
+            f"network.compute={compute} names no file; use {FROM_FILE}<profile>, e.g. {FROM_FILE}"
+            "outputs/sweeps/demo"
         )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from gradwire.codecs.fields import default_of, rules_with
+from gradwire.codecs.fields import Rule, default_of, rules_with
 from gradwire.codecs.plugins import ENTRY_POINTS, announced
 from gradwire.codecs.wording import spelled
 from gradwire.harness.config.own_files import own_choices
@@ -28,7 +28,6 @@ from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import Task
 from gradwire.harness.files.reading import UnusableFileError, printable, read_text
 from gradwire.harness.files.structured import MOST_YAML
-from gradwire.harness.runtime.fields import Rule
 from gradwire.harness.runtime.program import SCRIPT, as_started
 
 WIDTH = 100

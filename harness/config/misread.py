@@ -76,6 +76,14 @@ def override_advice(words: Sequence[str], number: int, readable: Readable) -> st
     return _value(key, value, readable) or QUOTES
 
 
+def range_advice(text: str) -> str:
+    """Advice for `key=range(0,x)`, which the grammar rejects for what stands in the brackets; else empty."""
+    key, _, value = text.partition("=")
+    if _KEY.fullmatch(key) is None or re.fullmatch(r"range\([^()]*\)", value) is None:
+        return ""
+    return f"range takes numbers: first, end and step; e.g. --multirun '{shortened(key)}=range(0,3)'"
+
+
 def _spaced(text: str, before: str, after: str, beyond: str) -> str:
     """Advice for `key = value`, which the shell splits into three words, or two."""
     if text.startswith("=") or before.endswith("="):

@@ -14,6 +14,7 @@ from gradwire.harness.models.described import Described
 from gradwire.harness.models.families import AUTO, FOLDER
 from gradwire.harness.models.folder import described, objective_of, settled
 from gradwire.harness.models.settings import ModelConfig, check_length
+from gradwire.harness.runtime.effects import no_effect
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
 from gradwire.harness.trainer.settings import RunConfig
 
@@ -51,12 +52,10 @@ def check_shape_given(config: DictConfig, overrides: Sequence[Override]) -> None
     family = given.get("model.family")
     if family is not None and family.value() == FOLDER:
         raise ConfigError(f"{shown(family)}: choose it by model=folder model.path=<folder>")
-    if plain(config, "model.family") == FOLDER:
+    if FOLDER in (plain(config, "model.name"), plain(config, "model.family")):
         for key in ("model.pretrained", "model.family"):
             if key in given and given[key].value() is not None:
-                raise ConfigError(
-                    f"{shown(given[key])} has no effect on model=folder, whose files say it; leave it out"
-                )
+                raise no_effect(shown(given[key]), {"model": FOLDER}, "its files say it; leave it out")
     asked = [name for name in (*SHAPE, LENGTH) if f"model.{name}" in given]
     found = _described(config) if asked else None
     if found is None:

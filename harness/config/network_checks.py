@@ -35,28 +35,21 @@ FACTORS = (1e-3, 1e3)
 """The smallest and the largest factor of a change of rates."""
 
 
-def check_network(config: WorldConfig) -> NetworkConfig:
-    """The network, with `codec_times` as a file's path; refuses a network that does not fit these workers.
-
-    The number of workers may still be open. Raises ConfigError.
-    """
+def check_network(config: WorldConfig) -> None:
+    """Refuse a network that these workers, whose number may still be open, cannot have. Raises
+    ConfigError."""
     network = config.network
     if isinstance(network, ShapedConfig):
         check(SHAPED, config)
-        _check_changes(network)
-        _check_changed_rates(network)
         _check_shaped_here()
-    if isinstance(network, SimulatedConfig):
-        if config.cluster.name != "virtual":
-            cluster = f"cluster={config.cluster.name}"
-            raise ConfigError(
-                f"network={_choice(network)} is the clock of cluster=virtual and cannot be used with "
-                f"{cluster}; leave {cluster} out, or use network=paced or network=shaped"
-            )
-        network = check_simulated(network)
+    if isinstance(network, SimulatedConfig) and config.cluster.name != "virtual":
+        cluster = f"cluster={config.cluster.name}"
+        raise ConfigError(
+            f"network={_choice(network)} is the clock of cluster=virtual and cannot be used with "
+            f"{cluster}; leave {cluster} out, or use network=paced or network=shaped"
+        )
     if config.cluster.name == "virtual":
         _check_engine(network)
-    return network
 
 
 def _check_engine(network: NetworkConfig) -> None:
@@ -70,11 +63,18 @@ def _check_engine(network: NetworkConfig) -> None:
         raise ConfigError(str(error)) from None
 
 
-def check_simulated(network: SimulatedConfig) -> SimulatedConfig:
-    """Refuse contradictory settings of a simulated network, whatever runs on it. Raises ConfigError.
+def check_links(network: NetworkConfig) -> NetworkConfig:
+    """Refuse what contradicts itself in a network, whatever runs on it. Raises ConfigError.
 
     Returns the network; if `codec_times` names a folder of `task=bench`, it is replaced by the file in it.
     """
+    if isinstance(network, ShapedConfig):
+        _check_changes(network)
+        _check_changed_rates(network)
+    return _checked_simulated(network) if isinstance(network, SimulatedConfig) else network
+
+
+def _checked_simulated(network: SimulatedConfig) -> SimulatedConfig:
     if network.fabric != "star" and (network.ranks_per_node == 1 or network.intra_rate_mbit is None):
         raise ConfigError(
             "network.fabric=two_level needs several workers in a node and the rate between them, given are "
@@ -96,6 +96,18 @@ def check_simulated(network: SimulatedConfig) -> SimulatedConfig:
     if network.codec_times in CODEC_TIMES:
         return network
     return replace(network, codec_times=str(_bench_file(network.codec_times)))
+
+
+def resolve_workers(network: NetworkConfig, given: int | None) -> tuple[NetworkConfig, int]:
+    """The network, `nodes` filled in, and its workers: the `given` ones, else as many as it has places for.
+    Raises ConfigError."""
+    workers = given or workers_of(network)
+    if workers is None:
+        raise ConfigError(
+            "cluster.workers is not given, and nothing else says it; add e.g. cluster.workers=16"
+        )
+    check_size(network, workers)
+    return resolve_nodes(network, workers), workers
 
 
 def workers_of(network: NetworkConfig) -> int | None:
@@ -249,23 +261,12 @@ def check_spread(network: NetworkConfig, parallel: str, num_blocks: int | None) 
     """
     if not isinstance(network, SimulatedConfig):
         return
-    if network.blocks and network.compute_s is None:
-        raise ConfigError(
-            "network.blocks spreads network.compute_s over the model's blocks, and network.compute_s=null is "
-            "measured; add e.g. network.compute_s=1.5, or leave network.blocks out"
-        )
     if network.blocks and num_blocks not in (None, len(network.blocks)):
         raise ConfigError(
             f"network.blocks has {len(network.blocks)} blocks and parallel={parallel} has {num_blocks}; give "
             f"as many, or set parallel.num_blocks={len(network.blocks)}"
         )
     by_block = network.jitter > 0 and network.jitter_per == "block"
-    if parallel == "pipeline" and (network.blocks or by_block):
-        given = "network.blocks has" if network.blocks else "network.jitter_per=block has"
-        raise ConfigError(
-            f"{given} no effect on parallel=pipeline, whose stages are not blocks; leave it out, or use "
-            "another parallelism"
-        )
     if by_block and network.compute_s is None and num_blocks is None:
         raise ConfigError(
             f"network.jitter_per=block needs times of blocks, and parallel={parallel} is measured by "

@@ -17,10 +17,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override, OverrideType, RangeSweep, Transformer
 from hydra.errors import HydraException
 
-from gradwire.codecs.fields import LIST, MAPPING, NUMBER, TEXT, WHOLE
-from gradwire.harness.config.misread import override_advice
-from gradwire.harness.runtime.errors import ConfigError, shortened
-from gradwire.harness.runtime.fields import Rule, check_value
+from gradwire.codecs.fields import LIST, MAPPING, NUMBER, TEXT, WHOLE, Rule, check_value
+from gradwire.harness.config.misread import override_advice, range_advice
+from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error, shortened
 
 MISSING = "???"
 """Hydra's notation for a value that has to be given."""
@@ -72,8 +71,10 @@ def parse(overrides: Sequence[str]) -> list[Override]:
         try:
             parsed.append(_parse(text))
         except _UnreadableError:
-            hint = override_advice(overrides, number, _is_readable)
-            raise ConfigError(f"{shortened(text)}: cannot be read as key=value; {hint}") from None
+            advice = range_advice(text) or (
+                f"cannot be read as key=value; {override_advice(overrides, number, _is_readable)}"
+            )
+            raise ConfigError(f"{shortened(text)}: {advice}") from None
     return parsed
 
 
@@ -205,7 +206,7 @@ def check_hydra_value(key: str, value: Any, given: str) -> None:
             f"{given} has no effect here; of Hydra's own keys use {', '.join(HYDRA_KEYS)} and hydra/launcher"
         )
     modes = Rule(kinds=(TEXT,), choices=("RUN", "MULTIRUN"))
-    check_value(key, value, modes if key == "hydra.mode" else Rule(kinds=(TEXT,)))
+    refused_as_config_error(check_value, key, value, modes if key == "hydra.mode" else Rule(kinds=(TEXT,)))
     if key != "hydra.mode" and os.path.abspath(value) == os.path.abspath(os.sep):
         raise ConfigError(
             f"{given}: files of runs would lie among the system's; choose a folder of their own"
@@ -227,8 +228,8 @@ def check_given(override: Override, rule: Rule) -> None:
 
 
 def check_as_read(key: str, value: Any, rule: Rule) -> None:
-    """Raise ConfigError unless `rule` allows a value after conversion to the key's type."""
-    check_value(key, _converted(value, rule), rule)
+    """Raise ConfigError unless `rule` allows a value, as the key's type reads it."""
+    refused_as_config_error(check_value, key, _converted(value, rule), rule)
 
 
 def _refers(value: Any) -> bool:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from gradwire.codecs.fields import default_of
+from gradwire.codecs.fields import Rule, above, check_fields, default_of, rules_of
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.record.settings import RecordedConfig
-from gradwire.harness.runtime.fields import Rule, above, check_fields, rules_of
+from gradwire.harness.runtime.errors import refused_as_config_error
 
 LONGEST_MINUTES = 525_600
 
@@ -94,7 +94,8 @@ def check_root(config: Mapping[Any, Any], task: str) -> None:
     """Raise ConfigError for the first root key, other than groups, whose value is not allowed."""
     for schema in (Root, _schema(task)):
         names = _without_groups(schema)
-        check_fields(schema, {name: config[name] for name in names if name in config}, "")
+        given = {name: config[name] for name in names if name in config}
+        refused_as_config_error(check_fields, schema, given)
 
 
 def _leaves(rules: Rules, prefix: str = "") -> Iterator[tuple[str, Rule]]:

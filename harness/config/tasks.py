@@ -11,12 +11,11 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from gradwire.codecs.fields import LIST, NOTHING, TEXT, WHOLE
+from gradwire.codecs.fields import LIST, NOTHING, TEXT, WHOLE, Rule, at_least, checked, list_of, one_of
 from gradwire.harness.network.settings import NetworkConfig
 from gradwire.harness.record.figures import study_module, study_names
 from gradwire.harness.record.settings import Configuration, RecordedConfig
 from gradwire.harness.report.settings import ReportTask
-from gradwire.harness.runtime.fields import Rule, at_least, checked, list_of, one_of
 from gradwire.harness.tracking.settings import TrackingConfig
 from gradwire.harness.trainer.settings import LONGEST_RUN, RunConfig
 

@@ -9,9 +9,10 @@ from typing import Any, cast
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from gradwire.codecs.fields import check_fields
 from gradwire.codecs.registry import check_codec, make_codec
 from gradwire.harness.comm.topology.registry import topology
-from gradwire.harness.config.effects import check_read_settings
+from gradwire.harness.config.effects import READ_WITH
 from gradwire.harness.config.explain import broken_reference, plain
 from gradwire.harness.config.model_folder import settle_objective
 from gradwire.harness.config.root_keys import check_root
@@ -21,8 +22,8 @@ from gradwire.harness.config.tasks import TASKS, Task
 from gradwire.harness.models.families import FAMILIES, FOLDER
 from gradwire.harness.models.vision import VISION
 from gradwire.harness.record.settings import Configuration
+from gradwire.harness.runtime.effects import check_read_settings
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error, shortened
-from gradwire.harness.runtime.fields import check_fields
 
 
 def task_of(config: DictConfig) -> Task:
@@ -30,9 +31,7 @@ def task_of(config: DictConfig) -> Task:
     name = config.task.name
     if name not in TASKS:
         names = ", ".join(sorted(TASKS))
-        raise ConfigError(
-            f"task.name={name} is unknown; choose one of {names}, e.g. task={next(iter(TASKS))}"
-        )
+        raise ConfigError(f"task.name={name} is unknown; choose one of {names}, by task=<name>")
     return TASKS[name]
 
 
@@ -64,7 +63,7 @@ def settings_of(config: DictConfig) -> Configuration:
     for group in group_schemas():
         typed_by = OmegaConf.get_type(resolved[group]) if group in resolved else None
         if dataclasses.is_dataclass(typed_by):
-            check_fields(cast(type, typed_by), dict(resolved[group]), group)
+            refused_as_config_error(check_fields, cast(type, typed_by), dict(resolved[group]), group)
     if "topology" in resolved:
         refused_as_config_error(topology, resolved.topology.name)
     check_root(resolved, config.task.name)
@@ -73,7 +72,7 @@ def settings_of(config: DictConfig) -> Configuration:
         refused_as_config_error(check_codec, **codec)
     hints = typing.get_type_hints(schema)
     found = schema(**{name: _value(resolved[name], hints[name]) for name in names})
-    check_read_settings(found)
+    check_read_settings(READ_WITH, vars(found))
     return found
 
 

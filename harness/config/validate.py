@@ -18,13 +18,17 @@ from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.config.cluster import check_graphs, resolve_cluster, resolve_device, resolve_kernels
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.compute_checks import check_compute, with_papers_computation
 from gradwire.harness.config.explain import OPTIONAL_GROUPS, ROOT_KEYS, plain
-from gradwire.harness.config.given_files import check_decisions, check_folder_loads, check_start
+from gradwire.harness.config.given_files import (
+    check_compute,
+    check_decisions,
+    check_folder_loads,
+    check_start,
+)
 from gradwire.harness.config.model_folder import with_shape_of_weights
 from gradwire.harness.config.network_checks import (
     check_codec_times,
-    check_simulated,
+    check_links,
     check_spread,
 )
 from gradwire.harness.config.overrides import shown
@@ -37,12 +41,13 @@ from gradwire.harness.data.prepare import data_source, dataset_available
 from gradwire.harness.data.settings import at_most_evaluated, resolve_dataset
 from gradwire.harness.models.settings import check as check_model
 from gradwire.harness.models.weights import tokenizer_available, weights_available
-from gradwire.harness.network.settings import SimulatedConfig
+from gradwire.harness.network.settings import NetworkConfig, with_papers_computation
 from gradwire.harness.objectives.registry import OBJECTIVES
 from gradwire.harness.parallel.settings import PASSES_PER_STAGE, BlocksConfig, PipelineConfig
 from gradwire.harness.record.directory import check_saved_steps
 from gradwire.harness.record.settings import Configuration
 from gradwire.harness.runtime.conf import conf_directory
+from gradwire.harness.runtime.effects import no_effect
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
 from gradwire.harness.tracking.settings import check_tracking
 from gradwire.harness.trainer.settings import KernelsConfig, RunConfig
@@ -104,8 +109,8 @@ def validate_task(config: DictConfig) -> Configuration:
         settings = getattr(found, group)
         if isinstance(settings, ClusterConfig):
             settled[group] = resolve_device(settings)
-        elif isinstance(settings, SimulatedConfig):
-            settled[group] = check_simulated(settings)
+        elif isinstance(settings, NetworkConfig):
+            settled[group] = check_links(settings)
         elif isinstance(settings, KernelsConfig):
             settled[group] = _kernels(settings, settled["cluster"], task)
         elif group == "tracking":
@@ -140,13 +145,11 @@ def check_read(config: DictConfig, overrides: Sequence[Override]) -> Iterator[st
         if key == "experiment" and "parallel" in task_of(config).reads:
             continue  # it has set groups that the task reads
         if key in PRESETS:
-            yield f"note: {shown(override)} has no effect on task={name}"
+            yield f"note: {shown(override)} has no effect with task={name}"
         elif key in ENTRY_POINTS and is_plugin(key, plain(config, f"{key}.name")):
             continue  # permits to import it, where a run that the task reads names it
         elif plain(config, key) != plain(usual, key):
-            raise ConfigError(
-                f"{shown(override)} has no effect on task={name}, which trains nothing; leave it out"
-            )
+            raise no_effect(shown(override), {"task": name}, "it trains nothing; leave it out")
 
 
 def ignored_keys(task: Task) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from gradwire.codecs.fields import at_least, between, check_fields, one_of, plain_name
-from gradwire.codecs.wording import shortened
 from gradwire.harness.data.examples import Kind
 from gradwire.harness.data.glue import TASKS
 from gradwire.harness.models.settings import ModelConfig, check_length
+from gradwire.harness.runtime.effects import ReadWith, check_read_settings, keys_of
 
 WAYS_OUT = "use dataset.path=<its files, or your own text> or dataset=embedded"
 
@@ -39,29 +38,50 @@ def published_settings(name: str, folder: Path, model_name: str) -> dict[str, An
 EMBEDDED_SIZE = 16
 """Pixels per side of the embedded images."""
 
-UNUSED_BY_EMBEDDED = (
-    "hub",
-    "configuration",
-    "revision",
-    "files",
-    "train_split",
-    "held_out_split",
-    "text_field",
-    "loss_on",
+READ_WITH = (
+    ReadWith(
+        ("dataset.hub",),
+        ("dataset",),
+        lambda name: name not in ("embedded", "text"),
+        "leave it out, or choose a published data set by dataset=",
+    ),
+    ReadWith(
+        keys_of(
+            "dataset",
+            *("configuration", "revision", "files", "train_split", "held_out_split", "text_field", "loss_on"),
+        ),
+        ("dataset",),
+        lambda name: name != "embedded",
+        "leave it out, or choose other text by dataset.path= or dataset=<a published data set>",
+    ),
+    ReadWith(("dataset.path",), ("dataset",), lambda name: name != "embedded", "use dataset=text"),
+    ReadWith(("dataset.revision",), ("dataset.path",), lambda path: path is None, "leave one of them out"),
+    ReadWith(
+        keys_of("dataset", "image_size", "image_field", "augment"),
+        ("model.objective",),
+        lambda objective: objective == "image_classification",
+        "leave it out, or use a model for images, e.g. model=resnet50",
+    ),
+    ReadWith(
+        keys_of("dataset", "sequence_length", "held_out_fraction"),
+        ("model.objective",),
+        lambda objective: objective != "image_classification",
+        "leave it out, or use a model for text, e.g. model=gpt2",
+    ),
+    ReadWith(
+        keys_of("dataset", "streaming", "text_field", "chat_format", "loss_on"),
+        ("model.objective",),
+        lambda objective: objective in ("causal", "masked"),
+        "leave it out, or use model.objective=causal or masked",
+    ),
+    ReadWith(
+        ("dataset.mask_probability",),
+        ("model.objective",),
+        lambda objective: objective == "masked",
+        "leave it out, or use a model of masked text, e.g. model=bert_large",
+    ),
 )
-"""Fields for the location of text in a repository or in files, which do not apply to the embedded text."""
-
-_OF_DOCUMENTS = ("streaming", "text_field", "chat_format", "loss_on", "mask_probability")
-_OF_TEXT = (*_OF_DOCUMENTS, "sequence_length", "held_out_fraction")
-_OF_IMAGES = ("image_size", "image_field", "augment")
-
-UNUSED: Mapping[Kind, Sequence[tuple[Sequence[str], str]]] = {
-    "images": [(_OF_TEXT, "dataset=text")],
-    "documents": [(_OF_IMAGES, "dataset=cifar10")],
-    "questions": [(_OF_IMAGES, "dataset=cifar10"), (_OF_DOCUMENTS, "dataset=text")],
-    "sentences": [(_OF_IMAGES, "dataset=cifar10"), (_OF_DOCUMENTS, "dataset=text")],
-}
-"""Fields that do not apply to each kind of data, with an example of a data set for which they do."""
+"""Keys with what reads them, once the data set's name and kind are known."""
 
 FITS = {
     "images": ("images", "model.objective=image_classification", "dataset=cifar10"),
@@ -143,8 +163,7 @@ def resolve_dataset(
         dataset = _with_defaults(dataset, published_settings(name, folder, model.name))
     if name == "embedded":
         dataset = replace(dataset, kind=kind)
-    _check_source(replace(dataset, name=name))
-    _check_kind(replace(dataset, name=name), model, kind)
+    _check_given(replace(dataset, name=name), model, kind)
     if dataset.path is not None:
         # The configuration of labelled sentences is their task, which determines how files are read.
         unused = ("hub", "files", *(() if kind == "sentences" else ("configuration",)))
@@ -185,27 +204,8 @@ def _with_defaults(dataset: DatasetConfig, settings: dict[str, Any]) -> DatasetC
     return replace(dataset, **{key: value for key, value in settings.items() if key in untouched})
 
 
-def _check_source(dataset: DatasetConfig) -> None:
-    """Refuses settings that give two sources of data, or none."""
-    name, path = dataset.name, dataset.path
-    if name in ("embedded", "text") and dataset.hub is not None:
-        raise ValueError(
-            f"dataset.hub={dataset.hub} has no effect with dataset={name}; use "
-            "dataset=<a published data set> dataset.hub="
-        )
-    if name == "embedded":
-        way_out = "choose other text by dataset.path= or dataset=<a published data set>"
-        _check_unused(dataset, UNUSED_BY_EMBEDDED, "with the embedded text", way_out)
-    if name == "embedded" and path is not None:
-        raise ValueError(f"dataset.path={path} has no effect with dataset=embedded; use dataset=text")
-    if name == "text" and path is None:
-        raise ValueError("dataset.path: dataset=text needs a file or folder of text; set dataset.path=")
-    if name not in ("embedded", "text") and path is None and dataset.hub is None:
-        raise ValueError(f"dataset.name={name}: must be one of auto, embedded, text, or have dataset.hub=")
-
-
-def _check_kind(dataset: DatasetConfig, model: ModelConfig, kind: Kind) -> None:
-    """Refuses data that the objective cannot train on, and settings that do not apply to such data."""
+def _check_given(dataset: DatasetConfig, model: ModelConfig, kind: Kind) -> None:
+    """Refuses data that the objective cannot train on, settings that nothing reads, and data from nowhere."""
     wanted, _, other = FITS[kind]
     if dataset.kind != kind:
         held, objective, _ = FITS[dataset.kind]
@@ -213,28 +213,22 @@ def _check_kind(dataset: DatasetConfig, model: ModelConfig, kind: Kind) -> None:
             f"dataset={dataset.name} holds {held}, and model.objective={model.objective} trains on {wanted}; "
             f"use {objective}, or data such as {other}"
         )
-    for names, fitting in UNUSED[kind]:
-        _check_unused(dataset, names, f"on {wanted}", f"use data such as {fitting}")
+    check_read_settings(READ_WITH, {"dataset": dataset, "model": model})
+    name = dataset.name
+    if name == "text" and dataset.path is None:
+        raise ValueError("dataset.path: dataset=text needs a file or folder of text; set dataset.path=")
+    if name not in ("embedded", "text") and dataset.path is None and dataset.hub is None:
+        raise ValueError(f"dataset.name={name}: must be one of auto, embedded, text, or have dataset.hub=")
     if kind == "documents":
         _check_chats(dataset, model)
-    elif dataset.name != "embedded" and dataset.held_out_split is None:
+    elif name != "embedded" and dataset.held_out_split is None:
         raise ValueError(
             f"dataset.held_out_split=null: {wanted} are split already; set it to the split to evaluate on"
         )
-    elif kind == "sentences" and dataset.name != "embedded" and dataset.configuration not in TASKS:
+    elif kind == "sentences" and name != "embedded" and dataset.configuration not in TASKS:
         raise ValueError(
             f"dataset.configuration={dataset.configuration}: must be one of GLUE's tasks {', '.join(TASKS)}"
         )
-
-
-def _check_unused(dataset: DatasetConfig, names: Sequence[str], where: str, way_out: str) -> None:
-    """Refuses a value for a field that is not read."""
-    for name in names:
-        value = getattr(dataset, name)
-        if value != _defaults()[name]:
-            raise ValueError(
-                f"dataset.{name}={shortened(value)} has no effect {where}; leave it out, or {way_out}"
-            )
 
 
 def _check_chats(dataset: DatasetConfig, model: ModelConfig) -> None:

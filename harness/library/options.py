@@ -14,11 +14,22 @@ import torch
 import torch.distributed as dist
 
 from gradwire.codecs.describe import called, describe_codec, digest
-from gradwire.codecs.fields import TEXT, Rule, at_least, between, check_value, one_of, plain, rules_of
+from gradwire.codecs.fields import (
+    TEXT,
+    Rule,
+    at_least,
+    between,
+    check_value,
+    one_of,
+    plain,
+    refusal,
+    rules_of,
+    rules_with,
+)
 from gradwire.codecs.interface import Codec, Layout
 from gradwire.codecs.options.common import CommonOptions
 from gradwire.codecs.registry import codec_names, codec_options, make_codec
-from gradwire.codecs.wording import did_you_mean
+from gradwire.codecs.wording import as_python, did_you_mean
 from gradwire.codecs.wrappers.decisions import with_decisions
 from gradwire.codecs.wrappers.exclude import Exclude
 from gradwire.harness.comm.nodes import check_divides, local_world
@@ -28,8 +39,7 @@ from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for
 from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.synchronize import refused_graphs
-from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.runtime.fields import check_arguments, shown
+from gradwire.harness.runtime.errors import fitted
 
 AGREE_S = 120.0
 """Seconds that ranks wait for one another to call `attach` and to connect, unless `timeout_s` is given."""
@@ -78,9 +88,8 @@ Options = TypeVar("Options", bound=CommonArguments)
 
 
 def make_options(schema: type[Options], **values: Any) -> Options:
-    """Makes the options with these values. Raises ValueError giving the name, the value and the allowed
-    values."""
-    _check(schema, values)
+    """Makes the options with these values. Raises ValueError: name, value, what is allowed."""
+    check_arguments(schema, values)
     return schema(**{name: plain(value) for name, value in values.items()})
 
 
@@ -128,11 +137,19 @@ def num_nodes(options: CommonArguments, size: int) -> int:
     return size // options.ranks_per_node
 
 
-def _check(schema: type, values: Mapping[str, Any], prefix: str = "") -> None:
-    try:
-        check_arguments(schema, values, prefix)
-    except ConfigError as error:  # scripts know no configuration
-        raise ValueError(str(error)) from None
+def check_arguments(schema: type, values: Mapping[str, Any], prefix: str = "") -> None:
+    """Raises ValueError unless the fields of `schema` allow `values`, given in Python.
+
+    `prefix` and a dot precede the names in messages.
+    """
+    rules = rules_with(schema, values)
+    for name, value in values.items():
+        key, rule, given = f"{prefix}.{name}" if prefix else name, rules.get(name), as_python(value)
+        if rule is None:
+            allowed = f"choose from {', '.join(rules)}" if rules else "there are no options"
+            raise ValueError(fitted(f"{key}={given} is unknown: {allowed}{did_you_mean(name, rules)}"))
+        if isinstance(rule, Rule) and not rule.allows(value):
+            raise ValueError(fitted(refusal(key, given, value, rule, python=True)))
 
 
 def make_checked_codec(
@@ -151,8 +168,8 @@ def make_checked_codec(
     if not isinstance(codec, Codec):
         names = ", ".join(sorted(codec_names()))
         raise ValueError(
-            f"codec={shown(codec)} is not a codec; choose one of {names}, or an instance of a class derived "
-            "from gradwire.Codec"
+            f"codec={as_python(codec)} is not a codec; choose one of {names}, or an instance of a class "
+            "derived from gradwire.Codec"
         )
     return with_decisions(codec)
 
@@ -167,10 +184,11 @@ def _check_keywords(codec: str, options: Mapping[str, Any], schema: type[CommonA
     for name in options:
         if name not in own:
             has = did_you_mean(name, known) or f"; its options are {', '.join(sorted(own))}"
-            raise ValueError(f"{name}={shown(options[name])}: codec={codec} has no such option{has}")
-    common = {*rules_of(CommonOptions)}
-    _check(CommonOptions, {name: value for name, value in options.items() if name in common}, "codec")
-    _check(schema_of_codec, {name: value for name, value in options.items() if name not in common}, "codec")
+            raise ValueError(f"{name}={as_python(options[name])}: codec={codec} has no such option{has}")
+    common = {name: value for name, value in options.items() if name in rules_of(CommonOptions)}
+    check_arguments(CommonOptions, common, "codec")
+    others = {name: value for name, value in options.items() if name not in common}
+    check_arguments(schema_of_codec, others, "codec")
 
 
 def make_checked_schedule(topology: Any, size: int, num_nodes: int = 1) -> Topology:
@@ -182,13 +200,15 @@ def make_checked_schedule(topology: Any, size: int, num_nodes: int = 1) -> Topol
     if not callable(topology):
         names = ", ".join(sorted(TOPOLOGIES))
         raise ValueError(
-            f"topology={shown(topology)} is not a topology; choose one of {names}, or a function from world "
-            "size to schedule"
+            f"topology={as_python(topology)} is not a topology; choose one of {names}, or a function from "
+            "world size to schedule"
         )
     made = cast(Topology, lru_cache(topology))
     schedule: object = made_for(made, size, num_nodes)
     if not isinstance(schedule, Schedule) or schedule.size != size:
-        raise ValueError(f"topology={called(topology)} gives no Schedule of {size} ranks: {shown(schedule)}")
+        raise ValueError(
+            f"topology={called(topology)} gives no Schedule of {size} ranks: {as_python(schedule)}"
+        )
     if topology not in TOPOLOGIES.values():
         try:
             check_schedule(schedule)
@@ -232,8 +252,7 @@ def _check_backend(codec: Codec, schedule: Schedule, options: CommonArguments) -
     for name, value in given.items():
         if value != default[name]:
             raise ValueError(
-                f"{name}={value} has no effect on codec=backend, the backend sends its own messages; "
-                f"leave it "
+                f"{name}={value} has no effect with codec=backend; the backend sends its own messages; leave it "
                 "out or use codec=fp32"
             )
 

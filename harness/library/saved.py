@@ -16,10 +16,10 @@ from gradwire.codecs.describe import digest
 from gradwire.codecs.powersgd import ERROR, START
 from gradwire.codecs.step_memory import LATEST
 from gradwire.codecs.step_memory import PREFIX as NORMS
+from gradwire.codecs.wording import as_python
 from gradwire.codecs.wrappers.feedback import PREFIX as RESIDUAL
 from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.ddp_internals import Buckets
-from gradwire.harness.runtime.fields import shown
 
 VERSION = 1
 
@@ -218,7 +218,7 @@ def _about(
     ValueError for another rank's state."""
     if not isinstance(state, Mapping):
         raise ValueError(
-            f"{shown(state)} is not a state of a synchronizer; give the result of state_dict(), e.g. "
+            f"{as_python(state)} is not a state of a synchronizer; give what state_dict() returned, e.g. "
             "torch.load(path, weights_only=True)"
         )
     missing = [key for key in (_STEP, _ABOUT) if not isinstance(state.get(key), Tensor)]

@@ -194,7 +194,7 @@ def _check_weights(options: ShardOptions) -> None:
         value = getattr(options, name)
         if options.weights == "exact" and value != getattr(ShardOptions, name):
             raise ValueError(
-                f"{WHAT}: {name}={value} has no effect on weights=exact; leave it out, or choose qw or qwd"
+                f"{WHAT}: {name}={value} has no effect with weights=exact; leave it out, or choose qw or qwd"
             )
 
 
@@ -225,6 +225,6 @@ def _check_scatters(codec: Codec, schedule: Schedule, given: dict[str, Any]) -> 
         )
     if given.get("exclude"):
         raise ValueError(
-            f"{WHAT}: exclude={given['exclude']} has no effect, FSDP2 hands over slices of several "
+            f"{WHAT}: exclude={given['exclude']} has no effect: FSDP2 hands over slices of several "
             "parameters together; leave it out, or shard the modules of these parameters apart"
         )

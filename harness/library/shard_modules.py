@@ -17,9 +17,9 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
 from gradwire.codecs.describe import digest
+from gradwire.codecs.wording import as_python
 from gradwire.harness.library.options import check_group
 from gradwire.harness.parallel.buckets import parameter_names
-from gradwire.harness.runtime.fields import shown
 
 WHAT = "shard_hooks()"
 
@@ -175,7 +175,7 @@ def sharded_modules(model: Any, *, quantized: bool) -> list[ShardedModule]:
             f"{WHAT} needs a PyTorch whose FSDPModule has set_custom_reduce_scatter(); update it"
         )
     if not isinstance(model, nn.Module):
-        raise ValueError(f"{WHAT} needs a model that fully_shard() has sharded, got {shown(model)}")
+        raise ValueError(f"{WHAT} needs a model that fully_shard() has sharded, got {as_python(model)}")
     named = [(name, each) for name, each in model.named_modules() if isinstance(each, FSDPModule)]
     made = [ShardedModule(name, 0, each) for name, each in named]
     made = [each for each in made if each.has_parameters]

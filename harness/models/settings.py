@@ -149,11 +149,6 @@ def check(config: ModelConfig) -> None:
     else:
         if config.architecture is None:  # else they are those of trained weights
             _check_heads(config)
-    if config.path is not None and config.weights == "random":
-        raise ValueError(
-            f"model.path={config.path} has no effect with model.weights=random; use model=folder "
-            f"model.path={config.path}, or add model.weights=pretrained"
-        )
     if config.tokenizer is not None and config.weights == "pretrained":
         raise ValueError(
             f"model.tokenizer={config.tokenizer} cannot be used with model.weights=pretrained, whose "

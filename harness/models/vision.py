@@ -81,11 +81,6 @@ def check_vision(config: ModelConfig) -> None:
             f"model.weights=pretrained: models of family {config.family} are made from random weights here; "
             "use model.weights=random"
         )
-    if config.tokenizer is not None or config.dropout:
-        raise ValueError(
-            f"model.tokenizer={config.tokenizer} and model.dropout={config.dropout} have no effect on family "
-            f"{config.family}; use model.tokenizer=null model.dropout=0"
-        )
     _check_groups(config, stage_widths(config)[0])
 
 

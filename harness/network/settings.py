@@ -6,12 +6,20 @@ Rates are in Mbit/s (10⁶ bit/s) and hold each way: every link is full duplex.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from gradwire.codecs.fields import LIST, check_names
+from gradwire.codecs.fields import (
+    LIST,
+    at_least,
+    between,
+    check_fields,
+    check_names,
+    list_of,
+    one_of,
+    plain_name,
+)
 from gradwire.harness.files.reading import printable
-from gradwire.harness.runtime.fields import at_least, between, check_fields, list_of, one_of, plain_name
 
 SLOWEST, FASTEST = 1e-3, 1e9
 """Rates of a link, in Mbit/s."""
@@ -37,6 +45,9 @@ PAPERS_COMPUTATION = {("aqgb", "resnet50"): (1.5, 0.365)}
 """The computation times on a paper's testbed, as printed there, by preset and model: `compute_s` and
 `forward_share`. AQGB §5.1.2: U[0.9, 1.1] × 1.5 s for forward and backward; Table 1: 0.365 of it forward. The
 other papers print step times that contain communication, or throughput."""
+
+FULL_SIZES = ("gpu", "paper")
+"""Sizes at which a model has the shape that the papers trained."""
 
 LARGEST_FACTOR = 1e6
 """The largest factor that a straggler's compute time grows by."""
@@ -169,3 +180,15 @@ def recorded_network(recorded: Mapping[str, Any]) -> NetworkConfig:
 def background_jobs(network: NetworkConfig) -> int:
     """The number of background jobs that share the links."""
     return network.background_jobs if isinstance(network, ShapedConfig | SimulatedConfig) else 0
+
+
+def with_papers_computation(network: NetworkConfig, model: str, size: str) -> NetworkConfig:
+    """A testbed with the computation that its paper prints for the model at its full size, unless the
+    configuration says another."""
+    if not isinstance(network, SimulatedConfig) or size not in FULL_SIZES:
+        return network
+    printed = PAPERS_COMPUTATION.get((network.preset, model))
+    if printed is None or network.compute_s is not None or network.compute != SHARED:
+        return network
+    compute_s, forward_share = printed
+    return replace(network, compute_s=compute_s, forward_share=forward_share)

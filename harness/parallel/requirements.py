@@ -15,7 +15,6 @@ from gradwire.harness.parallel.interface import ParallelSetup
 from gradwire.harness.parallel.settings import (
     BlocksConfig,
     DataParallelConfig,
-    ParallelConfig,
     PipelineConfig,
     ShardedConfig,
 )
@@ -38,16 +37,6 @@ def ddp_refusal(setup: ParallelSetup) -> str | None:
 def blocks_refusal(setup: ParallelSetup) -> str | None:
     """Returns None, or the reason why such a run is impossible, in one line with the fix."""
     assert isinstance(setup.parallel, BlocksConfig)
-    if setup.parallel.layers and setup.parallel.num_blocks != BlocksConfig.num_blocks:
-        return (
-            f"parallel.num_blocks={setup.parallel.num_blocks} has no effect with parallel.layers, which "
-            "name the blocks; leave one of them out"
-        )
-    if setup.parallel.bucket_cap_mb != ParallelConfig.bucket_cap_mb:
-        return (
-            f"parallel.bucket_cap_mb={setup.parallel.bucket_cap_mb} has no effect on parallel=blocks, whose "
-            "blocks are synchronized whole; leave it out, or set parallel.num_blocks"
-        )
     reason = _refused_blocks(setup.parallel, setup)
     if reason is not None:
         return reason

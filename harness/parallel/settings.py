@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gradwire.codecs.fields import LIST
+from gradwire.codecs.fields import LIST, at_least, list_of, one_of
 from gradwire.codecs.options.quantized import BITS, GROUPS
-from gradwire.harness.runtime.fields import at_least, list_of, one_of
 
 MOST_BUCKET_CAP_MB = 65_536
 

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from gradwire.harness.runtime.fields import at_least, one_of
+from gradwire.codecs.fields import at_least, one_of
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from gradwire.codecs.plugins import ENTRY_POINTS, load, plugins_of
 from gradwire.harness.comm.nodes import check_placement
 from gradwire.harness.comm.settings import MOST_COMMUNICATORS
-from gradwire.harness.config.compute_checks import check_compute
+from gradwire.harness.config.effects import READ_WITH
+from gradwire.harness.config.given_files import check_compute
 from gradwire.harness.config.network_checks import check_codec_times, check_spread, resolve_nodes
 from gradwire.harness.config.tasks import RetimeConfig, RetimeTask
 from gradwire.harness.files.reading import file_digest
@@ -37,6 +38,7 @@ from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.record.timed_steps import recorded, traced_run
 from gradwire.harness.record.writer import as_yaml
 from gradwire.harness.report.configs import RETIMED_AXES
+from gradwire.harness.runtime.effects import check_read_settings
 from gradwire.harness.studies.once import run_once
 from gradwire.harness.timing.simulate.engine import require_engine
 from gradwire.harness.timing.trace.files import FOLDER, RecordedSteps, read_traces, trace_file
@@ -74,7 +76,9 @@ def resolve(config: RetimeTask) -> RetimeTask:
     network = resolve_nodes(config.network, found.done.workers, given=False)
     check_codec_times(network, _codec(found), found.done.workers)
     network = check_compute(network, _virtual(found.config))
-    check_spread(network, found.choice("parallel") or "ddp", _num_blocks(found))
+    parallel = found.choice("parallel") or "ddp"
+    check_read_settings(READ_WITH, {**vars(config), "parallel": {"name": parallel}})
+    check_spread(network, parallel, _num_blocks(found))
     digest = file_digest(found.folder / SUMMARY, remedy=REMEDY, inside=found.folder)
     return replace(config, network=network, retime=RetimeConfig(digest=digest[:12]))
 
@@ -163,7 +167,8 @@ def _source(config: RetimeTask) -> Run:
     try:
         found = load_run(folder)
     except ValueError as error:
-        raise ValueError(f"run={config.run}: {error}; use run=outputs/<run>") from None
+        problem = str(error).removeprefix(f"{folder} ")  # which the setting has named
+        raise ValueError(f"run={config.run}: {problem}; use run=outputs/<run>") from None
     if found.status != "done":
         raise ValueError(f"run={config.run} {not_finished(found)}")
     return found

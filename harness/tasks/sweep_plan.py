@@ -15,6 +15,7 @@ from typing import Any, cast
 from hydra.conf import HydraConf
 from omegaconf import OmegaConf
 
+from gradwire.codecs.fields import check_fields
 from gradwire.harness.config.cells import expand, swept_keys, tasks_of
 from gradwire.harness.config.compose import choices_of_groups, compose, composed_hydra
 from gradwire.harness.config.declared import SEED, Declared, Source, declared_in
@@ -25,8 +26,7 @@ from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.record.identity import FOLLOWS
 from gradwire.harness.report.configs import covered, flatten
 from gradwire.harness.report.sweep_cells import without_folders
-from gradwire.harness.runtime.errors import ConfigError, did_you_mean
-from gradwire.harness.runtime.fields import check_fields
+from gradwire.harness.runtime.errors import ConfigError, did_you_mean, refused_as_config_error
 from gradwire.harness.runtime.program import program
 from gradwire.harness.runtime.progress import tracked
 from gradwire.harness.tasks.planned_cell import PlannedCell, chosen_text, planned_cell, typed_cell
@@ -143,7 +143,7 @@ def _settings(arguments: Sequence[str]) -> SweepConfig:
     chosen = [text for text in lines if "." not in text.partition("=")[0] or text.startswith("sweep.")]
     found = compose(chosen, named_by_user=False).sweep
     values = {str(key): value for key, value in cast(dict[str, Any], OmegaConf.to_container(found)).items()}
-    check_fields(SweepConfig, values, "sweep")
+    refused_as_config_error(check_fields, SweepConfig, values, "sweep")
     return SweepConfig(**values)
 
 

@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from gradwire.codecs.fields import one_of
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.runtime.fields import one_of
 
 
 @dataclass(frozen=True)

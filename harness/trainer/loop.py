@@ -29,8 +29,8 @@ barrier."""
 class Trainer:
     """Trains one run to its end, or to a request to stop.
 
-    `writes` is set on rank 0, which keeps the record in `directory`. `stop` returns True once this process was asked to save
-    and end. `on_clock` is called with the readings of the training clock.
+    `writes` is set on rank 0, which keeps the record in `directory`. `stop` returns True once this process
+    was asked to save and end. `on_clock` is called with the readings of the training clock.
     """
 
     def __init__(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from gradwire.codecs.fields import above, at_least, between, list_of, one_of, plain_name
 from gradwire.harness.comm.settings import GRAPHS, ClusterConfig, OverlapConfig, TopologyConfig
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.models.settings import OPTIMIZERS, SCHEDULES, ModelConfig
 from gradwire.harness.network.settings import NetworkConfig
 from gradwire.harness.parallel.settings import ParallelConfig
 from gradwire.harness.record.settings import RecordedConfig
-from gradwire.harness.runtime.fields import above, at_least, between, list_of, one_of, plain_name
 from gradwire.harness.tracking.settings import TrackingConfig
 
 LONGEST_RUN = 10**9

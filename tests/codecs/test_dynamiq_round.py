@@ -255,7 +255,7 @@ def test_the_budget_fits_the_widths() -> None:
     assert DynamiQ(widths=[4, 1], bits=4.6875).widths == [1, 4]
     with pytest.raises(ValueError, match=r"codec.bits=5.0: .* from 1.6875 to 4.6875 \(1 to 4 bits of code"):
         DynamiQ(widths=[1, 4])
-    with pytest.raises(ValueError, match=r"codec.bits=5.0: choose 4.625, or null \(4 bits of code"):
+    with pytest.raises(ValueError, match=r"codec.bits=5.0: choose 4.625 \(4 bits of code"):
         DynamiQ(widths=[4])
 
 

@@ -332,7 +332,10 @@ REFUSED = [
         {"bits": None},
         "codec.bits=null: choose a number from 2.6875 to 8.6875 (2 to 8 bits of code and 0.6875",
     ),
-    ({"widths": [4]}, "codec.bits=5.0: choose 4.625, or null (4 bits of code and 0.625 of metadata)"),
+    (
+        {"widths": [4]},
+        "codec.bits=5.0: choose 4.625 (4 bits of code and 0.625 of metadata per coordinate)",
+    ),
     ({"mean": False, "bits": 2.6}, "codec.bits=2.6: choose a number from 2.625 to 8.625"),
     ({"scales": "bf16", "bits": 3.1}, "codec.bits=3.1: choose a number from 3.125 to 9.125"),
     ({"group": 32, "bits": 8.5}, "codec.bits=8.5: choose a number from 2.4375 to 8.4375"),

@@ -181,7 +181,10 @@ def test_it_is_made_by_name() -> None:
     ("options", "refusal"),
     [
         ({"widths": [2, 4]}, "codec.bits=null: choose a number from 2.5625 to 4.5625 (2 to 4 bits"),
-        ({"bits": 4}, "codec.bits=4: choose 4.5, or null (4 bits of code and 0.5 of metadata)"),
+        (
+            {"bits": 4},
+            "codec.bits=4: choose 4.5 (4 bits of code and 0.5 of metadata per coordinate), or",
+        ),
         ({"widths": [7]}, "codec.widths=[7]: choose one or more of 1, 2, 3, 4, 5, 6, 8, 16"),
     ],
 )

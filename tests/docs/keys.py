@@ -15,14 +15,13 @@ from pages import ROOT
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
+from gradwire.codecs.fields import check_fields
 from gradwire.harness.config.compose import parse
 from gradwire.harness.config.explain import OPTIONAL_GROUPS
 from gradwire.harness.config.root_keys import own_defaults, root_rules, usual_defaults
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.runtime.conf import conf_directory
-from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.runtime.fields import check_fields
 
 KEY = re.compile(r"(?P<group>[a-z_]+)(?P<path>(?:\.[a-z0-9_]+)*)(?:=(?P<value>.*))?")
 FILE = re.compile(r"[\w.-]+(?:/[\w.*<>-]+)*/?")
@@ -167,7 +166,7 @@ def _wrong_value(group: str, path: str, value: str) -> str | None:
         try:
             given = parse([f"key={value}"])[0].value()
             check_fields(schema, others | {path.rpartition(".")[2]: given}, group)
-        except (ConfigError, TypeError) as error:
+        except (ValueError, TypeError) as error:
             refusals.append(str(error))
         else:
             return None

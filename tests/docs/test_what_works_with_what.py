@@ -128,5 +128,5 @@ def test_attach_takes_what_the_table_says() -> None:
         make_options(AttachOptions, rate_mbit=200.0),
     )
     check_runs(make_codec("fp32"), ring, device, options)
-    with pytest.raises(ValueError, match="rate_mbit=200.0 has no effect on codec=backend"):
+    with pytest.raises(ValueError, match="rate_mbit=200.0 has no effect with codec=backend"):
         check_runs(make_codec("backend"), ring, device, options)

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-from gradwire.codecs.fields import LIST
+from gradwire.codecs.fields import LIST, at_least, list_of
 from gradwire.harness.network.configured import recorded_text
 from gradwire.harness.parallel.settings import ParallelConfig, ShardedConfig
 from gradwire.harness.record.figures import Figure, FigureValue, StudyRecord
-from gradwire.harness.runtime.fields import at_least, list_of
 from gradwire.harness.studies.study import Study
 from gradwire.harness.timing.measure.metric import Kind, Spread, quotient
 from gradwire.harness.timing.measure.metrics import kind_of
@@ -26,9 +25,6 @@ COORDINATES = 1 << 23
 
 TIMED = ("ddp", "sharded")
 """The parallelisms whose synchronization can be timed."""
-
-READ = ("name", "model_dtype", "weights", "weight_bits", "weight_group")
-"""The keys of `parallel` that affect the messages."""
 
 
 @dataclass(frozen=True)
@@ -61,26 +57,6 @@ def in_words(settings: ShardedConfig) -> str:
     if settings.weights == "exact":
         return settings.weights
     return f"{settings.weights}-{settings.weight_bits}/{settings.weight_group}"
-
-
-def check_parallel(config: ParallelConfig) -> None:
-    """Raises ValueError for a parallelism that cannot be timed, and for keys of it without an effect here."""
-    if config.name not in TIMED:
-        raise ValueError(f"parallel={config.name} has no single bucket to time; choose {' or '.join(TIMED)}")
-    usual = type(config)(name=config.name)
-    for key, value in asdict(config).items():
-        if key not in READ and value != getattr(usual, key):
-            raise ValueError(
-                f"parallel.{key}={value} has no effect on task=allreduce, which has one bucket and updates "
-                "nothing; leave it out"
-            )
-    if isinstance(config, ShardedConfig) and config.weights == "exact":
-        for key in ("weight_bits", "weight_group"):
-            if getattr(config, key) != getattr(usual, key):
-                raise ValueError(
-                    f"parallel.{key}={getattr(config, key)} has no effect on parallel.weights=exact; choose "
-                    "parallel.weights=qw or qwd, or leave it out"
-                )
 
 
 def with_coordinates(config: AllReduceConfig) -> AllReduceConfig:

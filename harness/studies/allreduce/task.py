@@ -19,8 +19,7 @@ from gradwire.harness.config.given_files import check_clock
 from gradwire.harness.config.network_checks import (
     check_codec_times,
     check_network,
-    check_size,
-    resolve_nodes,
+    resolve_workers,
     workers_of,
 )
 from gradwire.harness.config.resources import check_bytes
@@ -33,10 +32,10 @@ from gradwire.harness.record.attempts import read_networks
 from gradwire.harness.record.provenance import provenance
 from gradwire.harness.studies.allreduce.rounds import layout
 from gradwire.harness.studies.allreduce.study import (
+    TIMED,
     AllReduceSummary,
     AllReduceTask,
     PartSummary,
-    check_parallel,
     in_words,
     sharded,
     with_coordinates,
@@ -65,17 +64,19 @@ def resolve(config: AllReduceTask) -> AllReduceTask:
         )
     require_engine("task=allreduce")
     config = replace(config, allreduce=with_coordinates(config.allreduce))
-    network = check_network(config)
-    workers = cluster.workers or workers_of(network) or WORKERS_WITHOUT_GPUS
+    check_network(config)
+    workers = cluster.workers or workers_of(config.network) or WORKERS_WITHOUT_GPUS
     needed = BYTES_PER_COORDINATE * config.allreduce.coordinates * workers
     check_bytes("allreduce.coordinates", config.allreduce.coordinates, needed)
-    check_size(network, workers)
-    network = resolve_nodes(network, workers)
+    network, workers = resolve_workers(config.network, workers)
     cluster = placed(replace(cluster, workers=workers), network, config.topology.name)
     check_codec_times(network, config.codec, workers)
     backend = "gloo" if cluster.backend == "auto" else cluster.backend
     codec, bucket = make_codec(**config.codec), layout(config.allreduce)
-    check_parallel(config.parallel)
+    if config.parallel.name not in TIMED:
+        raise ValueError(
+            f"parallel={config.parallel.name} has no single bucket to time; choose {' or '.join(TIMED)}"
+        )
     settings = sharded(config)
     if settings is not None:
         reason = scatter_refusal(settings, codec, config.topology.name, workers, bucket)
@@ -88,7 +89,9 @@ def resolve(config: AllReduceTask) -> AllReduceTask:
             "allreduce.matrices=[[768,3072],[768]], or use task=replay"
         )
     if reason is None and codec.traits.uses_backend and workers > 1:
-        reason = "the backend sends by itself, which a simulated clock cannot time; use codec=fp32 or bf16"
+        reason = (
+            "the backend sends its own messages, which a simulated clock cannot time; use codec=fp32 or bf16"
+        )
     if reason is not None:
         named = f"codec={codec.name}"
         raise ValueError(reason if reason.startswith(named) else f"{named}: {reason}")

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from gradwire.codecs.fields import at_least, between, list_of
 from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.record.figures import Figure, FigureFields, FigureValue, StudyRecord
 from gradwire.harness.record.settings import RecordedConfig
-from gradwire.harness.runtime.fields import at_least, between, list_of
 from gradwire.harness.studies.study import Study
 from gradwire.harness.timing.measure.metric import quotient
 from gradwire.harness.tracking.settings import TrackingConfig

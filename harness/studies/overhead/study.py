@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
+from gradwire.codecs.fields import at_least
 from gradwire.harness.record.figures import Figure, StudyRecord
-from gradwire.harness.runtime.fields import at_least
 from gradwire.harness.studies.study import Study
 from gradwire.harness.trainer.settings import RunConfig
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+from gradwire.codecs.fields import above, at_least, between
 from gradwire.harness.comm.settings import MOST_WORKERS
 from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.network.configured import recorded_text
 from gradwire.harness.parallel.settings import ParallelConfig
 from gradwire.harness.record.figures import Figure, StudyRecord
-from gradwire.harness.runtime.fields import above, at_least, between
 from gradwire.harness.studies.study import Study
 from gradwire.harness.tracking.settings import TrackingConfig
 from gradwire.harness.trainer.settings import SizeConfig, WorldConfig

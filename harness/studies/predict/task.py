@@ -11,9 +11,8 @@ from gradwire.harness.comm.topology.registry import placed
 from gradwire.harness.config.network_checks import (
     check_codec_times,
     check_network,
-    check_size,
     resolve_nodes,
-    workers_of,
+    resolve_workers,
 )
 from gradwire.harness.config.run_name import codec_name
 from gradwire.harness.models.families import FAMILIES
@@ -44,7 +43,8 @@ def resolve(config: PredictTask) -> PredictTask:
     predicted.
     """
     require_engine("task=predict")
-    network = check_network(config)
+    network = config.network
+    check_network(config)
     if not isinstance(network, SimulatedConfig):
         raise ValueError(
             f"network={network.name} is not a simulated clock, which task=predict needs; use "
@@ -64,15 +64,9 @@ def resolve(config: PredictTask) -> PredictTask:
             "use a model for text, e.g. model=gpt2"
         )
     cluster, given = config.cluster, config.predict
-    workers = cluster.workers or workers_of(network)
-    if workers is None:
-        raise ValueError(
-            "cluster.workers is not given, and no other setting implies it; add e.g. cluster.workers=64"
-        )
-    check_size(network, workers)
     if given.baseline_workers is not None:
         resolve_nodes(network, given.baseline_workers)
-    resolved = resolve_nodes(network, workers)
+    resolved, workers = resolve_workers(network, cluster.workers)
     assert isinstance(resolved, SimulatedConfig)
     network = resolved
     if network.codec_times == "measured":  # the groups' default, which cannot be asked for here
@@ -108,22 +102,12 @@ def _check_computation(config: PredictTask, network: SimulatedConfig) -> None:
         )
     if len(given_ways) > 1:
         raise ValueError(f"{' and '.join(given_ways)} contradict each other; leave one of them out")
-    if given.baseline_workers is not None and given.baseline_tflops is None and given.baseline_step_s is None:
-        raise ValueError(
-            f"predict.baseline_workers={given.baseline_workers} has no effect without "
-            "predict.baseline_tflops or predict.baseline_step_s; leave it out"
-        )
 
 
 def _with_micro_batches(config: PredictTask) -> PredictTask:
     """A pipeline's micro-batches, which divide the sequences of a replica; others have none."""
     given, parallel = config.predict, config.parallel
     if not isinstance(parallel, PipelineConfig):
-        if given.micro_batches is not None:
-            raise ValueError(
-                f"predict.micro_batches={given.micro_batches} has no effect with parallel={parallel.name}; "
-                "leave it out, or use parallel=pipeline"
-            )
         return config
     if given.pipeline_parallel > 1:
         raise ValueError(

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar
 
+from gradwire.codecs.fields import at_least
 from gradwire.harness.comm.settings import ClusterConfig, TopologyConfig
 from gradwire.harness.record.directory import SUMMARY
 from gradwire.harness.record.figures import Figure, StudyRecord
 from gradwire.harness.record.settings import RecordedConfig
-from gradwire.harness.runtime.fields import at_least
 from gradwire.harness.studies.study import Study
 from gradwire.harness.tracking.settings import TrackingConfig
 from gradwire.harness.trainer.settings import KernelsConfig

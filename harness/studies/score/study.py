@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from gradwire.codecs.fields import NOTHING
+from gradwire.codecs.fields import NOTHING, at_least, checked, one_of
 from gradwire.harness.record.figures import Figure, FigureFields, FigureValue, StudyRecord
 from gradwire.harness.record.settings import RecordedConfig
-from gradwire.harness.runtime.fields import at_least, checked, one_of
 from gradwire.harness.runtime.progress import Progress
 from gradwire.harness.studies.study import Study
 from gradwire.harness.tracking.settings import TrackingConfig

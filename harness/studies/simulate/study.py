@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+from gradwire.codecs.fields import above, at_least, between, one_of
 from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.network.configured import recorded_text
 from gradwire.harness.network.settings import NetworkConfig
 from gradwire.harness.record.directory import SUMMARY
 from gradwire.harness.record.figures import Figure, FigureValue, StudyRecord
 from gradwire.harness.record.settings import RecordedConfig
-from gradwire.harness.runtime.fields import above, at_least, between, one_of
 from gradwire.harness.studies.study import Study
 from gradwire.harness.tracking.settings import TrackingConfig
 

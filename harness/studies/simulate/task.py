@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from gradwire.harness.config.network_checks import check_simulated, check_size, resolve_nodes, workers_of
+from gradwire.harness.config.network_checks import resolve_workers
 from gradwire.harness.network.settings import SimulatedConfig, background_jobs
 from gradwire.harness.studies.simulate.study import (
     SPLITS,
@@ -47,27 +47,15 @@ def resolve(config: SimulateTask) -> SimulateTask:
             f"cluster={cluster.name} runs workers, and task=simulate has none; leave it out, or use "
             "cluster=virtual"
         )
-    if cluster.ranks_per_node is not None:
-        raise ValueError(
-            f"cluster.ranks_per_node={cluster.ranks_per_node} has no effect on task=simulate, whose workers "
-            "are all on one switch; leave it out"
-        )
     if network.codec_times == "measured":  # the group's default, which cannot be asked for here
         network = replace(network, codec_times="none")
-    network = check_simulated(network)
     _check_network(network)
-    workers = cluster.workers or workers_of(network)
-    if workers is None:
-        raise ValueError(
-            "cluster.workers is not given, and no other setting implies it; add e.g. cluster.workers=16"
-        )
+    resolved, workers = resolve_workers(network, cluster.workers)
+    assert isinstance(resolved, SimulatedConfig)
     if workers < 2:
         raise ValueError(
             "cluster.workers=1 has no other worker to broadcast to; use cluster.workers=2 or more"
         )
-    check_size(network, workers)
-    resolved = resolve_nodes(network, workers)
-    assert isinstance(resolved, SimulatedConfig)
     given = _with_usual(config.simulate, bool(resolved.blocks))
     _check_length(resolved, given, workers)
     return replace(config, network=resolved, simulate=given, cluster=replace(cluster, workers=workers))
@@ -100,14 +88,8 @@ def _with_usual(given: SimulateConfig, has_blocks: bool) -> SimulateConfig:
     """Replaces null by the defaults, for the settings that the scheme has."""
     filled: dict[str, object] = {}
     for name, (scheme, usual) in OF_SCHEME.items():
-        value = getattr(given, name)
-        if given.scheme == scheme:
-            filled[name] = usual if value is None else value
-        elif value is not None:
-            raise ValueError(
-                f"simulate.{name}={value:g} has no effect with simulate.scheme={given.scheme}; leave it out, "
-                f"or use simulate.scheme={scheme}"
-            )
+        if given.scheme == scheme and getattr(given, name) is None:
+            filled[name] = usual
     if given.split is not None and has_blocks:
         raise ValueError(
             f"simulate.split={given.split} contradicts network.blocks, which gives other blocks; leave one "

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gradwire.codecs.fields import NUMBER
+from gradwire.codecs.fields import NUMBER, at_least, list_of
 from gradwire.harness.record.figures import Figure, FigureValue, StudyRecord
 from gradwire.harness.record.settings import RecordedConfig
-from gradwire.harness.runtime.fields import at_least, list_of
 from gradwire.harness.studies.replay.study import LARGEST_BUCKET_MB, SMALLEST_BUCKET_MB
 from gradwire.harness.studies.study import Study
 from gradwire.harness.tracking.settings import TrackingConfig

@@ -10,6 +10,7 @@ import pytest
 from hydra._internal.utils import get_args_parser
 from omegaconf import OmegaConf
 
+from gradwire.codecs.fields import Rule, rules_of
 from gradwire.codecs.options.common import NoOptions
 from gradwire.harness.comm.settings import ClusterConfig, OverlapConfig
 from gradwire.harness.config.compose import compose
@@ -24,7 +25,6 @@ from gradwire.harness.network.settings import PacedConfig
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.runtime.fields import Rule, rules_of
 from gradwire.harness.tasks.front import arranged, asked_page, can_be_completed, check_command_line
 
 REFUSED = [
@@ -76,17 +76,23 @@ REFUSED = [
     ("train.clip_norm=1e-300", "choose a number from 1e-12 to"),
     ("train.weight_decay=1e30", "choose a number from 0 to 100"),
     ("train.epochs=1e300 train.steps=null", "choose a number from 1e-06 to 1000000"),
-    ("dataset.revision=main", "dataset.revision=main has no effect with the embedded text"),
+    ("dataset.revision=main", "dataset.revision=main has no effect with dataset=embedded"),
     (
         "dataset.path=x dataset.revision=main",
         "dataset.revision=main has no effect with dataset.path=x; leave one",
     ),
     ("model=gpt2 model.depths=[2]", "model.depths=[2] has no effect with model.family=gpt2; leave it out"),
     ("model=gpt2 model.bottleneck=false", "model.bottleneck=false has no effect with model.family=gpt2"),
+    ("model=gpt2 model.path=x", "model.path=x has no effect with model.weights=random and model.family=gpt2"),
+    ("model=resnet50 model.dropout=0.1", "model.dropout=0.1 has no effect with model.objective=image_cl"),
+    ("model=resnet50 model.tokenizer=x", "model.tokenizer=x has no effect with model.objective=image_classi"),
+    ("measure.trace=false measure.trace_mb=5", "measure.trace_mb=5 has no effect with measure.trace=false"),
+    ("measure.spans=false measure.trace_every=5", "trace_every=5 has no effect with measure.spans=false"),
+    ("measure.entropy_rates=[0.5]", "entropy_rates=[0.5] has no effect with measure.entropy_every=0"),
     ("codec=backend overlap.segments=4", "overlap.segments=4 has no effect with codec=backend; the backend"),
-    ("dataset.configuration=x", "has no effect with the embedded text"),
-    ("dataset.train_split=x", "has no effect with the embedded text"),
-    ("dataset.text_field=x", "has no effect with the embedded text"),
+    ("dataset.configuration=x", "has no effect with dataset=embedded"),
+    ("dataset.train_split=x", "has no effect with dataset=embedded"),
+    ("dataset.text_field=x", "has no effect with dataset=embedded"),
     ("seed=" + "9" * 5000, "it is a number of thousands of digits; choose a smaller one"),
     ("train.lr=" + "9" * 4000, "<a number of 400"),
     ("k" * 5000 + "=1", "unknown key kkk"),
@@ -99,7 +105,7 @@ REFUSED = [
     ("replay.rounds=2", "add task=replay, which has it"),
     ("codec.bits=abc", "codec.bits=abc: choose a number from 2.6875 to 8.6875 (2 to 8 bits of code"),
     ("codec.bits=abc codec.widths=[1,2]", "codec.bits=abc: choose a number from 1.6875 to 2.6875"),
-    ("codec=uniform codec.bits=abc", "codec.bits=abc: choose 4.5, or null (4 bits of code"),
+    ("codec=uniform codec.bits=abc", "codec.bits=abc: choose 4.5 (4 bits of code"),
     ("codec=qsgd codec.bits=abc", "codec.bits=abc: choose a whole number from 2 to 16, or a list of two of"),
     ("codec=qsgd codec.bits=[8,2]", "codec.bits=[8, 2]: choose a whole number from 2 to 16, or a list"),
     ("codec=tfp codec.bits=abc", "codec.bits=abc: choose a whole number from 2 to 32"),
@@ -349,7 +355,7 @@ def test_what_changes_nothing_passes_on_every_task(capsys: pytest.CaptureFixture
     check("task=doctor", "tracking=none", "codec.bits=5", "seed=0")
     assert capsys.readouterr().err == ""
     check("task=doctor", "size=tiny")
-    assert capsys.readouterr().err == "note: size=tiny has no effect on task=doctor\n"
+    assert capsys.readouterr().err == "note: size=tiny has no effect with task=doctor\n"
     for given in ("codec=bf16", "seed=1", "trackin=none", "tracking=wandb"):
         with pytest.raises(ConfigError, match=r"has no effect|unknown"):
             check("task=doctor", given)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradwire.codecs.fields import Rule, check_value
-from gradwire.harness.config.choices import EXAMPLES, choices_in
+from gradwire.harness.config.choices import COMMON, choices_in
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.runtime.conf import conf_directory
@@ -19,18 +19,18 @@ from gradwire.harness.tasks.train import first_lines
 CHOICES = [
     ("sweep=demo", "did you mean sweeps=demo?"),
     ("experiments=smoke", "did you mean experiment=smoke?"),
-    ("size=huge", "gpu, paper, small, tiny, e.g. size=paper"),
-    ("size=TINY", "e.g. size=tiny"),
-    ("topology=tree", "broadcast, butterfly, ring, two_level, e.g. topology=butterfly"),
-    ("codec=none", "e.g. codec=fp32"),
+    ("size=huge", "gpu, paper, small, tiny"),
+    ("size=TINY", "did you mean size=tiny?"),
+    ("topology=tree", "broadcast, butterfly, ring, two_level; did you mean topology=butterfly?"),
+    ("codec=none", "did you mean codec=fp32?"),
     ("codec=ring", "ring is a choice of topology: use topology=ring"),
     ("experiment=demo", "demo is a choice of sweeps: use sweeps=demo"),
-    ("tracking=true", "e.g. tracking=wandb"),
-    ("parallel=fsdp", "e.g. parallel=sharded"),
-    ("sweeps=sweeps/demo.yaml", "e.g. sweeps=demo"),
+    ("tracking=true", "did you mean tracking=wandb?"),
+    ("parallel=fsdp", "did you mean parallel=sharded?"),
+    ("sweeps=sweeps/demo.yaml", "did you mean sweeps=demo?"),
     ("dataset=my.txt", "use dataset.path=my.txt"),
     ("codec=mine.py", "use codec=<module>:<class>, e.g. codec=mine:Mine"),
-    ("model=gpt3", "e.g. model=gpt2"),
+    ("model=gpt3", "did you mean model=gpt2?"),
 ]
 """Choices that there are not, by another name or of another group."""
 
@@ -45,6 +45,7 @@ WORDS = [
     ("size=tiny train.lr", "it has no value; write train.lr=<value>"),
     ("python run.py size=tiny", "leave it out"),
     ("help", "did you mean --help?"),
+    ("seed=range(0,x)", "seed=range(0,x): range takes numbers: first, end and step; e.g. --multirun"),
     ("hello", "arguments are key=value, e.g. size=tiny"),
     ("—multirun size=tiny", "type plain ones: --multirun"),
     ("codec=“bf16”", "type plain ones: codec=\"bf16\""),
@@ -65,24 +66,24 @@ BRACKETS = [
 """Values that the grammar does not know."""
 
 VALUES = [
-    ("measure.targets=20", "e.g. measure.targets=[20]"),
-    ("measure.save_gradients_at=3", "e.g. measure.save_gradients_at=[3]"),
-    ("task=bench bench.sizes=1M", "e.g. bench.sizes=[1000000]"),
-    ("task=bench bench.codecs=bf16", "e.g. bench.codecs=[bf16]"),
-    ("train.steps=1e3", "e.g. train.steps=1000"),
-    ("train.steps=1k", "e.g. train.steps=1000"),
+    ("measure.targets=20", "did you mean measure.targets=[20]?"),
+    ("measure.save_gradients_at=3", "did you mean measure.save_gradients_at=[3]?"),
+    ("task=bench bench.sizes=1M", "did you mean bench.sizes=[1000000]?"),
+    ("task=bench bench.codecs=bf16", "did you mean bench.codecs=[bf16]?"),
+    ("train.steps=1e3", "did you mean train.steps=1000?"),
+    ("train.steps=1k", "did you mean train.steps=1000?"),
     ("train.lr=0,001", "write train.lr=0.001 for a fraction"),
-    ("network=paced network.rate_mbit=10Gbit", "e.g. network.rate_mbit=10000"),
-    ("network=simulated network.latency_s=5ms", "e.g. network.latency_s=0.005"),
-    ("codec=dynamiq codec.bits=4bit", "e.g. codec.bits=4"),
+    ("network=paced network.rate_mbit=10Gbit", "did you mean network.rate_mbit=10000?"),
+    ("network=simulated network.latency_s=5ms", "did you mean network.latency_s=0.005?"),
+    ("codec=dynamiq codec.bits=4bit", "did you mean codec.bits=4?"),
     ("--multirun size=tiny seed=0-3", "'seed=range(0,4)'"),
-    ("plots=no", "e.g. plots=false"),
-    ("cluster.device=gpu", "e.g. cluster.device=cuda"),
-    ("cluster.workers=auto", "e.g. cluster.workers=null"),
-    ("train.precision=float32", "e.g. train.precision=fp32"),
-    ("train.optimizer=AdamW", "e.g. train.optimizer=adamw"),
-    ("train.checkpoint_every=0", "e.g. train.checkpoint_every=null"),
-    ("resume=true", "e.g. resume=auto"),
+    ("plots=no", "did you mean plots=false?"),
+    ("cluster.device=gpu", "did you mean cluster.device=cuda?"),
+    ("cluster.workers=auto", "did you mean cluster.workers=null?"),
+    ("train.precision=float32", "did you mean train.precision=fp32?"),
+    ("train.optimizer=AdamW", "did you mean train.optimizer=adamw?"),
+    ("train.checkpoint_every=0", "did you mean train.checkpoint_every=null?"),
+    ("resume=true", "did you mean resume=auto?"),
     ("cluster.nodes=2", "did you mean cluster.ranks_per_node?"),
     ("out=here", "did you mean hydra.run.dir?"),
     ("SIZE=tiny", "did you mean size=tiny?"),
@@ -169,9 +170,8 @@ def test_a_run_that_shows_nothing_of_a_codec_says_so(overrides: list[str], note:
     assert [line[: len(note)] for line in notes] == ([note] if note else [])
 
 
-def test_every_example_is_a_choice() -> None:
-    groups = choices_in(conf_directory())
-    assert [group for group, choice in EXAMPLES.items() if choice not in groups[group]] == []
+def test_common_groups_are_groups() -> None:
+    assert {*COMMON} <= {*choices_in(conf_directory())}
 
 
 def test_no_example_is_a_value_that_the_rule_refuses() -> None:

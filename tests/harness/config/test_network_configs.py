@@ -12,15 +12,15 @@ import pytest
 from omegaconf import DictConfig
 
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.compute_checks import with_papers_computation
 from gradwire.harness.config.validate import validate, validate_any
-from gradwire.harness.network.settings import SimulatedConfig
+from gradwire.harness.network.settings import SimulatedConfig, with_papers_computation
 from gradwire.harness.record.identity import computation_id, computation_of, run_id
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
 CHECK = "gradwire.harness.network.shaped.check"
+GIVEN = "network.compute_s=1"
 
 TESTBEDS = {
     "dynamiq_testbed": (8, 2, 1, 100e3, 450e3),  # DynamiQ §5
@@ -159,18 +159,31 @@ def test_the_cells_of_a_sweep_have_clusters_of_their_own(run_py: Callable[..., i
         ),
         ("network.forward_share=1", ["network.forward_share=1", "above 0 and below 1"]),
         ("network.blocks=[[9,1,1],7]", ["network.blocks=[[9, 1, 1], 7]: choose a list, each a list"]),
-        ("network.blocks=[[9,1]]", ["network.blocks has [9, 1]", "not [parameters, forward share"]),
-        ("network.blocks=[[9.5,1,1]]", ["network.blocks has [9.5, 1, 1]", "whole number of at least 1"]),
-        ("network.blocks=[[9,1,-1]]", ["network.blocks has [9, 1, -1]", "shares at least 0"]),
-        ("network.blocks=[[9,1,0],[9,1,0]]", ["network.blocks has backward shares that are all 0"]),
-        ("network.blocks=[[9,1,1]]", ["network.compute_s=null is measured", "network.compute_s=1.5"]),
+        (f"{GIVEN} network.blocks=[[9,1]]", ["network.blocks has [9, 1]", "not [parameters, forward share"]),
+        (f"{GIVEN} network.blocks=[[9.5,1,1]]", ["blocks has [9.5, 1, 1]", "whole number of at least 1"]),
+        (f"{GIVEN} network.blocks=[[9,1,-1]]", ["network.blocks has [9, 1, -1]", "shares at least 0"]),
+        (f"{GIVEN} network.blocks=[[9,1,0],[9,1,0]]", ["blocks has backward shares that are all 0"]),
+        (
+            "network.blocks=[[9,1,1]]",
+            ["blocks=[[9,1,1]] has no effect without network.compute_s;", "add e.g. network.compute_s=1.5"],
+        ),
+        (
+            "network.forward_share=0.4",
+            ["network.forward_share=0.4 has no effect without network.compute_s"],
+        ),
+        ("network.background_mb=5", ["network.background_mb=5 has no effect with network.background_jobs=0"]),
+        ("network.straggler_factor=3", ["has no effect with network.straggler_share=0"]),
         (
             "network.jitter=0.1 network.jitter_per=block",
             ["network.jitter_per=block", "parallel=ddp", "network.jitter_per=step"],
         ),
         (
             "network.blocks=[[9,1,1]] network.compute_s=1 parallel=pipeline codec=optimus_cc",
-            ["network.blocks has no effect on parallel=pipeline"],
+            ["network.blocks=[[9,1,1]] has no effect with parallel=pipeline"],
+        ),
+        (
+            "network.jitter_per=block parallel=pipeline codec=optimus_cc",
+            ["network.jitter_per=block has no effect with parallel=pipeline"],
         ),
         (
             "network.blocks=[[9,1,1]] network.compute_s=1 parallel=blocks topology=broadcast",
@@ -181,7 +194,7 @@ def test_the_cells_of_a_sweep_have_clusters_of_their_own(run_py: Callable[..., i
         ("network.codec_times=measure", ["network.codec_times=measure", "did you mean measured"]),
         ("network.compute=share", ["network.compute=share", "did you mean shared"]),
         ("network.compute=file:", ["network.compute=file: names no file", "file:outputs/"]),
-        ("network.compute=file:nowhere", ["network.compute=file:nowhere: nowhere: there is no profile"]),
+        ("network.compute=file:nowhere", ["network.compute=file:nowhere: no profile is there"]),
         (
             "network.compute=measured network.compute_s=1",
             ["network.compute=measured has no effect with network.compute_s=1"],
@@ -324,6 +337,8 @@ def test_real_workers_have_their_own_time() -> None:
             settled(f"network={network}", "network.compute=measured")
     with pytest.raises(ConfigError, match=r"network.compute=measured has no effect with task=allreduce"):
         validate_any(compose(["size=tiny", "task=allreduce", "network=paced", "network.compute=measured"]))
+    with pytest.raises(ConfigError, match=r"network.compute_s=1 has no effect with task=allreduce; nothing"):
+        validate_any(compose(["task=allreduce", "network=simulated", "network.compute_s=1"]))
 
 
 def test_a_profile_counts_by_what_it_says_and_has_the_computation(tmp_path: Path) -> None:

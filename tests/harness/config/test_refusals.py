@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import typing
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +12,14 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig
 
+from gradwire.codecs.fields import rules_of
 from gradwire.harness.config.compose import compose
+from gradwire.harness.config.effects import READ_WITH
 from gradwire.harness.config.rules import GIVEN, SHAPED, TOGETHER, Refusal, check
+from gradwire.harness.config.store import group_schemas
+from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.config.validate import validate
+from gradwire.harness.data.settings import READ_WITH as OF_DATASET
 from gradwire.harness.runtime.errors import ConfigError
 
 REFUSED_COMPOSING = [
@@ -193,3 +200,16 @@ def test_with_gpus_device_and_backend_follow_the_network(
     }.items():
         with pytest.raises(ConfigError, match=said):
             validate(with_values("cluster.workers=2", *given))
+
+
+def test_the_table_of_readers_names_settings_and_tasks_that_there_are() -> None:
+    """A row with a mistyped key would refuse nothing."""
+    known = set(TASKS)
+    for group, schemas in group_schemas().items():
+        known |= {group, *(f"{group}.{name}" for schema in schemas.values() for name in rules_of(schema))}
+    for task in TASKS.values():
+        for key, schema in typing.get_type_hints(task.config).items():
+            if dataclasses.is_dataclass(schema):
+                known |= {f"{key}.{name}" for name in rules_of(schema)}
+    for row in (*READ_WITH, *OF_DATASET):
+        assert {*row.keys, *row.readers, *row.read_by} <= known, row

@@ -87,7 +87,7 @@ def test_a_task_that_trains_nothing_runs_where_a_run_cannot(
     [
         (["task=sync"], ["run has no value", "add run=<a run's directory>"]),
         (["task=sync", "runs=x"], ["unknown key runs", "run"]),
-        (["task=sync", "run=x", "codec=bf16"], ["codec=bf16 has no effect on task=sync", "leave it out"]),
+        (["task=sync", "run=x", "codec=bf16"], ["codec=bf16 has no effect with task=sync", "leave it out"]),
         (["task=sync", "run=x", "seed=1"], ["seed=1 has no effect"]),
         (["task=sync", "run=x", "tracking=wandb", "tracking.mode=never"], ["tracking.mode=never", "auto"]),
         (["task=sync", "run=x", "tracking.project=p"], ["tracking=wandb has it"]),

@@ -70,7 +70,7 @@ def test_the_sequence_length_can_be_set_apart_from_the_recipe():
         (DatasetConfig(name="embedded", sequence_length=1025), ("dataset.sequence_length=1025", "1024")),
         (DatasetConfig(name="embedded", sequence_length=-1), ("dataset.sequence_length=-1",)),
         (DatasetConfig(name="embedded", held_out_fraction=0.0), ("dataset.held_out_fraction=0.0",)),
-        (DatasetConfig(name="embedded", mask_probability=1.0), ("dataset.mask_probability=1.0",)),
+        (DatasetConfig(name="embedded", mask_probability=0.3), ("dataset.mask_probability=0.3", "causal")),
         (DatasetConfig(name="embedded", max_held_out_sequences=0), ("dataset.max_held_out_sequences=0",)),
     ],
 )

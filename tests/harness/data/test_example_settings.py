@@ -58,13 +58,13 @@ def test_files_of_the_models_data_set_need_no_name():
         (["model=gpt2", "model.objective=classification"], ["gpt2 supports only causal, choice"]),
         (
             ["model=llama1b_mmlu", "dataset=mmlu", "dataset.chat_format=plain"],
-            ["dataset.chat_format=plain has no effect on questions"],
+            ["dataset.chat_format=plain has no effect with model.objective=choice"],
         ),
         (
             ["model=llama1b_mmlu", "dataset=mmlu", "dataset.held_out_split=null"],
             ["dataset.held_out_split=null: questions are split already"],
         ),
-        (["model=llama1b", "dataset.loss_on=assistant"], ["has no effect with the embedded text"]),
+        (["model=llama1b", "dataset.loss_on=assistant"], ["has no effect with dataset=embedded"]),
         (["model=gpt2", "dataset=c4", "dataset.loss_on=assistant"], ["dataset=c4 holds text, not chats"]),
         (
             ["model=bert_large", "dataset=ultrachat", "dataset.loss_on=assistant"],
@@ -81,9 +81,16 @@ def test_files_of_the_models_data_set_need_no_name():
         (["model=gpt2", "dataset=cifar10"], ["dataset=cifar10 holds images", "model.objective=causal"]),
         (
             ["model=resnet_small", "dataset.sequence_length=64"],
-            ["dataset.sequence_length=64 has no effect on images"],
+            ["dataset.sequence_length=64 has no effect with model.objective=image_classification"],
         ),
-        (["model=gpt2", "dataset.augment=crop_flip"], ["dataset.augment=crop_flip has no effect on text"]),
+        (
+            ["model=gpt2", "dataset.augment=crop_flip"],
+            ["dataset.augment=crop_flip has no effect with model.objective=causal", "model=resnet50"],
+        ),
+        (
+            ["model=gpt2", "dataset.mask_probability=0.3"],
+            ["dataset.mask_probability=0.3 has no effect with model.objective=causal", "model=bert_large"],
+        ),
         (["model=resnet_small", "dataset.image_size=4"], ["dataset.image_size=4", "from 8 to 1024"]),
     ],
 )

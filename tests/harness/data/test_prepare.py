@@ -87,7 +87,9 @@ def test_prepared_tokens_are_taken_from_the_cache(text, tmp_path, monkeypatch):
     first = prepare_data(_resolved(text), MODEL, tmp_path)
     monkeypatch.setattr(prepare, "write_packed", None)
     monkeypatch.setattr(prepare.TextCorpus, "load", None)
-    again = prepare_data(_resolved(text, mask_probability=0.3), MODEL, tmp_path)
+    masked = DatasetConfig(path=str(text), mask_probability=0.3)
+    masked = resolve_dataset(masked, replace(MODEL, objective="masked"), "tiny", NOWHERE)
+    again = prepare_data(masked, MODEL, tmp_path)
     assert _digest(again) == _digest(first)
     assert again.description == first.description
     assert (first.mask_probability, again.mask_probability) == (0.15, 0.3)

@@ -101,7 +101,8 @@ def test_what_contradicts_a_folder_is_named(tmp_path: Path) -> None:
     assert "which was made for another; use model.objective=causal or model.objective=choice" in of_folder(
         folder, random, "model.objective=masked"
     )
-    assert "has no effect on model=folder" in of_folder(folder, "model.pretrained=gpt2")
+    for given in ("model.pretrained=gpt2", "model.family=bert"):
+        assert f"{given} has no effect with model=folder; its files" in of_folder(folder, random, given)
     assert "choose it by model=folder" in told("model.family=folder")
     (folder / "tokenizer.json").touch()
     assert "has a tokenizer of its own" in of_folder(folder, random, f"model.tokenizer={folder}")

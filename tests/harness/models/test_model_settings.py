@@ -35,7 +35,6 @@ def test_omegaconf_composes_settings_with_interpolations():
         ({"head_dim": 32}, "use model.head_dim=null"),
         ({"family": "gemma", "head_dim": 0}, "model.head_dim=0"),
         ({"dropout": 1.0}, "model.dropout=1.0"),
-        ({"path": "/weights"}, "model.weights=pretrained"),
         ({"weights": "pretrained", "tokenizer": "some/other"}, "use model.tokenizer=null"),
         ({"recipe": RecipeConfig(sequence_length=1025)}, "between 2 and model.context=1024"),
         ({"recipe": RecipeConfig(micro_batch=0)}, "model.recipe.micro_batch=0"),

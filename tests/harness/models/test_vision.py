@@ -49,7 +49,6 @@ REFUSED = [
     (replace(GROUPED, groups=3), "model.groups=3 with model.bottleneck=true"),
     (replace(GROUPED, bottleneck=False), "model.bottleneck=false: a resnext has bottlenecks"),
     (replace(GROUPED, hidden_size=64), "the first stage has 16 channels to divide"),
-    (replace(SMALL, dropout=0.1), "model.dropout=0.1 have no effect on family resnet"),
     (replace(SMALL, weights="pretrained"), "use model.weights=random"),
     (replace(SMALL, objective="causal"), "resnet supports only image_classification"),
     (replace(preset("gpt2"), objective="image_classification"), "gpt2 supports only causal, choice"),

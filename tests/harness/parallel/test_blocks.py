@@ -250,7 +250,10 @@ def test_globs_name_every_layer_once(layers: list[list[str]], words: str) -> Non
             r"codec=aqgb keeps refining a gradient .*; use parallel=blocks",
         ),
         ((*BLOCKS[:3], "codec=aqgb", "topology=ring"), r"codec=aqgb: .* add topology=broadcast; given are "),
-        (("parallel=blocks", "codec=fp32"), r"parallel.bucket_cap_mb=0.02 has no effect on parallel=blocks"),
+        (
+            ("parallel=blocks", "codec=fp32"),
+            r"bucket_cap_mb=0.02 has no effect with parallel=blocks",
+        ),
         ((*BLOCKS, "parallel.num_blocks=40"), r"parallel.num_blocks=40 is more than the model's 4 layers"),
         ((*BLOCKS, "codec=backend"), r"codec=backend sends in the order of its calls"),
         (
@@ -261,7 +264,10 @@ def test_globs_name_every_layer_once(layers: list[list[str]], words: str) -> Non
             (*BLOCKS, "parallel.num_blocks=4", "parallel.layers=[[1],[*]]"),
             r"parallel.layers=.*: block 0 is \[1\]; give a list of globs",
         ),
-        ((*BLOCKS, "parallel.layers=[[*]]"), r"parallel.num_blocks=3 has no effect with parallel.layers"),
+        (
+            (*BLOCKS, "parallel.layers=[[*]]"),
+            r"num_blocks=3 has no effect with parallel.layers=\[\[\*\]\]",
+        ),
         ((*BLOCKS, "codec=aqgb", "codec.exclude=[*]"), r"codec.exclude=\['\*'\] takes all of block 0"),
         ((*BLOCKS, "parallel.find_unused_parameters=true"), r"unknown key parallel.find_unused_parameters"),
     ],

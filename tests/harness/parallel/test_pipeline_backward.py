@@ -119,7 +119,7 @@ def test_a_gradient_that_is_not_finite_skips_the_step(
             ["parallel=ddp", "codec.stages=2"],
             "codec.stages=2 exceeds the one stage of a run without a pipeline",
         ),
-        (["parallel=ddp", "codec.backward=all"], "codec.backward=all has no effect on one stage"),
+        (["parallel=ddp", "codec.backward=all"], "codec.backward=all has no effect with one stage"),
         (
             ["parallel=pipeline", "parallel.stages=1", "codec.backward=epilogue"],
             "codec.backward=epilogue has no",

@@ -306,6 +306,7 @@ def test_its_trace_is_retimed_and_drawn(virtual: Path, tmp_path: Path) -> None:
             ["topology=broadcast"],
             "topology=broadcast sums nothing on the way .* choose one of ring, butterfly",
         ),
+        (["parallel.weight_bits=8"], "parallel.weight_bits=8 has no effect with parallel.weights=exact"),
         (["parallel.weight_group=96"], "parallel.weight_group=96.* 32, 64, 128"),
         (["parallel.static_graph=true"], "static_graph"),
     ],

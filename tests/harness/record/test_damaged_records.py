@@ -18,7 +18,7 @@ from training_jobs import tiny_run, train_all_virtually
 
 from gradwire.codecs.decision_file import MOST_BYTES, read_decisions
 from gradwire.codecs.registry import make_codec
-from gradwire.harness.config.network_checks import check_simulated
+from gradwire.harness.config.network_checks import check_links
 from gradwire.harness.library.decisions import check_given_decisions
 from gradwire.harness.network.settings import SimulatedConfig
 from gradwire.harness.record.gradients import read_gradients
@@ -51,7 +51,7 @@ def replayed(run: Path) -> Any:
 
 
 def benched(run: Path) -> Any:
-    network = check_simulated(SimulatedConfig(codec_times=str(run / "bench.json")))
+    network = check_links(SimulatedConfig(codec_times=str(run / "bench.json")))
     return read_bench_times(network.codec_times, make_codec("bf16"), 2)
 
 

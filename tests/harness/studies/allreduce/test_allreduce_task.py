@@ -263,9 +263,12 @@ def test_real_workers_scatter_and_gather_what_the_clock_does(workers: Workers) -
     [
         (["codec=topk"], "codec=topk has no scatter, which parallel=sharded needs"),
         (["codec=fp32", "topology=broadcast"], "topology=broadcast sums nothing on the way"),
-        (["parallel.main=algorithm4"], "parallel.main=algorithm4 has no effect on task=allreduce"),
+        (["parallel.main=algorithm4"], "parallel.main=algorithm4 has no effect with task=allreduce"),
         (["parallel.bucket_cap_mb=1"], "parallel.bucket_cap_mb=1"),
-        (["parallel.weight_group=128"], "parallel.weight_group=128 has no effect on parallel.weights=exact"),
+        (
+            ["parallel.weight_group=128"],
+            "weight_group=128 has no effect with parallel.weights=exact",
+        ),
         (["codec=all_to_all", "topology=butterfly"], "does not use topology=butterfly"),
     ],
 )
@@ -274,7 +277,7 @@ def test_what_cannot_be_scattered_and_gathered_is_refused(overrides: list[str], 
 
 
 def test_what_ddp_has_no_use_for_here_is_refused_and_parallelisms_have_ids_of_their_own() -> None:
-    assert "parallel.static_graph=True has no effect" in refusal("parallel.static_graph=true")
+    assert "parallel.static_graph=true has no effect" in refusal("parallel.static_graph=true")
     config = validate_any(compose(["task=allreduce", *SMALL]))
     sharded = validate_any(compose(["task=allreduce", *SMALL, "codec=fp32", "parallel=sharded"]))
     weights = validate_any(

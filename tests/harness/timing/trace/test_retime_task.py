@@ -127,7 +127,7 @@ def test_another_run_of_the_same_name_has_times_of_its_own(simulated: Path, tmp_
 
 
 def test_what_cannot_be_retimed_is_refused(simulated: Path, tmp_path: Path) -> None:
-    assert "nowhere does not exist" in refusal("run=nowhere")
+    assert "run=nowhere: does not exist; use run=outputs/<run>" in refusal("run=nowhere")
     assert "network=shaped is measured" in refusal(f"run={simulated}", "network=shaped")
     untraced = virtual_run(tmp_path / "untraced", 2, "measure.trace=false", "cluster.ranks_per_node=1")
     nodes = ("network=simulated", "network.fabric=two_level", "network.intra_rate_mbit=1e4")

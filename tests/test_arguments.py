@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.runtime.fields import above, at_least, check_arguments, one_of
+from gradwire.codecs.fields import above, at_least, one_of
+from gradwire.harness.library.options import check_arguments
 
 
 @dataclass
@@ -18,7 +18,6 @@ class Options:
     ef: bool = False
     rounding: str = one_of("correlated", "independent")
     widths: list[int] = field(default_factory=lambda: [2, 4])
-    name: str = "options"
     anything: object = None
 
 
@@ -41,7 +40,6 @@ def test_allowed_values_pass(values: dict[str, Any]) -> None:
             {"bitz": 4},
             "codec.bitz=4 is unknown: choose from bits, buckets, ef, rounding, widths, anything; did you",
         ),
-        ({"name": "x"}, "codec.name='x' is unknown"),
         ({"bits": "4"}, "codec.bits='4': choose a number above 0, or None"),
         ({"bits": True}, "codec.bits=True: choose a number"),
         ({"bits": 0}, "codec.bits=0: choose a number above 0"),
@@ -52,15 +50,15 @@ def test_allowed_values_pass(values: dict[str, Any]) -> None:
         ({"buckets": 0}, "codec.buckets=0: choose a whole number of at least 1"),
         ({"ef": "yes"}, "codec.ef='yes': choose True or False"),
         ({"ef": 1}, "codec.ef=1: choose True or False"),
-        ({"rounding": "independant"}, "e.g. codec.rounding=independent"),
+        ({"rounding": "independant"}, "; did you mean codec.rounding=independent?"),
         ({"widths": [2, "4"]}, "choose a list, each a whole number"),
         ({"widths": "24"}, "codec.widths='24': choose a list"),
         ({"bits": "4" * 5000}, "codec.bits='444"),
     ],
 )
 def test_others_are_refused_in_one_short_line(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError) as refusal:
-        check_arguments(Options, values, "codec", without=["name"])
+    with pytest.raises(ValueError) as refusal:
+        check_arguments(Options, values, "codec")
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert len(str(refusal.value)) <= 300
