@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from omegaconf import DictConfig
 
-from gradwire.harness.config.cells import override_text
 from gradwire.harness.config.explain import plain
 from gradwire.harness.data.formats import format_of
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.record.identity import data_fingerprint
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.sweeps.cells import override_text
 
 EMBEDDED, AUTO = "embedded", "auto"
 PAPER = "paper"

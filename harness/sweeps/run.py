@@ -1,4 +1,4 @@
-"""A sweep: run what it needs, then its unfinished cells, and compare the finished ones.
+"""Running a sweep: first what it needs, then its unfinished cells; then the finished ones are compared.
 
 Nothing starts before every cell has been composed and validated. A cell whose run directory is done
 is skipped, so that the same command resumes an interrupted sweep; a failed cell does not stop it.
@@ -20,20 +20,21 @@ from hydra.core.utils import JobReturn
 from gradwire.harness.checkpoint.folder import checkpoints
 from gradwire.harness.config.resources import check_disk_of_sweep
 from gradwire.harness.config.tasks import TASKS
-from gradwire.harness.launch.cell_process import CellProcess
+from gradwire.harness.launch.cell_process import CellOutcome, CellProcess
+from gradwire.harness.launch.processes import is_expected
 from gradwire.harness.network.settings import SHARED, ShapedConfig
 from gradwire.harness.record.directory import PROFILES
 from gradwire.harness.record.profiles import CodecWork, Computation, offer, own_profile
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.report.tables import Page
-from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.runtime.errors import ConfigError, one_line
 from gradwire.harness.runtime.output import declare_run
 from gradwire.harness.runtime.progress import EVERY_S, in_words
 from gradwire.harness.studies.once import show_finished
-from gradwire.harness.tasks.main import is_expected, one_line, run_cell
-from gradwire.harness.tasks.plan import Predictions
-from gradwire.harness.tasks.planned_cell import PlannedCell
-from gradwire.harness.tasks.sweep_plan import Plan, settled
+from gradwire.harness.sweeps.plan import Plan, settled, sweep_axes
+from gradwire.harness.sweeps.planned_cell import PlannedCell
+from gradwire.harness.sweeps.predictions import Predictions
+from gradwire.harness.sweeps.record import SweptCell, SweptCells, write_sweep_record
 from gradwire.harness.trainer.calibration import request_profile
 from gradwire.harness.trainer.settings import RunConfig
 
@@ -125,12 +126,12 @@ class Launching:
         return not self._sequential
 
     def run(self, cells: Sequence[PlannedCell], sweep: str) -> list[bool]:
-        """Runs cells; whether each has succeeded."""
+        """Runs cells; returns for each if it has succeeded."""
         if self._sequential and all(_needs_no_workers(cell.config) for cell in cells):
             return [self._here(cell, sweep) for cell in cells]
         results = self._launch([cell.launch_overrides(sweep) for cell in cells], self._number)
         self._number += len(cells)
-        return [_succeeded(result) for result in results]
+        return list(map(_succeeded, results))
 
     def _here(self, cell: PlannedCell, sweep: str) -> bool:
         assert cell.directory is not None
@@ -142,6 +143,16 @@ class Launching:
         return ended.code == 0
 
 
+def run_cell(config: RecordedConfig, directory: Path) -> CellOutcome:
+    """Runs a cell in this process, which other cells share; errors that say everything in one line."""
+    try:
+        return CellOutcome(TASKS[config.task.name].run(config, directory))
+    except Exception as error:
+        if not is_expected(error):
+            raise
+        return CellOutcome(1, one_line(error))
+
+
 def check_launcher_can(plan: Plan, launcher: str) -> None:
     """Raises ConfigError for cells whose workers the launcher's processes cannot start."""
     if launcher != "joblib":
@@ -150,7 +161,7 @@ def check_launcher_can(plan: Plan, launcher: str) -> None:
         for cell in each.cells:
             if not _needs_no_workers(cell.config):
                 raise ConfigError(
-                    f"hydra/launcher=joblib cannot start the workers of {cell.cell.label}; use "
+                    f"hydra/launcher=joblib cannot start the workers of {cell.label}; use "
                     "cluster=virtual, or hydra/launcher=submitit_local"
                 )
 
@@ -166,7 +177,13 @@ def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
             f"sweep.minutes={minutes:g} has no effect with a launcher that starts all cells at once; use the "
             "launcher's own limit, hydra.launcher.timeout_min"
         )
-    _check_disk(plan)
+    planned = [cell for each in plan.with_needs for cell in each.of_task("train") if not cell.done]
+    runs = [(cell.config, cell.directory) for cell in planned]
+    tight = check_disk_of_sweep(
+        [(run, folder) for run, folder in runs if isinstance(run, RunConfig) and folder is not None]
+    )
+    if tight is not None:
+        print(tight, file=sys.stderr, flush=True)
     outcome = SweepOutcome()
     declare_run()
     for each in plan.with_needs:
@@ -176,11 +193,10 @@ def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
         cells = stack.enter_context(CellProcess(run_cell))
         launching = Launching(launch, sequential=sequential, cells=cells)
         budget = Budget(minutes, Predictions(plan).minutes)
-        for each in plan.with_needs[:-1]:
+        for each in plan.with_needs:
             _carry_out(settled(each), launching, budget, outcome)
-        _carry_out(settled(plan), launching, budget, outcome)
     for cell in outcome.failed:
-        print(f"failed: {cell.cell.label} ({cell.directory or 'a cell that it needs did not finish'})")
+        print(f"failed: {cell.label} ({cell.directory or 'a cell that it needs did not finish'})")
     if outcome.left:
         assert minutes is not None
         print(
@@ -189,18 +205,6 @@ def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
         )
     print(f"sweep: {plan.output}")
     return outcome.code
-
-
-def _check_disk(plan: Plan) -> None:
-    """Refuses a sweep whose runs do not fit on the disk, and says in a line where they may not. Raises
-    ConfigError."""
-    planned = [cell for each in plan.with_needs for cell in each.of_task("train")]
-    cells = [cell for cell in planned if not cell.done]
-    runs = [(cell.config, cell.directory) for cell in cells]
-    training = [(run, folder) for run, folder in runs if isinstance(run, RunConfig) and folder is not None]
-    note = check_disk_of_sweep(training)
-    if note is not None:
-        print(note, file=sys.stderr, flush=True)
 
 
 def _carry_out(plan: Plan, launching: Launching, budget: Budget, outcome: SweepOutcome) -> None:
@@ -224,7 +228,7 @@ def _carry_out(plan: Plan, launching: Launching, budget: Budget, outcome: SweepO
             continue
         for index, cell in enumerate(cells, first + 1):
             left = eta.left(able[first:])
-            print(f"[{index}/{len(able)}{left}] {cell.cell.label} -> {cell.directory}", flush=True)
+            print(f"[{index}/{len(able)}{left}] {cell.label} -> {cell.directory}", flush=True)
         succeeded = launching.run(cells, plan.name)
         eta.ran(cells)
         outcome.failed += [cell for cell, well in zip(cells, succeeded, strict=True) if not well]
@@ -241,7 +245,22 @@ def finish_sweep(plan: Plan) -> None:
     for task in tasks:
         output = plan.output if len(tasks) == 1 else plan.output / task
         _compare(plan, task, output)
-    _record(plan)
+    texts = list(dict.fromkeys(cell.text for cell in plan.cells if cell.text is not None))
+    swept = SweptCells(
+        plan.sweep,
+        plan.size,
+        plan.command,
+        plan.axes,
+        [
+            SweptCell(cell.label, cell.directory or NOT_KNOWN_YET, cell.config.mapping(), cell.needed)
+            for cell in plan.cells
+        ],
+        folder=plan.name,
+        paper=plan.settings.paper,
+        text=", ".join(texts) or None,
+        overrides=plan.overrides,
+    )
+    write_sweep_record(plan.output, swept)
     show_finished(plan.cells[0].config, plan.output)
 
 
@@ -258,8 +277,6 @@ def compare_runs(task: str, folders: Sequence[Path], output: Path, axes: Sequenc
 
 
 def _compare(plan: Plan, task: str, output: Path) -> None:
-    from gradwire.harness.tasks.sweep_plan import sweep_axes
-
     cells = plan.of_task(task)
     folders = [cell.directory for cell in cells if cell.directory is not None]
     if not any(cell.finished for cell in cells):
@@ -274,28 +291,6 @@ def _compare(plan: Plan, task: str, output: Path) -> None:
     page = comparison.with_remark(f"Sweep {plan.name}{plan.asked_in_words}.")
     page.write_markdown(output)
     print(f"\n{page.text}\n\nsweep {plan.name}: tables and plots in {output}")
-
-
-def _record(plan: Plan) -> None:
-    """Writes `sweep.json` and `values.csv`, which hold what tables, claims and reports need."""
-    from gradwire.harness.report.sweep_cells import SweptCell, write_sweep_record
-
-    texts = list(dict.fromkeys(cell.text for cell in plan.cells if cell.text is not None))
-    write_sweep_record(
-        plan.output,
-        [
-            SweptCell(cell.cell.label, cell.directory or NOT_KNOWN_YET, cell.config.mapping(), cell.needed)
-            for cell in plan.cells
-        ],
-        name=plan.sweep,
-        size=plan.size,
-        command=plan.command,
-        axes=plan.axes,
-        paper=plan.settings.paper,
-        text=", ".join(texts) or None,
-        folder=plan.name,
-        overrides=plan.overrides,
-    )
 
 
 def _needs_no_workers(config: RecordedConfig) -> bool:

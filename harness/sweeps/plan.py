@@ -6,16 +6,14 @@ it can be; `settled` checks the rest once they are there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from hydra.conf import HydraConf
 from omegaconf import OmegaConf
 
-from gradwire.harness.config.cells import expand, swept_keys, tasks_of
 from gradwire.harness.config.compose import choices_of_groups, compose, composed_hydra
 from gradwire.harness.config.declared import SEED, Declared, Source, declared_in
 from gradwire.harness.config.overrides import parse
@@ -24,39 +22,133 @@ from gradwire.harness.config.root_keys import SweepConfig, root_rules
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.record.identity import FOLLOWS
 from gradwire.harness.report.configs import covered, flatten
-from gradwire.harness.report.sweep_cells import without_folders
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean
 from gradwire.harness.runtime.fields import check_fields
 from gradwire.harness.runtime.program import program
 from gradwire.harness.runtime.progress import tracked
-from gradwire.harness.tasks.planned_cell import PlannedCell, chosen_text, planned_cell, typed_cell
-from gradwire.harness.tasks.sweep_folder import cell_text, cells_digest, overridden, place_of, runs_digest
+from gradwire.harness.sweeps.cells import expand, swept_keys, tasks_of
+from gradwire.harness.sweeps.folder import digest, place_of
+from gradwire.harness.sweeps.planned_cell import (
+    PlannedCell,
+    composed_cell,
+    makes_another_cell,
+    planned_cell,
+)
+from gradwire.harness.sweeps.record import without_folders
 
 CODEC = "codec"
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """A sweep as it is asked for: by the command line, or by a sweep that needs it."""
+
+    name: str | None
+    """The name in `sweeps=`; None where the command line alone describes it."""
+    size: str
+    declared: Declared
+    arguments: Sequence[str]
+    """The command line's overrides that are about it, `sweep.*` aside."""
+    settings: SweepConfig
+    asked: Path | None
+    """The folder asked for by `hydra.sweep.dir=`."""
+    above: tuple[str, ...] = ()
+    """The sweeps that need it, the one on the command line first."""
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """`above`, and itself."""
+        return (*self.above, self.name or "this sweep")
+
+    @property
+    def given(self) -> list[str]:
+        """The keys that the command line sets. A sweep that the command line alone describes has chosen its
+        text, too, unless `sweep.data` does."""
+        keys = [override.get_key_element() for override in parse(self.arguments)]
+        return keys if self.name is not None or self.settings.data is not None else [*keys, "dataset"]
+
+    @property
+    def changes(self) -> list[str]:
+        """The overrides that can change its cells, with `sweep.data`."""
+        found = [each for each in parse(self.arguments) if makes_another_cell(each.get_key_element())]
+        data = [] if self.settings.data is None else [f"sweep.data={self.settings.data}"]
+        return [*(str(each.input_line) for each in found), *data]
+
+    def needed(self, alias: str) -> SweepRequest:
+        """The request of a needed sweep: at the same size, with what the command line says as far as it is
+        about it. Raises ConfigError."""
+        sweep, chain = self.declared.needs[alias], self.chain
+        known = choices_of_groups()["sweeps"]
+        if sweep not in known:
+            raise ConfigError(
+                f"sweeps={chain[-1]}: needs {alias}: {sweep}, which is no sweep; choose one of "
+                f"{', '.join(known)}{did_you_mean(sweep, known)}"
+            )
+        if sweep in chain:
+            circle = " -> ".join([*chain[chain.index(sweep) :], sweep])
+            raise ConfigError(f"sweeps={chain[0]}: its needs lead in a circle, {circle}; remove one of them")
+        own = [f"sweeps={sweep}", f"size={self.size}"]
+        declared = declared_in(composed_hydra(own))
+        try:
+            tasks = tasks_of(declared, self.size, own)
+        except ConfigError as error:
+            raise ConfigError(f"{chain[-1]} needs {sweep}: {error}") from None
+        settings = SweepConfig(data=self.settings.data, paper=_settings(own).paper)
+        folder = None if self.asked is None else self.asked / sweep
+        arguments = [*own, *self._passed_on(tasks)]
+        return SweepRequest(sweep, self.size, declared, arguments, settings, folder, chain)
+
+    def _passed_on(self, tasks: Sequence[str]) -> list[str]:
+        """The overrides that reach a needed sweep of these `tasks`: all but those about keys that the own
+        cases set, and those of other tasks."""
+        heads = {
+            str(key).partition(".")[0]
+            for case in self.declared.cases_of(self.size)
+            for key, value in case.items()
+            if not isinstance(value, Mapping)
+        }
+        passed = []
+        for override in parse(self.arguments):
+            key = override.get_key_element()
+            foreign = any(key in root_rules(task) for task in TASKS) and not any(
+                key in root_rules(task) for task in tasks
+            )
+            about_own_cases = key.partition(".")[0] in heads - {SEED}
+            if key not in ("sweeps", "size", "task") and not about_own_cases and not foreign:
+                passed.append(str(override.input_line))
+        return passed
 
 
 @dataclass(frozen=True)
 class Plan:
     """A sweep before it starts."""
 
-    sweep: str
-    """The name in `sweeps=`; a digest where the command line alone describes it."""
+    request: SweepRequest
     name: str
     """With the size: what its folder and its runs' group in wandb are called."""
-    size: str
-    settings: SweepConfig
     cells: Sequence[PlannedCell]
     output: Path
     needs: Sequence[Plan]
-    command: str
-    """The command that runs it, without what changes no result."""
     overrides: Sequence[str]
     """Those of the command line that make its cells others than the named sweep's; none for one as it is
     named."""
-    again: Callable[[], Plan]
-    """Plans the same sweep anew."""
+    sweep: str
+    """The name in `sweeps=`; a digest where the command line alone describes it."""
     note: str = ""
     """The reason why its folder is not the usual one."""
+
+    @property
+    def size(self) -> str:
+        return self.request.size
+
+    @property
+    def settings(self) -> SweepConfig:
+        return self.request.settings
+
+    @property
+    def command(self) -> str:
+        """The command that runs it, without what changes no result."""
+        return " ".join([program(), *self.request.arguments])
 
     @property
     def tasks(self) -> list[str]:
@@ -114,7 +206,8 @@ def plan_sweep(hydra: HydraConf, arguments: Sequence[str]) -> Plan:
     own = [text for text in arguments if not text.lstrip("+").startswith("sweep.")]
     asked = None if hydra.sweep.dir == "." else Path(hydra.sweep.dir)
     choices = hydra.runtime.choices
-    return _planned_sweep(choices.get("sweeps"), choices["size"], hydra, own, settings, asked, ())
+    request = SweepRequest(choices.get("sweeps"), choices["size"], declared_in(hydra), own, settings, asked)
+    return _planned(request)
 
 
 def settled(plan: Plan) -> Plan:
@@ -122,7 +215,7 @@ def settled(plan: Plan) -> Plan:
 
     Raises ConfigError for a cell that turns out not to be able to run.
     """
-    return plan if all(cell.directory for cell in plan.cells) else plan.again()
+    return plan if all(cell.directory for cell in plan.cells) else _planned(plan.request)
 
 
 def sweep_axes(cells: Sequence[PlannedCell]) -> list[str]:
@@ -148,122 +241,53 @@ def _settings(arguments: Sequence[str]) -> SweepConfig:
     return SweepConfig(**values)
 
 
-def _planned_sweep(
-    name: str | None,
-    size: str,
-    hydra: HydraConf,
-    arguments: Sequence[str],
-    settings: SweepConfig,
-    asked: Path | None,
-    above: tuple[str, ...],
-) -> Plan:
-    """The plan of a sweep; `above` are the sweeps that need it."""
-    declared = declared_in(hydra)
-    chain = (*above, name or "this sweep")
-    needs = {
-        alias: _needed(alias, sweep, size, declared, arguments, settings, asked, chain)
-        for alias, sweep in declared.needs.items()
-    }
+def _planned(request: SweepRequest) -> Plan:
+    """The plan of a sweep and of those that it needs."""
+    name, settings = request.name, request.settings
+    needs = {alias: _planned(request.needed(alias)) for alias in request.declared.needs}
     sources = {alias: _sources(plan) for alias, plan in needs.items()}
-    given = [override.get_key_element() for override in parse(arguments)]
     try:
-        expanded = expand(declared, size, arguments, sources)
+        expanded = expand(request.declared, request.size, request.arguments, sources)
     except ConfigError as error:
+        above = request.above
         raise ConfigError(f"{above[-1]} needs {name}: {error}" if above else str(error)) from None
-    fixed = given if name is not None or settings.data is not None else [*given, "dataset"]
+    given = request.given
     composing = tracked(expanded, f"{name or 'sweep'}: composing", "cell", lambda cell: cell.label)
-    planned = [planned_cell(cell, asked, settings, fixed) for cell in composing]
+    planned = [planned_cell(cell, request.asked, settings, given) for cell in composing]
     cells = list({cell.directory or cell.cell.overrides: cell for cell in planned}.values())  # each run once
-    changes = overridden(arguments, settings.data)
-    directories, labels = [cell.directory for cell in cells], [cell.cell.label for cell in cells]
-    found_name = runs_digest(directories, labels)
-    if name is not None:
+    changes = request.changes
+    if name is None:
+        found_name = digest(cell.run for cell in cells)
+    else:
+        found_name, own = f"{name}-{request.size}", {cell.description for cell in cells}
         changed_needs = any(plan.overrides for plan in needs.values())
-        found_name, own = f"{name}-{size}", {cell.described for cell in cells}
-        if changes and (changed_needs or own != _as_named(name, size, declared, sources)):
-            needed = [cell.described for plan in needs.values() for cell in plan.cells]
-            found_name += f"-{cells_digest([*own, *needed])}"
-    place = place_of(found_name, asked, directories, labels)
+        if changes and (changed_needs or own != _as_named(request, sources)):
+            needed = {cell.description for plan in needs.values() for cell in plan.cells}
+            found_name += f"-{digest(own | needed)}"
+        else:
+            changes = []
+    place = place_of(found_name, request.asked, cells)
     return Plan(
-        sweep=name or found_name,
-        name=found_name if asked is not None else place.folder.name,
-        size=size,
-        settings=settings,
+        request,
+        name=found_name if request.asked is not None else place.folder.name,
         cells=cells,
         output=place.folder,
         needs=tuple(needs.values()),
-        command=" ".join([program(), *arguments]),
-        overrides=changes if found_name != f"{name}-{size}" else [],
-        again=partial(_planned_sweep, name, size, hydra, arguments, settings, asked, above),
+        overrides=changes,
+        sweep=name or found_name,
         note=place.note,
     )
 
 
-def _as_named(
-    name: str, size: str, declared: Declared, sources: Mapping[str, Sequence[Source]]
-) -> set[str] | None:
-    """The descriptions of a sweep's cells without any override; None if it cannot run without."""
-    arguments = [f"sweeps={name}", f"size={size}"]
+def _as_named(request: SweepRequest, sources: Mapping[str, Sequence[Source]]) -> set[str] | None:
+    """The descriptions of a named sweep's cells without any override; None if it cannot run without."""
+    arguments = [f"sweeps={request.name}", f"size={request.size}"]
     try:
-        settings = _settings(arguments)
-        cells = expand(declared, size, arguments, sources)
-        chosen = [chosen_text(cell, settings, ("sweeps", "size")) for cell in cells]
-        return {cell_text(cell, typed_cell(composed)) for cell, composed, _ in chosen}
+        named = replace(request, arguments=arguments, settings=_settings(arguments))
+        cells = expand(named.declared, named.size, arguments, sources)
+        return {composed_cell(cell, named.settings, named.given).description for cell in cells}
     except ValueError:
         return None
-
-
-def _needed(
-    alias: str,
-    sweep: str,
-    size: str,
-    asking: Declared,
-    arguments: Sequence[str],
-    settings: SweepConfig,
-    asked: Path | None,
-    above: tuple[str, ...],
-) -> Plan:
-    """The plan of a needed sweep: at the same size, with what the command line says as far as it is about
-    it."""
-    known = choices_of_groups()["sweeps"]
-    if sweep not in known:
-        raise ConfigError(
-            f"sweeps={above[-1]}: needs {alias}: {sweep}, which is no sweep; choose one of "
-            f"{', '.join(known)}{did_you_mean(sweep, known)}"
-        )
-    if sweep in above:
-        circle = " -> ".join([*above[above.index(sweep) :], sweep])
-        raise ConfigError(f"sweeps={above[0]}: its needs lead in a circle, {circle}; remove one of them")
-    own = [f"sweeps={sweep}", f"size={size}"]
-    node = composed_hydra(own)
-    declared = declared_in(node)
-    try:
-        tasks = tasks_of(declared, size, own)
-    except ConfigError as error:
-        raise ConfigError(f"{above[-1]} needs {sweep}: {error}") from None
-    passed = _passed_on(arguments, asking, size, tasks)
-    mine = SweepConfig(data=settings.data, paper=_settings(own).paper)
-    folder = None if asked is None else asked / sweep
-    return _planned_sweep(sweep, size, cast(HydraConf, node), [*own, *passed], mine, folder, above)
-
-
-def _passed_on(arguments: Sequence[str], asking: Declared, size: str, tasks: Sequence[str]) -> list[str]:
-    """The command line's overrides that reach a needed sweep of these `tasks`: all but those about keys that
-    the asking sweep's own cases set, and those of other tasks."""
-    cases = asking.cases.get("any", asking.cases.get(size, []))
-    heads = {
-        str(key).partition(".")[0] for case in cases for key in case if not isinstance(case[key], Mapping)
-    }
-    passed = []
-    for override in parse(arguments):
-        key = override.get_key_element()
-        foreign = any(key in root_rules(task) for task in TASKS) and not any(
-            key in root_rules(task) for task in tasks
-        )
-        about_asking = key.partition(".")[0] in heads - {SEED}
-        if key not in ("sweeps", "size", "task") and not about_asking and not foreign:
-            passed.append(str(override.input_line))
-    return passed
 
 
 def _sources(plan: Plan) -> list[Source]:
@@ -274,6 +298,5 @@ def _sources(plan: Plan) -> list[Source]:
         axes = {key: value for key in keys if (value := cell.cell.swept.get(key)) is not None}
         axes = {key: value for key, value in axes.items() if f"{key}={value}" in cell.cell.overrides}
         axes[SEED] = str(cell.config.seed)
-        flat = flatten(cell.config.mapping())
-        sources.append(Source(cell.cell.label, axes, flat, cell.directory))
+        sources.append(Source(cell.label, axes, flatten(cell.config.mapping()), cell.directory))
     return sources

@@ -27,9 +27,6 @@ from gradwire.harness.config.store import choices_with_field, group_schemas
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.runtime.errors import ConfigError
 
-ANY_SIZE = "any"
-"""The cases of a sweep that no size changes, such as one of replays."""
-
 MOST_CELLS = 10_000
 
 TASK = "task"
@@ -154,23 +151,24 @@ def _is_plain(text: str) -> bool:
 
 
 def _cases_of(declared: Declared, size: str) -> list[_SweepCase]:
-    cases = declared.cases
-    if not cases:
+    if not declared.cases:
         return [_SweepCase({}, {}, {})]
-    found_size = ANY_SIZE if ANY_SIZE in cases else size
-    if found_size not in cases:
-        sizes = " or ".join(f"size={known}" for known in cases)
+    cases, common = declared.cases_of(size), declared.common_of(size)
+    if not cases:
+        sizes = " or ".join(f"size={known}" for known in declared.cases)
         raise ConfigError(f"size={size}: this sweep has no cases for it; choose {sizes}")
-    found, shared = cases[found_size], declared.common.get(size, declared.common.get(ANY_SIZE, {}))
-    return [_case(case, shared, declared.needs) for case in found]
-
-
-def _case(case: Mapping[str, Any], shared: Mapping[str, Any], needs: Mapping[str, str]) -> _SweepCase:
-    return _SweepCase(
-        {str(key): _texts(value) for key, value in case.items() if not isinstance(value, Mapping)},
-        {str(key): taking(key, value, needs) for key, value in case.items() if isinstance(value, Mapping)},
-        {str(key): override_text(value) for key, value in shared.items() if key not in case},
-    )
+    return [
+        _SweepCase(
+            {str(key): _texts(value) for key, value in case.items() if not isinstance(value, Mapping)},
+            {
+                str(key): taking(key, value, declared.needs)
+                for key, value in case.items()
+                if isinstance(value, Mapping)
+            },
+            {str(key): override_text(value) for key, value in common.items() if key not in case},
+        )
+        for case in cases
+    ]
 
 
 def _texts(value: Any) -> list[str]:
