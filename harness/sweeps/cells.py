@@ -21,7 +21,7 @@ from hydra.core.override_parser.types import Transformer
 from gradwire.harness.config.compose import choices_of_groups, compose
 from gradwire.harness.config.declared import SEED, Declared, Source, Taking, taking
 from gradwire.harness.config.explain import plain, rule_of
-from gradwire.harness.config.overrides import parse, swept_elements
+from gradwire.harness.config.overrides import parse, single_lines, swept_elements
 from gradwire.harness.config.root_keys import root_rules
 from gradwire.harness.config.store import choices_with_field, group_schemas
 from gradwire.harness.config.tasks import TASKS
@@ -78,6 +78,7 @@ def expand(
     is malformed.
     """
     fixed, swept = _command_line(arguments)
+    fixed_lines = single_lines(parse(arguments))
     cases = _cases_of(declared, size)
     tasks = tasks_of(declared, size, arguments)
     most = sum(
@@ -100,7 +101,7 @@ def expand(
             task = values.get(TASK, tasks[0])
             for found in _with_taken(values, taken, user, sources or {}, TASKS[task].reads):
                 texts = (
-                    *_fixed_lines(arguments),
+                    *fixed_lines,
                     *(f"{key}={value}" for key, value in {**common, **found.overrides, **line}.items()),
                 )
                 chosen = {**found.words, **line}
@@ -114,7 +115,7 @@ def expand(
 
 def tasks_of(declared: Declared, size: str, arguments: Sequence[str]) -> list[str]:
     """The tasks of a sweep: first that of cases that name none, then those that cases name."""
-    choices = [text for text in _fixed_lines(arguments) if "." not in _key_of(text)]
+    choices = [text for text in single_lines(parse(arguments)) if "." not in _key_of(text)]
     usual = str(plain(compose(choices, named_by_user=False), "task.name"))
     named = (task for case in _cases_of(declared, size) for task in case.task)
     return list(dict.fromkeys([usual, *named]))
@@ -252,10 +253,6 @@ def _command_line(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, l
         else:
             fixed[key] = str(override.input_line).partition("=")[2]
     return fixed, swept
-
-
-def _fixed_lines(arguments: Sequence[str]) -> list[str]:
-    return [str(override.input_line) for override in parse(arguments) if not override.is_sweep_override()]
 
 
 def _key_of(text: str) -> str:

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 from gradwire.harness.config.compose import choices_of_groups, compose, composed_hydra
 from gradwire.harness.config.declared import SEED, Declared, Source, declared_in
-from gradwire.harness.config.overrides import parse
+from gradwire.harness.config.overrides import parse, single_lines
 from gradwire.harness.config.plugins import allow_plugins
 from gradwire.harness.config.root_keys import SweepConfig, root_rules
 from gradwire.harness.config.tasks import TASKS
@@ -233,7 +233,7 @@ def sweep_axes(cells: Sequence[PlannedCell]) -> list[str]:
 
 def _settings(arguments: Sequence[str]) -> SweepConfig:
     """`sweep.*`, as the sweep's file and the command line set it."""
-    lines = [str(each.input_line) for each in parse(arguments) if not each.is_sweep_override()]
+    lines = single_lines(parse(arguments))
     chosen = [text for text in lines if "." not in text.partition("=")[0] or text.startswith("sweep.")]
     found = compose(chosen, named_by_user=False).sweep
     values = {str(key): value for key, value in cast(dict[str, Any], OmegaConf.to_container(found)).items()}

@@ -129,6 +129,12 @@ class PlannedCell:
         return self.config.task.name
 
     @property
+    def starts_workers(self) -> bool:
+        """True if it starts processes of its own."""
+        cluster = getattr(self.config, "cluster", None)
+        return cluster is not None and cluster.name != "virtual"
+
+    @property
     def needed(self) -> dict[str, Any]:
         """Its values of axes that its own configuration need not have: those of needed cells, its preset."""
         swept = self.cell.swept.items()

@@ -1,6 +1,6 @@
-"""The minutes that the cells of a sweep are predicted to take.
+"""The minutes that the cells of a sweep are predicted to take, and the time that is left for them.
 
-They come from cells like them that have finished: runs with the cell's task, model, size, codec and
+Predictions come from finished cells that are alike: runs with the cell's task, model, size, codec and
 topology, and as many workers and steps on the same kind of cluster and network; what its data is called does
 not matter. Runs on this machine come first, then the record of the same sweep in `results/`, then all others
 there. Nothing is extrapolated: where there is no such run, minutes are unknown.
@@ -8,7 +8,8 @@ there. Nothing is extrapolated: where there is no such run, minutes are unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.report.configs import Settings, flatten
 from gradwire.harness.report.sweep_record import FILE, CellRecord, SweepRecord, read_sweep_record
 from gradwire.harness.runtime.conf import conf_directory
+from gradwire.harness.runtime.progress import EVERY_S, in_words
 from gradwire.harness.sweeps.plan import Plan
 from gradwire.harness.sweeps.planned_cell import PlannedCell
 from gradwire.harness.sweeps.record import wall_time_in
@@ -65,11 +67,15 @@ class Prediction(NamedTuple):
 
 
 @dataclass
-class _Times:
-    """Seconds of recorded cells that are alike, and the record that has them."""
+class KnownTimes:
+    """Seconds of finished cells that are alike, and where these are recorded."""
 
     source: str
     seconds: list[float] = field(default_factory=list)
+
+
+Known = dict[Likeness, KnownTimes]
+"""Times of finished cells by what makes them alike."""
 
 
 class Predictions:
@@ -82,9 +88,7 @@ class Predictions:
     def of(self, cell: PlannedCell) -> Prediction | None:
         """The median of the finished cells like `cell`; None where there is none."""
         wanted = likeness(flatten(cell.config.mapping()))
-        if wanted in self._here:
-            return Prediction(median(self._here[wanted]) / 60, HERE)
-        for known in (self._of_this_sweep, self._of_others):
+        for known in self._in_turn():
             if wanted in known:
                 return Prediction(median(known[wanted].seconds) / 60, known[wanted].source)
         return None
@@ -94,10 +98,16 @@ class Predictions:
         found = self.of(cell)
         return None if found is None else found.minutes
 
+    def _in_turn(self) -> Iterator[Known]:
+        """The times on this machine, then those in records, which are read where they are needed."""
+        yield self._here
+        yield self._of_this_sweep
+        yield self._of_others
+
     @cached_property
-    def _here(self) -> dict[Likeness, list[float]]:
-        """Seconds of the finished runs on this machine, by what makes them alike."""
-        found: dict[Likeness, list[float]] = {}
+    def _here(self) -> Known:
+        """The times of the finished runs in the folders that the plan's cells go to."""
+        found: Known = {}
         for folder in _finished(self._plan):
             try:
                 settings = flatten(read_yaml(folder / CONFIG, remedy=REMEDY, inside=folder))
@@ -105,22 +115,22 @@ class Predictions:
             except UnusableFileError:
                 continue
             if seconds is not None:
-                found.setdefault(likeness(settings), []).append(seconds)
+                found.setdefault(likeness(settings), KnownTimes(HERE)).seconds.append(seconds)
         return found
 
     @cached_property
-    def _of_this_sweep(self) -> dict[Likeness, _Times]:
+    def _of_this_sweep(self) -> Known:
         """The times in records of the plan's own sweeps, those of the same size."""
         return self._recorded([self._results / plan.sweep / plan.size for plan in self._plan.with_needs])
 
     @cached_property
-    def _of_others(self) -> dict[Likeness, _Times]:
+    def _of_others(self) -> Known:
         """The times in all records."""
         return self._recorded(sorted(file.parent for file in self._results.glob(f"*/*/{FILE}")))
 
-    def _recorded(self, folders: Sequence[Path]) -> dict[Likeness, _Times]:
+    def _recorded(self, folders: Sequence[Path]) -> Known:
         """Seconds of recorded cells by what makes them alike, each from the first record that has some."""
-        found: dict[Likeness, _Times] = {}
+        found: Known = {}
         for folder in folders:
             try:
                 record = read_sweep_record(folder)
@@ -130,7 +140,7 @@ class Predictions:
                 if cell.wall_time_s is None:
                     continue
                 source = f"{RESULTS}/{folder.relative_to(self._results)}{_where(cell.machine)}"
-                times = found.setdefault(_likeness_of(record, cell), _Times(source))
+                times = found.setdefault(_likeness_of(record, cell), KnownTimes(source))
                 if times.source == source:
                     times.seconds.append(cell.wall_time_s)
         return found
@@ -172,3 +182,53 @@ def _finished(plan: Plan) -> Iterator[Path]:
         return
     found = [folder for folder in runs if is_done(folder)]
     yield from sorted(found, key=lambda folder: folder.stat().st_mtime, reverse=True)[:MOST_READ]
+
+
+@dataclass
+class Budget:
+    """The minutes that a sweep and what it needs may run cells for; None: no limit."""
+
+    minutes: float | None
+    predicted: Callable[[PlannedCell], float | None] = lambda cell: None
+    """The minutes that a cell will take, None if not known."""
+    _began: float = field(default_factory=time.monotonic)
+    _cells: int = 0
+
+    def allows(self, cell: PlannedCell) -> bool:
+        """True if a cell may start: in time, and predicted to end in time. The first may always, or no budget
+        that is too small for it would ever get anywhere."""
+        self._cells += 1
+        if self.minutes is None or self._cells == 1:
+            return True
+        left = self.minutes - (time.monotonic() - self._began) / 60
+        return left > 0 and (self.predicted(cell) or 0.0) <= left
+
+
+class Eta:
+    """The time at which the cells of a sweep will be done: by how long cells like them took earlier,
+    corrected by how long those of this sweep have taken, or, where one has no such prediction, by their mean
+    alone."""
+
+    def __init__(self, predicted: Callable[[PlannedCell], float | None]) -> None:
+        self._predicted = predicted
+        self._began, self._predictions = time.monotonic(), list[float | None]()
+
+    def ran(self, cells: Sequence[PlannedCell]) -> None:
+        """Counts cells that have come to their end."""
+        self._predictions += [self._predicted(cell) for cell in cells]
+
+    def left(self, cells: Sequence[PlannedCell]) -> str:
+        """The time until `cells` are done, in words that follow a number; empty if it is unknown."""
+        taken_s, before = time.monotonic() - self._began, self._predictions
+        coming = [self._predicted(cell) for cell in cells]
+        known = [minutes for minutes in coming if minutes is not None]
+        known_before = [minutes for minutes in before if minutes is not None]
+        if len(known) == len(coming) and len(known_before) == len(before):
+            seconds = 60 * sum(known)
+            if sum(known_before) > 0:
+                seconds *= taken_s / (60 * sum(known_before))
+        elif before:
+            seconds = taken_s / len(before) * len(coming)
+        else:
+            return ""
+        return f", about {in_words(seconds)} left" if taken_s + seconds >= EVERY_S else ""

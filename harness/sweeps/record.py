@@ -60,7 +60,7 @@ class SweptCell(NamedTuple):
     label: str
     directory: Path  # may not exist yet
     config: Mapping[str, Any]  # its validated configuration as plain values
-    more: Mapping[str, Any] = {}  # values of axes that are not in it: of what it takes from another cell
+    needed: Mapping[str, Any] = {}  # values of axes that are not in it: of what it takes from another cell
 
     @property
     def task(self) -> str:
@@ -83,7 +83,7 @@ class SweptCells:
     overrides: Sequence[str] = field(default_factory=tuple)
 
 
-class CellContents(NamedTuple):
+class _Contents(NamedTuple):
     """The contents of a run directory; all but the first two if it is finished."""
 
     status: Status
@@ -102,7 +102,7 @@ def write_sweep_record(output: str | Path, sweep: SweptCells) -> list[Path]:
     """
     retimed = any(cell.task == "retime" for cell in sweep.cells)
     axes = list(dict.fromkeys([*sweep.axes, *(RETIMED_AXES if retimed else ())]))
-    cells = [_Cell(cell, outcome_in(cell.directory, cell.task), axes) for cell in sweep.cells]
+    cells = [_Cell(cell, _contents_of(cell.directory, cell.task), axes) for cell in sweep.cells]
     records = [cell.record(off) for cell, off in zip(cells, _off_axes(cells), strict=True)]
     values = [value._replace(run=cell.label) for cell in cells for value in cell.found.values]
     record = SweepRecord(
@@ -122,22 +122,22 @@ def write_sweep_record(output: str | Path, sweep: SweptCells) -> list[Path]:
     return save_sweep_record(Path(output), record)
 
 
-def outcome_in(directory: Path, task: str) -> CellContents:
+def _contents_of(directory: Path, task: str) -> _Contents:
     """The state of the cell in `directory`, and its figures; a record that cannot be read is `damaged`."""
     if not (directory / CONFIG).is_file():
-        return CellContents("unfinished", "not started")
+        return _Contents("unfinished", "not started")
     try:
         if is_done(directory):
             values = [*values_in(directory), *_measured_errors(directory, task)]
             config = read_yaml(directory / CONFIG, remedy=REMEDY, inside=directory)
             summary = _summary_in(directory, task)
             wall_time_s = _wall_time_s(directory, summary)
-            return CellContents("done", "", values, flatten(config), summary, wall_time_s)
+            return _Contents("done", "", values, flatten(config), summary, wall_time_s)
         if (directory / FAILED).is_file():
-            return CellContents("failed", failure_in(directory))
-        return CellContents("unfinished", "not finished")
+            return _Contents("failed", failure_in(directory))
+        return _Contents("unfinished", "not finished")
     except UnusableFileError as error:
-        return CellContents("damaged", f"{error.path.name} {error.problem}")
+        return _Contents("damaged", f"{error.path.name} {error.problem}")
 
 
 def wall_time_in(directory: Path, task: str) -> float | None:
@@ -176,7 +176,7 @@ class _Cell:
     """A cell as it was planned, what is in its directory, and the axes of its sweep."""
 
     planned: SweptCell
-    found: CellContents
+    found: _Contents
     axes: Sequence[str]
 
     @property
@@ -206,7 +206,7 @@ class _Cell:
         """The settings that change its result, axes and seed aside."""
         return {
             key: value
-            for key, value in (self.settings | dict(self.planned.more)).items()
+            for key, value in (self.settings | dict(self.planned.needed)).items()
             if changes_result(key)
             and not covered(key, (*self.axes, SEED))
             and FOLLOWS.get(key) not in self.axes
@@ -263,8 +263,8 @@ class _Cell:
     def _value_of(self, axis: str) -> Any:
         """Its value of an axis: of a group its name; None where it has no such key. What it takes from
         another cell is called as the plan calls it, not by its path."""
-        more = self.planned.more
-        return more[axis] if axis in more else self.settings.get(f"{axis}.name", self.settings.get(axis))
+        needed = self.planned.needed
+        return needed[axis] if axis in needed else self.settings.get(f"{axis}.name", self.settings.get(axis))
 
 
 def _off_axes(cells: Sequence[_Cell]) -> list[Settings]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import sys
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, redirect_stderr
@@ -29,11 +28,10 @@ from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.report.tables import Page
 from gradwire.harness.runtime.errors import ConfigError, one_line
 from gradwire.harness.runtime.output import declare_run
-from gradwire.harness.runtime.progress import EVERY_S, in_words
 from gradwire.harness.studies.once import show_finished
 from gradwire.harness.sweeps.plan import Plan, settled, sweep_axes
 from gradwire.harness.sweeps.planned_cell import PlannedCell
-from gradwire.harness.sweeps.predictions import Predictions
+from gradwire.harness.sweeps.predictions import Budget, Eta, Predictions
 from gradwire.harness.sweeps.record import SweptCell, SweptCells, write_sweep_record
 from gradwire.harness.trainer.calibration import request_profile
 from gradwire.harness.trainer.settings import RunConfig
@@ -46,56 +44,6 @@ STOPPED = 75
 
 NOT_KNOWN_YET = Path("not-known-yet")
 """Stands in a record for the directory of a cell that waits for a needed one."""
-
-
-@dataclass
-class Budget:
-    """The minutes that a sweep and what it needs may run cells for; None: no limit."""
-
-    minutes: float | None
-    predicted: Callable[[PlannedCell], float | None] = lambda cell: None
-    """The minutes that a cell will take, None if not known."""
-    _began: float = field(default_factory=time.monotonic)
-    _cells: int = 0
-
-    def allows(self, cell: PlannedCell) -> bool:
-        """True if a cell may start: in time, and predicted to end in time. The first may always, or no budget
-        that is too small for it would ever get anywhere."""
-        self._cells += 1
-        if self.minutes is None or self._cells == 1:
-            return True
-        left = self.minutes - (time.monotonic() - self._began) / 60
-        return left > 0 and (self.predicted(cell) or 0.0) <= left
-
-
-class Eta:
-    """The time at which the cells of a sweep will be done: by how long cells like them took earlier,
-    corrected by how long those of this sweep have taken, or, where one has no such prediction, by their mean
-    alone."""
-
-    def __init__(self, predicted: Callable[[PlannedCell], float | None]) -> None:
-        self._predicted = predicted
-        self._began, self._predictions = time.monotonic(), list[float | None]()
-
-    def ran(self, cells: Sequence[PlannedCell]) -> None:
-        """Counts cells that have come to their end."""
-        self._predictions += [self._predicted(cell) for cell in cells]
-
-    def left(self, cells: Sequence[PlannedCell]) -> str:
-        """The time until `cells` are done, in words that follow a number; empty if it is unknown."""
-        taken_s, before = time.monotonic() - self._began, self._predictions
-        coming = [self._predicted(cell) for cell in cells]
-        known = [minutes for minutes in coming if minutes is not None]
-        known_before = [minutes for minutes in before if minutes is not None]
-        if len(known) == len(coming) and len(known_before) == len(before):
-            seconds = 60 * sum(known)
-            if sum(known_before) > 0:
-                seconds *= taken_s / (60 * sum(known_before))
-        elif before:
-            seconds = taken_s / len(before) * len(coming)
-        else:
-            return ""
-        return f", about {in_words(seconds)} left" if taken_s + seconds >= EVERY_S else ""
 
 
 @dataclass
@@ -127,7 +75,7 @@ class Launching:
 
     def run(self, cells: Sequence[PlannedCell], sweep: str) -> list[bool]:
         """Runs cells; returns for each if it has succeeded."""
-        if self._sequential and all(_needs_no_workers(cell.config) for cell in cells):
+        if self._sequential and not any(cell.starts_workers for cell in cells):
             return [self._here(cell, sweep) for cell in cells]
         results = self._launch([cell.launch_overrides(sweep) for cell in cells], self._number)
         self._number += len(cells)
@@ -159,7 +107,7 @@ def check_launcher_can(plan: Plan, launcher: str) -> None:
         return
     for each in plan.with_needs:
         for cell in each.cells:
-            if not _needs_no_workers(cell.config):
+            if cell.starts_workers:
                 raise ConfigError(
                     f"hydra/launcher=joblib cannot start the workers of {cell.label}; use "
                     "cluster=virtual, or hydra/launcher=submitit_local"
@@ -293,12 +241,6 @@ def _compare(plan: Plan, task: str, output: Path) -> None:
     print(f"\n{page.text}\n\nsweep {plan.name}: tables and plots in {output}")
 
 
-def _needs_no_workers(config: RecordedConfig) -> bool:
-    """True if the cell starts no processes of its own."""
-    cluster = getattr(config, "cluster", None)
-    return cluster is None or cluster.name == "virtual"
-
-
 def _succeeded(result: JobReturn) -> bool:
     try:
         with redirect_stderr(io.StringIO()):  # Hydra would print all overrides, too
@@ -318,7 +260,7 @@ def share_profiles(plan: Plan) -> None:
     A run by itself shares nothing, and one that has begun by counting what each step takes continues so.
     Raises ValueError where a run's directory cannot be used.
     """
-    cells = [cell for cell in plan.cells if cell.directory is not None and shares(cell.config)]
+    cells = [cell for cell in plan.cells if cell.directory is not None and _shares(cell.config)]
     if len(cells) < 2:
         return
     folder = plan.output / PROFILES
@@ -333,7 +275,7 @@ def share_profiles(plan: Plan) -> None:
             request_profile(cell.directory, folder)
 
 
-def shares(config: RecordedConfig) -> bool:
+def _shares(config: RecordedConfig) -> bool:
     """True if a run takes a profile that it shares with others."""
     if not isinstance(config, RunConfig) or config.cluster.name != "virtual":
         return False

@@ -1,4 +1,5 @@
-"""The time that a cell will take is known from cells like it, whatever their data is called."""
+"""The time that a cell will take is known from cells like it, whatever their data is called; and the time
+that is left for those of a sweep."""
 
 from __future__ import annotations
 
@@ -12,9 +13,10 @@ from gradwire.harness.record.provenance import machine
 from gradwire.harness.report.configs import flatten
 from gradwire.harness.report.sweep_record import SweepRecord, read_sweep_record
 from gradwire.harness.runtime.conf import conf_directory
+from gradwire.harness.sweeps import predictions as timing
 from gradwire.harness.sweeps.plan import Plan
 from gradwire.harness.sweeps.planned_cell import PlannedCell
-from gradwire.harness.sweeps.predictions import HERE, Predictions, likeness
+from gradwire.harness.sweeps.predictions import HERE, Eta, KnownTimes, Predictions, likeness
 
 RECORDED = conf_directory().parent / "results"
 
@@ -81,5 +83,20 @@ def test_another_machine_is_said(record: SweepRecord, monkeypatch: pytest.Monkey
 
 def test_runs_here_come_first(record: SweepRecord) -> None:
     known, cell = predictions(), planned(record, 0)
-    known.__dict__["_here"] = {likeness(flatten(cell.config.mapping())): [120.0]}
+    known.__dict__["_here"] = {likeness(flatten(cell.config.mapping())): KnownTimes(HERE, [120.0])}
     assert known.of(cell) == (2.0, HERE)
+
+
+def test_a_sweep_says_how_long_it_will_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the mean of its cells, or by their predictions and what has become of earlier ones."""
+    now, cells = [0.0], list[Any](range(4))
+    monkeypatch.setattr(timing.time, "monotonic", lambda: now[0])
+    mean, predicted = Eta(lambda cell: None), Eta(lambda cell: 2.0)
+    assert (mean.left(cells), predicted.left(cells)) == ("", ", about 8 min left")
+    now[0] = 180.0
+    for eta in (mean, predicted):
+        eta.ran(cells[:1])
+        assert eta.left(cells[1:]) == ", about 9 min left"
+    quick = Eta(lambda cell: None)
+    quick.ran(cells[:1])
+    assert quick.left(cells[1:]) == "", "what is quick needs no such line"

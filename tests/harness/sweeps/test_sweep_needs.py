@@ -53,21 +53,6 @@ def sweep_file(needs: str, case: str, size: str = "tiny") -> str:
     return f"{head}    needs: {needs}\n    cases:\n      {size}: [{case}]\n"
 
 
-def test_a_sweep_says_how_long_it_will_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the mean of its cells, or by their predictions and what has become of earlier ones."""
-    now, cells = [0.0], list[Any](range(4))
-    monkeypatch.setattr(run.time, "monotonic", lambda: now[0])
-    mean, predicted = run.Eta(lambda cell: None), run.Eta(lambda cell: 2.0)
-    assert (mean.left(cells), predicted.left(cells)) == ("", ", about 8 min left")
-    now[0] = 180.0
-    for eta in (mean, predicted):
-        eta.ran(cells[:1])
-        assert eta.left(cells[1:]) == ", about 9 min left"
-    quick = run.Eta(lambda cell: None)
-    quick.ran(cells[:1])
-    assert quick.left(cells[1:]) == "", "what is quick needs no such line"
-
-
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Makes sweeps known as if they were the project's. (A user's own files are composed twice.)"""
