@@ -106,7 +106,7 @@ def expand(
                 )
                 chosen = {**found.words, **line}
                 texts, chosen = _fitting(texts, chosen, swept)
-                texts = tuple(text for text in texts if _suits(_key_of(text), task, tasks))
+                texts = tuple(text for text in texts if _suits(key_of(text), task, tasks))
                 cells.setdefault(tuple(sorted(texts)), SweepCell(texts, chosen, found.sources))
     if not cells:
         raise ConfigError("the sweep has no runs: a key of its cases has an empty list; give it a value")
@@ -115,7 +115,7 @@ def expand(
 
 def tasks_of(declared: Declared, size: str, arguments: Sequence[str]) -> list[str]:
     """The tasks of a sweep: first that of cases that name none, then those that cases name."""
-    choices = [text for text in single_lines(parse(arguments)) if "." not in _key_of(text)]
+    choices = [text for text in single_lines(parse(arguments)) if "." not in key_of(text)]
     usual = str(plain(compose(choices, named_by_user=False), "task.name"))
     named = (task for case in _cases_of(declared, size) for task in case.task)
     return list(dict.fromkeys([usual, *named]))
@@ -255,7 +255,8 @@ def _command_line(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, l
     return fixed, swept
 
 
-def _key_of(text: str) -> str:
+def key_of(text: str) -> str:
+    """The key of an override."""
     return text.lstrip("+").partition("=")[0]
 
 
@@ -285,7 +286,7 @@ def _fitting(
         return chosen.get(group) in owners or not owners
 
     return (
-        tuple(text for text in texts if fits(_key_of(text))),
+        tuple(text for text in texts if fits(key_of(text))),
         {key: value for key, value in chosen.items() if fits(key)},
     )
 

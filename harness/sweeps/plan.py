@@ -26,7 +26,7 @@ from gradwire.harness.runtime.errors import ConfigError, did_you_mean
 from gradwire.harness.runtime.fields import check_fields
 from gradwire.harness.runtime.program import program
 from gradwire.harness.runtime.progress import tracked
-from gradwire.harness.sweeps.cells import expand, swept_keys, tasks_of
+from gradwire.harness.sweeps.cells import expand, key_of, swept_keys, tasks_of
 from gradwire.harness.sweeps.folder import digest, place_of
 from gradwire.harness.sweeps.planned_cell import (
     PlannedCell,
@@ -203,7 +203,7 @@ def plan_sweep(hydra: HydraConf, arguments: Sequence[str]) -> Plan:
         )
     allow_plugins(parse(arguments))
     settings = _settings(arguments)
-    own = [text for text in arguments if not text.lstrip("+").startswith("sweep.")]
+    own = [text for text in arguments if not key_of(text).startswith("sweep.")]
     asked = None if hydra.sweep.dir == "." else Path(hydra.sweep.dir)
     choices = hydra.runtime.choices
     request = SweepRequest(choices.get("sweeps"), choices["size"], declared_in(hydra), own, settings, asked)

@@ -23,7 +23,7 @@ from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.report.configs import changes_result, covered, flatten
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.program import program
-from gradwire.harness.sweeps.cell_data import benchmarks_of, text_of
+from gradwire.harness.sweeps.cell_data import data_of
 from gradwire.harness.sweeps.cells import SweepCell, override_text
 from gradwire.harness.tracking.settings import WandbConfig
 
@@ -77,20 +77,16 @@ def composed_cell(cell: SweepCell, settings: SweepConfig, given: Sequence[str]) 
     Raises ValueError.
     """
     composed = compose(cell.overrides, named_by_user=False)
-    task, text = task_of(composed), None
-    if not task.has_directory:
+    if not task_of(composed).has_directory:
         command = f"{program()} task={composed.task.name}"
         raise ValueError(
             f"task={composed.task.name} keeps nothing and cannot be part of a sweep; use: {command}"
         )
-    chosen = benchmarks_of(cell.overrides, composed, given, settings.data)
-    if task.trains:
-        trained_on = text_of(cell.overrides, composed, given, settings.data)
-        chosen, text = trained_on.overrides, trained_on.name
-    if tuple(chosen) != cell.overrides:
-        cell = replace(cell, overrides=tuple(chosen))
+    data = data_of(cell.overrides, composed, given, settings.data)
+    if tuple(data.overrides) != cell.overrides:
+        cell = replace(cell, overrides=tuple(data.overrides))
         composed = compose(cell.overrides, named_by_user=False)
-    return ComposedCell(cell, composed, text)
+    return ComposedCell(cell, composed, data.text)
 
 
 @dataclass(frozen=True)
