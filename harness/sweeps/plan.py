@@ -9,114 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
 
 from hydra.conf import HydraConf
-from omegaconf import OmegaConf
 
-from gradwire.harness.config.compose import choices_of_groups, compose, composed_hydra
-from gradwire.harness.config.declared import SEED, Declared, Source, declared_in
-from gradwire.harness.config.overrides import parse, single_lines
+from gradwire.harness.config.declared import SEED, Source, declared_in
+from gradwire.harness.config.overrides import parse
 from gradwire.harness.config.plugins import allow_plugins
-from gradwire.harness.config.root_keys import SweepConfig, root_rules
-from gradwire.harness.config.tasks import TASKS
+from gradwire.harness.config.root_keys import SweepConfig
 from gradwire.harness.record.identity import FOLLOWS
 from gradwire.harness.report.configs import covered, flatten
-from gradwire.harness.runtime.errors import ConfigError, did_you_mean
-from gradwire.harness.runtime.fields import check_fields
+from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.runtime.program import program
 from gradwire.harness.runtime.progress import tracked
-from gradwire.harness.sweeps.cells import expand, key_of, swept_keys, tasks_of
+from gradwire.harness.sweeps.cells import expand, key_of, swept_keys
 from gradwire.harness.sweeps.folder import digest, place_of
-from gradwire.harness.sweeps.planned_cell import (
-    PlannedCell,
-    composed_cell,
-    makes_another_cell,
-    planned_cell,
-)
+from gradwire.harness.sweeps.planned_cell import PlannedCell, composed_cell, planned_cell
 from gradwire.harness.sweeps.record import without_folders
+from gradwire.harness.sweeps.request import SweepRequest, sweep_settings
 
 CODEC = "codec"
-
-
-@dataclass(frozen=True)
-class SweepRequest:
-    """A sweep as it is asked for: by the command line, or by a sweep that needs it."""
-
-    name: str | None
-    """The name in `sweeps=`; None where the command line alone describes it."""
-    size: str
-    declared: Declared
-    arguments: Sequence[str]
-    """The command line's overrides that are about it, `sweep.*` aside."""
-    settings: SweepConfig
-    asked: Path | None
-    """The folder asked for by `hydra.sweep.dir=`."""
-    above: tuple[str, ...] = ()
-    """The sweeps that need it, the one on the command line first."""
-
-    @property
-    def chain(self) -> tuple[str, ...]:
-        """`above`, and itself."""
-        return (*self.above, self.name or "this sweep")
-
-    @property
-    def given(self) -> list[str]:
-        """The keys that the command line sets. A sweep that the command line alone describes has chosen its
-        text, too, unless `sweep.data` does."""
-        keys = [override.get_key_element() for override in parse(self.arguments)]
-        return keys if self.name is not None or self.settings.data is not None else [*keys, "dataset"]
-
-    @property
-    def changes(self) -> list[str]:
-        """The overrides that can change its cells, with `sweep.data`."""
-        found = [each for each in parse(self.arguments) if makes_another_cell(each.get_key_element())]
-        data = [] if self.settings.data is None else [f"sweep.data={self.settings.data}"]
-        return [*(str(each.input_line) for each in found), *data]
-
-    def needed(self, alias: str) -> SweepRequest:
-        """The request of a needed sweep: at the same size, with what the command line says as far as it is
-        about it. Raises ConfigError."""
-        sweep, chain = self.declared.needs[alias], self.chain
-        known = choices_of_groups()["sweeps"]
-        if sweep not in known:
-            raise ConfigError(
-                f"sweeps={chain[-1]}: needs {alias}: {sweep}, which is no sweep; choose one of "
-                f"{', '.join(known)}{did_you_mean(sweep, known)}"
-            )
-        if sweep in chain:
-            circle = " -> ".join([*chain[chain.index(sweep) :], sweep])
-            raise ConfigError(f"sweeps={chain[0]}: its needs lead in a circle, {circle}; remove one of them")
-        own = [f"sweeps={sweep}", f"size={self.size}"]
-        declared = declared_in(composed_hydra(own))
-        try:
-            tasks = tasks_of(declared, self.size, own)
-        except ConfigError as error:
-            raise ConfigError(f"{chain[-1]} needs {sweep}: {error}") from None
-        settings = SweepConfig(data=self.settings.data, paper=_settings(own).paper)
-        folder = None if self.asked is None else self.asked / sweep
-        arguments = [*own, *self._passed_on(tasks)]
-        return SweepRequest(sweep, self.size, declared, arguments, settings, folder, chain)
-
-    def _passed_on(self, tasks: Sequence[str]) -> list[str]:
-        """The overrides that reach a needed sweep of these `tasks`: all but those about keys that the own
-        cases set, and those of other tasks."""
-        heads = {
-            str(key).partition(".")[0]
-            for case in self.declared.cases_of(self.size)
-            for key, value in case.items()
-            if not isinstance(value, Mapping)
-        }
-        passed = []
-        for override in parse(self.arguments):
-            key = override.get_key_element()
-            foreign = any(key in root_rules(task) for task in TASKS) and not any(
-                key in root_rules(task) for task in tasks
-            )
-            about_own_cases = key.partition(".")[0] in heads - {SEED}
-            if key not in ("sweeps", "size", "task") and not about_own_cases and not foreign:
-                passed.append(str(override.input_line))
-        return passed
 
 
 @dataclass(frozen=True)
@@ -202,7 +113,7 @@ def plan_sweep(hydra: HydraConf, arguments: Sequence[str]) -> Plan:
             f"hydra.sweep.dir={hydra.run.dir}"
         )
     allow_plugins(parse(arguments))
-    settings = _settings(arguments)
+    settings = sweep_settings(arguments)
     own = [text for text in arguments if not key_of(text).startswith("sweep.")]
     asked = None if hydra.sweep.dir == "." else Path(hydra.sweep.dir)
     choices = hydra.runtime.choices
@@ -229,16 +140,6 @@ def sweep_axes(cells: Sequence[PlannedCell]) -> list[str]:
     differing = [key for key in keys if len({repr(settings.get(key)) for settings in flat}) > 1]
     following = {key for key in differing if FOLLOWS.get(key) in (*swept, *differing)}
     return [*swept, *(key for key in differing if key not in (SEED, *following) and not covered(key, swept))]
-
-
-def _settings(arguments: Sequence[str]) -> SweepConfig:
-    """`sweep.*`, as the sweep's file and the command line set it."""
-    lines = single_lines(parse(arguments))
-    chosen = [text for text in lines if "." not in text.partition("=")[0] or text.startswith("sweep.")]
-    found = compose(chosen, named_by_user=False).sweep
-    values = {str(key): value for key, value in cast(dict[str, Any], OmegaConf.to_container(found)).items()}
-    check_fields(SweepConfig, values, "sweep")
-    return SweepConfig(**values)
 
 
 def _planned(request: SweepRequest) -> Plan:
@@ -283,7 +184,7 @@ def _as_named(request: SweepRequest, sources: Mapping[str, Sequence[Source]]) ->
     """The descriptions of a named sweep's cells without any override; None if it cannot run without."""
     arguments = [f"sweeps={request.name}", f"size={request.size}"]
     try:
-        named = replace(request, arguments=arguments, settings=_settings(arguments))
+        named = replace(request, arguments=arguments, settings=sweep_settings(arguments))
         cells = expand(named.declared, named.size, arguments, sources)
         return {composed_cell(cell, named.settings, named.given).description for cell in cells}
     except ValueError:
