@@ -20,14 +20,14 @@ from hydra.core.plugins import Plugins
 from tiny import TINY_MODEL
 from warm import RUN, run_command, warm_or_cold
 
-from gradwire.harness.config.cells import tasks_of
 from gradwire.harness.config.compose import composed_hydra
 from gradwire.harness.config.declared import declared_in
 from gradwire.harness.launch.cell_process import CellOutcome
 from gradwire.harness.report.sweep_record import read_sweep_record
 from gradwire.harness.runtime.conf import conf_directory
+from gradwire.harness.sweeps.cells import tasks_of
+from gradwire.harness.sweeps.run import run_cell
 from gradwire.harness.tasks.front import start
-from gradwire.harness.tasks.main import run_cell
 
 SWEEPS = sorted(path.stem for path in (conf_directory() / "sweeps").glob("*.yaml"))
 
@@ -86,7 +86,7 @@ def commands_in(folder: Path) -> Iterator[Command]:
     """Runs sweeps in this process and this folder, without drawing plots; returns the exit code."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("gradwire.harness.tasks.sweep.CellProcess", InThisProcess)
+        patch.setattr("gradwire.harness.sweeps.run.CellProcess", InThisProcess)
         patch.setattr("gradwire.harness.report.figures._write", lambda *_: iter(()))
         patch.setattr(sys, "path", [*sys.path, str(conf_directory().parent / "harness" / "sweeper")])
         from hydra_plugins.gradwire_sweeper import GradwireSweeper

@@ -44,6 +44,7 @@ from gradwire.harness.config.overrides import (
     choices_of,
     parse,
     shown,
+    single_lines,
 )
 from gradwire.harness.config.own_files import REMEDY, SWEEP, OwnFile, OwnFolder, own_folder
 from gradwire.harness.config.plugins import allow_plugins, plugin_choices, register_plugins
@@ -69,7 +70,7 @@ def compose(
     Hydra composes each set of choices once per process; values are put into a copy of it.
     """
     parsed = parse(without_null_choices(overrides))
-    single = [str(each.input_line) for each in parsed if not each.is_sweep_override()]
+    single = single_lines(parsed)
     check_forms(parsed, lambda key: rule_of(compose(choices_of(single), named_by_user=False), key))
     if named_by_user:
         allow_plugins(parsed)

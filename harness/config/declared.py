@@ -39,6 +39,9 @@ NOT_THERE_YET = "not-there-yet"
 
 SEED = "seed"
 
+ANY_SIZE = "any"
+"""The cases of a sweep that no size changes, such as one of replays."""
+
 CASES, COMMON, NEEDS = "hydra.sweeper.cases", "hydra.sweeper.common", "hydra.sweeper.needs"
 
 
@@ -49,6 +52,16 @@ class Declared:
     cases: Mapping[str, Any] = field(default_factory=dict)
     common: Mapping[str, Any] = field(default_factory=dict)
     needs: Mapping[str, str] = field(default_factory=dict)
+
+    def cases_of(self, size: str) -> Sequence[Mapping[str, Any]]:
+        """The cases of a size; none where the sweep has none for it."""
+        found: Sequence[Mapping[str, Any]] = self.cases.get(ANY_SIZE, self.cases.get(size, []))
+        return found
+
+    def common_of(self, size: str) -> Mapping[str, Any]:
+        """The values that all cases of a size share."""
+        found: Mapping[str, Any] = self.common.get(size, self.common.get(ANY_SIZE, {}))
+        return found
 
 
 def declared_in(hydra: Any) -> Declared:
@@ -127,6 +140,14 @@ class Taking:
     steps: tuple[int, ...] = ()
     where: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
+    @property
+    def words(self) -> list[str]:
+        """The words in labels for what it takes from a cell, one text for each step: `warm:step60`."""
+        if self.what not in OF_STEPS:
+            return [f"{self.need}:{self.what}"]
+        word = "step" if self.what == "gradients" else self.what
+        return [f"{self.need}:{word}{step}" for step in self.steps]
+
     def values(self, key: str, sources: Sequence[Source]) -> Iterator[tuple[Source, str, str]]:
         """(needed cell, path, words in a label) for each value. Raises ConfigError if there is none."""
         fitting = [source for source in sources if source.fits(self.where)]
@@ -136,13 +157,12 @@ class Taking:
         for source in fitting:
             folder = source.directory or Path(NOT_THERE_YET)
             if self.what in OF_STEPS:
-                words = "step" if self.what == "gradients" else "weights"
-                for step in self.steps:
+                for step, words in zip(self.steps, self.words, strict=True):
                     self._check_kept(key, source, step)
-                    yield source, str(saved_path(folder, step, self.what)), f"{self.need}:{words}{step}"
+                    yield source, str(saved_path(folder, step, self.what)), words
             else:
                 path = folder / CHECKPOINT if self.what == CHECKPOINT else folder
-                yield source, str(path), f"{self.need}:{self.what}"
+                yield source, str(path), self.words[0]
 
     def _check_kept(self, key: str, source: Source, step: int) -> None:
         field = f"measure.save_{self.what}_at"

@@ -121,6 +121,11 @@ def no_preset(model: str) -> ConfigError | None:
     return None
 
 
+def single_lines(overrides: Sequence[Override]) -> list[str]:
+    """The lines of the overrides that have one value, not several to sweep over."""
+    return [str(each.input_line) for each in overrides if not each.is_sweep_override()]
+
+
 def swept_elements(override: Override, choices: Sequence[str]) -> list[Any]:
     """The values of an override that has several; `choices` are those of its key if that is a group.
 

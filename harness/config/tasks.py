@@ -147,6 +147,14 @@ class Task:
         module = importlib.import_module(self.module)
         return getattr(module, "STUDY", module)
 
+    def run(self, *arguments: Any) -> int:
+        """Carries it out; returns the exit code. A task that ends the process would end a whole sweep: its
+        code is returned, too."""
+        try:
+            return int(self.load().run(*arguments))
+        except SystemExit as ended:
+            return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+
     @property
     def name(self) -> str:
         """The word after `task=`."""

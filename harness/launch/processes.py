@@ -17,6 +17,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
 
+from gradwire.harness.files.writing import is_of_the_disk
 from gradwire.harness.launch import patience, stacks
 from gradwire.harness.launch.patience import Patience
 from gradwire.harness.launch.stop import SIGNALS, StopRequest
@@ -30,6 +31,7 @@ from gradwire.harness.launch.verdict import (
     write_report,
     write_stacks,
 )
+from gradwire.harness.record.directory import DivergedError
 from gradwire.harness.runtime.heartbeat import ENDING, START_UP, WARM_UP, beat_in, in_steps, share_beats
 from gradwire.harness.runtime.output import guard_output
 from gradwire.harness.runtime.progress import PhaseLines
@@ -57,6 +59,12 @@ class WorkerError(RuntimeError):
     def with_text(self, text: str) -> WorkerError:
         """Returns this error with a different text."""
         return WorkerError(self.found, self.step, text)
+
+
+def is_expected(error: object) -> bool:
+    """True if an error's text says everything: the user can fix it, a worker has recorded it, or it is the
+    disk's. Other errors are shown with their tracebacks."""
+    return isinstance(error, ValueError | WorkerError | DivergedError) or is_of_the_disk(error)
 
 
 class Surroundings(Protocol):

@@ -252,8 +252,8 @@ def _check_backend(codec: Codec, schedule: Schedule, options: CommonArguments) -
     for name, value in given.items():
         if value != default[name]:
             raise ValueError(
-                f"{name}={value} has no effect with codec=backend; the backend sends its own messages; leave it "
-                "out or use codec=fp32"
+                f"{name}={value} has no effect with codec=backend; the backend sends its own messages; leave "
+                "it out or use codec=fp32"
             )
 
 

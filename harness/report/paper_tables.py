@@ -118,16 +118,16 @@ def _cell(
         if column.change:
             base = _figure(record, layout, row, column, {**column.ours, **layout.baseline.ours})
             change = _change(found, base) + marks_of(found, record)
-            return Cell(change, theirs, found.kind, found, _networks_of(found, record))
+            return Cell(change, theirs, found.kind, found, _networks_of(found))
     except (MissingError, UnfinishedError):
         return Cell(NOTHING, theirs)
     is_time = column.tta is not None or row.tta is not None
     text = _written(found, _metric(layout, row, column), is_time, column.times or row.times or 1.0)
-    return Cell(text + marks_of(found, record), theirs, found.kind, found, _networks_of(found, record))
+    return Cell(text + marks_of(found, record), theirs, found.kind, found, _networks_of(found))
 
 
-def _networks_of(found: SeedFigure, record: SweepRecord) -> tuple[str, ...]:
-    texts = (record.network(cell) for cell in found.cells)
+def _networks_of(found: SeedFigure) -> tuple[str, ...]:
+    texts = (cell.network for cell in found.cells)
     return tuple(dict.fromkeys(text for text in texts if text is not None))
 
 

@@ -13,7 +13,6 @@ import csv
 import hashlib
 import io
 import json
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,10 +24,8 @@ from gradwire.harness.files.finite_json import restored
 from gradwire.harness.files.reading import UnusableFileError, folders_in, printable, read_text
 from gradwire.harness.files.structured import parse_json
 from gradwire.harness.files.writing import write_atomically
-from gradwire.harness.network.configured import recorded_text
 from gradwire.harness.record.directory import DIVERGED
 from gradwire.harness.record.summary import Stored
-from gradwire.harness.report.configs import covered
 from gradwire.harness.report.frame import Value, table
 from gradwire.harness.timing.measure.metric import Kind
 from gradwire.harness.timing.measure.metrics import METRICS
@@ -39,9 +36,6 @@ if TYPE_CHECKING:
 FILE, VALUES = "sweep.json", "values.csv"
 COLUMNS = ("cell", "metric", "value", "unit", "case", "kind", "seed", "step")
 REMEDY = "run the sweep again, which writes it anew from its cells' records"
-
-NETWORK = "network"
-"""The group of a configuration that describes the links."""
 
 OWN_DIGEST = "sha256"
 """The key of `sweep.json` with the digest of all its others."""
@@ -75,9 +69,9 @@ class CellRecord:
     commit: str | None
     dirty: bool | None
     machine: dict[str, Any] | None
-    computation: str | None = None  # what cells share whose workers compute the same; null in old records
-    workers: int | None = None  # of a machine
-    network: str | None = None  # its links and what its times are; null without, and in older records
+    computation: str | None  # what cells share whose workers compute the same; null without a wall clock
+    workers: int | None  # of a machine; null with `computation`
+    network: str | None  # its links and what its times are, in words; null for tasks that know no links
 
     @property
     def done(self) -> bool:
@@ -85,7 +79,7 @@ class CellRecord:
 
     @property
     def diverged(self) -> bool:
-        """Returns whether training itself ended the run."""
+        """True if training itself ended the run."""
         return self.status == "failed" and self.reason.startswith(f"{DIVERGED} ")
 
 
@@ -105,13 +99,8 @@ class SweepRecord(Stored):
     cells: list[CellRecord]
     values_sha256: str  # of values.csv
     values: tuple[Value, ...] = ()  # `run` is the cell's label
-    folder: str | None = None  # what its folder, and its group in wandb, were called; null in older records
-    overrides: list[str] = field(default_factory=list)  # in which it differs from the sweep as it is named
-
-    @property
-    def group(self) -> str:
-        """The name of its folder, and of its group in wandb."""
-        return self.folder or f"{self.name}-{self.size}"
+    folder: str = field(kw_only=True)  # the name of its folder, and of its group in wandb
+    overrides: list[str] = field(kw_only=True)  # in which it differs from the sweep as it is named
 
     @property
     def complete(self) -> bool:
@@ -140,24 +129,9 @@ class SweepRecord(Stored):
         common = self.settings.get(cell.task, {})
         return common.get(f"{key}.name", common.get(key))
 
-    def network(self, cell: CellRecord) -> str | None:
-        """A cell's links and the kind of its times, in words; None for tasks without links. For an older
-        record only the known parts."""
-        name = self.setting(cell, NETWORK)
-        if cell.network is not None or name is None or cell.kind is None:
-            return cell.network
-        prefix, common = f"{NETWORK}.", self.settings.get(cell.task, {})
-        known = {
-            key.removeprefix(prefix): value
-            for key, value in (common | cell.axes).items()
-            if key.startswith(prefix) and value is not None
-        }
-        return recorded_text({**known, "name": name}, cell.kind)
-
     def networks(self) -> list[str]:
-        """The distinct networks of its cells."""
-        found = (self.network(cell) for cell in self.cells)
-        return list(dict.fromkeys(text for text in found if text is not None))
+        """The links of its cells and what their times are, in words, each once."""
+        return list(dict.fromkeys(cell.network for cell in self.cells if cell.network is not None))
 
     def frame(self) -> DataFrame:
         """The figures in the form of `harness.report.frame`; `run` is the cell's label."""
@@ -170,53 +144,8 @@ class SweepRecord(Stored):
     def impossible(self) -> str | None:
         for key, name in (("name", self.name), ("size", self.size)):
             if not _NAME.fullmatch(name):
-                return f"has {key}={printable(name, 80)}, which is not a name"
-        labels = [cell.label for cell in self.cells]
-        double = next((label for label in labels if labels.count(label) > 1), None)
-        if double is not None:
-            return f"has the cell {printable(double, 80)} twice"
-        for cell in self.cells:
-            reason = self._impossible_in(cell)
-            if reason is not None:
-                return reason
+                return f"has {key}={printable(name, 80)}, which is no name"
         return None
-
-    def _impossible_in(self, cell: CellRecord) -> str | None:
-        where = f"the cell {printable(cell.label, 80)}"
-        strange = next((key for key in cell.axes if not covered(key, self.axes)), None)
-        if strange is not None:
-            return f"has a value of {printable(strange, 80)}, which is not an axis, in {where}"
-        lacking = next((axis for axis in self.axes if axis not in cell.axes), None)
-        if lacking is not None:
-            return f"has no value of the axis {printable(lacking, 80)} in {where}"
-        nested = next((key for key, value in cell.axes.items() if not _is_value(value)), None)
-        if nested is not None:
-            return f"has a value of {printable(nested, 80)} that is not a number, text or list in {where}"
-        if cell.wall_time_s is not None and not 0 <= cell.wall_time_s < math.inf:
-            return f"has wall_time_s={cell.wall_time_s} in {where}"
-        if cell.machine is not None and not _is_machine(cell.machine):
-            return f"has a machine of another form in {where}"
-        if cell.done and (cell.kind is None or cell.code_hash is None):
-            return f"does not say what {where} ran"
-        return None
-
-
-def _is_value(value: Any, depth: int = 2) -> bool:
-    """Returns whether `value` is a possible setting: a number, text, null, or lists of these."""
-    if isinstance(value, list):
-        return depth > 0 and all(_is_value(item, depth - 1) for item in value)
-    return value is None or isinstance(value, bool | int | float | str)
-
-
-def _is_machine(about: Mapping[str, Any]) -> bool:
-    """Returns whether a description of a machine has the types that `provenance` writes."""
-    gpus, cores = about.get("gpus", []), about.get("cores", 0)
-    return (
-        isinstance(gpus, list)
-        and all(isinstance(name, str) for name in gpus)
-        and type(cores) is int
-        and isinstance(about.get("processor", ""), str)
-    )
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -66,6 +66,12 @@ def is_own(error: BaseException) -> bool:
     return known or any(each.__module__.split(".")[0] == PACKAGE for each in type(error).__mro__)
 
 
+def one_line(error: BaseException) -> str:
+    """An error's text on one line, or its type if it has none."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if not isinstance(error, ValueError) or is_own(error) else f"{type(error).__name__}: {text}"
+
+
 def refuse(error: ConfigError | str, code: int = 2) -> NoReturn:
     """Ends the process with exit code `code`; only rank 0 prints the error's one line.
 

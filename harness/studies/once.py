@@ -80,7 +80,7 @@ def show_record(tracking: Mapping[str, Any], directory: Path) -> bool:
     if is_sweep(directory):
         record = read_sweep_record(directory)
         config, tables, curves = sweep_config(record), sweep_tables(record, directory), sweep_curves(record)
-        name = record.group
+        name = record.folder
         own = {"group": tracking["group"] or name, "tags": [*sweep_tags(record), *tracking["tags"]]}
         tracking = {**tracking, **own}  # the group is that of its cells
         busy = busy_cells(record, record.cells)

@@ -25,9 +25,9 @@ from gradwire.harness.report.configs import (
     some_names,
 )
 from gradwire.harness.report.tables import Page, Table
+from gradwire.harness.sweeps.folder import digest
+from gradwire.harness.sweeps.run import compare_runs
 from gradwire.harness.tasks.runs import state_in
-from gradwire.harness.tasks.sweep import compare_runs
-from gradwire.harness.tasks.sweep_folder import runs_digest
 
 COMPARISONS = OUTPUTS / "comparisons"
 
@@ -51,7 +51,7 @@ def run(config: CompareTask) -> int:
         raise ValueError(f"runs of several tasks cannot be compared: {shown}; name those of one task")
     settings = {name: flatten(found) for name, found in configs.items()}
     given = config.compare.output
-    output = COMPARISONS / runs_digest(folders, configs) if given is None else Path(given).expanduser()
+    output = COMPARISONS / digest(configs) if given is None else Path(given).expanduser()
     make_directory(output)
     (task, *_) = names.values()
     page = compare_runs(task, folders, output, differing_axes(settings))

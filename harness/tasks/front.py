@@ -30,7 +30,7 @@ from gradwire.harness.config.compose import (
 from gradwire.harness.config.explain import check_launcher, plain
 from gradwire.harness.config.flags import for_hydra, read_flags, version_text
 from gradwire.harness.config.help_pages import help_page
-from gradwire.harness.config.overrides import choices_of, keep_for_sweep, parse, shown
+from gradwire.harness.config.overrides import choices_of, keep_for_sweep, parse, shown, single_lines
 from gradwire.harness.config.own_files import FLAG, use_folder
 from gradwire.harness.config.rules import GIVEN, check
 from gradwire.harness.config.run_name import run_directory
@@ -110,8 +110,7 @@ def can_be_completed(line: str) -> bool:
         flags = read_flags(typed if line.endswith(" ") else typed[:-1])
         use_folder(flags.config_dir)
         overrides = parse(flags.overrides)
-        single = [str(each.input_line) for each in overrides if not each.is_sweep_override()]
-        compose(single, named_by_user=False)  # nothing is imported before Enter
+        compose(single_lines(overrides), named_by_user=False)  # nothing is imported before Enter
     except ConfigError:
         return False
     return True
@@ -143,7 +142,7 @@ def check_command_line(arguments: Sequence[str]) -> Configuration | None:
     for override in overrides:
         if override.key_or_group == "hydra/launcher":
             check_launcher(str(override.value()), srun=shutil.which("srun") is not None)
-    single = [str(override.input_line) for override in overrides if not override.is_sweep_override()]
+    single = single_lines(overrides)
     if flags.multirun or len(single) < len(overrides) or _runs_sweep(flags):
         single = choices_of(single)  # a value may belong to some of the sweep's choices or tasks only
     config, node = compose(single), composed_hydra(single)
@@ -202,8 +201,7 @@ def _runs_sweep(flags: argparse.Namespace) -> bool:
     """True if a file of `sweeps/` makes the command a sweep, without `--multirun`."""
     if flags.cfg or flags.info or not any(text.startswith("sweeps=") for text in flags.overrides):
         return False
-    overrides = parse(flags.overrides)
-    single = [str(override.input_line) for override in overrides if not override.is_sweep_override()]
+    single = single_lines(parse(flags.overrides))
     return bool(composed_hydra(choices_of(single)).mode == RunMode.MULTIRUN)
 
 

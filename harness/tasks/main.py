@@ -7,18 +7,17 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from gradwire.harness.config.run_name import run_directory
-from gradwire.harness.config.tasks import TASKS, Task
+from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.config.validate import validate_any
-from gradwire.harness.launch.cell_process import CellOutcome
+from gradwire.harness.launch.processes import is_expected
 from gradwire.harness.record.settings import Configuration, RecordedConfig
-from gradwire.harness.runtime.errors import is_own, is_refusal, refuse
+from gradwire.harness.runtime.errors import is_refusal, one_line, refuse
 from gradwire.harness.runtime.interrupts import is_interrupt
 from gradwire.harness.runtime.output import declare_run, guard_output, output_was_taken
 
@@ -79,22 +78,6 @@ def interrupt_code(interrupt: KeyboardInterrupt) -> int:
     return 128 + (interrupt.number if isinstance(interrupt, Terminated) else signal.SIGINT)
 
 
-def is_expected(error: object) -> bool:
-    """True if an error's text is sufficient: the user can fix it, a worker has recorded it, or it comes from
-    the disk. Other errors are shown with their tracebacks."""
-    from gradwire.harness.files.writing import is_of_the_disk
-    from gradwire.harness.launch.processes import WorkerError
-    from gradwire.harness.record.directory import DivergedError
-
-    return isinstance(error, ValueError | WorkerError | DivergedError) or is_of_the_disk(error)
-
-
-def one_line(error: BaseException) -> str:
-    """An error's text on one line, or its type if it has none."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if not isinstance(error, ValueError) or is_own(error) else f"{type(error).__name__}: {text}"
-
-
 def asked_directory() -> Path | None:
     """The directory given by `hydra.run.dir=`, or by the sweep for its cell; None if one is to be chosen."""
     hydra = HydraConfig.get()
@@ -104,28 +87,10 @@ def asked_directory() -> Path | None:
     return Path(hydra.run.dir) if given or hydra.run.dir != "." else None
 
 
-def run_cell(config: RecordedConfig, directory: Path) -> CellOutcome:
-    """Runs a cell of a sweep in this process, which other cells share; expected errors are returned as one
-    line."""
-    try:
-        return CellOutcome(_run(TASKS[config.task.name], config, directory))
-    except Exception as error:
-        if not is_expected(error):
-            raise
-        return CellOutcome(1, one_line(error))
-
-
 def _perform(config: Configuration) -> int:
     task = TASKS[config.task.name]
     if not isinstance(config, RecordedConfig):
-        code = _run(task, config)
+        code = task.run(config)
         return code if output_was_taken() else code or 1  # printing was all that it had to do
     declare_run()
-    return _run(task, config, run_directory(config, asked_directory()))
-
-
-def _run(task: Task, *arguments: Any) -> int:
-    try:
-        return int(task.load().run(*arguments))
-    except SystemExit as ended:  # would end a whole sweep
-        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return task.run(config, run_directory(config, asked_directory()))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gradwire.harness.config.known_sweeps import known_sweeps
 from gradwire.harness.report.claims.claim import counted
 from gradwire.harness.report.evaluations import collect
 from gradwire.harness.report.page import make_output, write_pages
 from gradwire.harness.report.settings import ReportTask
+from gradwire.harness.sweeps.known import known_sweeps
 
 
 def run(config: ReportTask) -> int:

@@ -10,7 +10,6 @@ if it is not complete; then `task=report` rewrites the report.
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
 import signal
 import subprocess
@@ -24,8 +23,8 @@ from gradwire.harness.report.evaluations import DARK, PRINT
 from gradwire.harness.report.papers import read_papers
 from gradwire.harness.report.sweep_record import FILE
 from gradwire.harness.runtime.conf import conf_directory
-from gradwire.harness.tasks.sweep import STOPPED
-from gradwire.harness.tasks.sweep_folder import DIGITS, FOLDER
+from gradwire.harness.sweeps.folder import records_of
+from gradwire.harness.sweeps.run import STOPPED
 
 KEPT = (".json", ".csv", ".md")
 """Suffixes of the copied files of records and tables."""
@@ -66,9 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def written(sweep: str, size: str) -> dict[Path, int]:
     """The folders of a sweep at a size, whatever overrides its cells had, with the time at which each record
     was written [ns]."""
-    names = re.compile(rf"{re.escape(f'{sweep}-{size}')}(-[0-9a-f]{{{DIGITS}}})*")
-    files = [path for path in FOLDER.glob(f"*/{FILE}") if names.fullmatch(path.parent.name)]
-    return {path.parent: path.stat().st_mtime_ns for path in files}
+    return {path.parent: path.stat().st_mtime_ns for path in records_of(sweep, size)}
 
 
 def publish(output: Path, target: Path, plots: Sequence[str] = ("*",)) -> list[Path]:

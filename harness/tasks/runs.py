@@ -24,11 +24,9 @@ from gradwire.harness.report.frame import values_in
 from gradwire.harness.report.sweep_record import find_sweep_records, read_sweep_record
 from gradwire.harness.report.tables import Table, figure, number, render_text
 from gradwire.harness.runtime.program import program
+from gradwire.harness.sweeps.record import TRAINED
 from gradwire.harness.timing.measure.accuracy import metric_mode
 from gradwire.harness.timing.measure.metrics import METRICS, in_words
-
-TRAINED = ("train", "retime")
-"""Tasks whose records are those of training runs."""
 
 MOST_FIGURES = 2
 """The largest number of a study's figures in its line."""

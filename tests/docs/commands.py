@@ -15,16 +15,16 @@ from unittest import mock
 from pages import ROOT, SHELL, blocks, prose, spans
 
 from gradwire.harness.config import validate
-from gradwire.harness.config.cells import expand
 from gradwire.harness.config.compose import compose, prepare
 from gradwire.harness.config.declared import declared_in
 from gradwire.harness.config.flags import read_flags
 from gradwire.harness.models import folder
 from gradwire.harness.network.shaped import check as shaped
 from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.sweeps.cells import expand
+from gradwire.harness.sweeps.plan import plan_sweep
 from gradwire.harness.tasks import front
 from gradwire.harness.tasks.front import check_command_line
-from gradwire.harness.tasks.sweep_plan import plan_sweep
 
 LEFT_ALONE = {
     "git": "needs a repository to clone from",

@@ -34,14 +34,15 @@ class GradwireSweeper(Sweeper):
         """Exits with code 2 if a cell cannot run (before any starts), with 1 if one failed, with 75 if the
         time limit is reached, and after Ctrl-C and signals as a single run does."""
         from gradwire.harness.config.overrides import kept_for_sweep
+        from gradwire.harness.launch.processes import is_expected
         from gradwire.harness.launch.stop import stop_requests
         from gradwire.harness.record.directory import make_directory
-        from gradwire.harness.runtime.errors import ConfigError, refuse, refused_as_config_error
+        from gradwire.harness.runtime.errors import ConfigError, one_line, refuse, refused_as_config_error
         from gradwire.harness.runtime.interrupts import raise_on_interrupt
-        from gradwire.harness.tasks.main import interrupt_code, is_expected, one_line
+        from gradwire.harness.sweeps.plan import plan_sweep
+        from gradwire.harness.sweeps.run import check_launcher_can, run_sweep
+        from gradwire.harness.tasks.main import interrupt_code
         from gradwire.harness.tasks.plan import plan_page
-        from gradwire.harness.tasks.sweep import check_launcher_can, run_sweep
-        from gradwire.harness.tasks.sweep_plan import plan_sweep
 
         assert self.launcher is not None
         assert self.config is not None

@@ -12,10 +12,10 @@ from typing import Any
 from gradwire.codecs.fields import BOOLEAN, LIST, MAPPING, NUMBER, TEXT, WHOLE, Rule, rules_of
 from gradwire.codecs.registry import codec_classes
 from gradwire.harness.config.aliases import ALIASES
-from gradwire.harness.config.cells import override_text
 from gradwire.harness.config.root_keys import own_keys, root_rules
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.config.tasks import TASKS
+from gradwire.harness.sweeps.cells import override_text
 
 NUMBERS = (
     *(

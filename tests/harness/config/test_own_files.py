@@ -13,7 +13,6 @@ import pytest
 from omegaconf import OmegaConf
 
 from gradwire.codecs.plugins import ALLOWED
-from gradwire.harness.config.cells import expand
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.declared import Declared
 from gradwire.harness.config.overrides import parse
@@ -23,8 +22,9 @@ from gradwire.harness.config.validate import validate
 from gradwire.harness.files.structured import MOST_YAML
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.sweeps.cells import expand
+from gradwire.harness.sweeps.plan import plan_sweep
 from gradwire.harness.tasks.front import arranged, asked_page, can_be_completed, check_command_line
-from gradwire.harness.tasks.sweep_plan import plan_sweep
 
 OWN = {
     "codec/mine.yaml": "# DynamiQ at 4 bits\ndefaults: [dynamiq, _self_]\nbits: 4\n",
@@ -113,7 +113,7 @@ def test_help_lists_them() -> None:
 
 def test_they_run_and_sweep(run_py: Callable[..., int], task: Any, place: Path, monkeypatch: Any) -> None:
     """The command runs through Hydra's own main, which gets the files from the same reader."""
-    monkeypatch.setattr("gradwire.harness.tasks.sweep.finish_sweep", lambda plan: None)
+    monkeypatch.setattr("gradwire.harness.sweeps.run.finish_sweep", lambda plan: None)
     write(OWN)
     assert run_py("--config-dir", "own", "size=tiny", "codec=mine", "hydra.run.dir=here") == 0
     assert run_py("size=tiny", "-cd", "own", "sweeps=both") == 0

@@ -15,9 +15,9 @@ import yaml
 from warm import run_command
 
 from gradwire.harness.files.writing import UnwritableFileError
+from gradwire.harness.launch.processes import is_expected
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.tasks.main import is_expected
 
 ROOT = conf_directory().parent
 

@@ -19,8 +19,8 @@ from gradwire.harness.config.compose import composed_hydra
 from gradwire.harness.config.flags import read_flags
 from gradwire.harness.config.overrides import choices_of, parse
 from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.sweeps.plan import plan_sweep
 from gradwire.harness.tasks.front import arranged, check_command_line
-from gradwire.harness.tasks.sweep_plan import plan_sweep
 
 OVERRIDES = int(os.environ.get("GRADWIRE_FUZZ", "2400"))
 SEED = int(os.environ.get("GRADWIRE_FUZZ_SEED", "0"))

@@ -31,6 +31,9 @@ def cell(axes: Mapping[str, Any], seed: int = 0, **about: Any) -> CellRecord:
         "commit": "1234567890",
         "dirty": False,
         "machine": MACHINE,
+        "computation": None,
+        "workers": None,
+        "network": None,
     }
     return CellRecord(**usual | about)
 
@@ -62,4 +65,6 @@ def record(
     return SweepRecord(
         *(name, size, "A Paper Table 1", f"run.py sweeps={name} size={size}", list(axes), "embedded"),
         *(settings, [*cells, *more], "", tuple(values)),
+        folder=f"{name}-{size}",
+        overrides=[],
     )

@@ -24,10 +24,10 @@ from gradwire.harness.report.plots import group_plots
 from gradwire.harness.report.reference import Reference
 from gradwire.harness.report.run_plots import run_plots
 from gradwire.harness.report.style import PRINT
-from gradwire.harness.report.sweep_cells import SweptCell, write_sweep_record
 from gradwire.harness.report.sweep_record import read_sweep_record, save_sweep_record
 from gradwire.harness.report.tables import Table
 from gradwire.harness.studies import once
+from gradwire.harness.sweeps.record import SweptCell, SweptCells, write_sweep_record
 from gradwire.harness.tasks.train import show_run
 from gradwire.harness.tracking.messages import ending
 
@@ -194,7 +194,8 @@ def test_a_sweeps_record_keeps_what_it_takes_to_say_so(disturbed: list[Path], tm
         SweptCell(f"codec={folder.name}", folder, load_run(folder).config | {"task": {"name": "train"}})
         for folder in disturbed
     ]
-    write_sweep_record(tmp_path / "sweep", cells, name="made", size="tiny", command="run.py", axes=["codec"])
+    swept = SweptCells("made", "tiny", "run.py", ["codec"], cells, folder="made-tiny")
+    write_sweep_record(tmp_path / "sweep", swept)
     found = read_sweep_record(tmp_path / "sweep")
     assert len({cell.computation for cell in found.cells}) == 1 and found.cells[0].computation is not None
     assert [cell.workers for cell in found.cells] == [4, 4]

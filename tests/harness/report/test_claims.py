@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from sweep_records import cell, record
 
-from gradwire.harness.config.known_sweeps import known_sweeps
 from gradwire.harness.report.claims.claim import Claim, Claims, Predicate, Verdict, judge
 from gradwire.harness.report.claims.evidence import (
     Evidence,
@@ -29,6 +28,7 @@ from gradwire.harness.report.evaluation import ClaimError, MissingError, SeedFig
 from gradwire.harness.report.evaluations import CLAIMS
 from gradwire.harness.report.reference import COLUMNS, Reference
 from gradwire.harness.report.sweep_record import SweepRecord
+from gradwire.harness.sweeps.known import known_sweeps
 
 AXES = ("model", "codec", "codec.bits")
 ERRORS = {3: 0.08, 4: 0.02, 5: 0.004, 6: 0.001}

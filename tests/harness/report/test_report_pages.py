@@ -14,7 +14,6 @@ import pytest
 from sweep_records import cell, record
 
 from gradwire.harness.config.declared import Declared
-from gradwire.harness.config.known_sweeps import known_sweep, known_sweeps
 from gradwire.harness.record.settings import TaskConfig
 from gradwire.harness.report import evaluations
 from gradwire.harness.report.claims.claim import Claims
@@ -27,6 +26,7 @@ from gradwire.harness.report.settings import ReportConfig, ReportTask
 from gradwire.harness.report.sweep_record import VALUES, SweepRecord, save_sweep_record
 from gradwire.harness.report.tables import escaped
 from gradwire.harness.runtime.conf import conf_directory
+from gradwire.harness.sweeps.known import known_sweep, known_sweeps
 from gradwire.harness.tasks.report import run
 
 MADE_UP = Claims("A Paper")
@@ -291,7 +291,7 @@ def test_sweeps_that_can_run_are_known_by_their_files() -> None:
 def test_a_case_that_sets_no_field_leaves_its_default() -> None:
     taken = {"from": "warm", "take": "gradients", "step": [2, 9]}
     cases = [{"codec": "dynamiq", "gradients": taken}, {"codec": "dynamiq", "codec.group": 32}]
-    known = known_sweep(Declared({"any": cases}), {"topology": "ring"})
+    known = known_sweep(Declared({"any": cases}, needs={"warm": "demo"}), {"topology": "ring"})
     assert known.axes["codec.group"] == [32, 16]
     assert known.axes["gradients"] == ["warm:step2", "warm:step9"]
     assert known.shared == {"topology": ["ring"]}

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from gradwire.harness.launch.processes import is_expected
 from gradwire.harness.runtime import output
-from gradwire.harness.runtime.errors import ConfigError, found_late, is_own, is_refusal
+from gradwire.harness.runtime.errors import ConfigError, found_late, is_own, is_refusal, one_line
 from gradwire.harness.runtime.output import guarded, output_was_taken
-from gradwire.harness.tasks.main import is_expected, one_line
 
 LINE = "5 μs – naïve"
 

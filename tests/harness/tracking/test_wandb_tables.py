@@ -22,12 +22,12 @@ from gradwire.harness.config.validate import validate_any
 from gradwire.harness.files.finite_json import restored
 from gradwire.harness.record.settings import RecordedConfig, TaskConfig
 from gradwire.harness.report.frame import values_in
-from gradwire.harness.report.sweep_cells import SweptCell, write_sweep_record
 from gradwire.harness.report.sweep_record import COLUMNS, VALUES, read_sweep_record
 from gradwire.harness.report.wandb_tables import study_tables, sweep_curves, sweep_tables
 from gradwire.harness.studies.bench.study import STUDY as BENCH
 from gradwire.harness.studies.replay.study import STUDY as REPLAY
 from gradwire.harness.studies.score.study import STUDY as SCORE
+from gradwire.harness.sweeps.record import SweptCell, SweptCells, write_sweep_record
 from gradwire.harness.tasks import sync
 from gradwire.harness.tracking import follow
 from gradwire.harness.tracking.settings import UntrackedConfig, WandbConfig
@@ -132,7 +132,8 @@ def test_a_sweep_and_its_comparison_are_shown(
     replays: list[SweptCell], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "sweep"
-    write_sweep_record(output, replays, name="made_up", size="tiny", command="run.py", axes=["codec"])
+    swept = SweptCells("made_up", "tiny", "run.py", ["codec"], replays, folder="made_up-tiny")
+    write_sweep_record(output, swept)
     REPLAY.compare([cell.directory for cell in replays], output, ["codec"])
     drawn = {path.name.removesuffix("-print.png"): path for path in output.glob("*-print.png")}
     assert drawn

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
-from gradwire.harness.config import sweep_text, validate
+from gradwire.harness.config import validate
 from gradwire.harness.config.compose import compose
-from gradwire.harness.config.sweep_text import benchmarks_of, places
 from gradwire.harness.models import folder
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.tasks.sweep_plan import Plan, plan_sweep
+from gradwire.harness.sweeps import cell_data
+from gradwire.harness.sweeps.cell_data import benchmarks_of, places
+from gradwire.harness.sweeps.plan import Plan, plan_sweep
 
 SWEEP = ("sweeps=dynamiq_fig4_fig5", "codec=bf16", "seed=0", "cluster=virtual", "network=simulated")
 
@@ -134,10 +135,10 @@ def test_every_published_data_set_has_a_place() -> None:
 def test_folders_of_images_are_distinguished_by_all_their_files(tmp_path: Path) -> None:
     """In a folder that also has text, only the text counts."""
     (tmp_path / "train.zip").write_bytes(b"one")
-    one = sweep_text._digest(tmp_path)
+    one = cell_data._digest(tmp_path)
     (tmp_path / "train.zip").write_bytes(b"two")
-    two = sweep_text._digest(tmp_path)
+    two = cell_data._digest(tmp_path)
     (tmp_path / "text.txt").write_text("words")
-    with_text = sweep_text._digest(tmp_path)
+    with_text = cell_data._digest(tmp_path)
     (tmp_path / "train.zip").write_bytes(b"ten")
-    assert one != two and sweep_text._digest(tmp_path) == with_text
+    assert one != two and cell_data._digest(tmp_path) == with_text

@@ -1,4 +1,4 @@
-"""A sweep: run what it needs, then its unfinished cells, and compare the finished ones.
+"""Running a sweep: first what it needs, then its unfinished cells; then the finished ones are compared.
 
 Nothing starts before every cell has been composed and validated. A cell whose run directory is done
 is skipped, so that the same command resumes an interrupted sweep; a failed cell does not stop it.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import sys
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, redirect_stderr
@@ -20,20 +19,20 @@ from hydra.core.utils import JobReturn
 from gradwire.harness.checkpoint.folder import checkpoints
 from gradwire.harness.config.resources import check_disk_of_sweep
 from gradwire.harness.config.tasks import TASKS
-from gradwire.harness.launch.cell_process import CellProcess
+from gradwire.harness.launch.cell_process import CellOutcome, CellProcess
+from gradwire.harness.launch.processes import is_expected
 from gradwire.harness.network.settings import SHARED, ShapedConfig
 from gradwire.harness.record.directory import PROFILES
 from gradwire.harness.record.profiles import CodecWork, Computation, offer, own_profile
 from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.report.tables import Page
-from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.runtime.errors import ConfigError, one_line
 from gradwire.harness.runtime.output import declare_run
-from gradwire.harness.runtime.progress import EVERY_S, in_words
 from gradwire.harness.studies.once import show_finished
-from gradwire.harness.tasks.main import is_expected, one_line, run_cell
-from gradwire.harness.tasks.plan import Predictions
-from gradwire.harness.tasks.planned_cell import PlannedCell
-from gradwire.harness.tasks.sweep_plan import Plan, settled
+from gradwire.harness.sweeps.plan import Plan, settled, sweep_axes
+from gradwire.harness.sweeps.planned_cell import PlannedCell
+from gradwire.harness.sweeps.predictions import Budget, Eta, Predictions
+from gradwire.harness.sweeps.record import SweptCell, SweptCells, write_sweep_record
 from gradwire.harness.trainer.calibration import request_profile
 from gradwire.harness.trainer.settings import RunConfig
 
@@ -45,55 +44,6 @@ STOPPED = 75
 
 NOT_KNOWN_YET = Path("not-known-yet")
 """A placeholder in a record for the directory of a cell that waits for a needed one."""
-
-
-@dataclass
-class Budget:
-    """The minutes in which a sweep and the sweeps that it needs may run cells; None means no limit."""
-
-    minutes: float | None
-    predicted: Callable[[PlannedCell], float | None] = lambda cell: None
-    """Returns the predicted minutes of a cell; None if not known."""
-    _began: float = field(default_factory=time.monotonic)
-    _cells: int = 0
-
-    def allows(self, cell: PlannedCell) -> bool:
-        """True if a cell may start: in time, and predicted to end in time. The first cell always may;
-        otherwise a budget that is too small for it would never make progress."""
-        self._cells += 1
-        if self.minutes is None or self._cells == 1:
-            return True
-        left = self.minutes - (time.monotonic() - self._began) / 60
-        return left > 0 and (self.predicted(cell) or 0.0) <= left
-
-
-class Eta:
-    """Estimates when the cells of a sweep will be done: from the times of earlier similar cells, corrected by
-    the times of this sweep's cells so far or, without such predictions, from the mean of the latter."""
-
-    def __init__(self, predicted: Callable[[PlannedCell], float | None]) -> None:
-        self._predicted = predicted
-        self._began, self._predictions = time.monotonic(), list[float | None]()
-
-    def ran(self, cells: Sequence[PlannedCell]) -> None:
-        """Counts finished cells."""
-        self._predictions += [self._predicted(cell) for cell in cells]
-
-    def left(self, cells: Sequence[PlannedCell]) -> str:
-        """The time until `cells` are done, in words that follow a number; empty if it is unknown."""
-        taken_s, before = time.monotonic() - self._began, self._predictions
-        coming = [self._predicted(cell) for cell in cells]
-        known = [minutes for minutes in coming if minutes is not None]
-        known_before = [minutes for minutes in before if minutes is not None]
-        if len(known) == len(coming) and len(known_before) == len(before):
-            seconds = 60 * sum(known)
-            if sum(known_before) > 0:
-                seconds *= taken_s / (60 * sum(known_before))
-        elif before:
-            seconds = taken_s / len(before) * len(coming)
-        else:
-            return ""
-        return f", about {in_words(seconds)} left" if taken_s + seconds >= EVERY_S else ""
 
 
 @dataclass
@@ -123,12 +73,12 @@ class Launching:
         return not self._sequential
 
     def run(self, cells: Sequence[PlannedCell], sweep: str) -> list[bool]:
-        """Runs cells; returns whether each has succeeded."""
-        if self._sequential and all(_needs_no_workers(cell.config) for cell in cells):
+        """Runs cells; returns for each if it has succeeded."""
+        if self._sequential and not any(cell.starts_workers for cell in cells):
             return [self._here(cell, sweep) for cell in cells]
         results = self._launch([cell.launch_overrides(sweep) for cell in cells], self._number)
         self._number += len(cells)
-        return [_succeeded(result) for result in results]
+        return list(map(_succeeded, results))
 
     def _here(self, cell: PlannedCell, sweep: str) -> bool:
         assert cell.directory is not None
@@ -140,15 +90,25 @@ class Launching:
         return ended.code == 0
 
 
+def run_cell(config: RecordedConfig, directory: Path) -> CellOutcome:
+    """Runs a cell in this process, which other cells share; errors that say everything in one line."""
+    try:
+        return CellOutcome(TASKS[config.task.name].run(config, directory))
+    except Exception as error:
+        if not is_expected(error):
+            raise
+        return CellOutcome(1, one_line(error))
+
+
 def check_launcher_can(plan: Plan, launcher: str) -> None:
     """Raises ConfigError for cells whose workers the launcher's processes cannot start."""
     if launcher != "joblib":
         return
     for each in plan.with_needs:
         for cell in each.cells:
-            if not _needs_no_workers(cell.config):
+            if cell.starts_workers:
                 raise ConfigError(
-                    f"hydra/launcher=joblib cannot start the workers of {cell.cell.label}; use "
+                    f"hydra/launcher=joblib cannot start the workers of {cell.label}; use "
                     "cluster=virtual, or hydra/launcher=submitit_local"
                 )
 
@@ -164,7 +124,13 @@ def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
             f"sweep.minutes={minutes:g} has no effect with a launcher that starts all cells at once; use the "
             "launcher's own limit, hydra.launcher.timeout_min"
         )
-    _check_disk(plan)
+    planned = [cell for each in plan.with_needs for cell in each.of_task("train") if not cell.done]
+    runs = [(cell.config, cell.directory) for cell in planned]
+    tight = check_disk_of_sweep(
+        [(run, folder) for run, folder in runs if isinstance(run, RunConfig) and folder is not None]
+    )
+    if tight is not None:
+        print(tight, file=sys.stderr, flush=True)
     outcome = SweepOutcome()
     declare_run()
     for each in plan.with_needs:
@@ -174,11 +140,10 @@ def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
         cells = stack.enter_context(CellProcess(run_cell))
         launching = Launching(launch, sequential=sequential, cells=cells)
         budget = Budget(minutes, Predictions(plan).minutes)
-        for each in plan.with_needs[:-1]:
+        for each in plan.with_needs:
             _carry_out(settled(each), launching, budget, outcome)
-        _carry_out(settled(plan), launching, budget, outcome)
     for cell in outcome.failed:
-        print(f"failed: {cell.cell.label} ({cell.directory or 'a cell that it needs did not finish'})")
+        print(f"failed: {cell.label} ({cell.directory or 'a cell that it needs did not finish'})")
     if outcome.left:
         assert minutes is not None
         print(
@@ -187,18 +152,6 @@ def run_sweep(plan: Plan, launch: Launch, *, sequential: bool) -> int:
         )
     print(f"sweep: {plan.output}")
     return outcome.code
-
-
-def _check_disk(plan: Plan) -> None:
-    """Refuses a sweep whose runs do not fit on the disk, and prints a warning if they may not. Raises
-    ConfigError."""
-    planned = [cell for each in plan.with_needs for cell in each.of_task("train")]
-    cells = [cell for cell in planned if not cell.done]
-    runs = [(cell.config, cell.directory) for cell in cells]
-    training = [(run, folder) for run, folder in runs if isinstance(run, RunConfig) and folder is not None]
-    note = check_disk_of_sweep(training)
-    if note is not None:
-        print(note, file=sys.stderr, flush=True)
 
 
 def _carry_out(plan: Plan, launching: Launching, budget: Budget, outcome: SweepOutcome) -> None:
@@ -222,7 +175,7 @@ def _carry_out(plan: Plan, launching: Launching, budget: Budget, outcome: SweepO
             continue
         for index, cell in enumerate(cells, first + 1):
             left = eta.left(able[first:])
-            print(f"[{index}/{len(able)}{left}] {cell.cell.label} -> {cell.directory}", flush=True)
+            print(f"[{index}/{len(able)}{left}] {cell.label} -> {cell.directory}", flush=True)
         succeeded = launching.run(cells, plan.name)
         eta.ran(cells)
         outcome.failed += [cell for cell, well in zip(cells, succeeded, strict=True) if not well]
@@ -239,7 +192,22 @@ def finish_sweep(plan: Plan) -> None:
     for task in tasks:
         output = plan.output if len(tasks) == 1 else plan.output / task
         _compare(plan, task, output)
-    _record(plan)
+    texts = list(dict.fromkeys(cell.text for cell in plan.cells if cell.text is not None))
+    swept = SweptCells(
+        plan.sweep,
+        plan.size,
+        plan.command,
+        plan.axes,
+        [
+            SweptCell(cell.label, cell.directory or NOT_KNOWN_YET, cell.config.mapping(), cell.needed)
+            for cell in plan.cells
+        ],
+        folder=plan.name,
+        paper=plan.settings.paper,
+        text=", ".join(texts) or None,
+        overrides=plan.overrides,
+    )
+    write_sweep_record(plan.output, swept)
     show_finished(plan.cells[0].config, plan.output)
 
 
@@ -256,8 +224,6 @@ def compare_runs(task: str, folders: Sequence[Path], output: Path, axes: Sequenc
 
 
 def _compare(plan: Plan, task: str, output: Path) -> None:
-    from gradwire.harness.tasks.sweep_plan import sweep_axes
-
     cells = plan.of_task(task)
     folders = [cell.directory for cell in cells if cell.directory is not None]
     if not any(cell.finished for cell in cells):
@@ -272,34 +238,6 @@ def _compare(plan: Plan, task: str, output: Path) -> None:
     page = comparison.with_remark(f"Sweep {plan.name}{plan.asked_in_words}.")
     page.write_markdown(output)
     print(f"\n{page.text}\n\nsweep {plan.name}: tables and plots in {output}")
-
-
-def _record(plan: Plan) -> None:
-    """Writes `sweep.json` and `values.csv`, which hold what tables, claims and reports need."""
-    from gradwire.harness.report.sweep_cells import SweptCell, write_sweep_record
-
-    texts = list(dict.fromkeys(cell.text for cell in plan.cells if cell.text is not None))
-    write_sweep_record(
-        plan.output,
-        [
-            SweptCell(cell.cell.label, cell.directory or NOT_KNOWN_YET, cell.config.mapping(), cell.needed)
-            for cell in plan.cells
-        ],
-        name=plan.sweep,
-        size=plan.size,
-        command=plan.command,
-        axes=plan.axes,
-        paper=plan.settings.paper,
-        text=", ".join(texts) or None,
-        folder=plan.name,
-        overrides=plan.overrides,
-    )
-
-
-def _needs_no_workers(config: RecordedConfig) -> bool:
-    """True if the cell starts no other processes."""
-    cluster = getattr(config, "cluster", None)
-    return cluster is None or cluster.name == "virtual"
 
 
 def _succeeded(result: JobReturn) -> bool:
@@ -321,7 +259,7 @@ def share_profiles(plan: Plan) -> None:
     A single run shares nothing, and a run that began with measured step times continues with them. Raises
     ValueError if a run's directory cannot be used.
     """
-    cells = [cell for cell in plan.cells if cell.directory is not None and shares(cell.config)]
+    cells = [cell for cell in plan.cells if cell.directory is not None and _shares(cell.config)]
     if len(cells) < 2:
         return
     folder = plan.output / PROFILES
@@ -336,8 +274,8 @@ def share_profiles(plan: Plan) -> None:
             request_profile(cell.directory, folder)
 
 
-def shares(config: RecordedConfig) -> bool:
-    """True if a run uses a profile shared with others."""
+def _shares(config: RecordedConfig) -> bool:
+    """True if a run takes a profile that it shares with others."""
     if not isinstance(config, RunConfig) or config.cluster.name != "virtual":
         return False
     return not isinstance(config.network, ShapedConfig) and config.network.compute == SHARED

@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 from omegaconf import DictConfig
 
-from gradwire.harness.config.cells import override_text
 from gradwire.harness.config.explain import plain
+from gradwire.harness.config.typed import task_of
 from gradwire.harness.data.formats import format_of
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.record.identity import data_fingerprint
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.sweeps.cells import key_of, override_text
 
 EMBEDDED, AUTO = "embedded", "auto"
 PAPER = "paper"
@@ -30,12 +31,12 @@ PLACES = "local_data.yaml"
 BENCHMARKS = "score.data"
 
 
-class Text(NamedTuple):
-    """The text of a cell: the overrides that select it, and its name in records, without folders of this
-    machine."""
+class CellData(NamedTuple):
+    """The overrides of a cell with those that choose its data, and the name of its text in records, which has
+    no folder of this machine."""
 
     overrides: Sequence[str]
-    name: str | None = None
+    text: str | None = None
 
 
 @cache
@@ -45,24 +46,32 @@ def places() -> Mapping[str, str]:
     return {str(name): str(place) for name, place in found.items()}
 
 
-def text_of(overrides: Sequence[str], config: DictConfig, given: Sequence[str], data: str | None) -> Text:
-    """The text of a cell that trains. `config` is composed from its `overrides`; `given` are the keys set on
-    the command line.
+def data_of(overrides: Sequence[str], config: DictConfig, given: Sequence[str], data: str | None) -> CellData:
+    """The text of a cell that trains, the benchmarks' files of another: `config` is composed from its
+    `overrides`, of which the command line has set the keys `given`.
 
     Raises ConfigError if `data` lacks the data set.
     """
+    if task_of(config).trains:
+        return _text_of(overrides, config, given, data)
+    return CellData(benchmarks_of(overrides, config, given, data))
+
+
+def _text_of(
+    overrides: Sequence[str], config: DictConfig, given: Sequence[str], data: str | None
+) -> CellData:
     if any(key.partition(".")[0] == GROUP and key.partition(".")[2] in ("", "path", "hub") for key in given):
-        return Text(overrides)
+        return CellData(overrides)
     name, size = str(plain(config, "dataset.name")), str(plain(config, "size.name"))
     if name == EMBEDDED or plain(config, "dataset.path") is not None or (data is None and size == PAPER):
-        return Text(overrides, EMBEDDED if name == EMBEDDED else None)
+        return CellData(overrides, EMBEDDED if name == EMBEDDED else None)
     if data is None:
-        others = [text for text in overrides if text.lstrip("+").partition("=")[0] != GROUP]
-        return Text([*others, f"{GROUP}={EMBEDDED}"], EMBEDDED)
+        others = [text for text in overrides if key_of(text) != GROUP]
+        return CellData([*others, f"{GROUP}={EMBEDDED}"], EMBEDDED)
     name = str(plain(config, "model.paper_dataset")) if name == AUTO else name
     path, place = _path(name, data), places()[name]
     chosen = [f"{GROUP}={name}"] if f"{GROUP}={name}" not in overrides else []
-    return Text(
+    return CellData(
         [*overrides, *chosen, f"{GROUP}.path={override_text(str(path))}"], f"{place} ({_digest(path)})"
     )
 

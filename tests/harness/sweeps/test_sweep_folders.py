@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gradwire.harness.report.sweep_cells import SweptCell, write_sweep_record
 from gradwire.harness.report.sweep_record import read_sweep_record
 from gradwire.harness.report.tables import Page, Table
+from gradwire.harness.sweeps.record import SweptCell, SweptCells, write_sweep_record
 
 SWEEPS = Path("outputs/sweeps")
 DEMO = ("sweeps=demo", "size=tiny")
@@ -57,7 +57,7 @@ def test_a_smaller_sibling_leaves_the_demos_tables(
     assert ", with codec=bf16." in (sibling / "table.md").read_text()
     assert ", with " not in (SWEEPS / "demo-tiny" / "table.md").read_text()
     record = read_sweep_record(sibling)
-    assert (record.folder, record.overrides, record.group) == (sibling.name, ["codec=bf16"], sibling.name)
+    assert (record.folder, record.overrides) == (sibling.name, ["codec=bf16"])
     assert read_sweep_record(SWEEPS / "demo-tiny").overrides == []
 
 
@@ -79,7 +79,7 @@ def stranger(folder: Path, run: Path) -> None:
     (run / "config.yaml").write_text("seed: 0\ntask: {name: replay}\n")
     (run / "FAILED").write_text("it ran out of memory\n")
     cell = SweptCell("codec=other", run, {"task": {"name": "replay"}, "seed": 0})
-    write_sweep_record(folder, [cell], name="demo", size="tiny", command="run.py", axes=[])
+    write_sweep_record(folder, SweptCells("demo", "tiny", "run.py", [], [cell], folder=folder.name))
 
 
 @pytest.mark.usefixtures("comparing")

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from gradwire.codecs.fields import default_of
 from gradwire.harness.config.compose import choices_of_groups, compose, composed_hydra
-from gradwire.harness.config.declared import Declared, declared_in
+from gradwire.harness.config.declared import Declared, declared_in, taking
 from gradwire.harness.config.store import group_schemas
 from gradwire.harness.report.claims.figures import KnownSweep
 
@@ -41,22 +41,14 @@ def known_sweep(declared: Declared, choices: Mapping[str, Any]) -> KnownSweep:
     cases = [case for found in declared.cases.values() for case in found]
     for case in cases:
         for key, value in case.items():
-            known.add_axis(str(key), [word for each in _listed(value) for word in _words(each)])
+            takes = isinstance(value, Mapping)
+            known.add_axis(str(key), taking(key, value, declared.needs).words if takes else _listed(value))
     for key in list(known.axes):
         known.add_axis(key, [value for case in cases if key not in case for value in _defaults(key, case)])
     commons = [common for common in declared.common.values() for common in common.items()]
     for key, value in [*choices.items(), *commons]:
         known.shared.setdefault(str(key), []).append(value)
     return known
-
-
-def _words(value: Any) -> list[Any]:
-    """A value of a case; a value taken from another sweep's cells is given in the words of labels."""
-    if not isinstance(value, Mapping):
-        return [value]
-    word = "weights" if value.get("take") == "weights" else "step"
-    steps = [f"{word}{step}" for step in _listed(value.get("step", []))]
-    return [f"{value.get('from')}:{each}" for each in steps or [str(value.get("take"))]]
 
 
 def _defaults(key: str, case: Mapping[str, Any]) -> Iterator[Any]:

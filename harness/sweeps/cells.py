@@ -21,14 +21,11 @@ from hydra.core.override_parser.types import Transformer
 from gradwire.harness.config.compose import choices_of_groups, compose
 from gradwire.harness.config.declared import SEED, Declared, Source, Taking, taking
 from gradwire.harness.config.explain import plain, rule_of
-from gradwire.harness.config.overrides import parse, swept_elements
+from gradwire.harness.config.overrides import parse, single_lines, swept_elements
 from gradwire.harness.config.root_keys import root_rules
 from gradwire.harness.config.store import choices_with_field, group_schemas
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.runtime.errors import ConfigError
-
-ANY_SIZE = "any"
-"""The key of cases of a sweep that does not depend on the size, such as one of replays."""
 
 MOST_CELLS = 10_000
 
@@ -81,6 +78,7 @@ def expand(
     is malformed.
     """
     fixed, swept = _command_line(arguments)
+    fixed_lines = single_lines(parse(arguments))
     cases = _cases_of(declared, size)
     tasks = tasks_of(declared, size, arguments)
     most = sum(
@@ -103,12 +101,12 @@ def expand(
             task = values.get(TASK, tasks[0])
             for found in _with_taken(values, taken, user, sources or {}, TASKS[task].reads):
                 texts = (
-                    *_fixed_lines(arguments),
+                    *fixed_lines,
                     *(f"{key}={value}" for key, value in {**common, **found.overrides, **line}.items()),
                 )
                 chosen = {**found.words, **line}
                 texts, chosen = _fitting(texts, chosen, swept)
-                texts = tuple(text for text in texts if _suits(_key_of(text), task, tasks))
+                texts = tuple(text for text in texts if _suits(key_of(text), task, tasks))
                 cells.setdefault(tuple(sorted(texts)), SweepCell(texts, chosen, found.sources))
     if not cells:
         raise ConfigError("the sweep has no runs: a key of its cases has an empty list; give it a value")
@@ -116,8 +114,8 @@ def expand(
 
 
 def tasks_of(declared: Declared, size: str, arguments: Sequence[str]) -> list[str]:
-    """The tasks of a sweep: first that of cases without a task, then those that cases name."""
-    choices = [text for text in _fixed_lines(arguments) if "." not in _key_of(text)]
+    """The tasks of a sweep: first that of cases that name none, then those that cases name."""
+    choices = [text for text in single_lines(parse(arguments)) if "." not in key_of(text)]
     usual = str(plain(compose(choices, named_by_user=False), "task.name"))
     named = (task for case in _cases_of(declared, size) for task in case.task)
     return list(dict.fromkeys([usual, *named]))
@@ -154,23 +152,24 @@ def _is_plain(text: str) -> bool:
 
 
 def _cases_of(declared: Declared, size: str) -> list[_SweepCase]:
-    cases = declared.cases
-    if not cases:
+    if not declared.cases:
         return [_SweepCase({}, {}, {})]
-    found_size = ANY_SIZE if ANY_SIZE in cases else size
-    if found_size not in cases:
-        sizes = " or ".join(f"size={known}" for known in cases)
+    cases, common = declared.cases_of(size), declared.common_of(size)
+    if not cases:
+        sizes = " or ".join(f"size={known}" for known in declared.cases)
         raise ConfigError(f"size={size}: this sweep has no cases for it; choose {sizes}")
-    found, shared = cases[found_size], declared.common.get(size, declared.common.get(ANY_SIZE, {}))
-    return [_case(case, shared, declared.needs) for case in found]
-
-
-def _case(case: Mapping[str, Any], shared: Mapping[str, Any], needs: Mapping[str, str]) -> _SweepCase:
-    return _SweepCase(
-        {str(key): _texts(value) for key, value in case.items() if not isinstance(value, Mapping)},
-        {str(key): taking(key, value, needs) for key, value in case.items() if isinstance(value, Mapping)},
-        {str(key): override_text(value) for key, value in shared.items() if key not in case},
-    )
+    return [
+        _SweepCase(
+            {str(key): _texts(value) for key, value in case.items() if not isinstance(value, Mapping)},
+            {
+                str(key): taking(key, value, declared.needs)
+                for key, value in case.items()
+                if isinstance(value, Mapping)
+            },
+            {str(key): override_text(value) for key, value in common.items() if key not in case},
+        )
+        for case in cases
+    ]
 
 
 def _texts(value: Any) -> list[str]:
@@ -256,11 +255,8 @@ def _command_line(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, l
     return fixed, swept
 
 
-def _fixed_lines(arguments: Sequence[str]) -> list[str]:
-    return [str(override.input_line) for override in parse(arguments) if not override.is_sweep_override()]
-
-
-def _key_of(text: str) -> str:
+def key_of(text: str) -> str:
+    """The key of an override."""
     return text.lstrip("+").partition("=")[0]
 
 
@@ -290,7 +286,7 @@ def _fitting(
         return chosen.get(group) in owners or not owners
 
     return (
-        tuple(text for text in texts if fits(_key_of(text))),
+        tuple(text for text in texts if fits(key_of(text))),
         {key: value for key, value in chosen.items() if fits(key)},
     )
 

@@ -17,7 +17,7 @@ from gradwire.harness.record.profiles import (
     read_profiles,
     sweep_folder,
 )
-from gradwire.harness.tasks.sweep_plan import Plan
+from gradwire.harness.sweeps.plan import Plan
 from gradwire.harness.timing.simulate.profile import LaneStretch, Quantiles
 
 Finished = list[tuple[str, list[Path], list[str], Path]]
@@ -31,7 +31,7 @@ def finished(monkeypatch: pytest.MonkeyPatch) -> Finished:
     def record(plan: Plan) -> None:
         calls.append((plan.name, [cell.directory for cell in plan.cells], plan.axes, plan.output))
 
-    monkeypatch.setattr("gradwire.harness.tasks.sweep.finish_sweep", record)
+    monkeypatch.setattr("gradwire.harness.sweeps.run.finish_sweep", record)
     return calls
 
 

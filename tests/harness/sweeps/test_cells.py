@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gradwire.harness.config.cells import SweepCell, expand, override_text, swept_keys
 from gradwire.harness.config.compose import parse
 from gradwire.harness.config.declared import Declared, declared
 from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.sweeps.cells import SweepCell, expand, override_text, swept_keys
 
 CASES = Declared(
     {

@@ -16,8 +16,8 @@ from gradwire.harness.config.compose import _composed, compose
 from gradwire.harness.config.own_files import use_folder
 from gradwire.harness.report.sweep_record import read_sweep_record
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.tasks import sweep
-from gradwire.harness.tasks.sweep_plan import Plan, plan_sweep, sweep_axes
+from gradwire.harness.sweeps import run
+from gradwire.harness.sweeps.plan import Plan, plan_sweep, sweep_axes
 
 WARM = """\
 # @package _global_
@@ -51,21 +51,6 @@ hydra:
 def sweep_file(needs: str, case: str, size: str = "tiny") -> str:
     head = "# @package _global_\nhydra:\n  mode: MULTIRUN\n  sweeper:\n"
     return f"{head}    needs: {needs}\n    cases:\n      {size}: [{case}]\n"
-
-
-def test_a_sweep_says_how_long_it_will_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the mean of its cells, or by their predictions and what has become of earlier ones."""
-    now, cells = [0.0], list[Any](range(4))
-    monkeypatch.setattr(sweep.time, "monotonic", lambda: now[0])
-    mean, predicted = sweep.Eta(lambda cell: None), sweep.Eta(lambda cell: 2.0)
-    assert (mean.left(cells), predicted.left(cells)) == ("", ", about 8 min left")
-    now[0] = 180.0
-    for eta in (mean, predicted):
-        eta.ran(cells[:1])
-        assert eta.left(cells[1:]) == ", about 9 min left"
-    quick = sweep.Eta(lambda cell: None)
-    quick.ran(cells[:1])
-    assert quick.left(cells[1:]) == "", "what is quick needs no such line"
 
 
 @pytest.fixture
@@ -109,7 +94,7 @@ def planned(*arguments: str) -> Plan:
 
 
 def labels(plan: Plan) -> list[str]:
-    return [cell.cell.label for cell in plan.cells]
+    return [cell.label for cell in plan.cells]
 
 
 def test_needed_cells_give_values_and_axes(known: Callable[..., None]) -> None:
@@ -247,7 +232,7 @@ def test_needed_cells_run_first_and_each_task_has_its_tables(
 def test_what_needs_a_failed_cell_fails_with_it(
     own: Callable[..., None], run_py: Callable[..., int], task: Any, monkeypatch: Any, capsys: Any
 ) -> None:
-    monkeypatch.setattr(sweep, "finish_sweep", lambda plan: None)
+    monkeypatch.setattr(run, "finish_sweep", lambda plan: None)
     own(warm=WARM, use=USE)
     task.failing = {0: RuntimeError("boom")}
     assert run_py("--config-dir", "own", "sweeps=use", "size=tiny", "model=gpt2", "seed=0") == 1
