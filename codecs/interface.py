@@ -117,7 +117,7 @@ class Hops(Protocol):
     def shard(self, chunks: Sequence[int]) -> Tensor:
         """The mean over the workers for the coordinates of `chunks`, whose sums are complete but not sealed:
         float32, chunk by chunk, in the order in which `HopCodec.chunk` lists their coordinates."""
-        raise ValueError(f"{type(self).__name__} have no shards")
+        raise ValueError(f"{type(self).__name__} has no shards")
 
 
 class Collectives(Protocol):
@@ -297,7 +297,7 @@ class Codec(ABC):
 
     @property
     def boundary(self) -> int:
-        """Number of bytes at whose multiples a message may be interrupted by a more urgent one."""
+        """A more urgent message may interrupt one after any multiple of this number of bytes."""
         return 1 << 16
 
     async def refine(

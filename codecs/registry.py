@@ -75,8 +75,8 @@ def codec_classes() -> dict[str, type[Codec]]:
 
 
 def codec_options(name: str) -> type:
-    """The dataclass of a codec's settings: the options of one of this package's codecs, or the class itself
-    of any other. Raises ValueError for an unknown name."""
+    """The dataclass of a codec's settings: its options class for this package's codecs, otherwise the codec
+    class itself. Raises ValueError for an unknown name."""
     return OWN[name].options if name in OWN else codec_class(name)
 
 

@@ -130,8 +130,8 @@ def test_wrong_states_are_refused_on_all_ranks(workers: Workers) -> None:
         assert "damaged" in damaged
         assert "nonsense" in nonsense
         settings, short, norms, nan, missing, none, path, saved, copied, *found = found
-        assert "None is not a state of a synchronizer; give what state_dict() returned" in none
-        assert "'saved.pt' is not a state of a synchronizer; give what state_dict() returned" in path
+        assert "None is not a state of a synchronizer; give the result of state_dict()" in none
+        assert "'saved.pt' is not a state of a synchronizer; give the result of state_dict()" in path
         for text in (saved, copied):
             assert text.startswith(
                 "TypeError: a model with a codec cannot be pickled or copied; save model.m"
@@ -146,7 +146,7 @@ def test_wrong_states_are_refused_on_all_ranks(workers: Workers) -> None:
         assert "OneBit has no state" in no_state
         assert "wrap the model with the bucket_cap_mb it was saved with" in cap
         assert "wrap the model with the bucket_cap_mb it was saved with" in buckets
-        assert "another model's: it was saved with model=6 parameters of" in model
+        assert "another model: it was saved with model=6 parameters of" in model
         assert "another model: it has" in names
         frozen, frozen_loosely, codec, seed, detached = found
         assert codec.endswith("codec=onebit, this is codec=topk; attach with codec=onebit")
@@ -222,7 +222,7 @@ def test_a_store_that_is_gone_is_an_error(workers: Workers) -> None:
 def test_the_starts_of_other_matrices_are_refused(start: torch.Tensor) -> None:
     parameters = {"weight": torch.zeros(4, 8)}
     SavedState(3, {}, None, None, {"q/weight": torch.zeros(2, 8)}).check(parameters)
-    with pytest.raises(ValueError, match="another model's: its q/weight is"):
+    with pytest.raises(ValueError, match="another model: its q/weight is"):
         SavedState(3, {}, None, None, {"q/weight": start}).check(parameters)
 
 

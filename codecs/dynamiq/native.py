@@ -159,7 +159,7 @@ class NativePlan:
         Raises ValueError without norms where there are widths to choose from.
         """
         if norm is None and self._chooses:
-            raise ValueError(f"{_PLAN}: norms are needed to choose widths by, got none")
+            raise ValueError(f"{_PLAN}: choosing widths needs norms, got none")
         arguments = self.call.arguments
         arguments.mean_sum = self._statistic(mean_sum, "mean_sum")
         arguments.norm = self._statistic(norm, "norm")

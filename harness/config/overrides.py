@@ -149,7 +149,7 @@ def _check_range(override: Override, value: RangeSweep) -> None:
     try:
         count = math.ceil(((value.stop or 0) - (value.start or 0)) / value.step)
     except (ArithmeticError, ValueError):
-        raise ConfigError(f"{shown(override)} has no end; {use}") from None
+        raise ConfigError(f"{shown(override)} is not a finite range; {use}") from None
     if not 0 < count <= MOST_SWEPT:
         number = "no values" if count <= 0 else f"more values than {MOST_SWEPT}"
         raise ConfigError(f"{shown(override)} has {number}; {use}")
@@ -225,7 +225,7 @@ def check_given(override: Override, rule: Rule) -> None:
         several = f"'{override.key_or_group}=range({ends[1]},{int(ends[2]) + 1})'"
         raise ConfigError(f"{shown(override)}: is not one number; for a run of each add --multirun {several}")
     if value == MISSING:
-        raise ConfigError(f"{shown(override)}: stands for a missing value; choose {rule.allowed()}")
+        raise ConfigError(f"{shown(override)} is a missing value; choose {rule.allowed()}")
     if _refers(value) and {LIST, MAPPING} & {*rule.kinds}:
         raise ConfigError(f"{shown(override)}: references cannot stand in it; choose {rule.allowed()}")
     if not _refers(value):

@@ -87,7 +87,7 @@ class FileImages:
                 raise self._refusal("no such folder")
             pickled = sorted(file.name for file in self.path.iterdir() if PICKLES.match(file.name))
         if pickled:
-            raise self._refusal(f"{printable(pickled[0], 80)} is a Python pickle, never read")
+            raise self._refusal(f"{printable(pickled[0], 80)} is a Python pickle, and pickles are never read")
         names = SPELLINGS.get(split, (split,))
         for name in names:
             if (folder := self.path / name).is_dir():
@@ -158,7 +158,7 @@ def _in_archive(path: Path) -> SplitImages:
             continue
         if len(parts) < 2:
             shown = printable(name, 80)
-            raise ValueError(f"dataset.path={path}: {shown} is in no folder of a label; {REMEDY}")
+            raise ValueError(f"dataset.path={path}: {shown} is not in the folder of a label; {REMEDY}")
         files.setdefault(parts[-2], []).append(name)
 
     by_label = {label: tuple(names) for label, names in files.items()}

@@ -82,7 +82,7 @@ class SavedState(Saved):
         if strict:
             if saved["model"] != description["model"]:
                 raise ValueError(
-                    f"the state is another model's: it was saved with model={saved['model']}, this is "
+                    f"the state belongs to another model: it was saved with model={saved['model']}, this is "
                     f"model={description['model']}; load each state into the model it was saved from"
                 )
             if saved[_CAP] != description[_CAP]:
@@ -104,7 +104,7 @@ class SavedState(Saved):
             kind, slash, name = key.partition("/")
             kind += slash
             if kind == START and not _fits(value, parameters.get(name)):
-                raise ValueError(f"the state is another model's: its {key} is {list(value.shape)}")
+                raise ValueError(f"the state belongs to another model: its {key} is {list(value.shape)}")
             if kind not in (*_LIKE_A_GRADIENT, NORMS):
                 continue  # the codec's own to check
             if name not in parameters:
@@ -112,8 +112,8 @@ class SavedState(Saved):
             numel = LATEST if kind == NORMS else parameters[name].numel()
             if tuple(value.shape) != (numel,) or not value.is_floating_point():
                 raise ValueError(
-                    f"the state is another model's: its {key} is {value.dtype}{list(value.shape)}, this "
-                    f"model's is torch.float32[{numel}]"
+                    f"the state belongs to another model: its {key} is {value.dtype}{list(value.shape)}, "
+                    f"this model's is torch.float32[{numel}]"
                 )
         _check_remembered(self.codec)
 
@@ -146,7 +146,7 @@ class SavedShards(Saved):
         saved = _about(state, rank, {"modules"})["settings"]
         if saved["modules"] != description["modules"]:
             raise ValueError(
-                f"the state is another model's: it was saved with {saved['modules']}, this one has "
+                f"the state belongs to another model: it was saved with {saved['modules']}, this one has "
                 f"{description['modules']}; shard the model as it was"
             )
         if strict:
@@ -237,7 +237,9 @@ def _about(
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ValueError("the state is damaged: its description cannot be read") from None
     if version != VERSION:
-        raise ValueError(f"the state has version {version}, this is version {VERSION} of its format")
+        raise ValueError(
+            f"the state has version {version} of the format, and this program reads version {VERSION}"
+        )
     if about["rank"] != rank:
         raise ValueError(f"rank {rank} was given the state of rank {about['rank']}; each has its own")
     damaged = [key for key in state if not isinstance(state[key], Tensor)]

@@ -143,8 +143,7 @@ def _missing_from_folder(config: ModelConfig, folder: Path) -> str | None:
         if instead is not None:
             return (
                 f"{where}: has its weights in {instead} alone, which is a pickle and not loaded; save "
-                f"them as "
-                f"{WEIGHTS_FILE}, by save_pretrained"
+                f"them as {WEIGHTS_FILE}, by save_pretrained"
             )
         random = ", or add model.weights=random to train its shape from random weights"
         return f"{where}: has none of {', '.join(wanted)}; {remedy}{random if config.is_folder else ''}"

@@ -33,7 +33,7 @@ CLOCK = "train_time_s"
 
 
 class HasSettings(Protocol):
-    """A group of runs, or of a sweep's cells, that only differ in the seed."""
+    """A group of runs, or of a sweep's cells, that differ only in the seed."""
 
     @property
     def settings(self) -> Settings: ...  # by dotted key, without the seed

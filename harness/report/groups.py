@@ -113,7 +113,9 @@ def group_runs(runs: Sequence[Run], axes: Sequence[str] = ()) -> list[Group]:
         # A seed that was run again after a failure counts once, with its last outcome.
         failed = [run for run in members if run.status == "failed" and run.seed not in seeds]
         if {run.clock for run in done} == {"wall", "simulated"}:
-            raise ValueError(f"{label}: some runs are on the wall clock, some simulated; compare them apart")
+            raise ValueError(
+                f"{label}: some runs use the wall clock, others the simulated clock; compare them separately"
+            )
         groups.append(Group(label, config, done, failed))
     return sorted(groups, key=lambda group: not group.is_baseline)
 

@@ -72,7 +72,7 @@ class Paper:
 
 
 def read_papers(folder: Path) -> list[Paper]:
-    """The papers in `folder`, by name of file; raises ValueError in one line for an item of another form."""
+    """The papers in `folder`, sorted by file name. Raises ValueError in one line for a malformed item."""
     papers = []
     for path in sorted((folder / FOLDER).glob("*.yaml")):
         content = read_yaml(path, remedy=REMEDY, inside=folder)

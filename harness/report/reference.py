@@ -31,7 +31,7 @@ class Reference:
             known = sorted(f"{path.parent.name}/{path.stem}" for path in self.folder.glob("*/*.csv"))
             if item not in known:
                 raise ValueError(
-                    f"{printable(item, 80)} is none of the {len(known)} printed tables and figures; "
+                    f"{printable(item, 80)} is not one of the {len(known)} printed tables and figures; "
                     f"{alike(item, known)}"
                 )
             self._items[item] = _read(self.folder / f"{item}.csv", self.folder)

@@ -72,8 +72,8 @@ class Checkpointer:
         saved, world = self._fitting(checkpoint), self._state.world
         if len(saved.train_time_s) != world.size:
             raise RuntimeError(
-                f"{checkpoint.path} is of {len(saved.train_time_s)} ranks, this run has {world.size}; "
-                "resume=never starts over"
+                f"{checkpoint.path} is from a run with {len(saved.train_time_s)} ranks, "
+                f"this run has {world.size}; resume=never starts over"
             )
         read = partial(checkpoint.part, device=world.device)
         self._state.parallelism.load_state_dict(read)

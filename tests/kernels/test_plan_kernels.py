@@ -213,7 +213,7 @@ def test_refuse_what_they_cannot_read() -> None:
         plan = compiled(cut(3, [64, 64]))
         with pytest.raises(ValueError, match="norm must be a contiguous torch.bfloat16 of 3 elements"):
             plan.run(None, norm.float())
-        with pytest.raises(ValueError, match="norms are needed to choose widths by"):
+        with pytest.raises(ValueError, match="choosing widths needs norms"):
             plan.run(norm, None)
 
 

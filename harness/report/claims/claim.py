@@ -46,7 +46,7 @@ class Claim:
 
     @property
     def of_print(self) -> bool:
-        """Returns whether it is only about printed figures and arithmetic."""
+        """Returns whether the claim is only about printed figures and arithmetic."""
         return not self.sweeps and self.holds is not None
 
     @property

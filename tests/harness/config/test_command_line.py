@@ -40,7 +40,7 @@ REFUSED = [
     ("task=overhead overhead.blocks=abc", "overhead.blocks=abc: choose a whole number from 1"),
     ("codec.name=bf16", "choose it by codec=bf16"),
     ("codec.widths=[[1]]", "codec.widths=[[1]]: choose one or more of 1, 2, 3"),
-    ("model.family=???", "model.family=???: stands for a missing value; choose one of bert"),
+    ("model.family=???", "model.family=??? is a missing value; choose one of bert"),
     ("model.family=${model.family}", "model.family=${model.family} is unknown; choose one of bert"),
     ("task.name=${task.name}", "task.name=${task.name} contradicts task=train"),
     ("train.steps=${train.lr}", "train.steps=${train.lr}: refers to a value that is not there"),

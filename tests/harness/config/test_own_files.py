@@ -176,7 +176,7 @@ ENTRIES = [  # of an experiment's defaults list
 SWEEP = "hydra: {{mode: MULTIRUN, sweeper: {{cases: {}}}}}\n"
 
 CASES = [
-    ("{_target_: os.getcwd}", "hydra.sweeper.cases._target_: is no size"),
+    ("{_target_: os.getcwd}", "hydra.sweeper.cases._target_: is not a size"),
     (
         "{any: {_target_: os.getcwd}}",
         "hydra.sweeper.cases.any={_target_: os.getcwd}: choose a list of mappings",

@@ -71,5 +71,5 @@ def test_a_parquet_column_that_says_so_is_refused(tmp_path: Path) -> None:
 def test_brackets_and_digits_by_the_thousand_are_refused(name: str, line: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text(line + "\n")
-    with pytest.raises(ValueError, match=r"line 1 is no"):
+    with pytest.raises(ValueError, match=r"line 1 is not"):
         list(read_pieces(path, "text", plain_chat))

@@ -177,7 +177,7 @@ def put(path: Path, content: bytes) -> None:
     [
         (
             lambda path: put(path / "data_batch_1", b"x"),
-            "data_batch_1 is a Python pickle, never read",
+            "data_batch_1 is a Python pickle, and pickles are never read",
         ),
         (lambda path: put(path / "train" / "cat" / "9.txt", b"x"), "train: cat/9.txt is none of .png, .jpg"),
         (lambda path: put(path / "train" / "cat" / "9.png", b"x"), "train: cat/9.png: is not a PNG or JPEG"),
@@ -213,7 +213,7 @@ def test_limits_of_files_entries_and_archives(tmp_path: Path, monkeypatch: pytes
         data_source(dataset).load()
     with zipfile.ZipFile(tmp_path / "train.zip", "w") as archive:
         archive.writestr("0.png", png(0))
-    with pytest.raises(ValueError, match="0.png is in no folder of a label"):
+    with pytest.raises(ValueError, match="0.png is not in the folder of a label"):
         data_source(dataset).load()
 
 

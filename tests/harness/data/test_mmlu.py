@@ -65,9 +65,9 @@ def test_files_belong_to_the_split_that_their_folder_or_name_says(tmp_path: Path
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("What?,1,2,3,4,E", "line 1 is no question"),
-        ("What?,1,A", "line 1 is no question"),
-        ("A line of text", "line 1 is no question"),
+        ("What?,1,2,3,4,E", "line 1 is not a question"),
+        ("What?,1,A", "line 1 is not a question"),
+        ("A line of text", "line 1 is not a question"),
     ],
 )
 def test_other_rows_are_refused(row: str, reason: str, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_other_rows_are_refused(row: str, reason: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        ({"text": "Words"}, r"no question \(wanted: question, choices, answer; found: text\)"),
+        ({"text": "Words"}, r"not a question \(wanted: question, choices, answer; found: text\)"),
         ({"question": "?", "choices": ["1", "2"], "answer": 2}, "2 choices and the answer 2"),
     ],
 )

@@ -82,7 +82,7 @@ def test_what_a_folder_lacks_is_named(tmp_path: Path) -> None:
     assert "has none of model.safetensors" in of_folder(folder)
     assert "or add model.weights=random" in of_folder(folder)
     (folder / "pytorch_model.bin").touch()
-    assert "its weights in pytorch_model.bin alone, which is not unpickled" in of_folder(folder)
+    assert "its weights in pytorch_model.bin alone, which is a pickle" in of_folder(folder)
     assert "has no tokenizer.json" in of_folder(folder, "model.weights=random")
     assert "or give one by model.tokenizer=" in of_folder(folder, "model.weights=random")
 

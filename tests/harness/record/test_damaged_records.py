@@ -207,7 +207,7 @@ def test_what_an_unfinished_run_has_recorded_says_so(whole: Path, tmp_path: Path
 def test_a_file_of_decisions_has_a_longest_line_and_length(tmp_path: Path) -> None:
     path = tmp_path / "long.jsonl"
     path.write_bytes(b'{"steps": null, "settings": {}}\n' + b" " * 2**20 + b"\n")
-    with pytest.raises(ValueError, match="line 2 is longer than any of a file of decisions"):
+    with pytest.raises(ValueError, match="line 2 is longer than any line of a file of decisions"):
         read_decisions(str(path))
     os.truncate(path, MOST_BYTES + 1)
     with pytest.raises(ValueError, match=f"at most {MOST_BYTES} are read"):

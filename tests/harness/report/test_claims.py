@@ -156,7 +156,7 @@ def test_printed_figures_can_be_compared(printed: Reference) -> None:
         (lambda e: e.vnmse(codec="dynamiq") > 0, r"leaves codec.bits open"),
         (lambda e: 1 / 0 > 1, r"cannot be computed \(division by zero\)"),
         (lambda e: 1 / "a" > 1, "cannot be computed"),
-        (lambda e: e.paper("paper/table9", method="5b") > 1, "paper/table9 is none of the"),
+        (lambda e: e.paper("paper/table9", method="5b") > 1, "paper/table9 is not one of the"),
         (lambda e: e.paper("paper/table4", method="9b") > 1, "has no method=9b; it has 3b, 5b, all, 6b"),
         (lambda e: e.paper("paper/table4", method="5b") > 1, "has 2 figures with"),
         (lambda e: e.paper("paper/table4", metric="share") > 1, "prints '<1' there"),

@@ -130,7 +130,7 @@ def test_what_is_no_file_of_decisions_is_refused(recorded: Path, tmp_path: Path)
     made = {
         "cannot be read: no such file or directory; give the decisions.jsonl": None,
         "its first line does not identify the run": lines[1:],
-        "ends after 3 of 4 steps: the run has not come to its end": lines[:-1],
+        "ends after 3 of 4 steps: the run has not finished": lines[:-1],
         "line 3 is damaged": [*lines[:2], lines[2][:9] + "\n", *lines[3:]],
         "line 3 is not the decision for step 2": [*lines[:2], *lines[3:]],
         "line 3: decides nu, but codec=mxfp8 decides mu": [*lines[:2], renamed, *lines[3:]],

@@ -90,13 +90,13 @@ def test_openbookqa_may_be_lines_of_json(tmp_path: Path) -> None:
 
 
 DAMAGES = {
-    "arc_easy": ("test.jsonl", '{"id": "1", "question": {"stem": "x"}, "answerKey": "A"}\n', "line 1 is no"),
+    "arc_easy": ("test.jsonl", '{"id": "1", "question": {"stem": "x"}, "answerKey": "A"}\n', "line 1 is not"),
     "arc_challenge": ("test.jsonl", '{"id": \n', "line 1 is not JSON"),
     "hellaswag": ("hellaswag_val_full.txt.bz2", "not compressed", "cannot be read"),
-    "openbookqa": ("test.tsv", "ID\tStem\n1\tx\n", "line 2 is no record"),
+    "openbookqa": ("test.tsv", "ID\tStem\n1\tx\n", "line 2 is not a record"),
     "piqa": ("valid-labels.lst", "1\n", "another number of lines than valid.jsonl"),
-    "winogrande": ("dev.jsonl", '{"sentence": "no blank", "answer": "1"}\n', "line 1 is no record"),
-    "mmlu": ("test/virology_test.csv", "What?,a,b,c\n", "line 1 is no question"),
+    "winogrande": ("dev.jsonl", '{"sentence": "no blank", "answer": "1"}\n', "line 1 is not a record"),
+    "mmlu": ("test/virology_test.csv", "What?,a,b,c\n", "line 1 is not a question"),
 }
 
 
