@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 
 import torch
-from gradwire.harness.comm.topology.placement import placed
+from gradwire.harness.comm.topology.registry import placed
 
 from gradwire.codecs.native.choice import choose_kernels, using_kernels
 from gradwire.codecs.registry import make_codec

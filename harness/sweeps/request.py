@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from gradwire.harness.runtime.fields import check_fields
+from gradwire.codecs.fields import check_fields
 from omegaconf import OmegaConf
 
 from gradwire.harness.config.compose import choices_of_groups, compose, composed_hydra
@@ -15,7 +15,7 @@ from gradwire.harness.config.declared import SEED, Declared, declared_in
 from gradwire.harness.config.overrides import parse, single_lines
 from gradwire.harness.config.root_keys import SweepConfig, root_rules
 from gradwire.harness.config.tasks import TASKS
-from gradwire.harness.runtime.errors import ConfigError, did_you_mean
+from gradwire.harness.runtime.errors import ConfigError, did_you_mean, refused_as_config_error
 from gradwire.harness.sweeps.cells import tasks_of
 from gradwire.harness.sweeps.planned_cell import makes_another_cell
 

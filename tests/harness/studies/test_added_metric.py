@@ -17,7 +17,7 @@ from gradwire.harness.record import figures
 from gradwire.harness.record.figures import Figure, study_module, study_names
 from gradwire.harness.record.seal import mark_done
 from gradwire.harness.report.frame import load_results
-from gradwire.harness.report.sweep_cells import outcome_in
+from gradwire.harness.sweeps.record import outcome_in
 from gradwire.harness.report.wandb_tables import study_tables
 from gradwire.harness.studies.bench.study import BenchRow
 from gradwire.harness.studies.bench.views import speed_table
@@ -51,7 +51,7 @@ def test_it_is_shown_everywhere(task: str, tmp_path: Path, monkeypatch: pytest.M
     study = importlib.import_module(study_module(task)).STUDY
     study = replace(study, record=with_metric(study.record))
     records = {**figures.study_records(), task: study.record}
-    for module in ("record.figures", "report.frame", "report.wandb_tables", "report.sweep_cells"):
+    for module in ("record.figures", "report.frame", "report.wandb_tables", "sweeps.record"):
         monkeypatch.setattr(f"gradwire.harness.{module}.study_records", lambda: records)
     folders = []
     for source in sorted((RECORDED / task).iterdir()):
