@@ -26,10 +26,12 @@ from gradwire.harness.report.claims.evidence import (
 )
 from gradwire.harness.report.claims.figures import KnownSweep
 from gradwire.harness.report.evaluation import ClaimError, MissingError, SeedFigure
-from gradwire.harness.report.evaluations import CLAIMS
+from gradwire.harness.report.evaluations import CLAIMS, collect
+from gradwire.harness.report.page import markdown, with_evaluations
 from gradwire.harness.report.reference import COLUMNS, Reference
 from gradwire.harness.report.sweep_record import SweepRecord
 
+RESULTS = Path(__file__).resolve().parents[3] / "results"
 AXES = ("model", "codec", "codec.bits")
 ERRORS = {3: 0.08, 4: 0.02, 5: 0.004, 6: 0.001}
 SPEEDS = {3: 9.0, 4: 8.0, 5: 7.0, 6: 6.0}
@@ -335,12 +337,14 @@ class Unlimited(Evidence):
         return tuple(found) if len(found[0]) > 1 else tuple(value for (value,) in found)
 
 
-def test_claims_ask_for_axes_and_printed_figures_that_exist() -> None:
+@pytest.fixture(scope="module")
+def known_now() -> dict[str, KnownSweep]:
+    return known_sweeps()
+
+
+def test_claims_ask_for_axes_and_printed_figures_that_exist(known_now: dict[str, KnownSweep]) -> None:
     """This holds for claims on sweeps, or sizes, without a record, too."""
-    known, reference = (
-        known_sweeps(),
-        Reference(Path(__file__).resolve().parents[3] / "results" / "reference"),
-    )
+    known, reference = known_now, Reference(RESULTS / "reference")
     for claim in (claim for claims in CLAIMS for claim in claims.found if claim.holds is not None):
         records = {sweep: record((), [], name=sweep) for sweep in claim.sweeps}
         assert claim.sweeps == tuple(sweep for sweep in claim.sweeps if sweep in known), claim.id
@@ -348,3 +352,10 @@ def test_claims_ask_for_axes_and_printed_figures_that_exist() -> None:
             claim.holds(Unlimited(records, reference, known))
         except ValueError as error:
             raise AssertionError(f"{claim.id}: {error}") from error
+
+
+def test_results_have_the_verdicts_and_tables_of_their_records(known_now: dict[str, KnownSweep]) -> None:
+    """If this is meant to change, run `python run.py task=report`, and look at what has changed."""
+    found = collect(RESULTS, known_now)
+    readme = RESULTS / "README.md"
+    assert with_evaluations(readme, markdown(found)).splitlines() == readme.read_text().splitlines()
