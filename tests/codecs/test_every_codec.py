@@ -143,6 +143,15 @@ def traits_of(codec: str, options: dict[str, Any]) -> Traits:
 
 
 @every_codec
+def test_messages_give_way_after_64_kib_and_aqgbs_after_a_partition(
+    codec: str, options: dict[str, Any]
+) -> None:
+    """The simulated clock depends on it."""
+    partition = {"partition": 1024} if codec == "aqgb" else {}
+    assert make_codec(codec, **options, **partition).boundary == (4 * 1024 if partition else 2**16)
+
+
+@every_codec
 def test_zeros_stay_zeros(codec: str, options: dict[str, Any]) -> None:
     """Zeros stay zeros, unless the codec declares that they do not; then they must not."""
     changed = []

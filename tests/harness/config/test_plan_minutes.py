@@ -12,7 +12,7 @@ from gradwire.harness.record.provenance import machine
 from gradwire.harness.report.configs import flatten
 from gradwire.harness.report.sweep_record import SweepRecord, read_sweep_record
 from gradwire.harness.runtime.conf import conf_directory
-from gradwire.harness.tasks.plan import HERE, Predictions, likeness
+from gradwire.harness.tasks.plan import HERE, Predicted, Predictions, likeness, plan_page
 from gradwire.harness.tasks.planned_cell import PlannedCell
 from gradwire.harness.tasks.sweep_plan import Plan
 
@@ -77,6 +77,39 @@ def test_another_machine_is_said(record: SweepRecord, monkeypatch: pytest.Monkey
     found = predictions().predicted(planned(record, 0))
     assert found is not None
     assert "on another machine (AMD EPYC, 2 cores)" in found.source
+
+
+def test_a_plan_says_what_each_cell_waits_for_and_where_minutes_are_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = {"a": Predicted(2.0, HERE), "b": Predicted(0.5, "results/x/small"), "c": Predicted(1.5, HERE)}
+
+    def cell(label: str, *, done: bool = False, directory: str | None = "runs") -> SimpleNamespace:
+        return SimpleNamespace(done=done, directory=directory, cell=SimpleNamespace(label=label))
+
+    needed = SimpleNamespace(name="needed", by_turns=[cell("a"), cell("never run"), cell("gone", done=True)])
+    own = SimpleNamespace(name="own", by_turns=[cell("b", directory=None), cell("c")])
+    own.with_needs = [needed, own]
+    known = SimpleNamespace(predicted=lambda cell: found.get(cell.cell.label))
+    monkeypatch.setattr("gradwire.harness.tasks.plan.Predictions", lambda plan: known)
+    assert plan_page(cast(Plan, own)).splitlines() == [
+        "sweep needed: 3 runs, 1 done, 2 to run: 2.0 minutes predicted and 1 of unknown length",
+        f"  {'to run':14} {'2.0 min':>11}  a",
+        f"  {'to run':14} {'unknown':>11}  never run",
+        f"  {'done':14} {'':>11}  gone",
+        "sweep own: 2 runs, 0 done, 2 to run: 2.0 minutes predicted",
+        f"  {'needs others':14} {'0.5 min':>11}  b",
+        f"  {'to run':14} {'1.5 min':>11}  c",
+        "in all: 5 runs, 1 done, 4 to run: 4.0 minutes predicted and 1 of unknown length",
+        "minutes are those of cells alike, whatever their data: runs here (2); results/x/small (1)",
+    ]
+    found.clear()
+    own.with_needs = [own]
+    assert plan_page(cast(Plan, own)).splitlines() == [
+        "sweep own: 2 runs, 0 done, 2 to run: 2 of unknown length",
+        f"  {'needs others':14} {'unknown':>11}  b",
+        f"  {'to run':14} {'unknown':>11}  c",
+    ]
 
 
 def test_runs_here_come_first(record: SweepRecord) -> None:

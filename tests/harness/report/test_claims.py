@@ -259,6 +259,38 @@ def test_one_seed_that_has_not_run_is_no_miss(printed: Reference) -> None:
         assert verdict(claim(lambda e: e.vnmse(codec="bf16") < 1), printed, cut).ruling == "reproduced"
 
 
+def test_two_seeds_tell_what_holds_with_every_seed() -> None:
+    pair = SeedFigure({0: 1.0, 1: 4.0}), SeedFigure({0: 2.0, 1: 3.0, 2: 0.0})
+    assert not below(*pair) and not above(*pair)
+    for more in (1.5, 4.0):
+        assert below(pair[0], pair[0] + more) and above(pair[0] + more, pair[0])
+    assert not below(pair[0], pair[0]) and not above(pair[0], pair[0])
+    with pytest.raises(MissingError, match="above takes two or more seeds"):
+        above(SeedFigure({1: 5.0}), pair[1])
+
+
+@pytest.mark.parametrize(
+    ("points", "found"),
+    [
+        ([(1, 3.0), (2, 12.0)], 2.0),
+        ([(1, 8.0), (4, 4.0), (16, 2.0)], -0.5),
+        ([(1, 5.0)], None),
+        ([(2, 5.0), (2, 6.0)], None),
+        ([(0, 1.0), (1, 2.0)], None),
+        ([(1, 2.0), (2, 0.0)], None),
+        ([(1, 2.0), (2, -1.0)], None),
+    ],
+)
+def test_an_exponent_takes_positive_points_at_different_places(
+    points: list[tuple[float, float]], found: float | None
+) -> None:
+    if found is not None:
+        assert exponent(points) == pytest.approx(found)
+        return
+    with pytest.raises(MissingError, match="an exponent takes "):
+        exponent(points)
+
+
 def test_one_seed_cannot_tell_what_holds_with_every_seed(printed: Reference) -> None:
     for relation in (below, above):
         asked = claim(lambda e, relation=relation: relation(errors(e, 5), errors(e)))  # type: ignore[misc]
