@@ -36,7 +36,7 @@ def test_a_rank_connects_by_its_networks_interface(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     entered: list[Entrance] = []
-    monkeypatch.setattr(Entrance, "enter", entered.append)
+    monkeypatch.setattr(Entrance, "enter", lambda self: entered.append(self))
     monkeypatch.setattr(os, "environ", {} if before is None else {NAME: before})
     cluster = replace(tiny_run("cluster.workers=2").cluster, backend=backend)
     links = ShapedConfig() if network == "shaped" else UnpacedConfig()

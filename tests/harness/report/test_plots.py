@@ -365,7 +365,18 @@ def test_the_title_says_how_large_the_model_is(runs: SyntheticRuns) -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(912, "912"), (29_000, "29k"), (940_800, "941k"), (999_999, "1M"), (14_380_000, "14.4M")]
+    [
+        (1, "1"),
+        (912, "912"),
+        (999, "999"),
+        (1000, "1k"),
+        (10**6, "1M"),
+        (10**9, "1B"),
+        (29_000, "29k"),
+        (940_800, "941k"),
+        (999_999, "1M"),
+        (14_380_000, "14.4M"),
+    ]
     + [(124_439_808, "124M"), (1_235_814_400, "1.24B"), (12_900_000_000, "12.9B")],
 )
 def test_parameters_are_counted_as_names_of_models_do(count: int, text: str) -> None:

@@ -173,6 +173,8 @@ def test_a_damaged_record_is_named(cells: list[SweptCell], tmp_path: Path) -> No
             {"codec.bits": {"a": 1}}
         ),
         "has wall_time_s=nan": lambda cell: cell.update(wall_time_s="nan"),
+        "has wall_time_s=-1": lambda cell: cell.update(wall_time_s=-1.0),
+        "has wall_time_s=inf": lambda cell: cell.update(wall_time_s="inf"),
         "has a machine of another form": lambda cell: cell.update(machine={"gpus": 5}),
     }
     for problem, damage in resealed.items():  # with a digest that fits, as only a forger would make it
@@ -186,6 +188,10 @@ def test_a_damaged_record_is_named(cells: list[SweptCell], tmp_path: Path) -> No
         (output / FILE).write_text(json.dumps(own | {OWN_DIGEST: _digest(own)}))
         with pytest.raises(ValueError, match=f"has {key}=../../x, which is no name"):
             read_sweep_record(output)
+    own = json.loads(sound[FILE])
+    own["cells"][0]["wall_time_s"] = 0.5
+    (output / FILE).write_text(json.dumps(own | {OWN_DIGEST: _digest(own)}))
+    assert read_sweep_record(output).cells[0].wall_time_s == 0.5
     (output / FILE).write_text(sound[FILE])
     record = read_sweep_record(output)
     for wrong in ({"run": "none"}, {"kind": "guessed"}, {"metric": ""}):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -71,6 +72,7 @@ def test_wire_bits_by_level_are_those_of_the_formula(run: Run, tmp_path: Path) -
     """On a ring every other rank of two nodes of two sends to the other node."""
     summary = run("codec=bf16", "cluster.workers=4", "cluster.ranks_per_node=2", "replay.repeats=2")
     assert summary["wire_bits_per_coordinate"] == 16
+    assert re.fullmatch("[0-9a-f]{12}", summary["gradients"]["hash"])
     assert summary["wire_bits_by_level"] == {"local": 8.0, "node": 8.0}
     lines = load_results(tmp_path / "out").set_index("metric").value
     assert lines["wire_bits_by_level.local"] == lines["wire_bits_by_level.node"] == 8

@@ -178,6 +178,15 @@ def test_ratios_and_use_of_links_worked_out_by_hand() -> None:
     assert changing == 2 + 6 * 0.5 + 2 * 2
 
 
+def test_links_are_busy_while_something_is_under_way() -> None:
+    """Intervals that touch are one; what has not ended lasts to the end."""
+    computing = (FORWARD, 0, 0, 0, 0.0, 9.0)
+    assert figures.busy(rows_of(computing), 10.0).shape == (0, 2)
+    sent = [(1.0, 2.0), (4.0, 6.0), (2.0, 3.0), (4.5, 5.0), (8.0, math.nan)]
+    rows = rows_of(computing, *((STAGE_ONE, 0, 0, 0, *span) for span in sent))
+    assert figures.busy(rows, 10.0).tolist() == [[1, 3], [4, 6], [8, 10]]
+
+
 def test_what_is_undelivered_grows_at_once_and_shrinks_evenly() -> None:
     times, sums = _queue([(1.0, 100.0, 0.0), (3.0, -50.0, 2.0), (3.0, 20.0, 0.0), (4.0, -70.0, 1.0)])
     line = dict(zip(times, sums, strict=True))  # the last of several points of a moment
