@@ -1,4 +1,4 @@
-"""What does not fit on the disk or in memory is refused before it begins."""
+"""Runs and files for which disk or memory is short are refused before they begin."""
 
 from __future__ import annotations
 

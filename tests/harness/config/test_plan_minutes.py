@@ -1,19 +1,24 @@
-"""The time that a cell will take is known from cells like it, whatever their data is called."""
+"""A plan: which cells wait, and the time that each will take, known from cells like it."""
 
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from gradwire.harness.config.cells import SweepCell
+from gradwire.harness.config.declared import Source
+from gradwire.harness.config.root_keys import SweepConfig
 from gradwire.harness.record.provenance import machine
+from gradwire.harness.record.seal import mark_done
 from gradwire.harness.report.configs import flatten
 from gradwire.harness.report.sweep_record import SweepRecord, read_sweep_record
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.tasks.plan import HERE, Predicted, Predictions, likeness, plan_page
-from gradwire.harness.tasks.planned_cell import PlannedCell
+from gradwire.harness.tasks.planned_cell import PlannedCell, planned_cell
 from gradwire.harness.tasks.sweep_plan import Plan
 
 RECORDED = conf_directory().parent / "results"
@@ -116,3 +121,17 @@ def test_runs_here_come_first(record: SweepRecord) -> None:
     known, cell = predictions(), planned(record, 0)
     known.__dict__["_alike"] = {likeness(flatten(cell.config.mapping())): [120.0]}
     assert known.predicted(cell) == (2.0, HERE)
+
+
+def test_a_cell_has_a_directory_once_all_that_it_takes_from_is_done(tmp_path: Path) -> None:
+    for name in ("done", "begun"):
+        (tmp_path / name).mkdir()
+    mark_done(tmp_path / "done")
+
+    def is_planned(*sources: str | None) -> bool:
+        needed = [Source("needed", {}, {}, None if name is None else tmp_path / name) for name in sources]
+        cell = SweepCell(("size=tiny", "cluster=virtual"), {}, tuple(needed))
+        return planned_cell(cell, tmp_path / "out", SweepConfig(), ()).directory is not None
+
+    assert is_planned() and is_planned("done") and is_planned("done", "done")
+    assert not any(is_planned(*sources) for sources in (["begun"], [None], ["done", "begun"], ["done", None]))

@@ -148,7 +148,7 @@ def test_an_npz_that_lies_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("bit", range(16))
 def test_an_npz_is_packed_as_numpy_packs_it(bit: int, tmp_path: Path) -> None:
-    """Of a member's flags in the archive, one says that it is encrypted; others make the file another one."""
+    """One of a member's flags says that it is encrypted; some others make it another member."""
     path = archive(tmp_path / "file.npz", ("gradients.npy", npy(np.ones(3, np.float32))))
     content = bytearray(path.read_bytes())
     for place in (6, content.index(b"PK\x01\x02") + 8):

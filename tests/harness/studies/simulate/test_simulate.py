@@ -205,7 +205,7 @@ def drawn(found: list[SimulateSummary], tmp_path: Path, monkeypatch: pytest.Monk
 def test_three_places_make_lines_of_medians_over_seeds(
     over: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What has no figure, or an infinite one, is not drawn."""
+    """A missing or infinite figure is not drawn."""
     short = ("simulate.scheme=fixed", "simulate.seconds=12", "cluster.workers=4")
     one = simulated(tmp_path, *EVEN, *short)
 
