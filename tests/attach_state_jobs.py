@@ -264,6 +264,19 @@ def tidy(rank: int, size: int, steps: int, parts: int) -> list[Usage]:
     return found
 
 
+def checks_when_loaded(rank: int, size: int) -> list[int]:
+    """The numbers of hooks before a model's passes: without attach(), attached, after each state that is
+    loaded, and detached."""
+    model = jobs.wrapped()
+    found = [len(model._forward_pre_hooks)]
+    with gradwire.attach(model) as synchronizer:
+        for step in range(4):
+            found.append(len(model._forward_pre_hooks))
+            jobs.run_steps(model, range(step, step + 1), rank)
+            synchronizer.load_state_dict(synchronizer.state_dict())
+    return [*found, len(model._forward_pre_hooks)]
+
+
 def freed(rank: int, size: int) -> tuple[bool, int, int]:
     """Tests that a model that was never detached is freed with its synchronizer. Returns the answer, and the
     descriptors and threads that ten detached models leave behind."""

@@ -192,6 +192,10 @@ def test_nothing_grows_with_steps(workers: Workers) -> None:
         assert ended.keys <= settled.keys
 
 
+def test_parameters_are_checked_once_however_many_states_are_loaded(workers: Workers) -> None:
+    assert workers(2)(jobs.checks_when_loaded) == [[0, 1, 1, 1, 1, 0]] * 2
+
+
 def test_models_are_freed_with_their_connections(workers: Workers) -> None:
     for gone, descriptors, threads in workers(2)(jobs.freed):
         assert gone

@@ -6,11 +6,11 @@ import os
 from dataclasses import replace
 
 import torch
-from gradwire.harness.comm.topology.registry import placed
 
 from gradwire.codecs.native.choice import choose_kernels, using_kernels
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.settings import ClusterConfig
+from gradwire.harness.comm.topology.registry import placed
 from gradwire.harness.config.network_checks import (
     check_links,
     check_network,

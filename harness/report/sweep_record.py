@@ -144,7 +144,7 @@ class SweepRecord(Stored):
     def impossible(self) -> str | None:
         for key, name in (("name", self.name), ("size", self.size)):
             if not _NAME.fullmatch(name):
-                return f"has {key}={printable(name, 80)}, which is no name"
+                return f"has {key}={printable(name, 80)}, which is not a name"
         return None
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from gradwire.codecs.fields import check_fields
 from omegaconf import OmegaConf
 
+from gradwire.codecs.fields import check_fields
 from gradwire.harness.config.compose import choices_of_groups, compose, composed_hydra
 from gradwire.harness.config.declared import SEED, Declared, declared_in
 from gradwire.harness.config.overrides import parse, single_lines
@@ -106,5 +106,5 @@ def sweep_settings(arguments: Sequence[str]) -> SweepConfig:
     chosen = [text for text in lines if "." not in text.partition("=")[0] or text.startswith("sweep.")]
     found = compose(chosen, named_by_user=False).sweep
     values = {str(key): value for key, value in cast(dict[str, Any], OmegaConf.to_container(found)).items()}
-    check_fields(SweepConfig, values, "sweep")
+    refused_as_config_error(check_fields, SweepConfig, values, "sweep")
     return SweepConfig(**values)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
 from gradwire.codecs.aqgb.codec import AQGB
+from gradwire.codecs.decision_file import DecisionFile
 from gradwire.codecs.describe import describe_codec
 from gradwire.codecs.edgc.rank_control import Control, RankPlan
 from gradwire.codecs.exact import FP32
@@ -37,6 +38,8 @@ class Counting(Codec, Adapts):
     name: str = "counting"
     metadata: bool = True
     """True if it reduces metadata of its own."""
+    refuses_step: int | None = None
+    """The step whose decision it refuses to follow from a file."""
 
     traits = Traits(stateful=True)
     first_decision = {"sums": (0, 0), "largest": 0.0}
@@ -62,6 +65,9 @@ class Counting(Codec, Adapts):
     def decide(self, agreed: Agreed) -> Decision:
         sums = agreed.feedback["counts"].tolist()
         return {"sums": sums, "largest": float(agreed.feedback["peak"])}
+
+    def refuses_in(self, decision: Decision, this_round: Round) -> str | None:
+        return "it does not fit" if this_round.step == self.refuses_step else None
 
     def end_step(self, step: int) -> Mapping[str, float]:
         self.counted = 0
@@ -128,9 +134,9 @@ def combined(parts: Sequence[tuple[Tensor, Op]]) -> Tensor:
 class Ranks:
     """`size` ranks that synchronize two buckets of one coordinate a step."""
 
-    def __init__(self, size: int, **options: Any) -> None:
+    def __init__(self, size: int, followed: DecisionFile | None = None, **options: Any) -> None:
         self.counting = [Counting(**options) for _ in range(size)]
-        self.codecs = [with_decisions(codec) for codec in self.counting]
+        self.codecs = [with_decisions(codec, followed) for codec in self.counting]
         self.step = 0
         self.calls = 0
 
@@ -332,6 +338,26 @@ def test_what_a_codec_cannot_have_decided_is_refused_with_its_line(
             make_codec(codec, decisions=str(path))
         assert str(refused.value).startswith(f"codec.decisions={path}: line 3: {said}"), refused.value
         assert len(str(refused.value)) < 400 + len(str(path)) and str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("refused", [None, -1, 0, 1, 2, 3])
+def test_decisions_are_followed_and_checked_from_the_first_step_on(refused: int | None) -> None:
+    """The first step follows the codec's first decision, and passes before it what the codec decides."""
+    rows: list[dict[str, Any]] = [{"sums": [step, -step], "largest": 0.5 * step} for step in range(1, 5)]
+    file = DecisionFile("codec.decisions=f", Path("f"), "1", {}, [json.dumps(row).encode() for row in rows])
+    ranks = Ranks(1, file, refuses_step=refused)
+    ranks.step = -1
+    for step in range(-1, 4):
+        if step == refused and step > 0:
+            with pytest.raises(ValueError, match=f"codec.decisions=f: line {step + 1}: it does not fit; "):
+                ranks.run()
+            return
+        ranks.run()
+        (_, _, decision), *_ = ranks.followed()
+        if step == 0:
+            assert plain(decision) == {"sums": [0, 1], "largest": 0.0}, "decided in the pass before"
+        elif step > 0:
+            assert decision == rows[step - 1]
 
 
 def test_a_followed_decision_is_about_the_blocks_that_there_are() -> None:

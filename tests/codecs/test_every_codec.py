@@ -17,7 +17,7 @@ from real_rounds import train_rank_for_real
 from torch import Tensor
 
 from gradwire.codecs.hop_codec import HopCodec, ReportsLosses
-from gradwire.codecs.interface import GRADIENT_DTYPES, Codec
+from gradwire.codecs.interface import GRADIENT_DTYPES, Codec, Layout
 from gradwire.codecs.plugins import allowed, load
 from gradwire.codecs.registry import codec_classes, make_codec
 from gradwire.codecs.traits import LARGEST_MAGNITUDE, Traits
@@ -140,6 +140,26 @@ def test_the_default_device_of_a_script_changes_nothing(codec: str, options: dic
 
 def traits_of(codec: str, options: dict[str, Any]) -> Traits:
     return make_codec(codec, **options).traits
+
+
+@every_codec
+def test_messages_give_way_after_64_kib_and_aqgbs_after_a_partition(
+    codec: str, options: dict[str, Any]
+) -> None:
+    """The simulated clock depends on it."""
+    partition = {"partition": 1024} if codec == "aqgb" else {}
+    assert make_codec(codec, **options, **partition).boundary == (4 * 1024 if partition else 2**16)
+
+
+@every_codec
+def test_gradients_of_other_dtypes_are_refused(codec: str, options: dict[str, Any]) -> None:
+    made, layout = make_codec(codec, **options), Layout.flat(4096)
+    for dtype in (torch.float64, torch.float8_e4m3fn, torch.int32):
+        other = replace(layout, dtype=dtype)
+        assert all(made.supports(topology, 4, other) for topology in TOPOLOGY_NAMES)
+    for dtype in GRADIENT_DTYPES:
+        own = replace(layout, dtype=dtype)
+        assert any(made.supports(topology, 4, own) is None for topology in TOPOLOGY_NAMES)
 
 
 @every_codec

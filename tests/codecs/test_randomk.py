@@ -186,3 +186,15 @@ def test_error_feedback_is_refused_where_it_diverges(options: dict[str, float], 
 def test_settings_out_of_range_are_refused(field: str, value: object) -> None:
     with pytest.raises(ValueError, match=rf"codec\.{field}={value}: choose"):
         RandomK(**{field: value})
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.1, 0.6, 0.7, 0.9, 1.0])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_the_declared_error_is_that_of_what_is_not_sent(fraction: float, scaled: bool) -> None:
+    """Scaled up, a coordinate is lost with its variance, 1/p − 1; a fifth more is left to chance."""
+    traits = RandomK(fraction=fraction, unbiased_scaling=scaled).traits
+    if not scaled:
+        assert traits.worst_vnmse == (0.999 if fraction < 0.1 else 0.95)
+    else:
+        assert traits.worst_vnmse == pytest.approx(1.2 * (1 - fraction) / fraction)
+    assert bool(traits.large_error) == (traits.worst_vnmse >= 1)

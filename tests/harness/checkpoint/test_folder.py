@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,13 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
         assert read.keys() == tensors.keys()
         assert all(torch.equal(read[key], tensor) for key, tensor in tensors.items())
     assert reader.part("empty", cpu) == {}
+
+
+def test_a_state_has_clocks_and_bytes_of_each_rank() -> None:
+    state = state_after(0)
+    assert state.impossible() is None and state_after(120).impossible() is None
+    for wrong in ({"step": -1}, {"train_time_s": [], "bytes_by_phase": []}, {"train_time_s": [1.0]}):
+        assert "is of step " in str(replace(state, **wrong).impossible())
 
 
 def test_the_newest_are_kept(tmp_path: Path) -> None:

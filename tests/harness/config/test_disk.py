@@ -1,13 +1,15 @@
-"""Files that do not fit on the disk are refused before they are written."""
+"""Runs and files for which disk or memory is short are refused before they begin."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from gradwire.harness.config import resources
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.resources import check_disk, check_disk_of_sweep, items, num_parameters
 from gradwire.harness.config.validate import validate
@@ -118,3 +120,42 @@ def test_a_folder_that_is_not_there_yet_is_on_the_disk_of_the_one_above(tmp_path
     with pytest.raises(ValueError, match="free; do"):
         check_room(tmp_path / "a" / "b", "it", 1e18, 1e18, "do")
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "what", "remedy"),
+    [
+        (
+            ("cluster=virtual",),
+            "model=gpt2 with 9.18e+05 parameters: training",
+            "use size=tiny, a smaller model",
+        ),
+        (("cluster.workers=1",), "cluster.workers=1: training", "use fewer, or cluster=virtual"),
+        (("cluster.workers=3",), "cluster.workers=3: training in 3 workers", "use fewer, or cluster=virtual"),
+        (
+            ("cluster=virtual", "train.micro_batch=640"),
+            "train.micro_batch=640 of 64 tokens: training",
+            "choose a smaller train.micro_batch",
+        ),
+        (
+            ("cluster=virtual", "eval.micro_batch=900"),
+            "eval.micro_batch=900 of 64 tokens: training",
+            "choose a smaller eval.micro_batch",
+        ),
+    ],
+)
+def test_a_run_for_which_memory_is_short_says_what_lowers_it(
+    overrides: tuple[str, ...], what: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = compose(["size=tiny", *overrides])
+    there = SimpleNamespace(total=MIB)
+    monkeypatch.setattr(resources.psutil, "virtual_memory", lambda: there)
+    with pytest.raises(ConfigError) as refused:
+        validate(asked)
+    words = re.fullmatch(
+        rf"{re.escape(what)} takes at least ([\d.]+) GiB, and this machine has 0.000977; {remedy}",
+        str(refused.value),
+    )
+    assert words is not None, refused.value
+    there.total = int(float(words[1]) * 1.01 * 2**30)
+    validate(asked)

@@ -64,6 +64,30 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop(path.stem, None)
 
 
+@pytest.mark.parametrize("already", [None, "", "here"])
+@pytest.mark.parametrize("checkout", [False, True])
+def test_the_working_directory_is_searched_last_and_once(
+    already: str | None, checkout: bool, module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless it is a checkout's root, whose packages have other names when installed."""
+    here, name = str(module.parent), f"{module.stem}:Mine"
+    monkeypatch.setenv(ALLOWED, name)
+    if checkout:
+        (module.parent / "codecs").mkdir()
+        (module.parent / "codecs" / "registry.py").touch()
+    sys.path[:] = [each for each in sys.path if each not in ("", here)]
+    if already is not None:
+        sys.path.insert(0, here if already == "here" else "")
+    before = list(sys.path)
+    for _ in range(2):
+        if checkout and already is None:
+            with pytest.raises(ValueError, match=f"there is no module {module.stem} in "):
+                plugins.load("codec", name)
+        else:
+            plugins.load("codec", name)
+        assert sys.path == before + [here] * (already is None and not checkout)
+
+
 def test_a_codec_with_its_own_fields(module: Path) -> None:
     name = f"{module.stem}:Mine"
     config = validate(compose(["size=tiny", f"codec={name}", "codec.strength=0.25", "codec.exclude=[a]"]))

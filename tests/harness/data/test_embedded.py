@@ -60,6 +60,21 @@ def test_it_is_the_same_in_every_process_and_imports_no_library_module(splits):
     assert done.stdout.split() == [EmbeddedCorpus().fingerprint(), digest]
 
 
+def test_a_megabyte_of_text_is_enough(monkeypatch):
+    documents = [f"Document {number} of some text.\n" * 50 for number in range(40)]
+    monkeypatch.setattr(embedded, "topics", lambda: documents)
+    monkeypatch.setattr(embedded, "_docstring_documents", list)
+    there = sum(len(document.encode()) for document in documents)
+    for least in (there - 1, there, there + 1):
+        monkeypatch.setattr(embedded, "LEAST_BYTES", least)
+        if least > there:
+            with pytest.raises(ValueError, match=f"this Python has only {there} bytes of text"):
+                EmbeddedCorpus().load()
+        else:
+            found = EmbeddedCorpus().load()
+            assert len(list(found.train)) + len(list(found.held_out)) == 40
+
+
 def test_a_python_without_sources_is_refused_in_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr(embedded, "_library", lambda: tmp_path)
     with pytest.raises(ValueError, match=r"dataset=embedded: .* use dataset.path=") as refusal:

@@ -146,6 +146,23 @@ def test_an_npz_that_lies_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "has a list of entries longer" in refused(archive(path, (member, npy(1.0)), *many))
 
 
+@pytest.mark.parametrize("bit", range(16))
+def test_an_npz_is_packed_as_numpy_packs_it(bit: int, tmp_path: Path) -> None:
+    """One of a member's flags says that it is encrypted; some others make it another member."""
+    path = archive(tmp_path / "file.npz", ("gradients.npy", npy(np.ones(3, np.float32))))
+    content = bytearray(path.read_bytes())
+    for place in (6, content.index(b"PK\x01\x02") + 8):
+        content[place + bit // 8] |= 1 << bit % 8
+    path.write_bytes(content)
+    if bit == 0:
+        assert "is packed in a way that numpy never uses" in refused(path)
+    elif bit in (1, 2, 3, 11):
+        assert read_npz(path, ("gradients",), remedy=WAY_OUT)["gradients"].tolist() == [1, 1, 1]
+    for compression in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        archive(path, ("gradients.npy", npy(np.ones(3))), compression=compression)
+        assert "is packed in a way that numpy never uses" in refused(path)
+
+
 def test_the_checksum_of_an_array_is_compared_wherever_its_stream_ends(tmp_path: Path) -> None:
     """Some writers end a stream with an empty block, behind all that numpy needs."""
     path, content = tmp_path / "file.npz", npy(np.arange(5000))

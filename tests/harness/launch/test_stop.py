@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from training_jobs import tiny_run
 
-from gradwire.harness.launch.stop import Terminated, stop_requests
+from gradwire.harness.launch import launch
+from gradwire.harness.launch.stop import SIGNALS, Terminated, stop_requests
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.interrupts import is_interrupt
+from gradwire.harness.tasks import train
 
 RUN = conf_directory().parent / "run.py"
 
@@ -59,6 +64,34 @@ def test_ctrl_c_after_another_request_ends_at_once() -> None:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         assert stop.number == signal.SIGTERM
+
+
+def test_a_signal_while_data_are_prepared_ends_the_run_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is nothing to save yet, so that the request need not wait for the end of a step."""
+    for number in SIGNALS:
+        prepared = partial(signal.raise_signal, number)
+        monkeypatch.setattr(launch, "prepare", lambda config, prepared=prepared: prepared())
+        with pytest.raises(Terminated) as ended:
+            launch.run_here(tiny_run("cluster=virtual"), tmp_path / "run")
+        assert ended.value.number == number
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_the_first_lines_are_there_before_training_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the output is a pipe, which is not flushed line by line."""
+    pipe = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe))
+
+    def begins(*arguments: object) -> None:
+        raise RuntimeError(pipe.getvalue().decode())
+
+    monkeypatch.setattr(launch, "run_here", begins)
+    with pytest.raises(RuntimeError, match="codec fp32, topology ring, 4 virtual workers"):
+        train.run(tiny_run("cluster=virtual", "codec=fp32"), tmp_path / "run")
 
 
 def test_an_ignored_interrupt_stays_ignored() -> None:

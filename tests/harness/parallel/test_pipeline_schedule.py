@@ -46,6 +46,12 @@ def test_broken_schedules_are_refused() -> None:
         check((tuple(one for one in first if one.kind != "send"), second), 2)
     with pytest.raises(ValueError, match="where it needs"):
         check(changed(1, 0), 2)
+    other = Action("send", Pass("forward", 1)), Action("receive", Pass("forward", 1))
+    for stage, kind in ((0, "send"), (1, "receive")):  # what comes, or what was waited for, is another one
+        own = (first, second)[stage]
+        at = own.index(Action(kind, Pass("forward", 0)))
+        with pytest.raises(ValueError, match="where it needs"):
+            check(changed(stage, at, other[stage]), 2)
     with pytest.raises(ValueError, match="is left on the way from stage 0 to 1"):
         check(changed(0, len(first) - 1, first[-1], Action("send", Pass("forward", 1))), 2)
     with pytest.raises(ValueError, match="stage 1 sends the result of .* which no stage needs"):

@@ -25,11 +25,13 @@ from gradwire.harness.report.claims.evidence import (
 )
 from gradwire.harness.report.claims.figures import KnownSweep
 from gradwire.harness.report.evaluation import ClaimError, MissingError, SeedFigure
-from gradwire.harness.report.evaluations import CLAIMS
+from gradwire.harness.report.evaluations import CLAIMS, collect
+from gradwire.harness.report.page import markdown, with_evaluations
 from gradwire.harness.report.reference import COLUMNS, Reference
 from gradwire.harness.report.sweep_record import SweepRecord
 from gradwire.harness.sweeps.known import known_sweeps
 
+RESULTS = Path(__file__).resolve().parents[3] / "results"
 AXES = ("model", "codec", "codec.bits")
 ERRORS = {3: 0.08, 4: 0.02, 5: 0.004, 6: 0.001}
 SPEEDS = {3: 9.0, 4: 8.0, 5: 7.0, 6: 6.0}
@@ -257,6 +259,38 @@ def test_one_seed_that_has_not_run_is_no_miss(printed: Reference) -> None:
         assert verdict(claim(lambda e: e.vnmse(codec="bf16") < 1), printed, cut).ruling == "reproduced"
 
 
+def test_two_seeds_tell_what_holds_with_every_seed() -> None:
+    pair = SeedFigure({0: 1.0, 1: 4.0}), SeedFigure({0: 2.0, 1: 3.0, 2: 0.0})
+    assert not below(*pair) and not above(*pair)
+    for more in (1.5, 4.0):
+        assert below(pair[0], pair[0] + more) and above(pair[0] + more, pair[0])
+    assert not below(pair[0], pair[0]) and not above(pair[0], pair[0])
+    with pytest.raises(MissingError, match="above takes two or more seeds"):
+        above(SeedFigure({1: 5.0}), pair[1])
+
+
+@pytest.mark.parametrize(
+    ("points", "found"),
+    [
+        ([(1, 3.0), (2, 12.0)], 2.0),
+        ([(1, 8.0), (4, 4.0), (16, 2.0)], -0.5),
+        ([(1, 5.0)], None),
+        ([(2, 5.0), (2, 6.0)], None),
+        ([(0, 1.0), (1, 2.0)], None),
+        ([(1, 2.0), (2, 0.0)], None),
+        ([(1, 2.0), (2, -1.0)], None),
+    ],
+)
+def test_an_exponent_takes_positive_points_at_different_places(
+    points: list[tuple[float, float]], found: float | None
+) -> None:
+    if found is not None:
+        assert exponent(points) == pytest.approx(found)
+        return
+    with pytest.raises(MissingError, match="an exponent takes "):
+        exponent(points)
+
+
 def test_one_seed_cannot_tell_what_holds_with_every_seed(printed: Reference) -> None:
     for relation in (below, above):
         asked = claim(lambda e, relation=relation: relation(errors(e, 5), errors(e)))  # type: ignore[misc]
@@ -335,12 +369,14 @@ class Unlimited(Evidence):
         return tuple(found) if len(found[0]) > 1 else tuple(value for (value,) in found)
 
 
-def test_claims_ask_for_axes_and_printed_figures_that_exist() -> None:
+@pytest.fixture(scope="module")
+def known_now() -> dict[str, KnownSweep]:
+    return known_sweeps()
+
+
+def test_claims_ask_for_axes_and_printed_figures_that_exist(known_now: dict[str, KnownSweep]) -> None:
     """This holds for claims on sweeps, or sizes, without a record, too."""
-    known, reference = (
-        known_sweeps(),
-        Reference(Path(__file__).resolve().parents[3] / "results" / "reference"),
-    )
+    known, reference = known_now, Reference(RESULTS / "reference")
     for claim in (claim for claims in CLAIMS for claim in claims.found if claim.holds is not None):
         records = {sweep: record((), [], name=sweep) for sweep in claim.sweeps}
         assert claim.sweeps == tuple(sweep for sweep in claim.sweeps if sweep in known), claim.id
@@ -348,3 +384,10 @@ def test_claims_ask_for_axes_and_printed_figures_that_exist() -> None:
             claim.holds(Unlimited(records, reference, known))
         except ValueError as error:
             raise AssertionError(f"{claim.id}: {error}") from error
+
+
+def test_results_have_the_verdicts_and_tables_of_their_records(known_now: dict[str, KnownSweep]) -> None:
+    """If this is meant to change, run `python run.py task=report`, and look at what has changed."""
+    found = collect(RESULTS, known_now)
+    readme = RESULTS / "README.md"
+    assert with_evaluations(readme, markdown(found)).splitlines() == readme.read_text().splitlines()

@@ -260,6 +260,18 @@ def test_the_breakdown_adds_up(runs: SyntheticRuns) -> None:
         assert [bar.get_hatch() for bar in bars] == ["", "////", "xxxx", "\\\\\\\\"], "not by colour alone"
 
 
+def test_seeds_that_differ_have_a_range(runs: SyntheticRuns) -> None:
+    folders = [runs.write(codec, seed) for codec in ("bf16", "thc") for seed in (0, 1, 2)]
+    for folder, bits in zip(folders, (16, 16, 16, 4, 8, 5), strict=True):
+        runs.change_summary(folder, wire_bits_per_coordinate=float(bits))
+    lines = render(plots_of(*folders)["bits"], PRINT).axes[0].lines
+    assert [list(line.get_xdata()) for line in lines] == [[4, 8]] * 2, "one line on a wider one"
+    lines = render(plots_of(*folders)["breakdown"], PRINT).axes[0].lines
+    for line, own in zip(lines[::2], (folders[:3], folders[3:]), strict=True):
+        times = [1e3 / load_run(folder).done.rounds_per_second for folder in own]
+        assert list(line.get_xdata()) == pytest.approx([min(times), max(times)])
+
+
 def test_without_spans_a_step_is_not_split(runs: SyntheticRuns) -> None:
     folders = [runs.write(), runs.write("native")]
     runs.change_summary(folders[1], compute_s=None, compression_s=None, exposed_comm_s=None, other_s=None)
@@ -353,7 +365,18 @@ def test_the_title_says_how_large_the_model_is(runs: SyntheticRuns) -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(912, "912"), (29_000, "29k"), (940_800, "941k"), (999_999, "1M"), (14_380_000, "14.4M")]
+    [
+        (1, "1"),
+        (912, "912"),
+        (999, "999"),
+        (1000, "1k"),
+        (10**6, "1M"),
+        (10**9, "1B"),
+        (29_000, "29k"),
+        (940_800, "941k"),
+        (999_999, "1M"),
+        (14_380_000, "14.4M"),
+    ]
     + [(124_439_808, "124M"), (1_235_814_400, "1.24B"), (12_900_000_000, "12.9B")],
 )
 def test_parameters_are_counted_as_names_of_models_do(count: int, text: str) -> None:

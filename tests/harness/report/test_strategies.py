@@ -30,7 +30,15 @@ def test_presets_have_the_papers_names(experiment: str) -> None:
     assert strategy(settings(f"experiment={experiment}")) == NAMES[experiment]
 
 
-@pytest.mark.parametrize("overrides", [(), ("parallel=sharded", "codec=dynamiq")])
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("parallel=sharded", "codec=dynamiq"),
+        ("experiment=tlq", "codec.bits_node=8"),
+        ("experiment=qw", "parallel.weight_bits=8"),
+    ],
+)
 def test_others_have_none(overrides: tuple[str, ...]) -> None:
     assert strategy(settings(*overrides)) is None
 

@@ -174,6 +174,10 @@ def test_a_damaged_record_is_named(cells: list[SweptCell], tmp_path: Path) -> No
         (output / FILE).write_text(json.dumps(own | {OWN_DIGEST: _digest(own)}))
         with pytest.raises(ValueError, match=f"has {key}=../../x, which is not a name"):
             read_sweep_record(output)
+    own = json.loads(sound[FILE])
+    own["cells"][0]["wall_time_s"] = 0.5
+    (output / FILE).write_text(json.dumps(own | {OWN_DIGEST: _digest(own)}))
+    assert read_sweep_record(output).cells[0].wall_time_s == 0.5
     (output / FILE).write_text(sound[FILE])
     record = read_sweep_record(output)
     for wrong in ({"run": "none"}, {"kind": "guessed"}, {"metric": ""}):

@@ -17,12 +17,12 @@ from gradwire.harness.record import figures
 from gradwire.harness.record.figures import Figure, study_module, study_names
 from gradwire.harness.record.seal import mark_done
 from gradwire.harness.report.frame import load_results
-from gradwire.harness.sweeps.record import outcome_in
 from gradwire.harness.report.wandb_tables import study_tables
 from gradwire.harness.studies.bench.study import BenchRow
 from gradwire.harness.studies.bench.views import speed_table
 from gradwire.harness.studies.overhead.study import OverheadRecord
 from gradwire.harness.studies.overhead.task import table
+from gradwire.harness.sweeps.record import outcome_in
 from gradwire.harness.timing.measure.metric import MILLISECONDS, Metric
 from gradwire.harness.timing.measure.metrics import METRICS
 

@@ -4,19 +4,25 @@ that is left for those of a sweep."""
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from gradwire.harness.config.declared import Source
+from gradwire.harness.config.root_keys import SweepConfig
 from gradwire.harness.record.provenance import machine
+from gradwire.harness.record.seal import mark_done
 from gradwire.harness.report.configs import flatten
 from gradwire.harness.report.sweep_record import SweepRecord, read_sweep_record
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.sweeps import predictions as timing
+from gradwire.harness.sweeps.cells import SweepCell
 from gradwire.harness.sweeps.plan import Plan
-from gradwire.harness.sweeps.planned_cell import PlannedCell
-from gradwire.harness.sweeps.predictions import HERE, Eta, KnownTimes, Predictions, likeness
+from gradwire.harness.sweeps.planned_cell import PlannedCell, planned_cell
+from gradwire.harness.sweeps.predictions import HERE, Eta, KnownTimes, Prediction, Predictions, likeness
+from gradwire.harness.tasks.plan import plan_page
 
 RECORDED = conf_directory().parent / "results"
 
@@ -100,3 +106,50 @@ def test_a_sweep_says_how_long_it_will_take(monkeypatch: pytest.MonkeyPatch) -> 
     quick = Eta(lambda cell: None)
     quick.ran(cells[:1])
     assert quick.left(cells[1:]) == "", "what is quick needs no such line"
+
+
+def test_a_plan_says_what_each_cell_waits_for_and_where_minutes_are_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = {"a": Prediction(2.0, HERE), "b": Prediction(0.5, "results/x/small"), "c": Prediction(1.5, HERE)}
+
+    def cell(label: str, *, done: bool = False, directory: str | None = "runs") -> SimpleNamespace:
+        return SimpleNamespace(done=done, directory=directory, label=label)
+
+    needed = SimpleNamespace(name="needed", by_turns=[cell("a"), cell("never run"), cell("gone", done=True)])
+    own = SimpleNamespace(name="own", by_turns=[cell("b", directory=None), cell("c")])
+    own.with_needs = [needed, own]
+    known = SimpleNamespace(of=lambda cell: found.get(cell.label))
+    monkeypatch.setattr("gradwire.harness.tasks.plan.Predictions", lambda plan: known)
+    assert plan_page(cast(Plan, own)).splitlines() == [
+        "sweep needed: 3 runs, 1 done, 2 to run: 2.0 minutes predicted and 1 of unknown length",
+        f"  {'to run':14} {'2.0 min':>11}  a",
+        f"  {'to run':14} {'unknown':>11}  never run",
+        f"  {'done':14} {'':>11}  gone",
+        "sweep own: 2 runs, 0 done, 2 to run: 2.0 minutes predicted",
+        f"  {'needs others':14} {'0.5 min':>11}  b",
+        f"  {'to run':14} {'1.5 min':>11}  c",
+        "in all: 5 runs, 1 done, 4 to run: 4.0 minutes predicted and 1 of unknown length",
+        "minutes are those of cells alike, whatever their data: runs here (2); results/x/small (1)",
+    ]
+    found.clear()
+    own.with_needs = [own]
+    assert plan_page(cast(Plan, own)).splitlines() == [
+        "sweep own: 2 runs, 0 done, 2 to run: 2 of unknown length",
+        f"  {'needs others':14} {'unknown':>11}  b",
+        f"  {'to run':14} {'unknown':>11}  c",
+    ]
+
+
+def test_a_cell_has_a_directory_once_all_that_it_takes_from_is_done(tmp_path: Path) -> None:
+    for name in ("done", "begun"):
+        (tmp_path / name).mkdir()
+    mark_done(tmp_path / "done")
+
+    def is_planned(*sources: str | None) -> bool:
+        needed = [Source("needed", {}, {}, None if name is None else tmp_path / name) for name in sources]
+        cell = SweepCell(("size=tiny", "cluster=virtual"), {}, tuple(needed))
+        return planned_cell(cell, tmp_path / "out", SweepConfig(), ()).directory is not None
+
+    assert is_planned() and is_planned("done") and is_planned("done", "done")
+    assert not any(is_planned(*sources) for sources in (["begun"], [None], ["done", "begun"], ["done", None]))

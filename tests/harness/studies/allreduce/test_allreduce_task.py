@@ -13,13 +13,15 @@ from pool import Workers
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
+from gradwire.harness.network.settings import PacedConfig, ShapedConfig
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.record.seal import mark_done
 from gradwire.harness.report.frame import load_results
 from gradwire.harness.runtime.errors import ConfigError
+from gradwire.harness.studies.allreduce import rounds
 from gradwire.harness.studies.allreduce.rounds import clock_for, model, over_ranks
 from gradwire.harness.studies.allreduce.study import STUDY as ALLREDUCE
-from gradwire.harness.studies.allreduce.study import AllReduceSummary
+from gradwire.harness.studies.allreduce.study import AllReduceSummary, AllReduceTask
 from gradwire.harness.timing.measure.metric import Spread
 
 SMALL = ("allreduce.coordinates=20000", "allreduce.repeats=2", "kernels=default", "cluster.workers=3")
@@ -245,6 +247,30 @@ def test_several_sizes_make_a_table(tmp_path: Path) -> None:
     ]
     assert [table.title.startswith("Over sizes") for table in page.tables].count(True) == 1
     assert not any("Over" in table.title for table in ALLREDUCE.compare(paths[:1], tmp_path / "one").tables)
+
+
+@pytest.mark.parametrize(
+    ("network", "measured", "expected"),
+    [
+        (ShapedConfig(rate_mbit=50.0), None, 50.0),
+        (ShapedConfig(rate_mbit=50.0), 47.5, 47.5),
+        (PacedConfig(rate_mbit=50.0), None, 50.0),
+        (PacedConfig(rate_mbit=50.0), 47.5, 50.0),
+    ],
+)
+def test_shaped_links_are_modelled_by_what_they_carry(
+    network: ShapedConfig | PacedConfig,
+    measured: float | None,
+    expected: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Links limited in user space keep to their rate."""
+    asked: list[float] = []
+    monkeypatch.setattr(rounds, "make_clock", lambda network, *_, **__: asked.append(network.rate_mbit))
+    config = validate_any(compose(["task=allreduce", *SMALL]))
+    assert isinstance(config, AllReduceTask)
+    clock_for(replace(config, network=network), measured)
+    assert asked == [expected]
 
 
 def test_real_workers_scatter_and_gather_what_the_clock_does(workers: Workers) -> None:

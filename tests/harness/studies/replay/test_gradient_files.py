@@ -164,7 +164,14 @@ def bad_files(folder: Path) -> dict[str, str]:
     for name, shapes in {"sides": [[-1], [16]], "none": [[0], [15]]}.items():
         text = json.dumps({"buckets": [{"names": ["v", "w"], "shapes": shapes}]})
         np.savez(folder / f"{name}.npz", gradients=VALUES.numpy(), layout=text)
-    np.savez(folder / "list.npz", gradients=VALUES.numpy(), layout="[1]")
+    for name, layout in {"list": "[1]", "without": "{}", "number": '{"buckets": 1}'}.items():
+        np.savez(folder / f"{name}.npz", gradients=VALUES.numpy(), layout=layout)
+    for name, bucket in {
+        "unnamed": '{"shapes": [[15]]}',
+        "bare": "7",
+        "nameless": '{"names": [], "shapes": []}',
+    }.items():
+        np.savez(folder / f"{name}.npz", gradients=VALUES.numpy(), layout=f'{{"buckets": [{bucket}]}}')
     (folder / "words.npz").write_text("no archive\n")
     (folder / "broken.npz").write_bytes(b"PK nothing")
     (folder / "broken.safetensors").write_bytes(b"\x00" * 40)
@@ -179,6 +186,11 @@ def bad_files(folder: Path) -> dict[str, str]:
         "sides.npz": "a side of less than 1",
         "none.npz": "a side of less than 1",
         "list.npz": "its layout is a list, not an object",
+        "without.npz": "its layout is no mapping with a list of buckets",
+        "number.npz": "its layout is no mapping with a list of buckets",
+        "unnamed.npz": "names",
+        "bare.npz": "names",
+        "nameless.npz": "a bucket has 0 names and 0 shapes",
         "signed.npz": "int16, not uint16",
         "empty.npz": r"shape \(4, 0\)",
         "buckets.npz": "buckets have 12 coordinates, gradients has 15",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.run_name import run_name
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.record.directory import SUMMARY
 from gradwire.harness.record.gradients import write_gradients
 from gradwire.harness.record.identity import run_id
 from gradwire.harness.report.figures import Plot
@@ -32,6 +34,7 @@ from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.distribution import exact_mean, relative_errors, vnmse
 from gradwire.harness.studies.replay.compare import file_names, gradient_names
 from gradwire.harness.studies.replay.study import STUDY as REPLAY
+from gradwire.harness.studies.replay.study import ReplaySummary, pooled
 
 NUMEL = 5000
 
@@ -69,6 +72,7 @@ def test_wire_bits_by_level_are_those_of_the_formula(run: Run, tmp_path: Path) -
     """On a ring every other rank of two nodes of two sends to the other node."""
     summary = run("codec=bf16", "cluster.workers=4", "cluster.ranks_per_node=2", "replay.repeats=2")
     assert summary["wire_bits_per_coordinate"] == 16
+    assert re.fullmatch("[0-9a-f]{12}", summary["gradients"]["hash"])
     assert summary["wire_bits_by_level"] == {"local": 8.0, "node": 8.0}
     lines = load_results(tmp_path / "out").set_index("metric").value
     assert lines["wire_bits_by_level.local"] == lines["wire_bits_by_level.node"] == 8
@@ -337,3 +341,35 @@ def test_errors_super_group_by_super_group() -> None:
     assert vnmse(torch.zeros(4), torch.zeros(4).double()) is None
     assert vnmse(torch.full((4,), float("nan")), torch.ones(4).double()) is None
     assert exact_mean(torch.tensor([[1.0, 2.0], [3.0, 5.0]])).tolist() == [2.0, 3.5]
+
+
+def test_replays_of_runs_that_differ_in_the_seed_are_pooled() -> None:
+    """Errors are those of all repeats, other figures means of those that are known."""
+    recorded = Path(__file__).parents[1] / "recorded" / "replay" / "thc"
+    one = ReplaySummary.read(recorded / SUMMARY)
+    assert pooled([one]) is one
+    several = [
+        replace(
+            one,
+            vnmse=errors,
+            wire_bits_per_coordinate=bits,
+            bound_vnmse=None,
+            db_above_bound=decibels,
+            codec_s=seconds,
+            codec_ns_per_coordinate=10 * seconds,
+        )
+        for errors, bits, decibels, seconds in (
+            ([0.5, 0.25], 4.0, None, 1.0),
+            ([0.75], 8.0, 3.0, 2.0),
+            ([1.0], 6.0, 5.0, 6.0),
+        )
+    ]
+    found = pooled(several)
+    assert (found.vnmse, found.repeats) == ([0.5, 0.25, 0.75, 1.0], 4)
+    assert (found.vnmse_mean, found.vnmse_min, found.vnmse_max) == (0.625, 0.25, 1.0)
+    assert found.vnmse_std == pytest.approx(np.std([0.5, 0.25, 0.75, 1.0], ddof=1))
+    assert (found.wire_bits_per_coordinate, found.bound_vnmse, found.db_above_bound) == (6.0, None, 4.0)
+    assert (found.codec_s, found.codec_ns_per_coordinate) == (3.0, 30.0)
+    assert found.super_group_errors == one.super_group_errors
+    unknown = pooled([one, replace(one, vnmse=[None])])
+    assert (unknown.vnmse_mean, unknown.vnmse_std, unknown.vnmse_max) == (None, None, None)

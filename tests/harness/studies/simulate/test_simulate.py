@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -13,13 +14,18 @@ from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.network.links import Change, star
 from gradwire.harness.record.directory import SUMMARY
+from gradwire.harness.report.figures import Plot, render
 from gradwire.harness.report.frame import values_in
-from gradwire.harness.studies.simulate import figures
+from gradwire.harness.report.style import PRINT
+from gradwire.harness.studies.simulate import figures, plots
 from gradwire.harness.studies.simulate.model import TABLE_1, split
 from gradwire.harness.studies.simulate.plots import _queue
 from gradwire.harness.studies.simulate.study import SPLITS, SimulateSummary, SimulateTask
 from gradwire.harness.studies.simulate.study import STUDY as SIMULATE
 from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, RoundRows
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 EVEN = ("network.jitter=0", "network.latency_s=0")
 
@@ -174,10 +180,68 @@ def test_ratios_and_use_of_links_worked_out_by_hand() -> None:
     assert changing == 2 + 6 * 0.5 + 2 * 2
 
 
+def test_links_are_busy_while_something_is_under_way() -> None:
+    """Intervals that touch are one; what has not ended lasts to the end."""
+    computing = (FORWARD, 0, 0, 0, 0.0, 9.0)
+    assert figures.busy(rows_of(computing), 10.0).shape == (0, 2)
+    sent = [(1.0, 2.0), (4.0, 6.0), (2.0, 3.0), (4.5, 5.0), (8.0, math.nan)]
+    rows = rows_of(computing, *((STAGE_ONE, 0, 0, 0, *span) for span in sent))
+    assert figures.busy(rows, 10.0).tolist() == [[1, 3], [4, 6], [8, 10]]
+
+
 def test_what_is_undelivered_grows_at_once_and_shrinks_evenly() -> None:
     times, sums = _queue([(1.0, 100.0, 0.0), (3.0, -50.0, 2.0), (3.0, 20.0, 0.0), (4.0, -70.0, 1.0)])
     line = dict(zip(times, sums, strict=True))  # the last of several points of a moment
     assert line == {0: 0, 1: 100, 3: 70, 4: pytest.approx(0)}
+
+
+def drawn(found: list[SimulateSummary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Figure]:
+    """The figures of several simulations by name."""
+    made: list[Plot] = []
+    monkeypatch.setattr(plots, "write_plots", lambda given, folder, **form: made.extend(given))
+    plots.plot_sweep(found, tmp_path)
+    return {plot.name: render(plot, PRINT) for plot in made}
+
+
+@pytest.mark.parametrize("over", ["rates", "blocks"])
+def test_three_places_make_lines_of_medians_over_seeds(
+    over: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing or infinite figure is not drawn."""
+    short = ("simulate.scheme=fixed", "simulate.seconds=12", "cluster.workers=4")
+    one = simulated(tmp_path, *EVEN, *short)
+
+    def at(place: int, seed: int) -> SimulateSummary:
+        where: dict[str, Any] = (
+            {"rate_mbit": 1e3 * place} if over == "rates" else {"blocks": place * one.blocks[:1]}
+        )
+        row = math.inf if place == 1 else float(place)
+        return replace(one, **where, rounds=10 * place + seed**2, t_wait=None, row=row, utilization=0.5)
+
+    found = [at(place, seed) for place in (3, 1, 2) for seed in (0, 1, 2)]
+    ideal = replace(one, scheme="ideal", rounds=40)
+    figure = drawn([*found, ideal], tmp_path, monkeypatch)[over]
+    rounds, use, wait, row = (axes.lines[0].get_xydata() for axes in figure.axes)
+    assert rounds.tolist() == [[1, 11], [2, 21], [3, 31]]
+    assert figure.axes[0].lines[1].get_ydata()[0] == 40
+    assert use.tolist() == [[place, 0.5] for place in (1, 2, 3)]
+    assert np.isnan(wait[:, 1]).all()
+    np.testing.assert_equal(row, [[1, math.nan], [2, 2], [3, 3]])
+    assert set(drawn(found[:6], tmp_path, monkeypatch)) == {"schemes-1", "schemes-2"}, "two make no line"
+
+
+def test_bars_of_schemes_are_medians_over_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = simulated(tmp_path, *EVEN, "simulate.scheme=none", "simulate.seconds=12", "cluster.workers=4")
+    rows = {"none": (0.5, 1.0, 4.0), "ideal": (math.inf, math.inf, math.inf)}
+    found = [
+        replace(one, scheme=scheme, seed=seed, row=row, rounds=7 + seed)
+        for scheme, several in rows.items()
+        for seed, row in enumerate(several)
+    ]
+    (figure,) = drawn(found, tmp_path, monkeypatch).values()
+    heights = [[bar.get_height() for bar in axes.patches] for axes in figure.axes]
+    assert heights[0] == [8, 8]
+    np.testing.assert_equal(heights[3], [1.0, math.nan])
 
 
 def test_plots_and_tables_are_written_and_a_finished_simulation_is_shown(

@@ -10,7 +10,12 @@ from torch import Tensor
 
 from gradwire.codecs.edgc.sampler import gaussian_entropy_without_zeros
 from gradwire.codecs.interface import Layout
-from gradwire.harness.studies.statistics.measures import density_entropy, entropy, entropy_of_counts
+from gradwire.harness.studies.statistics.measures import (
+    density_entropy,
+    entropy,
+    entropy_of_counts,
+    matrix_entropies,
+)
 
 SAMPLES = 1_000_000
 
@@ -51,6 +56,22 @@ def test_uniform() -> None:
     """0 nats on [0, 1): the width of the bins counts."""
     x = torch.rand(SAMPLES, generator=torch.Generator().manual_seed(0))
     assert density_entropy(x) == pytest.approx(0, abs=0.01)
+
+
+def test_matrices_are_found_in_every_bucket() -> None:
+    first = Layout(("a", "bias", "b"), ((20, 30), (7,), (5, 40)), (0, 600, 607), 807)
+    second = Layout(("c", "d"), ((9,), (4, 10, 10)), (0, 9), 409)
+    values = torch.stack([normal(seed, 1216) * (seed + 1) for seed in range(2)])
+    found = matrix_entropies(values, (first, second))
+    places = {"a": (0, 600), "b": (607, 807), "d": (816, 1216)}
+    assert [(each.name, each.shape) for each in found] == [
+        ("a", (20, 30)),
+        ("b", (5, 40)),
+        ("d", (4, 10, 10)),
+    ]
+    for each, (start, stop) in zip(found, places.values(), strict=True):
+        expected = sum(density_entropy(row[start:stop]) for row in values) / 2
+        assert each.nats == pytest.approx(expected)
 
 
 def test_powers_of_two_shift_it_exactly() -> None:

@@ -108,6 +108,14 @@ def test_codec_work_is_known_by_its_operations_and_size() -> None:
     assert times.unknown == 1
 
 
+@pytest.mark.parametrize(("observed", "asked"), [(0, 100), (100, 0), (0, 0), (1, 1)])
+def test_codec_work_on_no_coordinates_takes_as_long_as_on_some(observed: int, asked: int) -> None:
+    work = Work(0.0, 3.0, (Part("encode", 1.0, 3.0),))
+    own = RankTrace((Start(0.0, 0), Barrier(0.0, 0.0)), (TaskTrace(0, observed, 0.0, (work,)),), 0.0)
+    times = WorkTimes(observed_work([{0: own}]))
+    assert times.seconds(work._replace(end=9.0), asked, 0) == 3.0
+
+
 def test_labels_of_passes_are_those_of_buckets() -> None:
     own = data_parallel([1, 1], [1.0, 2.0], 0.5)
     stretches = observed_lanes([{0: own}], of_codec=False)
