@@ -88,7 +88,9 @@ def resolve(config: AllReduceTask) -> AllReduceTask:
             "allreduce.matrices=[[768,3072],[768]], or use task=replay"
         )
     if reason is None and codec.traits.uses_backend and workers > 1:
-        reason = "the backend sends by itself, which a simulated clock cannot time; use codec=fp32 or bf16"
+        reason = (
+            "the backend sends its own messages, which a simulated clock cannot time; use codec=fp32 or bf16"
+        )
     if reason is not None:
         named = f"codec={codec.name}"
         raise ValueError(reason if reason.startswith(named) else f"{named}: {reason}")
