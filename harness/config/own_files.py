@@ -174,7 +174,7 @@ def use_folder(given: str | None) -> None:
         entries = sorted(os.listdir(path))
         names = {group: _names(path / group, known) for group, known in groups.items()}
     except OSError as error:
-        reasons = {FileNotFoundError: "there is no such folder", NotADirectoryError: "is no folder"}
+        reasons = {FileNotFoundError: "there is no such folder", NotADirectoryError: "is not a folder"}
         raise ConfigError(
             f"{FLAG}={shortened(given)}: {reasons.get(type(error), error.strerror)}; choose a folder with "
             "<group>/<name>.yaml, e.g. codec/mine.yaml"

@@ -335,7 +335,11 @@ def test_a_folder_that_cannot_be_used_is_refused(files: dict[str, str | bytes], 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        *[("nowhere", "there is no such folder"), ("file", "is no folder"), ("file/below", "is no folder")],
+        *[
+            ("nowhere", "there is no such folder"),
+            ("file", "is not a folder"),
+            ("file/below", "is not a folder"),
+        ],
         *[
             (" ", "no such folder"),
             ("", "<value>"),

@@ -33,7 +33,7 @@ def test_a_bomb_is_refused_with_the_way_out(name: str, tmp_path: Path) -> None:
     unit = b"aaaaaaaa\n" if name.startswith("lines") else b"a" * 9
     path.write_bytes(PACKED.get(path.suffix, _zstd)((b"text\n" if "csv" in name else b"") + unit * 2**17))
     with pytest.raises(
-        ValueError, match=r"expands to more than .* as no text does; if it is what"
+        ValueError, match=r"expands to more than .* as no text does; if it is valid"
     ) as refusal:
         list(TextCorpus(path).load().train)
     assert str(path) in str(refusal.value) and "\n" not in str(refusal.value)

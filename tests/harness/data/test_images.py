@@ -179,7 +179,10 @@ def put(path: Path, content: bytes) -> None:
             lambda path: put(path / "data_batch_1", b"x"),
             "data_batch_1 is a Python pickle, and pickles are never read",
         ),
-        (lambda path: put(path / "train" / "cat" / "9.txt", b"x"), "train: cat/9.txt is none of .png, .jpg"),
+        (
+            lambda path: put(path / "train" / "cat" / "9.txt", b"x"),
+            "train: cat/9.txt is not one of .png, .jpg",
+        ),
         (lambda path: put(path / "train" / "cat" / "9.png", b"x"), "train: cat/9.png: is not a PNG or JPEG"),
         (lambda path: put(path / "train" / "cat" / "9.png", png(1)[:60]), "cat/9.png: is not a PNG or JPEG"),
         (lambda path: put(path / "train" / "cat" / "9.png", bomb()), "cat/9.png: "),

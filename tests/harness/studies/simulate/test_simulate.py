@@ -266,7 +266,7 @@ def test_plots_and_tables_are_written_and_a_finished_simulation_is_shown(
         (["cluster.ranks_per_node=4"], "cluster.ranks_per_node=4 has no effect"),
         (["simulate.bits=8"], "simulate.bits=8 has no effect with simulate.scheme=aqgb"),
         (["simulate.scheme=none", "simulate.floor=0.5"], "simulate.floor=0.5 has no effect"),
-        (["simulate.split=2"], "simulate.split=2 is none of"),
+        (["simulate.split=2"], "simulate.split=2 is not one of"),
         (["simulate.split=3", "network.blocks=[[9,1,1]]"], "simulate.split=3 contradicts network.blocks"),
         (["network.compute_s=null"], "network.compute_s=null would be measured"),
         (["network.background_jobs=1"], "network.background_jobs=1 cannot be simulated"),
