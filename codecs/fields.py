@@ -263,7 +263,7 @@ def check_value(key: str, value: Any, rule: Rule) -> None:
 
 
 def refusal(key: str, shown: str, value: Any, rule: Rule, *, python: bool = False) -> str:
-    """`key=shown: choose what is allowed`; with `python` in its words: None, True, False."""
+    """The message `key=shown: choose <allowed values>`; with `python` it writes None, True and False."""
     hint, allowed = f" ({rule.hint})" if rule.hint else "", rule.allowed()
     if isinstance(value, str) and TEXT in rule.kinds and not rule.plain and _is_long(value):
         allowed += f", of at most {LONGEST_TEXT} characters, {LONGEST_PART} of them between two slashes"

@@ -219,8 +219,8 @@ def thc_dequantize(
     t_p: float,
     seed: int,
 ) -> Tensor:
-    """The mean that sums of the integers of so many `workers` stand for, which have agreed on the largest
-    `root_mean_squares`."""
+    """Decodes sums of the integers of `workers` workers to their mean, given the maximum over the workers of
+    their `root_mean_squares`."""
     blocks, ranges, randomness = cut(numel, block), Ranges(root_mean_squares, t_p), Randomness(_key(seed), 0)
     mean = _values(blocks.total, sums)
     BlockQuantizer(blocks, ranges, QuantizationTable(tuple(entries)), randomness).dequantize(

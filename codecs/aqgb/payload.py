@@ -150,7 +150,7 @@ class Payload:
         return cls(x.numel(), bits, message)
 
     def refine(self, plane: Tensor, more: int) -> None:
-        """Takes in the plane that follows, (refinement_bytes,) uint8: it has `more` bits then."""
+        """Appends the next plane, (refinement_bytes,) uint8, which adds `more` bits to every coordinate."""
         refinement = Refinement(self.bits, more, BASE)
         size = refinement.coder.num_bytes(self.numel)
         joined = torch.empty(size, dtype=torch.uint8, device=plane.device)

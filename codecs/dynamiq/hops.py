@@ -183,7 +183,8 @@ class DynamiQHops(LossyHops):
         return shard
 
     def _mean_of(self, chunk: int) -> Tensor:
-        """The mean of a chunk, (coordinates,) float32: its super-groups as a bucket of their own."""
+        """The mean of a chunk, (coordinates,) float32, laid out as if its super-groups were a whole
+        bucket."""
         if chunk not in self._summed and self._filled[chunk].super_groups:
             self._hops[chunk].run(x=self._x, new_sums=self._rows(chunk))
         num_chunks = len(self._filled)

@@ -82,18 +82,22 @@ class LinearQuantizer:
         linear_quantize(x, out, self.format, self.hadamard, bits, first)
 
     def dequantize(self, message: Tensor, out: Tensor, hadamard: bool | None = None) -> None:
-        """Write the values of `message` to `out`, transformed back if they were transformed, or as `hadamard`
-        says."""
+        """Write the values of `message` to `out`. They are transformed back if they were transformed;
+        `hadamard` overrides this."""
         linear_dequantize(message, out, self.format, self._smoothed(hadamard))
 
     def reduce(self, messages: Tensor, out: Tensor, hadamard: bool | None = None) -> None:
         """Write the sum of the values of `messages`, (m, message_bytes) with contiguous rows, to `out`: in
-        float32, in the order of the rows, transformed back once in the end if they were transformed, or as
-        `hadamard` says (SDP4Bit, Algorithm 3: not between the levels)."""
+        float32, in the order of the rows.
+
+        The sum is transformed back once at the end if the values were transformed; `hadamard` overrides this
+        (SDP4Bit, Algorithm 3, does not transform between the levels).
+        """
         linear_reduce(messages, out, self.format, self._smoothed(hadamard))
 
     def add(self, message: Tensor, target: Tensor, hadamard: bool | None = None) -> None:
-        """Add the values of `message` to `target`, as `dequantize` has them: in float32, rounded once."""
+        """Add the values of `message`, as `dequantize` decodes them, to `target`: in float32, rounded
+        once."""
         linear_add(message, target, self.format, self._smoothed(hadamard))
 
     def _smoothed(self, hadamard: bool | None) -> bool:

@@ -40,7 +40,7 @@ NOT_THERE_YET = "not-there-yet"
 SEED = "seed"
 
 ANY_SIZE = "any"
-"""The cases of a sweep that no size changes, such as one of replays."""
+"""The key of cases of a sweep that does not depend on the size, such as one of replays."""
 
 CASES, COMMON, NEEDS = "hydra.sweeper.cases", "hydra.sweeper.common", "hydra.sweeper.needs"
 

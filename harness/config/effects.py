@@ -260,4 +260,4 @@ OF_STUDIES = (
 )
 
 READ_WITH = (*OF_TRAIN, *OF_WORKERS, *OF_PARALLEL, *OF_NETWORK, *OF_MODEL, *OF_STUDIES)
-"""The keys with what reads them; a key that is not here is always read by the tasks that have its group."""
+"""Keys with the settings that read them; other keys are always read by the tasks that have their group."""

@@ -233,7 +233,7 @@ def check_given(override: Override, rule: Rule) -> None:
 
 
 def check_as_read(key: str, value: Any, rule: Rule) -> None:
-    """Raise ConfigError unless `rule` allows a value, as the key's type reads it."""
+    """Raise ConfigError unless `rule` allows a value after conversion to the key's type."""
     refused_as_config_error(check_value, key, _converted(value, rule), rule)
 
 

@@ -62,8 +62,8 @@ class WorkerError(RuntimeError):
 
 
 def is_expected(error: object) -> bool:
-    """True if an error's text says everything: the user can fix it, a worker has recorded it, or it is the
-    disk's. Other errors are shown with their tracebacks."""
+    """True if an error's text is sufficient: the user can fix it, a worker has recorded it, or it comes from
+    the disk. Other errors are shown with their tracebacks."""
     return isinstance(error, ValueError | WorkerError | DivergedError) or is_of_the_disk(error)
 
 

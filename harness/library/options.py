@@ -88,7 +88,8 @@ Options = TypeVar("Options", bound=CommonArguments)
 
 
 def make_options(schema: type[Options], **values: Any) -> Options:
-    """Makes the options with these values. Raises ValueError: name, value, what is allowed."""
+    """Makes the options with these values. Raises ValueError giving the name, the value and the allowed
+    values."""
     check_arguments(schema, values)
     return schema(**{name: plain(value) for name, value in values.items()})
 

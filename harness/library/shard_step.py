@@ -42,10 +42,10 @@ PartKey = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """Checked arguments of `shard_hooks`, and what must be equal on all ranks.
+    """The checked arguments of `shard_hooks`, with the description that must be equal on all ranks.
 
-    `slices` are where the codec keeps the modules' gradients, none where they are not divided; `layouts`
-    those of what is averaged over `replicas`.
+    `slices` maps the modules' gradients to the codec's shards, empty if they are not divided; `layouts`
+    describes the gradients that are averaged over `replicas`.
     """
 
     options: ShardOptions

@@ -183,8 +183,8 @@ def background_jobs(network: NetworkConfig) -> int:
 
 
 def with_papers_computation(network: NetworkConfig, model: str, size: str) -> NetworkConfig:
-    """A testbed with the computation that its paper prints for the model at its full size, unless the
-    configuration says another."""
+    """A testbed with the computation times that its paper prints for the model at its full size, unless the
+    configuration sets others."""
     if not isinstance(network, SimulatedConfig) or size not in FULL_SIZES:
         return network
     printed = PAPERS_COMPUTATION.get((network.preset, model))

@@ -114,7 +114,7 @@ class FigureFields:
 
     @classmethod
     def declared(cls) -> list[tuple[str, Figure, bool]]:
-        """The fields and properties that are figures, and whether a file may lack them."""
+        """The fields and properties that are figures, with a flag that says whether a file may lack them."""
         return _declared(cls)  # type: ignore[arg-type]  # takes its instances' __hash__
 
     @classmethod
@@ -154,7 +154,7 @@ class StudyRecord(Stored, FigureFields):
 
     @classmethod
     def figures(cls, content: Mapping[str, Any]) -> Iterator[FigureValue]:
-        """All figures of the record with this content; KeyError where it lacks a field without default."""
+        """All figures of a record with this content. Raises KeyError if it lacks a field without default."""
         yield from cls.figures_in(content, content)
 
     def content(self) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class StudyRecord(Stored, FigureFields):
 
     @classmethod
     def declare_metrics(cls) -> None:
-        """Puts the metrics that its fields bring into METRICS: annotations are evaluated only when asked."""
+        """Adds the metrics defined in its fields to METRICS; annotations are only evaluated on request."""
         for each in (cls, *cls.part_types):
             each.declared()
 

@@ -140,6 +140,6 @@ def _telling_keys(settings: Sequence[Settings], key: str) -> list[str]:
 
 
 def _curve(own: Line, groups: Sequence[Group], quantity: Quantity) -> list[tuple[float, float, float, float]]:
-    """(value of the axis, lowest, median, highest) where the figure is known and finite."""
+    """Points (value of the axis, lowest, median, highest) where the figure is known and finite."""
     known = ((value, quantity.by_seed(group, groups)) for value, group in own.items())
     return [(value, min(found), median(found), max(found)) for value, found in known if any(found)]

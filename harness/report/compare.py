@@ -89,7 +89,7 @@ def _load(folders: Sequence[str | Path]) -> tuple[list[Run], list[str]]:
 
 
 def _rows(groups: Sequence[Group], common: CommonSteps) -> tuple[list[GroupRow], list[str]]:
-    """A row for each group, and why some have no targets."""
+    """A row for each group, and the reasons why some have no targets."""
     values = table(value for group in groups for value in group.values)
     rows, complaints = [], []
     for group in groups:

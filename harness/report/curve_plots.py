@@ -45,7 +45,7 @@ class Point(NamedTuple):
 
 
 def metric_plots(groups: Sequence[Group], styles: Styles, suffix: str) -> list[Plot]:
-    """The metric against the training clock, in all and near the end with the targets, and against steps."""
+    """The metric against the training clock, whole and near the end with targets, and against steps."""
     groups = [group for group in groups if group.curves.median]
     if not groups:
         return []

@@ -35,7 +35,7 @@ MAX_CODEC_SERIES = 12
 MAX_BINS = 60
 THIN = 0.9
 TRAINED, EVALUATED = plain("blue"), LineStyle("ink", "-", "o")
-"""The looks of what every step has, and of what is measured now and then."""
+"""The styles of figures that every step has, and of those that are measured occasionally."""
 
 
 def plot_run(run: Run, folder: str | Path) -> list[Path]:

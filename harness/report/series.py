@@ -61,7 +61,7 @@ class Series:
 
 
 def histogram(shares: Sequence[float], limit: float, style: LineStyle, label: str) -> Series:
-    """A line through the middles of the bins that have anything, of equal width from −`limit` to `limit`."""
+    """Draws a line through the centres of non-empty bins, which have equal width from −`limit` to `limit`."""
     width = 2 * limit / len(shares)
     points = ((width * (index + 0.5) - limit, share) for index, share in enumerate(shares) if share > 0)
     return Series.through(points, style, label, width=1.0)

@@ -24,7 +24,7 @@ LABEL_GAP = 0.09
 
 
 def highest_shown(groups: Sequence[Group]) -> float:
-    """Twice the value from which the worst run starts: a run that leaves this range has diverged."""
+    """Twice the worst value at the beginning of any run: a run that exceeds it has diverged."""
     curves = [group.curves.median for group in groups]
     return 2 * max((curve[0].metric for curve in curves if curve), default=math.inf)
 
@@ -201,7 +201,7 @@ def column_names(names: Sequence[str]) -> View:
 
 
 def ticks_at(values: Sequence[float], *, doubling: bool = False) -> View:
-    """A tick at each of the values, no others; with `doubling` 2, 4 and 8 are equally far apart."""
+    """A tick only at each of the values; with `doubling` 2, 4 and 8 are equally far apart."""
 
     def view(axes: Axes, form: Form) -> None:
         if doubling:

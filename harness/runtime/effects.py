@@ -24,7 +24,7 @@ class ReadWith:
     readers: tuple[str, ...]
     reads: Callable[..., bool]
     otherwise: str = "leave it out"
-    """The way out where nothing reads them."""
+    """The remedy if nothing reads them."""
     read_by: tuple[str, ...] = ()
     """Tasks that read them whatever those values are."""
     usual: Any = _DEFAULT
@@ -60,7 +60,7 @@ def check_read_settings(rows: Iterable[ReadWith], groups: Mapping[str, Any]) -> 
 
 
 def _value(groups: Mapping[str, Any], key: str) -> Any:
-    """A setting; that of a group is its name."""
+    """The value of a setting; for a group its name."""
     group, _, field = key.partition(".")
     settings, field = groups.get(group), field or "name"
     if isinstance(settings, Mapping):

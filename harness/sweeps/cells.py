@@ -114,7 +114,7 @@ def expand(
 
 
 def tasks_of(declared: Declared, size: str, arguments: Sequence[str]) -> list[str]:
-    """The tasks of a sweep: first that of cases that name none, then those that cases name."""
+    """The tasks of a sweep: first that of cases without a task, then those that cases name."""
     choices = [text for text in single_lines(parse(arguments)) if "." not in key_of(text)]
     usual = str(plain(compose(choices, named_by_user=False), "task.name"))
     named = (task for case in _cases_of(declared, size) for task in case.task)

@@ -1,8 +1,8 @@
-"""The folder of a sweep: it follows from the cells, so that no sweep takes the place of another.
+"""The folder of a sweep: its name is derived from the cells, so that no sweep replaces another.
 
 A sweep of `sweeps/` as it is named goes to `<name>-<size>`. Where the command line changes its cells, a
-digest of them follows: `<name>-<size>-<digest>`. A sweep that the command line alone describes has a digest
-for a name.
+digest of them follows: `<name>-<size>-<digest>`. A sweep defined only on the command line has a digest as its
+name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DIGITS = 12
 
 
 class SweepPlace(NamedTuple):
-    """A sweep's folder, and what to say about it: nothing, unless it is not the usual one."""
+    """A sweep's folder, and a note about it if it is not the usual one."""
 
     folder: Path
     note: str = ""
@@ -40,7 +40,7 @@ def digest(texts: Iterable[str]) -> str:
 
 def place_of(name: str, asked: Path | None, cells: Sequence[PlannedCell]) -> SweepPlace:
     """The folder of a sweep called `name` with these cells: the one `asked` for, or that of its name. If that
-    one has the record of other cells or of data that has changed, another.
+    folder has a record of other cells or of changed data, another one is used.
 
     Raises ConfigError if the folder asked for has such a record.
     """
@@ -65,8 +65,8 @@ def records_of(sweep: str, size: str) -> list[Path]:
 
 
 def _other_cell(folder: Path, cells: Sequence[PlannedCell]) -> str | None:
-    """A tried cell in the record in `folder` that is none of these, if there is one. A damaged record is to
-    be written anew."""
+    """The label of a tried cell in the record in `folder` that is not among these, or None. A damaged record
+    may be replaced."""
     if not os.path.lexists(folder / FILE):
         return None
     try:

@@ -1,7 +1,7 @@
 """A sweep before it starts: all its cells composed and checked, those of the sweeps that it needs included.
 
-What depends on files that needed cells have still to make, as the id of a replay does, is checked as far as
-it can be; `settled` checks the rest once they are there.
+Settings that depend on files of needed cells that do not exist yet, like the id of a replay, are checked as
+far as possible; `settled` checks the rest once the files exist.
 """
 
 from __future__ import annotations
@@ -36,15 +36,14 @@ class Plan:
 
     request: SweepRequest
     name: str
-    """With the size: what its folder and its runs' group in wandb are called."""
+    """The name including the size, used for its folder and for its runs' group in wandb."""
     cells: Sequence[PlannedCell]
     output: Path
     needs: Sequence[Plan]
     overrides: Sequence[str]
-    """Those of the command line that make its cells others than the named sweep's; none for one as it is
-    named."""
+    """The overrides of the command line that change the named sweep's cells; empty if there are none."""
     sweep: str
-    """The name in `sweeps=`; a digest where the command line alone describes it."""
+    """The name in `sweeps=`; a digest if the sweep is defined only on the command line."""
     note: str = ""
     """The reason why its folder is not the usual one."""
 
@@ -58,7 +57,7 @@ class Plan:
 
     @property
     def command(self) -> str:
-        """The command that runs it, without what changes no result."""
+        """The command that runs it, without options that change no result."""
         return " ".join([program(), *self.request.arguments])
 
     @property
@@ -67,7 +66,7 @@ class Plan:
 
     @property
     def asked_in_words(self) -> str:
-        """`, with codec=bf16`: the overrides in which it differs from others of its name; nothing without
+        """The overrides in which it differs from others of its name, e.g. `, with codec=bf16`; empty without
         any."""
         return f", with {without_folders(' '.join(self.overrides))}" if self.overrides else ""
 
@@ -78,14 +77,14 @@ class Plan:
 
     @property
     def with_needs(self) -> list[Plan]:
-        """The plans of what it needs, in the order in which they run, and itself."""
+        """The plans of the sweeps that it needs, in running order, followed by itself."""
         plans = [plan for need in self.needs for plan in need.with_needs]
         return list({plan.output: plan for plan in [*plans, self]}.values())
 
     @property
     def by_turns(self) -> list[PlannedCell]:
         """The cells in the order in which they start: seed by seed, and for each combination of other axes
-        one codec after another, so that what changes on the machine meanwhile meets all codecs alike."""
+        one codec after another, so that changes of the machine over time affect all codecs alike."""
 
         def others(cell: PlannedCell) -> str:
             return repr(
@@ -122,9 +121,9 @@ def plan_sweep(hydra: HydraConf, arguments: Sequence[str]) -> Plan:
 
 
 def settled(plan: Plan) -> Plan:
-    """The plan as it is once needed cells have run: more of its cells can be checked and named.
+    """The plan after needed cells have run, when more of its cells can be checked and named.
 
-    Raises ConfigError for a cell that turns out not to be able to run.
+    Raises ConfigError for a cell that turns out to be impossible.
     """
     return plan if all(cell.directory for cell in plan.cells) else _planned(plan.request)
 
@@ -192,7 +191,7 @@ def _as_named(request: SweepRequest, sources: Mapping[str, Sequence[Source]]) ->
 
 
 def _sources(plan: Plan) -> list[Source]:
-    """The plan's cells as others take from them."""
+    """The plan's cells, in the form in which others take values from them."""
     keys = swept_keys([cell.cell for cell in plan.cells])
     sources = []
     for cell in plan.cells:

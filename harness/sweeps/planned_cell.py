@@ -31,7 +31,7 @@ EXPERIMENT = "experiment"
 """The group of presets: runs record the values of a preset, not its name."""
 
 OF_SWEEP = ("sweeps", "size", "sweep", "hydra")
-"""Keys of the command line that choose a sweep and how it is carried out."""
+"""Keys on the command line that choose a sweep and its execution."""
 
 READ = ("run", "checkpoint", "score.data")
 """Keys whose paths count by their contents in ids, and in descriptions as they are written: a needed cell's
@@ -39,7 +39,7 @@ record has no contents yet."""
 
 
 def makes_another_cell(key: str) -> bool:
-    """True if a key of the command line or of a configuration can make another cell."""
+    """True if a key of the command line or of a configuration affects the identity of a cell."""
     return covered(key, READ) or (changes_result(key) and not covered(key.partition("/")[0], OF_SWEEP))
 
 

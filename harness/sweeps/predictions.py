@@ -44,15 +44,15 @@ ALIKE = (
     *("train.steps", "train.epochs", "replay.repeats", "replay.rounds", "allreduce.repeats"),
     *("allreduce.coordinates", "score.limit"),
 )
-"""The settings that most of a run's time follows from."""
+"""The settings that largely determine a run's time."""
 
 MOST_READ = 1000
-"""Finished runs that are looked at, the newest ones."""
+"""The largest number of finished runs that are read, the newest ones."""
 
 RESULTS = "results"
 
 MACHINE = ("processor", "cores", "gpus")
-"""The facts that make a machine another one."""
+"""The facts that identify a machine."""
 
 HERE = "runs here"
 
@@ -79,14 +79,14 @@ Known = dict[Likeness, KnownTimes]
 
 
 class Predictions:
-    """Minutes of the cells of a plan; reads finished runs when it is first asked."""
+    """Predicted minutes of the cells of a plan; finished runs are read on first use."""
 
     def __init__(self, plan: Plan, results: Path | None = None) -> None:
         self._plan = plan
         self._results = results or conf_directory().parent / RESULTS
 
     def of(self, cell: PlannedCell) -> Prediction | None:
-        """The median of the finished cells like `cell`; None where there is none."""
+        """The median of the finished cells similar to `cell`; None if there are none."""
         wanted = likeness(flatten(cell.config.mapping()))
         for known in self._in_turn():
             if wanted in known:
@@ -129,7 +129,7 @@ class Predictions:
         return self._recorded(sorted(file.parent for file in self._results.glob(f"*/*/{FILE}")))
 
     def _recorded(self, folders: Sequence[Path]) -> Known:
-        """Seconds of recorded cells by what makes them alike, each from the first record that has some."""
+        """Seconds of recorded cells by likeness, each from the first record that has any."""
         found: Known = {}
         for folder in folders:
             try:
@@ -169,12 +169,12 @@ def _likeness_of(record: SweepRecord, cell: CellRecord) -> Likeness:
 
 
 def likeness(settings: Settings) -> Likeness:
-    """The settings that runs of the same length have in common."""
+    """The settings that determine the length of a run."""
     return tuple((key, repr(settings.get(key))) for key in ALIKE)
 
 
 def _finished(plan: Plan) -> Iterator[Path]:
-    """The finished runs in the folders that the plan's cells go to."""
+    """The finished runs in the folders of the plan's cells."""
     parents = {cell.directory.parent for each in plan.with_needs for cell in each.cells if cell.directory}
     try:
         runs = find_runs([parent for parent in parents if parent.is_dir()])
@@ -186,17 +186,17 @@ def _finished(plan: Plan) -> Iterator[Path]:
 
 @dataclass
 class Budget:
-    """The minutes that a sweep and what it needs may run cells for; None: no limit."""
+    """The minutes in which a sweep and the sweeps that it needs may run cells; None means no limit."""
 
     minutes: float | None
     predicted: Callable[[PlannedCell], float | None] = lambda cell: None
-    """The minutes that a cell will take, None if not known."""
+    """Returns the predicted minutes of a cell; None if not known."""
     _began: float = field(default_factory=time.monotonic)
     _cells: int = 0
 
     def allows(self, cell: PlannedCell) -> bool:
-        """True if a cell may start: in time, and predicted to end in time. The first may always, or no budget
-        that is too small for it would ever get anywhere."""
+        """True if a cell may start: in time, and predicted to end in time. The first cell always may;
+        otherwise a budget that is too small for it would never make progress."""
         self._cells += 1
         if self.minutes is None or self._cells == 1:
             return True
@@ -205,16 +205,15 @@ class Budget:
 
 
 class Eta:
-    """The time at which the cells of a sweep will be done: by how long cells like them took earlier,
-    corrected by how long those of this sweep have taken, or, where one has no such prediction, by their mean
-    alone."""
+    """Estimates when the cells of a sweep will be done: from the times of earlier similar cells, corrected by
+    the times of this sweep's cells so far or, without such predictions, from the mean of the latter."""
 
     def __init__(self, predicted: Callable[[PlannedCell], float | None]) -> None:
         self._predicted = predicted
         self._began, self._predictions = time.monotonic(), list[float | None]()
 
     def ran(self, cells: Sequence[PlannedCell]) -> None:
-        """Counts cells that have come to their end."""
+        """Counts finished cells."""
         self._predictions += [self._predicted(cell) for cell in cells]
 
     def left(self, cells: Sequence[PlannedCell]) -> str:

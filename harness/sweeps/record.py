@@ -1,4 +1,4 @@
-"""Makes the record of a sweep from its cells' run directories."""
+"""Writes the record of a sweep from its cells' run directories."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from gradwire.harness.timing.measure.metric import Kind
 from gradwire.harness.timing.measure.metrics import kind_of
 
 _FOLDERS = re.compile(r"(?<![\w./…])~?/(?:[^\s/,:'\"\[\]{}=]+/)+")
-"""The folders of an absolute path, or of one below the home directory."""
+"""The folders in an absolute path, or in one below the home directory."""
 
 
 NETWORK = "network"
-"""The group of a configuration that says which links there are."""
+"""The group of a configuration that describes the links."""
 
 TRAINED = ("train", "retime")
 """Tasks whose records are those of training runs."""
 
 MOST_MEASURED = 200
-"""Most steps of a run whose errors are kept."""
+"""The largest number of steps of a run whose errors are kept."""
 
 ERRORS = ("vnmse", "zeroed_share", "weight_error")
 
@@ -158,12 +158,12 @@ def _wall_time_s(directory: Path, summary: Mapping[str, Any]) -> float | None:
 
 
 def without_folders(text: str) -> str:
-    """`text` with the last part alone of each path that begins at the root or the home directory."""
+    """`text` with each path that begins at the root or the home directory reduced to its last part."""
     return _FOLDERS.sub("…/", text)
 
 
 def _measured_errors(directory: Path, task: str) -> list[Value]:
-    """The curves of `ERRORS` over a run, thinned to `MOST_MEASURED` steps each."""
+    """The curves of `ERRORS` over a run, thinned out to `MOST_MEASURED` steps each."""
     if task not in TRAINED:
         return []
     values = [value for value in values_in(directory, steps=True) if value.step is not None]
@@ -214,7 +214,7 @@ class _Cell:
 
     @property
     def kind(self) -> Kind:
-        """The kind of its times; tasks that know no links measure on one machine."""
+        """The kind of its times; tasks without links are measured on one machine."""
         if self.task in ("retime", "predict", "simulate"):
             return "modelled"
         if self.task not in ("train", "allreduce"):
@@ -223,7 +223,7 @@ class _Cell:
 
     @property
     def network(self) -> str | None:
-        """Its links and what its times are, in words; None for tasks that know no links."""
+        """Its links and the kind of its times, in words; None for tasks without links."""
         own = {
             key.partition(".")[2]: value for key, value in self.settings.items() if covered(key, (NETWORK,))
         }
@@ -268,8 +268,8 @@ class _Cell:
 
 
 def _off_axes(cells: Sequence[_Cell]) -> list[Settings]:
-    """For each cell the settings, and the parts of its machine, in which finished cells of its task differ
-    though these are no axes."""
+    """For each cell, the settings and machine properties, other than axes, in which finished cells of its
+    task differ."""
     settings = [cell.changing | flatten({MACHINE: cell.provenance.get("machine") or {}}) for cell in cells]
     result: list[Settings] = [{} for _ in cells]
     done = [index for index, cell in enumerate(cells) if cell.done]
@@ -295,7 +295,7 @@ def _common(cells: Sequence[_Cell]) -> dict[str, Settings]:
 
 
 def _common_steps(cells: Sequence[_Cell]) -> list[Value]:
-    """The cells' steps with the computation that they share: see `busy_times`."""
+    """The cells' step times with the computation time that they share: see `busy_times`."""
     runs = {cell.label: load_run(cell.planned.directory) for cell in cells if cell.computes}
     common, found = common_steps(list(runs.values())), list[Value]()
     for label, run in runs.items():

@@ -275,7 +275,7 @@ def share_profiles(plan: Plan) -> None:
 
 
 def _shares(config: RecordedConfig) -> bool:
-    """True if a run takes a profile that it shares with others."""
+    """True if a run uses a profile shared with others."""
     if not isinstance(config, RunConfig) or config.cluster.name != "virtual":
         return False
     return not isinstance(config.network, ShapedConfig) and config.network.compute == SHARED

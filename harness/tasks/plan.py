@@ -33,8 +33,8 @@ def run(config: Configuration) -> int:
 
 
 def plan_page(plan: Plan) -> str:
-    """The runs of the sweep and of those that it needs, a line for each cell in the order in which they
-    start; nothing is started."""
+    """The runs of the sweep and of those that it needs, with a line for each cell in starting order; nothing
+    is started."""
     predictions = Predictions(plan)
     lines: list[str] = []
     sources: dict[str, int] = {}

@@ -94,11 +94,12 @@ def placed(
     topology: str,
     environment: Mapping[str, str] = os.environ,
 ) -> ClusterConfig:
-    """`cluster` with `ranks_per_node` filled in where `topology` depends on it, and with it the run's id.
+    """`cluster` with `ranks_per_node` filled in if `topology` depends on it, because it is then part of the
+    run's id.
 
-    Raises ValueError as `ranks_per_node` does, and for such a topology where nothing says that there are
-    several nodes: on one it would be another one. Ranks of a launcher compare their machines first, see
-    `check_launched_nodes`, because each knows its own alone.
+    Raises ValueError as `ranks_per_node` does, and if such a topology is used on a single node, where it
+    would be a different one. A launcher's ranks first compare their settings (`check_launched_nodes`),
+    because each rank only knows its own machine.
     """
     local = ranks_per_node(cluster, network, environment)
     if not depends_on_nodes(topology):

@@ -181,7 +181,7 @@ class ProcessWorld:
         capture: Capture,
         traffic: Traffic,
     ) -> Any:
-        """Runs a round that is captured, with message buffers of its own and without timestamps."""
+        """Runs a round that is being captured, with message buffers of its own and without timestamps."""
         channel = ProcessChannel(self._group_of(thread), number, traffic, lambda: None)
         return driven(make(capture)(ScheduledCollectives(channel, self._fabric, Arena(self.device))))
 

@@ -194,7 +194,8 @@ def _reshape(end: diagnose.End, interface: str, rate_mbit: float) -> diagnose.En
 
 
 SKIPPED_S = 0.15
-"""Bytes sent first, until TCP has found the rate and the burst allowed after idling is used up."""
+"""Seconds of data that are sent first and not measured, until TCP has found the rate and the burst allowed
+after idling is used up."""
 
 MEASURED_S = 0.3
 TIMEOUT_S = 5.0
@@ -202,7 +203,7 @@ BLOCK = 1 << 18
 
 
 def measure_goodput(sender: Namespace, receiver: Namespace, receiving_rank: int) -> float:
-    """Payload that a TCP stream carries from `sender` to `receiver`, in 10⁶ bit/s.
+    """The payload throughput of a TCP stream from `sender` to `receiver`, in 10⁶ bit/s.
 
     Takes about half a second. Raises ShapingError if nothing arrives.
     """
@@ -225,7 +226,7 @@ def _listener(here: str) -> socket.socket:
 
 
 def _received_per_second(source: socket.socket, sink: socket.socket) -> float:
-    """Bytes per second between two moments at which some have just arrived."""
+    """Bytes per second between two moments at which data has just arrived."""
     thread = threading.Thread(target=_send, args=(source,), daemon=True)
     thread.start()
     buffer = bytearray(BLOCK)

@@ -95,11 +95,11 @@ TIMEOUT_S = 20.0
 
 
 class ShapingError(ValueError):
-    """The network cannot be made as configured; one line."""
+    """Raised if the network cannot be made as configured; the text is one line."""
 
 
 def batch(program: str, lines: Sequence[str]) -> str:
-    """Returns what `program` prints for these commands, in the namespace of the calling thread.
+    """Returns the output of `program` for these commands, run in the namespace of the calling thread.
 
     Raises ShapingError with the command that failed.
     """
@@ -114,7 +114,7 @@ def batch(program: str, lines: Sequence[str]) -> str:
 
 
 def listed(program: str, *arguments: str) -> list[dict[str, Any]]:
-    """Returns what `program` lists as JSON. Raises ShapingError."""
+    """Returns the JSON that `program` lists. Raises ShapingError."""
     ran = _ran([program, "-json", *arguments])
     if ran.returncode:
         raise ShapingError(f"{program} {' '.join(arguments)}: {ran.stderr.strip()}")

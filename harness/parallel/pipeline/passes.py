@@ -50,7 +50,7 @@ class StageLinks:
         self._own = own
 
     def buffer(self, one: Pass) -> Tensor:
-        """Room for what a pass needs from another stage."""
+        """A buffer for a pass's input from another stage."""
         shape, device = self._shape(one), self._own.batches[one.micro_batch]["input_ids"].device
         if not self.encodes(one):
             return torch.empty(shape, device=device)

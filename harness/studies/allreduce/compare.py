@@ -75,8 +75,8 @@ def rank_remarks(lines: Sequence[RankLine]) -> Iterator[str]:
 
 
 def plot_ranks(lines: Sequence[RankLine], folder: Path) -> list[Path]:
-    """Writes a picture with a panel for each all-reduce: its times over the rank, and their lines; returns
-    the files."""
+    """Writes a plot with a panel for each all-reduce: its times against the compression rank, and the fitted
+    lines; returns the files."""
     if not lines:
         return []
     panels = []
@@ -211,7 +211,7 @@ class FinishedAllReduce:
 
 
 def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
-    """A table for each subject; lines over the rank where it differs."""
+    """A table for each subject, and fitted lines where the compression rank varies."""
     figures = (*FIGURES, *(column.at for column in figure_columns(entries)))
     runs = [
         FinishedAllReduce(entry.record, {key: getattr(entry.record, key) for key in figures})

@@ -203,7 +203,7 @@ def _gradients_sent(config: AllReduceTask) -> float:
 
 
 def _real(config: AllReduceTask, directory: Path) -> tuple[dict[str, Timed], float | None]:
-    """The parts of the rounds, and what a link of a shaped network carried when it was measured."""
+    """The parts of the measured rounds, and the measured throughput of a shaped network's link."""
     from gradwire.harness.launch.ranks import LocalRanks, scratch_folder
     from gradwire.harness.studies.allreduce.rounds import FILE as MEASURED
     from gradwire.harness.studies.allreduce.rounds import measure_rank, over_ranks

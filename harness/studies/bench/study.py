@@ -51,7 +51,7 @@ class BenchTask(RecordedConfig):
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of one call: the shortest and the median of `repeats`."""
+    """Seconds of one call: the minimum and the median over `repeats`."""
 
     shortest_s: float
     median_s: float
@@ -61,10 +61,10 @@ class Times:
 
 @dataclass(frozen=True)
 class BenchRow(FigureFields):
-    """`bytes_read` and `bytes_written` count what an implementation without intermediate results touches;
-    `copy_bytes_per_s` is what a copy of the bucket reads and writes in the same run.
+    """One measurement. `bytes_read` and `bytes_written` are those of an implementation without intermediate
+    results; `copy_bytes_per_s` is the rate of reads and writes of a copy of the bucket in the same run.
 
-    Figures are None where the clock has seen no time pass.
+    Figures are None if the clock has not advanced.
     """
 
     operation: str
@@ -97,7 +97,7 @@ class BenchRow(FigureFields):
 
     @property
     def seconds(self) -> float:
-        """The shortest time, because disturbances only make a measurement longer."""
+        """The shortest time, because disturbances can only lengthen a measurement."""
         return self.times.shortest_s
 
     @property
@@ -106,7 +106,7 @@ class BenchRow(FigureFields):
 
     @property
     def values_gb_per_s(self) -> Annotated[float | None, Figure("values_gb_per_s", column=2)]:
-        """10⁹ bytes of the bucket's values per second: an encoder's input, a decoder's output."""
+        """10⁹ bytes of the bucket's values per second, i.e. of an encoder's input or a decoder's output."""
         return quotient(1e-9 * self.value_bytes, self.seconds)
 
     @property
@@ -115,7 +115,7 @@ class BenchRow(FigureFields):
 
     @property
     def share_of_copy(self) -> Annotated[float | None, Figure("share_of_copy", column=4)]:
-        """Bytes moved per second relative to a copy; near 1, memory is the limit."""
+        """Bytes moved per second relative to a copy; near 1, the operation is limited by memory."""
         rate = quotient(self.bytes_read + self.bytes_written, self.seconds)
         return quotient(rate, self.copy_bytes_per_s)
 
@@ -132,7 +132,7 @@ class BenchRow(FigureFields):
         }
 
     def as_json(self) -> dict[str, Any]:
-        """The measured values and what follows from them."""
+        """The measured values and the figures derived from them."""
         return asdict(self) | self.values | {"speedup_to_peers": self.speedup_to_peers}
 
 

@@ -165,7 +165,7 @@ def _points(dtype: str, rows: Sequence[BenchRow], place: dict[str, int]) -> Seri
 
 
 def _copies(rows: Sequence[BenchRow], place: dict[str, int]) -> Series:
-    """Marks where each operation would be if it moved its bytes as fast as a copy does."""
+    """Marks where each operation would be if it moved its bytes at the speed of a copy."""
     bound: dict[str, float] = {}
     for row in rows:
         if row.dtype == rows[0].dtype and row.copy_bytes_per_s is not None:

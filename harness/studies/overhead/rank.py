@@ -82,8 +82,8 @@ def over_ranks(ranks: Sequence[Mapping[str, Sequence[Sequence[float]]]]) -> dict
 
 
 def ratio(candidate: Sequence[float], baseline: Sequence[float]) -> BlockRatio | None:
-    """The ratio of the medians, and the least, middle and largest ratio of two blocks of one round; None
-    where a clock has seen no time pass in one."""
+    """The ratio of the medians, and the smallest, median and largest ratio of two blocks of the same round;
+    None if a clock has not advanced in a block."""
     if not all(baseline):
         return None
     rounds = sorted(first / second for first, second in zip(candidate, baseline, strict=True))

@@ -88,7 +88,8 @@ def measure(config: OverheadTask, directory: Path) -> Measured:
 
 
 def table(found: OverheadRecord) -> str:
-    """The figures as Markdown: medians over blocks; all workers' CPU time, the slowest one's wall time."""
+    """The figures as Markdown: medians over blocks, for the CPU time of all workers and the wall time of the
+    slowest."""
     title = (
         f"{found.model} (size {found.size}), codec {found.codec}, parallel {found.parallel}, "
         f"{found.workers} workers, {found.network}, "
@@ -114,7 +115,7 @@ def table(found: OverheadRecord) -> str:
 
 
 def _figures(found: OverheadRecord, name: str) -> dict[str, Any]:
-    """Seconds of a step, and what they are to the bare loop's: of the medians, lowest and highest of a
+    """Seconds per step, and their ratios to the plain loop's: of the medians, and the lowest and highest in a
     round."""
     seconds, ratios = found.seconds_per_step[name], found.ratio.get(name, StepRatio(None, None))
     return {

@@ -66,7 +66,7 @@ class ScoredValue:
 
 @dataclass(frozen=True)
 class Scored(FigureFields):
-    """One task's figures, and what they were taken over."""
+    """One task's figures, and the documents that they were computed from."""
 
     metrics: dict[str, ScoredValue]  # by the keys of METRICS
     documents: Annotated[int, Figure("documents")]  # that were scored
@@ -129,7 +129,7 @@ class Scores(StudyRecord):
 
 
 def score_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row for each task and metric of `scores.json`: the figure, and what it was taken over."""
+    """A row for each task and metric of `scores.json`: the figure, and the documents it was computed from."""
     over = ("documents", "available", "left_out", "cut", "version", *Scored.columns())
     return [
         {"task": task, "metric": metric, **figure, **{key: scored[key] for key in over}}

@@ -178,7 +178,7 @@ def _distributions_plot(found: Evolution, heading: str) -> Plot:
 
 
 def _maps(maps: Sequence[Map], heading: str) -> Plot:
-    """Two maps in a row, with one scale of colours for all."""
+    """Pairs of maps in rows, with one colour scale for all."""
     scales = [*("" for _ in maps[1:]), "Pearson correlation"]
     panels = [
         Panel([ColourMap(shown.values.numpy(), scale)], title=shown.title)

@@ -234,7 +234,7 @@ def _alphas(found: Sampling, heading: str) -> Plot:
 
 
 def _windows(found: Sampling, heading: str) -> Plot:
-    """Single steps in grey, the means of each window over them."""
+    """Single steps in grey, with the means of each window."""
     whole = found.curves[found.rates.index(max(found.rates))]
     shown = [each.window for each in found.by_window if each.window > 1]
     series = list[Drawable]()

@@ -206,13 +206,13 @@ SHARES = y_from(-0.02, 1.02)
 
 
 def cdf(quantiles: Sequence[float], style: LineStyle, label: str) -> Series:
-    """A line through the quantiles above 0, because a logarithmic axis has no 0."""
+    """Draws a line through the positive quantiles, because a logarithmic axis has no 0."""
     points = ((value, place / PERCENT) for place, value in enumerate(quantiles) if value > 0)
     return Series.through(points, style, label)
 
 
 def _thresholds(allocation: Allocation) -> Iterator[Drawable]:
-    """A line at each width's threshold, and a band where chunks differ."""
+    """Draws a line at each width's threshold, and a band if chunks differ."""
     lower = {upper: lower for lower, upper in pairwise(allocation.shares)}
     for threshold, (hue, line) in zip(allocation.thresholds, THRESHOLDS, strict=False):
         label = f"{lower[threshold.width]} → {threshold.width} bits"

@@ -9,7 +9,8 @@ from gradwire.harness.timing.measure.spans import Kind, Span
 
 Interval = tuple[float, float]
 Intervals = list[Interval]
-"""Sorted and disjoint (`union` makes them so); what every function here but `union` and `clip` expects."""
+"""Sorted and disjoint intervals, as `union` makes them. All functions here except `union` and `clip` require
+this."""
 
 
 def union(intervals: Iterable[Interval]) -> Intervals:
@@ -25,7 +26,7 @@ def union(intervals: Iterable[Interval]) -> Intervals:
 
 
 def joined(intervals: Intervals, gap: float) -> Intervals:
-    """`intervals`, those that are at most `gap` apart as one."""
+    """`intervals`, with those at most `gap` apart merged."""
     found: Intervals = []
     for start, end in intervals:
         if found and start - found[-1][1] <= gap:

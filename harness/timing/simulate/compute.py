@@ -253,10 +253,10 @@ def _scaled(lane: Sequence[LaneOperation], factor: float) -> Iterator[LaneOperat
 
 
 def measured_blocks(steps: Iterable[StepTrace]) -> tuple[ComputeBlock, ...]:
-    """The blocks that passes went by, in forward order; seconds are means over steps and ranks. Nothing
-    where passes went by buckets or stages.
+    """The blocks of the passes, in forward order; seconds are means over steps and ranks. Empty if passes
+    were by buckets or stages.
 
-    What a block's forward pass waits is no part of it; the update ahead of it is.
+    The time that a block's forward pass waits is excluded; the update before it is included.
     """
     seconds: dict[tuple[str, int], float] = {}
     sizes: Sequence[int] = ()
@@ -275,7 +275,7 @@ def measured_blocks(steps: Iterable[StepTrace]) -> tuple[ComputeBlock, ...]:
 
 
 def as_settings(blocks: Sequence[ComputeBlock]) -> str:
-    """The keys that give these blocks to `network=simulated`, as they are typed on a command line."""
+    """The keys that give these blocks to `network=simulated`, in the form typed on a command line."""
     forward, backward = sum(block.forward_s for block in blocks), sum(block.backward_s for block in blocks)
     rows = ",".join(
         f"[{block.parameters},{block.forward_s / forward:.4f},{block.backward_s / backward:.4f}]"

@@ -178,7 +178,7 @@ _NAMED = {
 
 
 def window_tensors(window: StepWindow) -> dict[str, Tensor]:
-    """The state with which an interrupted run resumes; empty where nothing is in flight."""
+    """The state from which an interrupted run resumes; empty if nothing is in flight."""
     found = window.in_flight
     if found is None:
         return {}
@@ -187,7 +187,7 @@ def window_tensors(window: StepWindow) -> dict[str, Tensor]:
 
 
 def load_window(window: StepWindow, saved: Mapping[str, Tensor]) -> None:
-    """Makes `window` what it was when `window_tensors` was called."""
+    """Restores `window` from a result of `window_tensors`."""
     window.in_flight = None
     if STATE in saved:
         now_s, steps, before, begun, ended = _made(
@@ -197,7 +197,8 @@ def load_window(window: StepWindow, saved: Mapping[str, Tensor]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Lists that begin with what they are: a named tuple, a mapping, or any other sequence."""
+    """Converts to JSON lists that begin with the kind of their content: a named tuple, a mapping, or another
+    sequence."""
     if type(value).__name__ in _NAMED:
         return [type(value).__name__, *map(_plain, value)]
     if isinstance(value, Mapping):
@@ -206,7 +207,7 @@ def _plain(value: Any) -> Any:
 
 
 def _made(value: Any) -> Any:
-    """The inverse of `_plain`; every sequence is a tuple."""
+    """The inverse of `_plain`; every sequence becomes a tuple."""
     if not isinstance(value, list):
         return value
     kind, *parts = value

@@ -73,7 +73,7 @@ def _laid_out(rank: int, steps: Sequence[StepTrace], starts: Sequence[float]) ->
 def bandwidth(spans: Iterable[Span], start: float, end: float, bin_s: float = 0.01) -> list[float]:
     """Bytes per second in each bin of `bin_s` seconds of [start, end], the last bin cut at `end`.
 
-    The bytes of a `comm` span are spread evenly over it; a span without duration counts in its bin.
+    The bytes of a `comm` span are spread evenly over its duration; a span of duration 0 counts in its bin.
     """
     num_bins = max(1, math.ceil((end - start) / bin_s))
     carried = [0.0] * num_bins

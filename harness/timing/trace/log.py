@@ -168,14 +168,14 @@ class StepNotes(Protocol):
     """The notes on a rank's step until its trace is needed."""
 
     def resolve(self, start: float, end: float, seconds: Callable[[Any], float]) -> RankTrace:
-        """The trace of the step from `start` to `end`, with times from its start on; `seconds` is what its
-        timestamps mean."""
+        """The trace of the step from `start` to `end`, with times relative to its start; `seconds` converts
+        timestamps."""
         ...
 
 
 @dataclass(frozen=True)
 class MeasuredNotes:
-    """A step whose times are there already."""
+    """A step whose times are already known."""
 
     trace: RankTrace
 
@@ -185,7 +185,7 @@ class MeasuredNotes:
 
 @dataclass(frozen=True)
 class LaneNotes:
-    """The logs of a rank's computation and of its collectives, of any form of step."""
+    """The logs of a rank's computation and collectives, for any form of step."""
 
     lane: LaneLog
     tasks: Sequence[TaskLog]
@@ -197,12 +197,12 @@ class LaneNotes:
 
 
 def moved(operation: LaneOperation, by: float) -> LaneOperation:
-    """Returns the operation so many seconds later."""
+    """Returns the operation moved by `by` seconds."""
     return timed(operation, lambda at: at + by)
 
 
 def shifted(task: TaskTrace, by: float) -> TaskTrace:
-    """Returns this task so many seconds later."""
+    """Returns the task moved by `by` seconds."""
     operations = tuple(_moved(operation, by) for operation in task.operations)
     return task._replace(ready=task.ready + by, operations=operations)
 
