@@ -166,7 +166,7 @@ OF_NETWORK = (
         keys_of("network", "blocks", "jitter_per"),
         ("parallel",),
         lambda parallel: parallel != "pipeline",
-        "stages are no blocks; leave it out, or use another parallelism",
+        "stages are not blocks; leave it out, or use another parallelism",
     ),
     ReadWith(
         keys_of("network", "blocks", "forward_share"),

@@ -218,7 +218,7 @@ def _about(
     ValueError for another rank's state."""
     if not isinstance(state, Mapping):
         raise ValueError(
-            f"{as_python(state)} is not a state of a synchronizer; give what state_dict() returned, e.g. "
+            f"{as_python(state)} is not a state of a synchronizer; give the result of state_dict(), e.g. "
             "torch.load(path, weights_only=True)"
         )
     missing = [key for key in (_STEP, _ABOUT) if not isinstance(state.get(key), Tensor)]

@@ -102,7 +102,7 @@ def write_sweep_record(output: str | Path, sweep: SweptCells) -> list[Path]:
     """
     retimed = any(cell.task == "retime" for cell in sweep.cells)
     axes = list(dict.fromkeys([*sweep.axes, *(RETIMED_AXES if retimed else ())]))
-    cells = [_Cell(cell, _contents_of(cell.directory, cell.task), axes) for cell in sweep.cells]
+    cells = [_Cell(cell, contents_of(cell.directory, cell.task), axes) for cell in sweep.cells]
     records = [cell.record(off) for cell, off in zip(cells, _off_axes(cells), strict=True)]
     values = [value._replace(run=cell.label) for cell in cells for value in cell.found.values]
     record = SweepRecord(
@@ -122,7 +122,7 @@ def write_sweep_record(output: str | Path, sweep: SweptCells) -> list[Path]:
     return save_sweep_record(Path(output), record)
 
 
-def _contents_of(directory: Path, task: str) -> _Contents:
+def contents_of(directory: Path, task: str) -> _Contents:
     """The state of the cell in `directory`, and its figures; a record that cannot be read is `damaged`."""
     if not (directory / CONFIG).is_file():
         return _Contents("unfinished", "not started")

@@ -62,7 +62,7 @@ class SweepRequest:
         known = choices_of_groups()["sweeps"]
         if sweep not in known:
             raise ConfigError(
-                f"sweeps={chain[-1]}: needs {alias}: {sweep}, which is no sweep; choose one of "
+                f"sweeps={chain[-1]}: needs {alias}: {sweep}, which is not a sweep; choose one of "
                 f"{', '.join(known)}{did_you_mean(sweep, known)}"
             )
         if sweep in chain:

@@ -22,7 +22,7 @@ from gradwire.harness.studies.bench.study import BenchRow
 from gradwire.harness.studies.bench.views import speed_table
 from gradwire.harness.studies.overhead.study import OverheadRecord
 from gradwire.harness.studies.overhead.task import table
-from gradwire.harness.sweeps.record import outcome_in
+from gradwire.harness.sweeps.record import contents_of
 from gradwire.harness.timing.measure.metric import MILLISECONDS, Metric
 from gradwire.harness.timing.measure.metrics import METRICS
 
@@ -72,7 +72,7 @@ def test_it_is_shown_everywhere(task: str, tmp_path: Path, monkeypatch: pytest.M
 
     rows = study_tables(folders[0], task)["figures"]["rows"]
     assert [row[1] for row in rows if row[0] == ADDED.key] == [VALUE]
-    values = [value for value in outcome_in(folders[0], task).values if value.metric == ADDED.key]
+    values = [value for value in contents_of(folders[0], task).values if value.metric == ADDED.key]
     assert [value.value for value in values] == [VALUE]
 
 

@@ -12,7 +12,7 @@ from training_jobs import tiny_run
 
 from gradwire.harness.timing.measure.metrics import METRICS
 from gradwire.harness.trainer.steplog import LEVELS
-from gradwire.harness.trainer.summarize import OBSERVED, summarize
+from gradwire.harness.trainer.summarize import OBSERVED, RunTotals, summarize
 
 PEERS = {"overlap_s", "wait_s", "osf"}
 """The figures of communication that is hidden, which one worker does not have."""
@@ -40,21 +40,23 @@ def test_a_summary_is_what_its_rows_come_to(workers: int, share: float) -> None:
     accuracies = [0.25, 0.75, 0.4, 0.5]
     found = summarize(
         config.mapping(),
-        metric="accuracy",
         config_hash="1",
         steps=rows,
         evaluations=[
             {"step": 3 * at, "train_time_s": 10.0 * at, "accuracy": value}
             for at, value in enumerate(accuracies)
         ],
-        clock="wall",
-        wall_time_s=99.0,
-        bytes_by_rank=[900 + rank for rank in range(workers)],
-        bytes_by_phase={"reduce_scatter": 700},
-        num_coordinates=100,
-        gradients_sent=1.0,
-        layout_hash="2",
-        data={},
+        totals=RunTotals(
+            metric="accuracy",
+            clock="wall",
+            wall_time_s=99.0,
+            bytes_by_rank=[900 + rank for rank in range(workers)],
+            bytes_by_phase={"reduce_scatter": 700},
+            num_coordinates=100,
+            gradients_sent=1.0,
+            layout_hash="2",
+            data={},
+        ),
     )
 
     def known(key: str, *, timed: bool = True) -> list[float]:
@@ -96,17 +98,19 @@ def test_steps_that_are_all_measured_count() -> None:
     config = tiny_run("cluster=virtual")
     found = summarize(
         config.mapping(),
-        metric="loss",
         config_hash="1",
         steps=rows,
         evaluations=[{"step": 0, "train_time_s": 1.0, "loss": 3.0}],
-        clock="wall",
-        wall_time_s=1.0,
-        bytes_by_rank=[0] * config.cluster.workers,
-        bytes_by_phase={},
-        num_coordinates=100,
-        gradients_sent=1.0,
-        layout_hash="2",
-        data={},
+        totals=RunTotals(
+            metric="loss",
+            clock="wall",
+            wall_time_s=1.0,
+            bytes_by_rank=[0] * config.cluster.workers,
+            bytes_by_phase={},
+            num_coordinates=100,
+            gradients_sent=1.0,
+            layout_hash="2",
+            data={},
+        ),
     )
     assert found.rounds_per_second == pytest.approx(1 / fmean(row["step_time_s"] for row in rows))
