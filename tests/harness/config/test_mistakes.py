@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -107,15 +108,38 @@ FLAGS = [
 """Options of other programs."""
 
 
-@pytest.mark.parametrize(("given", "answer"), [*CHOICES, *WORDS, *BRACKETS, *VALUES, *FLAGS])
-def test_one_line_says_what_was_meant(
-    given: str, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def answer_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Returns the refusal of a command line, which is one line."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError) as refused:
-        check_command_line(arranged(shlex.split(given)))
-    assert answer in str(refused.value)
-    assert "\n" not in str(refused.value)
+
+    def answer(given: str) -> str:
+        with pytest.raises(ConfigError) as refused:
+            check_command_line(arranged(shlex.split(given)))
+        assert "\n" not in str(refused.value)
+        return str(refused.value)
+
+    return answer
+
+
+@pytest.mark.parametrize(("given", "answer"), CHOICES)
+def test_a_choice_that_does_not_exist(given: str, answer: str, answer_to: Callable[[str], str]) -> None:
+    assert answer in answer_to(given)
+
+
+@pytest.mark.parametrize(("given", "answer"), WORDS)
+def test_a_word_that_is_no_override(given: str, answer: str, answer_to: Callable[[str], str]) -> None:
+    assert answer in answer_to(given)
+
+
+@pytest.mark.parametrize(("given", "answer"), [*BRACKETS, *VALUES])
+def test_a_value_that_cannot_be_read(given: str, answer: str, answer_to: Callable[[str], str]) -> None:
+    assert answer in answer_to(given)
+
+
+@pytest.mark.parametrize(("given", "answer"), FLAGS)
+def test_an_option_of_another_program(given: str, answer: str, answer_to: Callable[[str], str]) -> None:
+    assert answer in answer_to(given)
 
 
 @pytest.mark.parametrize("task", ["replay", "statistics", "score", "retime", "timeline"])

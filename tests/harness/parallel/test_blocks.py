@@ -321,3 +321,35 @@ def test_given_blocks_take_their_time_and_what_a_forward_pass_waits_is_waiting(t
     own = list(timed_steps(tmp_path))[-1][1][0]
     forward = [one for one in own.computation if isinstance(one, Compute) and one.label == forward_of(0)]
     assert sum(one.end - one.start for one in forward) == pytest.approx(0.06 * 0.4 * 0.5)
+
+
+def test_a_layer_is_the_innermost_of_two_lists() -> None:
+    """The modules of a stage of ResNet, of a transformer, and of a list of experts within its layers."""
+
+    def names(number: int, *paths: str) -> list[list[str]]:
+        model = nn.ModuleDict()
+        for path in paths:
+            inner = model
+            for part in path.split("."):
+                if part not in inner:
+                    inner[part] = nn.ModuleDict()
+                inner = inner[part]
+            inner["own"] = nn.Linear(1, 1, bias=False)
+        return [
+            [name.removesuffix(".own.weight") for name in block.parameters]
+            for block in make_blocks(model, number, [])
+        ]
+
+    assert names(3, "wte", "h.0.attn", "h.0.mlp", "h.1.attn") == [
+        ["wte"],
+        ["h.0.attn", "h.0.mlp"],
+        ["h.1.attn"],
+    ]
+    assert names(2, "stages.0.layers.0.conv", "stages.0.layers.1.conv") == [
+        ["stages.0.layers.0.conv"],
+        ["stages.0.layers.1.conv"],
+    ]
+    deep = ("stages.0.layers.0.experts.0.up", "stages.0.layers.0.experts.1.up", "stages.0.layers.1.norm")
+    assert names(2, *deep) == [[*deep[:2]], [deep[2]]]
+    with pytest.raises(ValueError, match=r"parallel.num_blocks=3 is more than the model's 2 layers"):
+        names(3, *deep)

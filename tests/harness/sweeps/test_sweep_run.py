@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from gradwire.harness.config.root_keys import SweepConfig
 from gradwire.harness.record.profiles import (
     Computation,
     Origin,
@@ -17,7 +19,9 @@ from gradwire.harness.record.profiles import (
     read_profiles,
     sweep_folder,
 )
+from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.sweeps.plan import Plan
+from gradwire.harness.sweeps.run import run_sweep
 from gradwire.harness.timing.simulate.profile import LaneStretch, Quantiles
 
 Finished = list[tuple[str, list[Path], list[str], Path]]
@@ -184,3 +188,17 @@ def test_a_finished_runs_profile_is_the_sweeps(
     keep_profile(directory / "profile.json", Profile([known]))
     assert run_py(*arguments, "seed=0,1") == 0
     assert read_profiles(finished[1][3] / "profiles").computations == [known]
+
+
+def test_minutes_limit_cells_that_start_one_after_another(finished: Finished, tmp_path: Path) -> None:
+    def started(*, sequential: bool, minutes: float | None) -> int:
+        plan = SimpleNamespace(settings=SweepConfig(minutes=minutes), with_needs=[], output=tmp_path)
+        return run_sweep(cast(Plan, plan), lambda overrides, first: [], sequential=sequential)
+
+    assert started(sequential=True, minutes=5.0) == 0
+    assert started(sequential=True, minutes=None) == 0
+    assert started(sequential=False, minutes=None) == 0
+    with pytest.raises(
+        ConfigError, match="sweep.minutes=5 has no effect with a launcher that starts all cells"
+    ):
+        started(sequential=False, minutes=5.0)

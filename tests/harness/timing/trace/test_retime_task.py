@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from gradwire.harness.record.runs import Run, load_run
 from gradwire.harness.record.seal import mark_done
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.tasks import retime
+from gradwire.harness.timing.trace.files import RecordedSteps
 from gradwire.harness.timing.trace.writer import cut_traces
 
 TIMES = {"train_time_s", "step_time_s", "compute_s", "compression_s", "exposed_comm_s", "other_s"}
@@ -124,6 +126,27 @@ def test_another_run_of_the_same_name_has_times_of_its_own(simulated: Path, tmp_
     assert same == run_id(config(simulated)), "where it lies does not matter"
     assert with_summary(json.dumps(summary | {"seed": 7})) != changed
     assert run_name(config(copy)).startswith(f"retime-{simulated.name}-")
+
+
+@pytest.mark.parametrize(
+    ("steps", "num_steps", "gap"),
+    [
+        (range(10), 10, None),
+        ([1, 3, 5, 7, 9], 10, None),  # every second one is kept
+        ([0, *range(2, 20)], 20, None),
+        ([*range(18)], 20, None),
+        ([*range(17)], 20, "the 3 steps from step 17 on"),
+        ([*range(3, 20)], 20, "the 3 steps from step 0 on"),
+        ([0, 1, *range(5, 20)], 20, "the 3 steps from step 2 on"),
+    ],
+)
+def test_every_tenth_of_a_run_needs_a_trace(steps: Sequence[int], num_steps: int, gap: str | None) -> None:
+    recorded = RecordedSteps(list(steps), None)
+    if gap is None:
+        retime._check_covered("x", recorded, num_steps)
+    else:
+        with pytest.raises(ValueError, match=rf"run=x keeps no trace of {gap} \(its trace ended there"):
+            retime._check_covered("x", recorded, num_steps)
 
 
 def test_what_cannot_be_retimed_is_refused(simulated: Path, tmp_path: Path) -> None:
