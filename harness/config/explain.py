@@ -209,6 +209,10 @@ def unknown_key(key: str, override: Override | None, config: DictConfig, value: 
         which = "that" if len(owners) == 1 else "one"
         chosen = f"{group}={', '.join(owners)} {'has' if len(owners) == 1 else 'have'} it"
         return ConfigError(f"{given}: unknown key {key}; {chosen}: choose {which}, or leave {key} out")
+    task = plain(config, "task.name")
+    own = did_you_mean(key, list(root_rules(task))) if task not in (None, "train") else ""
+    if own:
+        return ConfigError(f"{given}: unknown key {key}{own}")
     owner = next((task for task in TASKS if key in root_rules(task)), None)
     if owner is not None:
         return ConfigError(f"{given}: unknown key {key}; add task={owner}, which has it, or leave {key} out")

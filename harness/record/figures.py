@@ -1,6 +1,6 @@
 """Figures of a study's record: a field names its metric, from which the rows of the results frame are made.
 
-@dataclass(frozen=True)
+    @dataclass(frozen=True)
     class PredictSummary(StudyRecord):
         file = "predict.json"
         step_s: Annotated[float, Figure("step_time_s", "modelled")]

@@ -91,7 +91,13 @@ def read_rows(path: str | Path, array: str, remedy: str) -> SavedGradients:
     be read."""
     path = Path(path).expanduser()
     if path.suffix not in SUFFIXES or not path.is_file():
-        problem = "is a folder" if path.is_dir() else "has another suffix" if path.is_file() else "not found"
+        problem = (
+            "is a folder"
+            if path.is_dir()
+            else "is neither a .safetensors nor a .npz file"
+            if path.is_file()
+            else "not found"
+        )
         raise ValueError(f"{array}={path}: {problem}; give a {' or '.join(SUFFIXES)} file")
     try:
         if path.suffix == ".safetensors":

@@ -78,7 +78,7 @@ def replaced(text: str, which: str) -> str:
     before, begin, rest = text.partition(first)
     _, end, after = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"no {first} … {last}")
+        raise ValueError(f"the page lacks the markers {first} … {last}; restore them")
     _, make = TABLES[which]
     return f"{before}{begin}\n{make()}\n{end}{after}"
 

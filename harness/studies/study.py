@@ -3,7 +3,7 @@ studies and compares their records.
 
 A study is `studies/<task>/study.py` with its settings, its record and
 
-STUDY = Study(PredictTask, PredictSummary, "gradwire.harness.studies.predict.task")
+    STUDY = Study(PredictTask, PredictSummary, "gradwire.harness.studies.predict.task")
 
 and `conf/task/<task>.yaml`. The record's fields carry their metrics (`record/figures.py`): tables, plots of
 sweeps, CSV, wandb, the results frame and reports are generated from them. `study.py` must not import PyTorch,

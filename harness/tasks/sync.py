@@ -81,7 +81,8 @@ def _folders(pattern: str) -> list[Path]:
     fixed = place
     while glob.has_magic(str(fixed)):
         fixed = fixed.parent
-    found = [Path(path) for path in sorted(glob.iglob(str(place)))] if not _is_root(fixed) else [fixed]
+    matched = sorted(glob.iglob(str(place))) if not _is_root(fixed) else [str(fixed)]
+    found = [Path(path) for path in matched if os.path.isdir(path)]
     if any(map(_is_root, found)):
         raise ValueError(
             f"run={pattern}: all folders of the machine would be searched; use run=outputs/<run>"

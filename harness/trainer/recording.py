@@ -149,8 +149,8 @@ class Recording:
 
 
 def _peak(state: TrainingState) -> float | None:
-    """FLOP/s of the devices of all ranks, as if each rank had its own, as on the training clock; None if
-    unknown."""
+    """The combined peak FLOP/s of all ranks, each counted with a device of its own, as on the training clock;
+    None if unknown."""
     config, device = state.config, state.world.device
     if device.type != "cuda":
         return None

@@ -184,7 +184,7 @@ def _baseline(record: SweepRecord, group: CellGroup) -> list[CellRecord]:
         found = baseline_among(group, candidates)
         if found is not None:
             return found.cells
-    raise MissingError(f"no {BASELINE} cell sets the targets of {group.cells[0].label}")
+    raise MissingError(f"{group.cells[0].label} has no {BASELINE} cell to take its targets from")
 
 
 def _over_steps(

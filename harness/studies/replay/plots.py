@@ -59,7 +59,7 @@ def plot_comparison(by_subject: Mapping[str, list[Replayed]], folder: Path) -> l
 
 def _over_workers(replays: Sequence[Replayed]) -> list[Plot]:
     """Plots of the error against the number of workers, for each file and topology with at least three
-    different numbers."""
+    different numbers of workers."""
     by_series: dict[str, list[Replayed]] = {}
     for replay in replays:
         by_series.setdefault(replay.series, []).append(replay)

@@ -63,7 +63,7 @@ MB = 1e6
 
 
 def training_plots(summary: SimulateSummary, rows: RoundRows) -> list[Plot | None]:
-    """The plots of one training."""
+    """The plots of one training run."""
     return [ratio_plot(summary), *_shown_rounds(summary, rows)]
 
 

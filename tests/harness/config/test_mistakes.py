@@ -32,6 +32,7 @@ CHOICES = [
     ("dataset=my.txt", "use dataset.path=my.txt"),
     ("codec=mine.py", "use codec=<module>:<class>, e.g. codec=mine:Mine"),
     ("model=gpt3", "did you mean model=gpt2?"),
+    ("task=compare run=outputs/x", "unknown key run; did you mean runs?"),
 ]
 """Choices that there are not, by another name or of another group."""
 

@@ -54,6 +54,8 @@ def test_it_is_shown_everywhere(task: str, tmp_path: Path, monkeypatch: pytest.M
     for module in ("record.figures", "report.frame", "report.wandb_tables", "sweeps.record"):
         monkeypatch.setattr(f"gradwire.harness.{module}.study_records", lambda: records)
     folders = []
+    if not (RECORDED / task).is_dir():
+        pytest.skip(f"no run of task={task} is recorded")
     for source in sorted((RECORDED / task).iterdir()):
         folders.append(Path(shutil.copytree(source, tmp_path / source.name)))
         path = folders[-1] / study.record.file

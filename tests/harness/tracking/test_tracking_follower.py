@@ -281,7 +281,9 @@ def test_sync_takes_folders_patterns_and_lists(
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 1 + (1 + 2) + (1 + 2) + (1 + 4), "several are listed before the first one is shown"
     assert printed[1] == f"2 records to show: {outputs}/a-s0, {outputs}/b-s0"
-    for nothing in (f"{outputs}/none", f"{outputs}/sweeps", str(tmp_path / "no-folder-*")):
+    (tmp_path / "file").touch()
+    missing = (f"{outputs}/none", f"{outputs}/sweeps", str(tmp_path / "no-folder-*"), str(tmp_path / "file"))
+    for nothing in missing:
         with pytest.raises(ValueError, match="no run directory is there; use run="):
             sync.run(asked(nothing))
 
