@@ -289,7 +289,11 @@ def test_sync_takes_folders_patterns_and_lists(
 
 
 @pytest.mark.parametrize("run", ["/", "//", "/.", "/*", "/*/*", "/tmp/..", ["outputs", "//"]])
-def test_nobody_searches_all_folders_of_the_machine(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_folders_of_the_machine_are_not_searched(
+    run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("outputs").mkdir()
     monkeypatch.setattr(sync, "find_runs", lambda folders: [])
     monkeypatch.setattr(sync, "find_sweep_records", lambda folder: ["outputs"])
     monkeypatch.setattr(sync.glob, "iglob", lambda pattern: iter([pattern]))

@@ -198,7 +198,7 @@ def bad_files(folder: Path) -> dict[str, str]:
         "broken.npz": "cannot be read",
         "broken.safetensors": "invalid JSON in header",
         "names.safetensors": "it has no array gradients",
-        "table.csv": r"another suffix; give a \.safetensors or \.npz file",
+        "table.csv": r"is neither a \.safetensors nor a \.npz file",
         "absent.npz": "not found",
     }
 
