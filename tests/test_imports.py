@@ -82,10 +82,11 @@ def test_the_library_imports_torch_when_it_is_used() -> None:
     code = (
         "import sys, gradwire\n"
         "print('torch' in sys.modules, callable(gradwire.attach), 'torch' in sys.modules)\n"
+        "print('torch._dynamo' in sys.modules)\n"
         "print([each for each in gradwire.__all__ if not hasattr(gradwire, each)], hasattr(gradwire, 'x'))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout == "False True True\n[] False\n"
+    assert ran.stdout == "False True True\nFalse\n[] False\n"
 
 
 def test_options_of_codecs_import_no_more_than_fields() -> None:

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from power.measure import PACKAGES, nearest_first
+from power.measure import PACKAGES, affordable, nearest_first
 from power.python_faults import Fault, candidates, draw, mark
 
 SOURCE = '''"""A module."""
@@ -84,3 +84,11 @@ def test_a_packages_own_tests_come_first(found: list[Fault]) -> None:
     ]
     costs = {"tests/codecs/test_c.py::test_d": 2.0, "tests/harness/test_a.py::test_b": 0.001}
     assert nearest_first(tests, found[0], costs) == [tests[2], tests[1], tests[0]]
+
+
+def test_the_nearest_tests_are_tried_as_long_as_they_are_affordable() -> None:
+    tests = ["tests/a.py::test_x[1]", "tests/a.py::test_y", "tests/b.py::test_z"]
+    costs = {"tests/a.py::test_x": 3.0, "tests/a.py::test_y": 2.0, "tests/b.py::test_z": 0.1}
+    assert affordable(tests, costs, 5.0) == tests[:2]
+    assert affordable(tests, costs, 60.0) == tests
+    assert affordable(tests, costs, 2.0) == []

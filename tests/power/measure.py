@@ -2,11 +2,13 @@
 
 Each fault is tried against the tests that execute its statement, up to the first failure.
 
-    python tests/power/measure.py [--faults 200] [--seed 0] [--processes 2] [--folder build/power] [tests ...]
+    python tests/power/measure.py [--faults 200] [--seed 0] [--seconds 60] [--processes 2]
+                                  [--folder build/power] [tests ...]
 
 First all tests run once in a copy of the checkout whose sources report which faults' statements they execute.
-Then the fast tier's tests see each fault and, if they miss it, the full tier's. A failure counts if the same
-test fails again. Results are kept in the folder, and what is there is not measured again.
+Then the fast tier's tests see each fault and, if they miss it, the full tier's: of each tier the nearest
+ones, up to `--seconds` of CPU time by tests/costs.txt. A failure counts if the same test fails again. Results
+are kept in the folder, and what is there is not measured again.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -148,16 +151,19 @@ def nearest_first(tests: Iterable[str], fault: Fault, costs: Mapping[str, float]
     return sorted(tests, key=distance)
 
 
-def try_fault(copy: Copy, fault: Fault, tests: Sequence[str], fast: frozenset[str]) -> dict[str, str | None]:
+def affordable(tests: Sequence[str], costs: Mapping[str, float], seconds: float) -> list[str]:
+    """The first of these tests, which together take that much CPU time."""
+    spent = accumulate(costs.get(function_of(test), USUAL_COST_S) for test in tests)
+    return [test for test, so_far in zip(tests, spent, strict=True) if so_far <= seconds]
+
+
+def try_fault(copy: Copy, fault: Fault, tiers: Mapping[str, Sequence[str]]) -> dict[str, str | None]:
     """The tier that notices the fault ("fast", "full" or None), and the test that does."""
     path = copy.checkout / fault.path
     whole = path.read_bytes()
     path.write_bytes(fault.put_into(whole))
     try:
-        for tier, several in (
-            ("fast", [t for t in tests if t in fast]),
-            ("full", [t for t in tests if t not in fast]),
-        ):
+        for tier, several in tiers.items():
             by = copy.failure(several)
             if by is not None and (not by.startswith("tests/") or "::" not in by or copy.failure([by])):
                 return {"noticed": tier, "by": by}
@@ -171,6 +177,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "power")
     parser.add_argument("tests", nargs="*", default=["tests"])
@@ -199,12 +206,26 @@ def main(arguments: Sequence[str]) -> None:
 
     def measure(number: int) -> None:
         copy, begun, fault = copies.get(), time.monotonic(), faults[number]
+        nearest = nearest_first(tests[number], fault, costs)
+        tiers = {
+            tier: affordable(
+                [test for test in nearest if (test in fast) == (tier == "fast")], costs, given.seconds
+            )
+            for tier in ("fast", "full")
+        }
+        tried = sum(map(len, tiers.values()))
         try:
-            found = try_fault(copy, fault, nearest_first(tests[number], fault, costs), fast)
+            found = try_fault(copy, fault, tiers)
         finally:
             copies.put(copy)
         said = fault.describe((ROOT / fault.path).read_bytes())
-        known[number] = {"number": number, "fault": said, "tests": len(tests[number]), **found}
+        known[number] = {
+            "number": number,
+            "fault": said,
+            "tests": len(tests[number]),
+            "tried": tried,
+            **found,
+        }
         with results.open("a") as file:
             print(json.dumps(known[number]), file=file)
         print(f"{found['noticed'] or 'NONE':5} {time.monotonic() - begun:6.0f} s  {said}", flush=True)
