@@ -111,7 +111,7 @@ def test_more_parts_than_a_call_takes_are_combined_by_pytorch() -> None:
 
 
 def test_the_kernel_does_what_it_knows_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether compiled here or not: without it, messages and results are those of the definition."""
+    """A stand-in of the library is used, because no kernels may be compiled here."""
     ran: list[str] = []
 
     class Kernel:

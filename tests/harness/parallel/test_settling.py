@@ -54,8 +54,8 @@ def test_buckets_settle_in_the_last_of_the_settling_passes(static_graph: bool) -
 
 
 def test_a_pipeline_makes_all_its_passes_before_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the first steps would take the time of what is done once, and the update, without gradients,
-    would leave the optimizer's state to them."""
+    """Results do not depend on them, but the time of the first steps does: it would include what is done
+    once, and the allocation of the optimizer's state, which needs gradients."""
     done: list[Any] = []
     monkeypatch.setattr(pipeline, "end_codecs", lambda world, codecs, step: done.append(("ended", step)))
     whole: Any = SimpleNamespace(

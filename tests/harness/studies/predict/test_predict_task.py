@@ -252,8 +252,8 @@ def test_what_cannot_be_predicted_is_refused(given: tuple[str, ...], words: str)
 @pytest.mark.parametrize(("parallel", "hops"), [("ddp", 2), ("sharded", 1)])
 @pytest.mark.parametrize("segments", [1, 4])
 def test_a_refusal_says_how_many_messages_there_would_be(parallel: str, hops: int, segments: int) -> None:
-    """Those of each pair of workers, once or both to scatter and to gather. The number of workers up to which
-    groups would be simulated is the largest one that is not refused."""
+    """One message of each pair of workers to scatter, and one to gather. The largest group named in the
+    refusal is the largest one that is not refused."""
 
     def check(workers: int) -> None:
         config: Any = SimpleNamespace(
