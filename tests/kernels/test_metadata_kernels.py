@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from implementations import IMPLEMENTATIONS, defined, implementation
+from implementations import CPU, IMPLEMENTATIONS, defined, implementation
 from inputs import assert_same, gradient
 from torch import Tensor
 
 from gradwire.codecs.interface import Op
 from gradwire.codecs.native.call import KernelError
+from gradwire.codecs.native.loading import cpu_level
+from gradwire.harness.comm.collective import metadata_kernel
 from gradwire.harness.comm.collective.metadata import MetadataHops
 from gradwire.harness.comm.collective.metadata_kernel import _KINDS, kernel_for
 
@@ -106,3 +108,33 @@ def test_more_parts_than_a_call_takes_are_combined_by_pytorch() -> None:
     with implementation("base"):
         assert kernel_for([(torch.ones(3), "sum")] * 9, 2, 4) is None
         assert kernel_for([(torch.ones(3, dtype=torch.float16), "sum")], 2, 2) is None
+
+
+def test_the_kernel_does_what_it_knows_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in of the library is used, because no kernels may be compiled here."""
+    ran: list[str] = []
+
+    class Kernel:
+        def __init__(self, library: object, *settings: object) -> None:
+            assert library == "library"
+
+        def run(self, action: str, message: Tensor, chunks: range) -> None:
+            ran.append(action)
+
+    monkeypatch.setattr(metadata_kernel, "MetadataKernel", Kernel)
+    for library in ("library", None):
+        monkeypatch.setattr(metadata_kernel, "library_for", lambda device, found=library: found)
+        for op, dtype in _KINDS:
+            ran.clear()
+            hops = MetadataHops([(torch.ones(2, dtype=dtype), op)], 1)
+            message = torch.zeros(hops.message_bytes(range(1), 1), dtype=torch.uint8)
+            hops.encode(range(1), message, 1)
+            hops.accumulate(message, range(1), 1)
+            hops.decode(message, range(1), 1)
+            assert ran == (["PUT", "COMBINE", "TAKE"] if library else []), (op, dtype)
+
+
+@pytest.mark.parametrize("level", CPU)
+def test_the_level_in_use_is_the_one_that_was_chosen(level: str) -> None:
+    with implementation(level):
+        assert cpu_level() == level

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,11 @@ from pipeline_jobs import FABRIC
 from torch import Tensor
 
 from gradwire.harness.comm.world.interface import CollectivePlace, RankStep, Started, Submission
+from gradwire.harness.comm.world.process_step import ProcessStep
+from gradwire.harness.comm.world.started import StartedCollectives
 from gradwire.harness.network.links import star
+from gradwire.harness.timing.measure.spans import Recorder
+from gradwire.harness.timing.trace.log import LaneLog
 from gradwire.harness.timing.trace.step import Await
 
 RATE, LATENCY_S = 100.0, 0.125
@@ -74,6 +79,27 @@ def test_a_checkpoint_that_would_lose_a_result_is_refused() -> None:
         world.state_dict()
     assert all(started.result() is results[rank] for rank, started in resumed.items())
     world.state_dict()
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_process_knows_a_collective_until_its_result_is_taken(overlap: bool) -> None:
+    world: Any = SimpleNamespace(
+        rank=0,
+        recorders=[Recorder(enabled=False)],
+        started=StartedCollectives(),
+        submit=lambda collective, submission, started: submitted.append(started),
+    )
+    submitted: list[Any] = []
+    started = start_sum(ProcessStep(world, 3, LaneLog(), overlap))
+    assert len(submitted) == overlap
+    with pytest.raises(RuntimeError, match="^collective 0 of step 3 is in flight"):
+        world.started.check_taken()
+    if overlap:
+        submitted[0].set_result(2.0)
+        with pytest.raises(RuntimeError, match="^collective 0 of step 3 is in flight"):
+            world.started.check_taken()
+        assert started.result() == 2.0
+        world.started.check_taken()
 
 
 def test_what_nobody_holds_is_no_loss() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gradwire.harness.data import row_writer as rows
-from gradwire.harness.data.row_writer import RowWriter
+from gradwire.harness.data.row_writer import CountedRowWriter, RowWriter
 
 
 @pytest.mark.parametrize("at_once", [1, 10, 2**20])
@@ -30,3 +30,16 @@ def test_without_tokens_the_file_is_empty_and_whole(tmp_path):
     with RowWriter(tmp_path / "rows.npy", 5):
         pass
     assert np.load(tmp_path / "rows.npy").shape == (0, 5)
+
+
+def test_tokens_of_an_incomplete_row_are_counted(tmp_path):
+    lengths = (3, 0, 6, 1, 9)
+    with CountedRowWriter(tmp_path / "rows.npy", tmp_path / "counted.npy", 5) as writer:
+        for number, length in enumerate(lengths):
+            writer.append(range(length), [True] * length)
+            taken = sum(lengths[: number + 1])
+            assert (writer.num_tokens, writer.num_rows, writer.num_counted) == (
+                taken,
+                taken // 5,
+                taken // 5 * 5,
+            )

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from model_folders import write_config
 
 from gradwire.harness.models.build import build_model
 
@@ -64,3 +65,9 @@ def test_gradients_repeat_bit_for_bit(family_name, make_model_config, dropout):
 def test_settings_that_cannot_work_are_refused(make_model_config):
     with pytest.raises(ValueError, match=r"model.num_heads=3: must divide model.hidden_size=32"):
         build_model(make_model_config("gpt2", num_heads=3, num_kv_heads=3), seed=0)
+
+
+def test_a_folders_cache_of_keys_and_values_is_off(make_model_config, tmp_path):
+    folder = write_config(tmp_path / "it", use_cache=True)
+    config = make_model_config("llama", pretrained=None, path=str(folder))
+    assert build_model(config, seed=0).config.use_cache is False

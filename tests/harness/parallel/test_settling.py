@@ -1,7 +1,8 @@
-"""The passes after which DDP's buckets stay as they are."""
+"""The passes before the first step, after which DDP's buckets stay as they are."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch.distributed import HashStore, destroy_process_group, init_process_gro
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.harness.parallel.passes import settling_passes
+from gradwire.harness.parallel.pipeline import parallelism as pipeline
 
 
 @pytest.mark.parametrize("static_graph", [False, True])
@@ -49,3 +51,18 @@ def test_buckets_settle_in_the_last_of_the_settling_passes(static_graph: bool) -
         assert settled == settling_passes(ddp)
     finally:
         destroy_process_group()
+
+
+def test_a_pipeline_makes_all_its_passes_before_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results do not depend on them, but the time of the first steps does: it would include what is done
+    once, and the allocation of the optimizer's state, which needs gradients."""
+    done: list[Any] = []
+    monkeypatch.setattr(pipeline, "end_codecs", lambda world, codecs, step: done.append(("ended", step)))
+    whole: Any = SimpleNamespace(
+        _codecs={0: None, 1: None},
+        _world=SimpleNamespace(run_step=lambda step, programs: done.append((step, sorted(programs)))),
+        _hosted={0: SimpleNamespace(updater=SimpleNamespace(warm_up=lambda: done.append("updated")))},
+        _gradients=lambda *given, measured: None,
+    )
+    pipeline.Pipeline._warm_up_passes(whole, {0: [], 1: []}, 2)
+    assert done == [(-1, [0, 1]), ("ended", -1), (-2, [0, 1]), ("ended", -2), "updated"]

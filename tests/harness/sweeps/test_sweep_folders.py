@@ -6,12 +6,16 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from omegaconf import DictConfig
 
 from gradwire.harness.report.sweep_record import read_sweep_record
 from gradwire.harness.report.tables import Page, Table
+from gradwire.harness.sweeps.cells import SweepCell
+from gradwire.harness.sweeps.planned_cell import ComposedCell
 from gradwire.harness.sweeps.record import SweptCell, SweptCells, write_sweep_record
 
 SWEEPS = Path("outputs/sweeps")
@@ -109,3 +113,18 @@ def test_a_folder_that_was_asked_for_is_refused_if_it_has_other_tables(
     (line,) = capsys.readouterr().err.splitlines()
     assert "hydra.sweep.dir=mine has the tables of a sweep with other cells (codec=other)" in line
     assert not task.ran
+
+
+def test_a_description_has_words_for_the_paths_of_needed_cells() -> None:
+    def description(path: str, seed: int, *sources: Any) -> str:
+        cell = SweepCell((), {"run": "warm:run", "seed": f"{seed}", "axis": "no setting"}, sources)
+        composed = ComposedCell(cell, DictConfig({}), None)
+        vars(composed)["config"] = SimpleNamespace(mapping=lambda: {"run": path, "seed": seed})
+        return composed.description
+
+    needed, other = SimpleNamespace(label="seed=0"), SimpleNamespace(label="seed=1")
+    first = description("outputs/first", 0, needed)
+    assert first == description("outputs/second", 0, needed)
+    assert "warm:run" in first and "axis" not in first
+    assert first != description("outputs/first", 0, other) != description("outputs/first", 1, other)
+    assert description("outputs/first", 0) != description("outputs/second", 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from gradwire.harness.record.runs import load_run
 from gradwire.harness.report.frame import load_results
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.studies.predict import step as predicted_step
+from gradwire.harness.studies.predict import task as predict_task
 from gradwire.harness.studies.predict.group import shared_network
 from gradwire.harness.studies.predict.model import divided, part_of
 from gradwire.harness.studies.predict.step import looks_at_values
@@ -245,6 +247,31 @@ STAGES = ("cluster.workers=4", "parallel=pipeline", "parallel.stages=2")
 def test_what_cannot_be_predicted_is_refused(given: tuple[str, ...], words: str) -> None:
     codec = [] if any(key.startswith("codec=") for key in given) else ["codec=fp32"]
     assert words in refusal(*codec, *GIVEN, *given)
+
+
+@pytest.mark.parametrize(("parallel", "hops"), [("ddp", 2), ("sharded", 1)])
+@pytest.mark.parametrize("segments", [1, 4])
+def test_a_refusal_says_how_many_messages_there_would_be(parallel: str, hops: int, segments: int) -> None:
+    """One message of each pair of workers to scatter, and one to gather. The largest group named in the
+    refusal is the largest one that is not refused."""
+
+    def check(workers: int) -> None:
+        config: Any = SimpleNamespace(
+            model=SimpleNamespace(num_layers=1, hidden_size=8, intermediate_size=8, vocab_size=8),
+            predict=SimpleNamespace(pipeline_parallel=1, tensor_parallel=1),
+            parallel=SimpleNamespace(name=parallel, bucket_cap_mb=25.0),
+            overlap=SimpleNamespace(segments=segments),
+            cluster=SimpleNamespace(size=workers),
+            codec={"name": "fp32"},
+        )
+        predict_task._check_messages(config, SimpleNamespace(size=workers))  # type: ignore[arg-type]
+
+    with pytest.raises(ValueError, match=f"which send {2048**2 * hops * segments} messages") as raised:
+        check(2048)
+    most = int(str(raised.value).rpartition(" ")[2])
+    check(most)
+    with pytest.raises(ValueError, match=f"for groups of at most {most}$"):
+        check(most + 1)
 
 
 def test_another_network_is_refused() -> None:
