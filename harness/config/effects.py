@@ -139,7 +139,7 @@ OF_PARALLEL = (
 
 OF_NETWORK = (
     ReadWith(
-        keys_of("network", "compute", "compute_s", "blocks"),
+        keys_of("network", "compute", "blocks"),
         ("task",),
         lambda task: task != "allreduce",
         "nothing computes there; leave it out",
@@ -169,7 +169,7 @@ OF_NETWORK = (
         "stages are not blocks; leave it out, or use another parallelism",
     ),
     ReadWith(
-        keys_of("network", "blocks", "forward_share"),
+        ("network.blocks",),
         ("network.compute_s",),
         lambda seconds: seconds is not None,
         "measured times are not divided; add e.g. network.compute_s=1.5, or leave it out",
@@ -185,19 +185,13 @@ OF_NETWORK = (
         "add network.fabric=two_level, or leave it out",
     ),
     ReadWith(
-        ("network.background_mb",),
-        ("network.background_jobs",),
-        lambda jobs: jobs > 0,
-        "add e.g. network.background_jobs=1, or leave it out",
-    ),
-    ReadWith(
         ("network.straggler_factor",),
         ("network.straggler_range",),
         lambda given: not given,
         "leave one of them out",
     ),
     ReadWith(
-        keys_of("network", "straggler_factor", "straggler_range"),
+        ("network.straggler_range",),
         ("network.straggler_share",),
         lambda share: share > 0,
         "add e.g. network.straggler_share=0.2, or leave it out",

@@ -288,7 +288,7 @@ def test_real_workers_scatter_and_gather_what_the_clock_does(workers: Workers) -
     ("overrides", "says"),
     [
         (["codec=topk"], "codec=topk has no scatter, which parallel=sharded needs"),
-        (["codec=fp32", "topology=broadcast"], "topology=broadcast sums nothing on the way"),
+        (["codec=fp32", "topology=broadcast"], "topology=broadcast computes no partial sums"),
         (["parallel.main=algorithm4"], "parallel.main=algorithm4 has no effect with task=allreduce"),
         (["parallel.bucket_cap_mb=1"], "parallel.bucket_cap_mb=1"),
         (
