@@ -142,9 +142,10 @@ class ParameterCheck:
         self._names = {id(parameter): name for name, parameter in self._reduced.items()}
         self._nodes = {name: _node(parameter) for name, parameter in self._reduced.items()}
         self._ignored: frozenset[str] = frozenset(getattr(model, "parameters_to_ignore", ()))
-        # Not as a decorator of _hook: this imports torch._dynamo, which takes most of a second. By now the
-        # model's own constructor has imported it.
-        self._handle = model.register_forward_pre_hook(torch.compiler.disable(self._hook))
+        # Not as a decorator: this imports torch._dynamo, which takes most of a second. By now the model's own
+        # constructor has imported it.
+        self._check = torch.compiler.disable(self._compare)
+        self._handle = model.register_forward_pre_hook(self._hook)
 
     def remove(self) -> None:
         """Stops comparing."""
@@ -157,6 +158,9 @@ class ParameterCheck:
         )
 
     def _hook(self, model: Any, given: object) -> None:
+        self._check(model)
+
+    def _compare(self, model: Any) -> None:
         if torch.is_grad_enabled() and model.require_backward_grad_sync:
             self._process.check()
             change = self._change(model)

@@ -33,5 +33,5 @@ def test_every_codec_of_the_package_has_a_full_row() -> None:
 
 
 def test_a_page_without_the_markers_is_refused() -> None:
-    with pytest.raises(ValueError, match="no <!-- codecs"):
+    with pytest.raises(ValueError, match="the page lacks the markers <!-- codecs"):
         replaced("# gradwire\n", "codecs")
