@@ -144,7 +144,7 @@ class ParameterCheck:
         self._ignored: frozenset[str] = frozenset(getattr(model, "parameters_to_ignore", ()))
         # Not as a decorator: this imports torch._dynamo, which takes most of a second. By now the model's own
         # constructor has imported it.
-        self._check = torch.compiler.disable(self._compare)
+        self._check = torch.compiler.disable(self._compare)  # type: ignore[no-untyped-call, unused-ignore]
         self._handle = model.register_forward_pre_hook(self._hook)
 
     def remove(self) -> None:
