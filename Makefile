@@ -6,7 +6,7 @@
 # make mutants: faults put into the kernels one by one, each of which tests must notice, some 20 minutes.
 # make sanitize: the tests of compiled code under sanitizers.  make wheel: build a wheel and try it.
 # make results SWEEPS="dynamiq_table4" MINUTES=20: run sweeps within the minutes, SIZE=small unless another is given,
-#   DATA=<folder> for real text, and put their records, tables and plots in results/; the same command goes on.
+#   DATA=<folder> for real text, and put their records, tables and plots in results/; the same command resumes them.
 # make growth: 10,000 steps of a library user's script, whose memory must stay flat, some minutes.
 # make fuzz: 20,000 overrides of a new seed, FUZZ= and FUZZ_SEED= choose others, some 10 minutes.
 # make golden REASON="...": record anew what the golden cases give, half a minute.

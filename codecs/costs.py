@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a step: how many times each operation of `task=bench` runs over a coordinate, and the bytes
+    """The cost of a step: how often each operation of `task=bench` runs per coordinate, and the bytes
     per coordinate that plain tensor arithmetic reads and writes, which take as long as in a copy. On a CPU
     the number of bytes may be larger."""
 
@@ -43,7 +43,7 @@ Costs = Mapping[str, Cost]
 
 
 def once(*operations: str) -> Cost:
-    """The cost of running each of these distinct operations once over a coordinate."""
+    """The cost of running each of these distinct operations once per coordinate."""
     return Cost(dict.fromkeys(operations, 1.0))
 
 

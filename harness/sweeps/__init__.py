@@ -1,9 +1,12 @@
-"""Sweeps, in the order of reading: `cells` makes cells of their text, `cell_data` chooses what these train on
-and `planned_cell` checks each; `request` is a sweep as it is asked for, `plan` its cells and those of the
-sweeps that it needs; `predictions` says how long they take, `run` starts them; `folder` is where their tables
-go, `record` what is kept of them. `known` lists the sweeps of `sweeps/`, for claims.
+"""Sweeps, from their declaration to their record. The modules in the order of reading:
 
-Three parts lie where packages below this one, and Hydra, need them: `config/declared.py` is the form of a
-sweep's file, which `config` checks in files of the user's own; `report/sweep_record.py` is the form of a
-sweep's record, which reports read; `sweeper/` is where Hydra looks for sweepers.
+`cells` derives a sweep's cells from its declaration, `cell_data` chooses the data of each cell, and
+`planned_cell` composes and checks it. `request` holds what the command line asks for; `plan` has the cells of
+that sweep and of the sweeps that it needs. `predictions` estimates their minutes, and `run` runs them.
+`folder` names the directory of the tables, and `record` writes the sweep's record. `known` lists the axes of
+all sweeps for claims.
+
+Three parts are elsewhere, because other packages or Hydra need them there: `config/declared.py` defines the
+form of a sweep's file, `report/sweep_record.py` reads a sweep's record, and `sweeper/` is where Hydra looks
+for sweepers.
 """
