@@ -17,6 +17,9 @@ LOSSY: dict[str, dict[str, Any]] = {
     "topk": {"codec": "topk", "ef": True},
 }
 
+RANK_DIED = "a rank has died"
+PLAIN_TRIES = 4
+
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[WorkerPool]:
@@ -31,12 +34,24 @@ def outcome_on_two(pool: WorkerPool, name: str, attach: dict[str, Any] | None) -
     try:
         with TemporaryDirectory() as folder:
             results = pool.run(2, outcome, name, attach, folder)
-    except EOFError:
+    except (EOFError, ConnectionError):
         pool.close()
-        return "a rank has died"
+        return RANK_DIED
     if name in LEAVE_BROKEN_REDUCERS:
         pool.close()
     return next((result for result in results if result != "passed"), "passed")
+
+
+def plain_outcome(pool: WorkerPool, name: str) -> str:
+    """The outcome without a codec, tried again on new workers where a rank has died.
+
+    torch's hooks chain callbacks that hold the process group. Gloo's thread may drop the last of them, and
+    then waits for itself: "Resource deadlock avoided" ends the process, now and then after it has answered.
+    """
+    for _ in range(PLAIN_TRIES):
+        if (found := outcome_on_two(pool, name, None)) != RANK_DIED:
+            return found
+    return RANK_DIED
 
 
 def check(pool: WorkerPool, name: str, attach: dict[str, Any]) -> None:
@@ -75,7 +90,7 @@ def test_the_list_is_what_passes_without_a_codec(pool: WorkerPool) -> None:
     """Another version of torch may bring more of them."""
     names = pool.run(2, all_names_of_rank)[0]
     slow = {"test_ddp_uneven_inputs"}
-    passing = [name for name in names if name not in slow and outcome_on_two(pool, name, None) == "passed"]
+    passing = [name for name in names if name not in slow and plain_outcome(pool, name) == "passed"]
     assert sorted(passing) == sorted(PASS_PLAIN)
 
 
