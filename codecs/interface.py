@@ -150,8 +150,9 @@ class Collectives(Protocol):
     async def reduce(self, parts: Sequence[tuple[Tensor, Op]]) -> list[Tensor]:
         """Combine one-dimensional metadata tensors over the ranks, in one message per hop.
 
-        The order is fixed by the topology and the result bit-identical on every rank. The partial
-        results travel in the tensors' own dtype (bfloat16 sums are rounded at every hop).
+        They travel by recursive halving and doubling on any topology; the order is fixed by the number of
+        ranks and the result bit-identical on every rank. The partial results travel in the tensors' own dtype
+        (bfloat16 sums are rounded at every hop).
         """
         ...
 

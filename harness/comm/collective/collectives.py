@@ -14,6 +14,7 @@ from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.execute import Execution, GroupChannel
 from gradwire.harness.comm.collective.metadata import MetadataHops
 from gradwire.harness.comm.mesh import Dimension, Mesh
+from gradwire.harness.comm.topology.butterfly import near_first
 from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for, pipelined
 from gradwire.harness.comm.transport.channel import Channel
 from gradwire.harness.timing.trace.step import ACTIVATIONS
@@ -22,7 +23,11 @@ from gradwire.harness.timing.trace.step import ACTIVATIONS
 @dataclass(frozen=True)
 class Fabric:
     """The schedules of groups of ranks, the nodes and stages that ranks are spread over, and the number of
-    segments that the messages of an all-reduce are cut into (metadata messages are not cut)."""
+    segments that the messages of an all-reduce are cut into.
+
+    Metadata travels by recursive halving and doubling (`near_first`) whatever the topology is, because its
+    messages are short: 2·⌈log2 n⌉ of them one after another, uncut, where a ring has 2(n − 1).
+    """
 
     make_schedule: Topology
     num_nodes: int = 1
@@ -46,7 +51,7 @@ class Fabric:
         num_nodes = num_nodes or self.num_nodes
         if (size, num_nodes) not in self._made:
             whole = made_for(self.make_schedule, size, num_nodes)
-            self._made[size, num_nodes] = whole, pipelined(whole, self.segments)
+            self._made[size, num_nodes] = near_first(size), pipelined(whole, self.segments)
         return self._made[size, num_nodes]
 
 
@@ -72,7 +77,7 @@ class ScheduledCollectives:
         self._whole = whole or tuple(range(channel.size))
         self._members = members or self._whole
         self.rank, self.size = self._members.index(channel.rank), len(self._members)
-        self._uncut, self._schedule = fabric.schedules(self.size, self._mesh.nodes_of(self._members))
+        self._for_metadata, self._schedule = fabric.schedules(self.size, self._mesh.nodes_of(self._members))
         self.num_chunks = self._schedule.num_chunks
 
     def group(self, level: Level | Dimension) -> ScheduledCollectives:
@@ -100,10 +105,10 @@ class ScheduledCollectives:
 
     async def reduce(self, parts: Sequence[tuple[Tensor, Op]]) -> list[Tensor]:
         self._channel.worked("statistics", 1.0)
-        hops = MetadataHops(parts, self._uncut.num_chunks)
+        hops = MetadataHops(parts, self._for_metadata.num_chunks)
         if self.size > 1:
             phase = self._phase or "metadata"
-            await self._execution(hops, self._uncut, phase, label="metadata").run()
+            await self._execution(hops, self._for_metadata, phase, label="metadata").run()
         return hops.results()
 
     @property

@@ -8,6 +8,8 @@ encodes each coordinate at most once, and each coordinate is encoded n times in 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gradwire.harness.comm.topology.schedule import Action, Receive, Schedule, Send, Source, Step
 
 
@@ -18,6 +20,37 @@ def butterfly(size: int) -> Schedule:
     ranks = [_core_steps(rank, core, extras) for rank in range(core)]
     ranks += [_extra_steps(rank - core, core, size) for rank in range(core, size)]
     return Schedule("butterfly", size, core, tuple(tuple(steps) for steps in ranks))
+
+
+def near_first(size: int) -> Schedule:
+    """The butterfly over `size` ranks with its places dealt out so that neighbours exchange first, and most.
+
+    In the butterfly over places, halving step k exchanges between places whose k-th highest bit differs. Here
+    the core places are visited in the order of their bits read backwards, a place with a folded extra one
+    followed by that, and the ranks take them in ascending order. Halving step k then exchanges between blocks
+    of consecutive ranks, about 2^k in each, so that what leaves a node of consecutive ranks leaves it last,
+    when messages are shortest; nodes that divide the ranks evenly into a power of two are never halved.
+    """
+    whole = butterfly(size)
+    core = whole.num_chunks
+    bits, rank_at = core.bit_length() - 1, dict[int, int]()
+    for number in range(core):
+        place = int(f"{number:0{bits}b}"[::-1], 2)
+        for at in (place, core + place):
+            if at < size:
+                rank_at[at] = len(rank_at)
+    steps = {
+        rank: tuple(
+            Step(
+                step.phase,
+                tuple(replace(send, peer=rank_at[send.peer]) for send in step.sends),
+                tuple(replace(receive, peer=rank_at[receive.peer]) for receive in step.receives),
+            )
+            for step in whole.ranks[place]
+        )
+        for place, rank in rank_at.items()
+    }
+    return replace(whole, name="near_first", ranks=tuple(steps[rank] for rank in range(size)))
 
 
 def _workers(first: int, count: int, extras: int, stride: int) -> int:

@@ -74,6 +74,40 @@ def test_metadata_is_reduced_right_and_alike(size: int, topology: str, workers: 
             assert traffic == sent[rank]
 
 
+def paired(values: list[Tensor]) -> Tensor:
+    """Sums bfloat16 as metadata is: folded ranks into the rank before them, then neighbours, then pairs."""
+    bits = len(values).bit_length() - 1
+    extras, sums, rest = len(values) - (1 << bits), list[Tensor](), iter(values)
+    for number in range(1 << bits):
+        folded = int(f"{number:0{bits}b}"[::-1], 2) < extras
+        sums.append(next(rest) + next(rest) if folded else next(rest))
+    while len(sums) > 1:
+        sums = [a + b for a, b in zip(sums[::2], sums[1::2], strict=True)]
+    return sums[0]
+
+
+def metadata_by_topology(rank: int, size: int) -> list[tuple[list[Tensor], dict[str, int]]]:
+    return [really(rank, size, topology, make_reduce) for topology in ("ring", "broadcast")]
+
+
+@pytest.mark.parametrize("size", range(1, 18))
+def test_metadata_takes_the_same_way_on_every_topology(size: int, workers: Workers) -> None:
+    """Neighbours are summed first, in one order for all elements; n may be anything."""
+    virtual, sent = virtually(size, "ring", make_reduce)
+    for topology in (name for name in TOPOLOGY_NAMES if name != "ring"):
+        other, traffic = virtually(size, topology, make_reduce)
+        for rank in range(size):
+            assert_same(other[rank], virtual[0])
+        assert traffic == sent
+    own = [gradients(rank, 37).bfloat16() for rank in range(size)]
+    assert torch.equal(virtual[0][0], paired(own))
+    if size > 1:
+        for rank, found in enumerate(workers(size)(metadata_by_topology)):
+            for result, traffic in found:
+                assert_same(result, virtual[0])
+                assert traffic == sent[rank]
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_gathers_and_all_to_all(size: int, workers: Workers) -> None:
     virtual, sent = virtually(size, "ring", make_exchange)

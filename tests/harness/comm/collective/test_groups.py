@@ -16,13 +16,13 @@ from collective_jobs import (
     make_chain,
     make_dimensions,
     make_pairs,
-    make_reduce,
     really,
     virtually,
 )
 from pool import Workers
 from world_steps import run_collectives
 
+from gradwire.codecs.casts import CastHops
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.mesh import Mesh
 from gradwire.harness.comm.world.virtual import VirtualWorld
@@ -141,14 +141,34 @@ def test_the_clock_takes_what_a_chain_of_messages_takes() -> None:
 @pytest.mark.parametrize("num_nodes", [1, 2, 4])
 def test_bytes_inside_and_between_nodes(num_nodes: int) -> None:
     """On a ring of four the last rank of a node sends to another one, every other one to its own."""
+
+    async def total(comm: ScheduledCollectives) -> None:
+        await comm.all_reduce(CastHops(torch.ones(40), comm.size, comm.num_chunks, torch.float32))
+
     world = VirtualWorld(4, fabric("ring", num_nodes), CPU)
-    world.run({rank: make_reduce(rank) for rank in range(4)})
+    world.run(dict.fromkeys(range(4), total))
     local = 4 // num_nodes
     for rank in range(4):
         traffic = world.traffic[rank]
         leaves = num_nodes > 1 and rank % local == local - 1
         assert traffic.total > 0
         assert traffic.between_nodes == (traffic.total if leaves else 0)
+
+
+@pytest.mark.parametrize(("num_nodes", "quarters"), [(1, 0), (2, 2), (4, 6)])
+def test_metadata_leaves_a_node_last(num_nodes: int, quarters: int) -> None:
+    """Neighbours among four ranks exchange halves, then ranks two apart quarters; then the same backwards, of
+    the sums."""
+
+    async def reduce(comm: ScheduledCollectives) -> None:
+        await comm.reduce([(torch.ones(40), "sum")])
+
+    world = VirtualWorld(4, fabric("ring", num_nodes), CPU)
+    world.run(dict.fromkeys(range(4), reduce))
+    for rank in range(4):
+        traffic = world.traffic[rank]
+        assert traffic.by_phase == {"metadata": 6 * 40}
+        assert traffic.between_nodes == quarters * 40
 
 
 def test_measurements_count_on_no_level() -> None:

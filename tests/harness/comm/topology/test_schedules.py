@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from gradwire.codecs.plugins import allowed, load
+from gradwire.harness.comm.topology.butterfly import near_first
 from gradwire.harness.comm.topology.check import check_schedule, chunks_sent
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 
@@ -74,6 +75,36 @@ def test_what_collects_is_a_broadcast() -> None:
 def test_hops(size: int) -> None:
     assert len(make_schedule("ring", size).ranks[0]) == 2 * (size - 1)
     assert len(make_schedule("butterfly", size).ranks[0]) == 2 * (size.bit_length() - 1)
+
+
+@pytest.mark.parametrize("size", range(1, 65))
+def test_near_ranks_exchange_first(size: int) -> None:
+    """The way of metadata has 2·⌈log2 n⌉ hops, in blocks of consecutive ranks that double."""
+    schedule = near_first(size)
+    check_schedule(schedule)
+    assert schedule.gradients_sent == 2 * (size - 1)
+    assert max(map(len, schedule.ranks)) == 2 * (size - 1).bit_length()
+    core, sent = 1 << (size.bit_length() - 1), chunks_sent(schedule)
+    assert schedule.num_chunks == core
+    extras = [rank for rank, steps in enumerate(schedule.ranks) if steps and not steps[0].receives]
+    assert len(extras) == size - core
+    for rank, steps in enumerate(schedule.ranks):
+        takes_in = rank + 1 in extras
+        expected = core if rank in extras else 2 * (core - 1) + core * takes_in
+        assert sent[rank] == expected, "a folded rank sends all chunks, its partner all sums in addition"
+        assert rank not in extras or {send.peer for step in steps for send in step.sends} == {rank - 1}
+
+
+@pytest.mark.parametrize("nodes", [2, 4, 8])
+@pytest.mark.parametrize("local", [1, 2, 3, 5, 6, 8])
+def test_near_ranks_leave_their_node_last(nodes: int, local: int) -> None:
+    """On a power of two of nodes, as little leaves them as an all-reduce between nodes sends."""
+    schedule = near_first(nodes * local)
+    sends = [
+        (rank, send) for rank, steps in enumerate(schedule.ranks) for step in steps for send in step.sends
+    ]
+    between = [len(send.chunks) for rank, send in sends if send.peer // local != rank // local]
+    assert sum(between) == 2 * (nodes - 1) * schedule.num_chunks
 
 
 def test_the_checker_finds_faults() -> None:
