@@ -2,6 +2,7 @@
 // a group is done once, maxima take few exchanges, codes are stored by whole words. A warp has two
 // super-groups of one width at a time, so that it does not diverge, and goes through the widths one after
 // another. All widths of a message are one launch.
+#include "dynamiq_decode.h"
 #include "dynamiq_encode.h"
 
 using namespace gradwire;
@@ -53,29 +54,13 @@ __device__ __forceinline__ void for_rows(const Plan& plan, Warp& warp, Each each
   }
 }
 
-// What is to be summed, without the incoming message.
-__device__ __forceinline__ void take_values(const Parameters& p, const Lane& lane, int32_t super_group,
-                                            float* values) {
-  const int32_t place = p.args.gather ? super_group : lane.row;
-  const float mean = p.args.gather ? p.args.mean[lane.row] : 0.0f;
-  if (p.x.wide)
-    take<float>(p.args.x, p.x, lane.index, place, mean, values);
-  else
-    take<uint16_t>(p.args.x, p.x, lane.index, place, mean, values);
-}
-
-__device__ __forceinline__ void give_values(const Parameters& p, const Lane& lane, float* values) {
-  if (p.args.scatter) {
-    const float mean = p.args.mean[lane.row], inverse = p.args.inverse;
-#pragma unroll
-    for (int k = 0; k < 16; ++k) values[k] = add(mul(values[k], inverse), mean);
-  }
-  if (lane.repeats) return;
-  const int32_t place = p.args.scatter ? p.args.order[lane.row] : lane.row;
-  if (p.out.wide)
-    give<float>(p.args.out, p.out, lane.index, place, values);
-  else
-    give<uint16_t>(p.args.out, p.out, lane.index, place, values);
+// Where what is to be summed without the incoming message is, and its mean.
+struct Source {
+  int32_t place;
+  float mean;
+};
+__device__ __forceinline__ Source source_of(const Parameters& p, const Lane& lane, int32_t super_group) {
+  return {p.args.gather ? super_group : lane.row, p.args.gather ? p.args.mean[lane.row] : 0.0f};
 }
 
 template <int SLOT, int KIND, bool INCOMING, bool PAPER, class Keys, class Shared>
@@ -83,9 +68,13 @@ __device__ __forceinline__ void encode_slot(const Parameters& p, const Keys& key
                                             const Shared& tables, Warp& warp) {
   for_rows<SLOT>(plan, warp, [&](const Lane& lane) {
     const int32_t super_group = p.args.order[lane.row];
+    const Source source = source_of(p, lane, super_group);
     float values[16];
-    take_values(p, lane, super_group, values);
-    if constexpr (INCOMING) decode<SLOT, true, PAPER>(p.args, plan, tables, lane, values);
+    if (p.x.wide)
+      take<float>(p.args.x, p.x, lane.index, source.place, source.mean, values);
+    else
+      take<uint16_t>(p.args.x, p.x, lane.index, source.place, source.mean, values);
+    if constexpr (INCOMING) decode<SLOT, PAPER>(p.args, plan, tables, lane, values);
     encode<SLOT, KIND, PAPER>(p.args, keys, plan, tables, lane, (uint32_t)super_group, values);
   });
 }
@@ -123,13 +112,35 @@ __global__ void __launch_bounds__(THREADS, sizeof(Shared) == sizeof(CodebookTabl
   encode_slot<7, KIND, INCOMING, PAPER>(p, keys, plan, tables, warp);
 }
 
+__device__ __forceinline__ void take_values(const Parameters& p, const Lane& lane, float* values) {
+  const Source source = source_of(p, lane, p.args.gather ? p.args.order[lane.row] : 0);
+  if (p.x.wide)
+    take_fours<float>(p.args.x, p.x, lane.index, source.place, source.mean, values);
+  else
+    take_fours<uint16_t>(p.args.x, p.x, lane.index, source.place, source.mean, values);
+}
+
+__device__ __forceinline__ void give_values(const Parameters& p, const Lane& lane, float* values) {
+  if (p.args.scatter) {
+    const float mean = p.args.mean[lane.row], inverse = p.args.inverse;
+#pragma unroll
+    for (int k = 0; k < 16; ++k) values[k] = add(mul(values[k], inverse), mean);
+  }
+  if (lane.repeats) return;
+  const int32_t place = p.args.scatter ? p.args.order[lane.row] : lane.row;
+  if (p.out.wide)
+    give_fours<float>(p.args.out, p.out, lane.index, place, values);
+  else
+    give_fours<uint16_t>(p.args.out, p.out, lane.index, place, values);
+}
+
 template <int SLOT, bool SOURCE, bool INCOMING>
 __device__ __forceinline__ void decode_slot(const Parameters& p, const Plan& plan, const Tables& tables,
                                             Warp& warp) {
   for_rows<SLOT>(plan, warp, [&](const Lane& lane) {
     float values[16];
-    if constexpr (SOURCE) take_values(p, lane, p.args.gather ? p.args.order[lane.row] : 0, values);
-    if constexpr (INCOMING) decode<SLOT, SOURCE, false>(p.args, plan, tables, lane, values);
+    if constexpr (SOURCE) take_values(p, lane, values);
+    if constexpr (INCOMING) decode_fours<SLOT, SOURCE>(p.args, plan, tables, lane, values);
     give_values(p, lane, values);
   });
 }

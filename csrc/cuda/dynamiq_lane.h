@@ -44,17 +44,6 @@ __device__ __forceinline__ void take(const void* from, const Coordinates& x, int
     values[k] = sub(k < x.numel - first ? values[k] : mean, mean);
 }
 
-template <class T>
-__device__ __forceinline__ void give(void* to, const Coordinates& out, int index, int32_t super_group,
-                                     const float* values) {
-  const int64_t first = (int64_t)16 * ((uint32_t)super_group * LANES + index);
-  T* target = (T*)to + first;
-  if (super_group < out.whole)
-    store_aligned<16>(target, values);
-  else
-    store_some<16>(target, out.numel - first, values);
-}
-
 // The lane's sixteen codes: 2·WIDTH bytes, 16·WIDTH bits in words. Where that is not whole words, two lanes
 // have a whole number together: the lower one stores the word that both have a part of.
 template <int WIDTH>
@@ -76,11 +65,11 @@ struct Codes {
     words[bit / 32] |= word << bit % 32;
     if (bit % 32 + bits > 32) words[bit / 32 + 1] |= word >> (32 - bit % 32);
   }
-  __device__ __forceinline__ uint32_t get(int k) const {
+  // Code k in the last bits of a word, whatever is above them.
+  __device__ __forceinline__ uint32_t from(int k) const {
     const int bit = k * WIDTH, word = bit / 32, shift = bit % 32;
-    uint32_t code = words[word] >> shift;
-    if (shift + WIDTH > 32) code |= words[word + 1] << (32 - shift);
-    return code & (uint32_t)((1ull << WIDTH) - 1);
+    if (shift + WIDTH > 32) return __funnelshift_r(words[word], words[word + 1], shift);
+    return words[word] >> shift;
   }
   // Where the lane's words begin in a super-group's codes; of an odd lane's shared word, the word behind it.
   static __device__ __forceinline__ int first_word(int index) {
@@ -166,33 +155,58 @@ __device__ __forceinline__ Byte* scale_at(const Message<Byte>& message, const La
   return in_global_memory(again(message.scales)) + 2 * (int64_t)lane.row;
 }
 
-// What the lane's part of a message stands for, added to `values`, or in their place. PAPER: one codebook, a
-// byte for the scale of each sixteen coordinates.
-template <int SLOT, bool ADD, bool PAPER>
+// The decoded values of a width. Those of up to 4 bits are kept by the half-warp, code c by lanes c, c + 2^WIDTH,
+// …: a lane asks another for one, and no bits above those of the code change whom it asks.
+template <int SLOT>
+struct DecodedValues {
+  static constexpr int WIDTH = Width<SLOT>::BITS;
+  static constexpr bool BY_LANES = WIDTH <= 4;
+  const float* values;
+  float own;
+
+  __device__ __forceinline__ DecodedValues(const Tables& tables, int book, const Lane& lane)
+      : values(tables.decoded[book] + (WIDTH == 16 ? 0 : decoded_base(SLOT))), own(0.0f) {
+    if constexpr (BY_LANES) own = values[lane.index & ((1 << WIDTH) - 1)];
+  }
+  // Of the code in the last bits of `bits`.
+  __device__ __forceinline__ float of(uint32_t bits) const {
+    if constexpr (BY_LANES) return __shfl_sync(ALL, own, (int)bits, 1 << WIDTH);
+    if constexpr (WIDTH == 16) return decoded_level(bits & 0xFFFFu);
+    return values[bits & ((1u << WIDTH) - 1)];
+  }
+};
+
+// The step of the lane's group and which ε it has. PAPER: one codebook, a byte for the scale of each sixteen
+// coordinates.
+struct LaneStep {
+  float step;
+  int book;
+};
+template <int SLOT, bool PAPER>
+__device__ __forceinline__ LaneStep step_of_lane(const gradwire_dynamiq& args, const Plan& plan,
+                                                 const Tables& tables, const Lane& lane) {
+  const uint8_t* group_scale = group_at<PAPER>(args, plan.incoming, lane);
+  if (!PAPER && args.bf16_scales)
+    return {scale_value(*reinterpret_cast<const uint16_t*>(group_scale)), 0};
+  uint32_t pattern = *reinterpret_cast<const uint16_t*>(scale_at(plan.incoming, lane));
+  int book = 0;
+  if (!PAPER) {
+    book = tables.points[SLOT] ? (int)(pattern & 1u) : 0;
+    if (args.codebooks > 1) pattern &= ~1u;
+  }
+  return {group_step(pattern, *group_scale), book};
+}
+
+// Adds what the lane's part of a message stands for to `values`.
+template <int SLOT, bool PAPER>
 __device__ __forceinline__ void decode(const gradwire_dynamiq& args, const Plan& plan, const Tables& tables,
                                        const Lane& lane, float* values) {
-  constexpr int WIDTH = Width<SLOT>::BITS;
-  Codes<WIDTH> codes;
+  Codes<Width<SLOT>::BITS> codes;
   codes.load(codes_at<SLOT>(plan.incoming, lane), lane);
-  float step;
-  int book = 0;
-  const uint8_t* group_scale = group_at<PAPER>(args, plan.incoming, lane);
-  if (!PAPER && args.bf16_scales) {
-    step = scale_value(*reinterpret_cast<const uint16_t*>(group_scale));
-  } else {
-    uint32_t pattern = *reinterpret_cast<const uint16_t*>(scale_at(plan.incoming, lane));
-    if (!PAPER) {
-      book = tables.points[SLOT] ? (int)(pattern & 1u) : 0;
-      if (args.codebooks > 1) pattern &= ~1u;
-    }
-    step = group_step(pattern, *group_scale);
-  }
-  const float* decoded = tables.decoded[book] + (WIDTH == 16 ? 0 : decoded_base(SLOT));
+  const LaneStep own = step_of_lane<SLOT, PAPER>(args, plan, tables, lane);
+  const DecodedValues<SLOT> decoded(tables, own.book, lane);
 #pragma unroll
-  for (int k = 0; k < 16; ++k) {
-    const float value = mul(WIDTH == 16 ? decoded_level(codes.get(k)) : decoded[codes.get(k)], step);
-    values[k] = ADD ? add(values[k], value) : value;
-  }
+  for (int k = 0; k < 16; ++k) values[k] = add(values[k], mul(decoded.of(codes.from(k)), own.step));
 }
 
 }  // namespace gradwire_cuda

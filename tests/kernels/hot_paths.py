@@ -3,10 +3,9 @@
 Each of a kernel's widths has a loop of its own, in which a lane has sixteen coordinates of a row. The loop
 branches: where coordinates are not at a multiple of 16 bytes, where a division meets subnormal numbers,
 where a group is sent as zeros. Its hot path is the one from its first instruction to its last that moves
-the most by 16 bytes at a time, among those the one with the most other loads and stores, since a warp
+the most by 16 and 8 bytes at a time, among those the one with the most other loads and stores, since a warp
 issues what any of its lanes does, and among those the shortest; it calls nothing, and takes no way that
-only diverged warps take. With bfloat16 a bucket is half as long, so that its path has two accesses of 16
-bytes less. A loop within the loop is counted as one turn: the order of up to 16 workers takes one.
+only diverged warps take. With bfloat16 a bucket is half as long, so that its path moves 32 bytes less. A loop within the loop is counted as one turn: the order of up to 16 workers takes one.
 
 Counted so, the kernels before these took 58, 56, 78 and 60 instructions to compress to 8, 4, 3 and 2 bits,
 and 70, 68, 87 and 69 to recompress. All widths shared one loop, and options were branches of which the
@@ -30,6 +29,8 @@ PRINTED = (2, 3, 4, 8)
 """The widths that the paper sends, and 3 bits."""
 
 LANE_COORDINATES = 16
+_BFLOAT16_LESS = 2 * LANE_COORDINATES
+"""The bytes that a lane moves less of a bucket of bfloat16."""
 
 _ENCODE, _TABLES = "dynamiq.cu dynamiq_encode<", "gradwire_cuda::EncodingTables"
 
@@ -74,9 +75,14 @@ class Block:
         return sum(instruction.kind in kinds for instruction in self.instructions)
 
     @property
-    def moves(self) -> int:
-        """Loads and stores of 16 bytes."""
-        return sum(i.kind in _MOVED and ".128" in i.name for i in self.instructions)
+    def wide(self) -> list[Instruction]:
+        """Loads and stores of 16 and 8 bytes."""
+        return [i for i in self.instructions if i.kind in _MOVED and re.search(r"\.(128|64)", i.name)]
+
+    @property
+    def moved(self) -> int:
+        """The bytes that these move."""
+        return sum(16 if ".128" in i.name else 8 for i in self.wide)
 
 
 def instructions(listing: str) -> list[Instruction]:
@@ -172,8 +178,8 @@ def _components(found: Mapping[int, Block]) -> list[set[int]]:
 
 
 def paths(found: Mapping[int, Block], loop: set[int]) -> dict[int, int]:
-    """Instructions of one turn of a loop, by how many accesses of 16 bytes there are on the way: of the paths
-    that call nothing those with the most other accesses, and of these the shortest."""
+    """Instructions of one turn of a loop, by how many bytes wide accesses move on the way: of the paths that
+    call nothing those with the most other accesses, and of these the shortest."""
     entered = {after for first, block in found.items() if first not in loop for after in block.following}
     header = min(entered & loop)
     best: dict[int, dict[int, tuple[int, int]]] = {}
@@ -189,23 +195,23 @@ def paths(found: Mapping[int, Block], loop: set[int]) -> dict[int, int]:
                 ways = from_here(after, above | {first})
             else:
                 continue
-            for moves, (others, length) in ways.items():
-                _keep(options, moves, (others, length))
-        own = block.count(*_MOVED) - block.moves
+            for moved, (others, length) in ways.items():
+                _keep(options, moved, (others, length))
+        own = block.count(*_MOVED) - len(block.wide)
         result = {}
         if not any(
             instruction.kind == "CALL" and not instruction.predicated for instruction in block.instructions
         ):
-            for moves, (others, length) in options.items():
-                result[moves + block.moves] = (others - own, length + len(block.instructions))
+            for moved, (others, length) in options.items():
+                result[moved + block.moved] = (others - own, length + len(block.instructions))
         best[first] = result
         return result
 
-    return {moves: length for moves, (_, length) in from_here(header, frozenset()).items()}
+    return {moved: length for moved, (_, length) in from_here(header, frozenset()).items()}
 
 
-def _keep(options: dict[int, tuple[int, int]], moves: int, way: tuple[int, int]) -> None:
-    options[moves] = min(way, options.get(moves, way))
+def _keep(options: dict[int, tuple[int, int]], moved: int, way: tuple[int, int]) -> None:
+    options[moved] = min(way, options.get(moved, way))
 
 
 def widths_of(listing: str) -> dict[str, dict[str, float]]:
@@ -219,7 +225,7 @@ def widths_of(listing: str) -> dict[str, dict[str, float]]:
             lengths = paths(found, loop)
             most = max(lengths)
             table["float32"][str(width)] = round(lengths[most] / LANE_COORDINATES, 2)
-            table["bfloat16"][str(width)] = round(lengths[most - 2] / LANE_COORDINATES, 2)
+            table["bfloat16"][str(width)] = round(lengths[most - _BFLOAT16_LESS] / LANE_COORDINATES, 2)
     return table
 
 

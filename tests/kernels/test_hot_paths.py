@@ -40,7 +40,7 @@ def test_the_path_that_moves_the_most_and_calls_nothing() -> None:
     assert min(loop) == 0x10 and 0x170 not in loop and 0x150 not in loop
     wide = [0x10, 0x30, 0x40, 0x50, 0x60, 0x70, 0xA0, 0xB0, 0xE0, 0xF0, 0x100, 0x110, 0x120, 0x130, 0x140]
     narrow = [address for address in wide if not 0x40 <= address <= 0x70] + [0x80, 0x90]
-    assert hot_paths.paths(found, loop) == {1: len(wide), 0: len(narrow)}
+    assert hot_paths.paths(found, loop) == {16: len(wide), 0: len(narrow)}
 
 
 def test_a_function_without_loops() -> None:
