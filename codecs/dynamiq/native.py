@@ -171,12 +171,12 @@ class NativePlan:
 
 def _plan_words(library: Library, total: int, chunks: int) -> int:
     """Words of the workspace: `words_of_plan` in csrc/include/gradwire/plan.h."""
-    part, most, of_chunk, of_part = (
-        library.constant(f"GRADWIRE_PLAN_{name}") for name in ("PART", "PARTS", "CHUNK_WORDS", "PART_WORDS")
-    )
-    length = -(-total // chunks)
-    parts = max(min(-(-length // part), most // chunks), 1)
-    return chunks * (length + of_chunk + parts * of_part)
+    names = ("PART", "PARTS", "PART_WORDS")
+    part, most, of_part = (library.constant(f"GRADWIRE_PLAN_{name}") for name in names)
+    length, parts = -(-total // chunks), 1
+    while parts < most and parts * part < length:
+        parts *= 2
+    return chunks * (length + parts * of_part)
 
 
 _HOP = "dynamiq_hop"

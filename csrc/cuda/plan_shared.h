@@ -1,7 +1,9 @@
-// What a block does to one part of a chunk: the steps of plan.cu.
+// What a block does to one part of a chunk: the steps of plan.cu. Each of its warps has consecutive
+// super-groups, and each lane the same ones in every step.
 #pragma once
 #include "gradwire/plan.h"
 #include "launch.h"
+#include "block_teams.h"
 
 namespace gradwire_cuda {
 using namespace gradwire;
@@ -11,54 +13,59 @@ constexpr int EXPONENTS = 256, MANTISSA_BITS = 7, COARSE = 64;
 // Thresholds 128 patterns apart differ by a factor of 2 at least, hence in their exponents: what exponents
 // tell of the first threshold leaves at most 130 candidates. Rounded up to whole warps.
 constexpr int WINDOW = 128 + WARP;
+// Super-groups of a part that shared memory has room for, and how many a lane reads at a time.
+constexpr int HELD = 8192, BATCH = 4;
 
 using Window = uint32_t[GRADWIRE_INCREMENTS][WINDOW];
 
-// The workspace: sums over each chunk's parts, what parts have counted, and every super-group's pattern,
-// which later is how many increments it gets.
-struct ChunkCounts {
-  uint32_t exponents[EXPONENTS];  // norms of each exponent
-  int32_t low, candidates;        // the window: patterns low, low + 1, …
-  int32_t unused[6];
-  Window between;  // norms between a candidate's threshold and the next one's
-};
+// The workspace: what each part has counted, then 16 bits for every super-group, as in Shared::patterns.
 struct PartCounts {
-  Window between;
+  uint32_t exponents[EXPONENTS];     // norms of each exponent
+  Window between;                    // norms between a candidate's threshold and the next one's
   uint32_t levels[GRADWIRE_LEVELS];  // super-groups that get so many increments
 };
-static_assert(sizeof(ChunkCounts) == 4 * GRADWIRE_PLAN_CHUNK_WORDS, "Python makes the workspace");
 static_assert(sizeof(PartCounts) == 4 * GRADWIRE_PLAN_PART_WORDS, "Python makes the workspace");
 
+// The window: patterns low, low + 1, …
+struct Candidates {
+  int32_t low, count;
+};
+
 struct Shared {
-  uint32_t exponents[EXPONENTS + 1];                // norms of this exponent, later of it or a larger one
+  uint16_t patterns[HELD];                          // of norms, later how many increments each one gets
+  uint32_t exponents[EXPONENTS + WARP];             // norms of this exponent, later of it or a larger one
   int32_t thresholds[GRADWIRE_INCREMENTS][WINDOW];  // of the candidates
   Window reaching;                      // norms between a candidate's and the next; then from it on
-  int32_t low, candidates;              // the window
-  uint32_t votes[4];                    //
+  Window earlier;                       // norms between a candidate's and the next, in earlier parts
+  uint32_t votes[5];                    //
   int32_t chosen[GRADWIRE_INCREMENTS];  // thresholds at last
-  int32_t tied, untied;                 // from one to below the other, the first `granted` are raised:
-  int32_t tied_increment, tied_place;   // this increment's norms from this candidate to the next
+  int32_t tied, untied;                 // from one to below the other, the first `granted` are raised
   uint32_t granted;                     //
   uint32_t passed;                      // of those tied, in earlier parts
-  uint32_t tied_before[2][PLANNING_WARPS];
+  uint32_t tied_of_warp[PLANNING_WARPS];
   uint32_t levels[GRADWIRE_LEVELS], levels_before[GRADWIRE_LEVELS];  // of the chunk, of its earlier parts
   uint32_t of_warp[PLANNING_WARPS][GRADWIRE_LEVELS];
 };
 
-// Sums of `values` from each index to the end; `count` is a multiple of WARP. By one warp.
-__device__ __forceinline__ void sum_from_the_end(uint32_t* values, int count) {
+// Sums of ROWS · WARP `values` from each index to the end, by one warp.
+template <int ROWS>
+__device__ __forceinline__ void sum_from_the_end(uint32_t* values) {
   const int lane = lane_of_thread();
-  uint32_t carried = 0;
-  for (int first = count - WARP; first >= 0; first -= WARP) {
-    uint32_t sum = values[first + lane];
+  uint32_t sums[ROWS], carried = 0;
 #pragma unroll
-    for (int distance = 1; distance < WARP; distance *= 2) {
-      const uint32_t later = __shfl_sync(ALL, sum, (lane + distance) % WARP);
-      if (lane + distance < WARP) sum += later;
+  for (int row = 0; row < ROWS; ++row) sums[row] = values[row * WARP + lane];
+#pragma unroll
+  for (int distance = 1; distance < WARP; distance *= 2)
+#pragma unroll
+    for (int row = 0; row < ROWS; ++row) {
+      const uint32_t later = __shfl_sync(ALL, sums[row], (lane + distance) % WARP);
+      if (lane + distance < WARP) sums[row] += later;
     }
-    sum += carried;
-    values[first + lane] = sum;
-    carried = __shfl_sync(ALL, sum, 0);
+#pragma unroll
+  for (int row = ROWS - 1; row >= 0; --row) {
+    const uint32_t whole = __shfl_sync(ALL, sums[row], 0);
+    values[row * WARP + lane] = sums[row] + carried;
+    carried += whole;
   }
 }
 
@@ -84,134 +91,149 @@ struct LevelLanes {
   }
 };
 
+template <Team TEAM>
 class Part {
  public:
-  __device__ __forceinline__ Part(const gradwire_plan& args, int64_t chunk, int64_t part, int64_t parts,
-                                  Shared& shared)
+  __device__ __forceinline__ Part(const gradwire_plan& args, int chunk, int part, int parts, Shared& shared)
       : args_(args), chunk_(chunk), part_(part), parts_(parts), shared_(shared) {
-    ChunkCounts* all_sums = (ChunkCounts*)args.workspace;
-    PartCounts* all_counts = (PartCounts*)(all_sums + args.chunks);
-    sums_ = all_sums + chunk;
-    counts_ = all_counts + chunk * parts;
-    patterns_ = (int32_t*)(all_counts + args.chunks * parts) + chunk * length_of(args);
+    PartCounts* const all_counts = (PartCounts*)args.workspace;
+    counts_ = all_counts + (int64_t)chunk * parts;
     const int64_t count = super_groups_of(args, chunk),
-                  each = divide_up(divide_up(count, parts), WARP) * WARP;
-    begin_ = (int32_t)smaller(part * each, count);
-    end_ = (int32_t)smaller(begin_ + each, count);
+                  each = divide_up(divide_up(count, (int64_t)parts), (int64_t)WARP) * WARP;
+    const int32_t begin = (int32_t)smaller(part * each, count), end = (int32_t)smaller(begin + each, count);
+    const int32_t of_warp = (end - begin + PLANNERS - 1) / PLANNERS * WARP;
+    first_ = smaller(begin + (int32_t)threadIdx.x / WARP * of_warp, end);
+    end_ = smaller(first_ + of_warp, end);
+    uint16_t* const kept =
+        (uint16_t*)(all_counts + (int64_t)args.chunks * parts) + chunk * length_of(args) + begin;
+    patterns_ = (end - begin <= HELD ? shared.patterns : kept) - begin;
   }
 
-  // Reads the norms into the workspace.
-  __device__ __forceinline__ void count_exponents() const {
-    for (int i = threadIdx.x; i <= EXPONENTS; i += PLANNERS) shared_.exponents[i] = 0;
+  // The part's norms by exponent.
+  __device__ __forceinline__ void read() const {
+    for (int i = threadIdx.x; i < EXPONENTS + WARP; i += PLANNERS) shared_.exponents[i] = 0;
+    if (threadIdx.x < 5) shared_.votes[threadIdx.x] = 0;
     __syncthreads();
-#pragma unroll 4
-    for (int32_t i = begin_ + threadIdx.x; i < end_; i += PLANNERS) {
-      const int32_t pattern = pattern_of(args_, super_group_of(i));
-      patterns_[i] = pattern;
-      atomicAdd(&shared_.exponents[(uint32_t)pattern >> MANTISSA_BITS & (EXPONENTS - 1)], 1u);
+    for (int32_t first = first_; first < end_; first += BATCH * WARP) {
+      int32_t patterns[BATCH];
+#pragma unroll
+      for (int k = 0; k < BATCH; ++k) {
+        const int32_t i = first + k * WARP + lane_of_thread();
+        patterns[k] = i < end_ ? pattern_of(args_, super_group_of(i)) : -1;
+      }
+#pragma unroll
+      for (int k = 0; k < BATCH; ++k) {
+        if (patterns[k] < 0) continue;
+        patterns_[first + k * WARP + lane_of_thread()] = (uint16_t)patterns[k];
+        atomicAdd(&shared_.exponents[(uint32_t)patterns[k] >> MANTISSA_BITS & (EXPONENTS - 1)], 1u);
+      }
     }
     __syncthreads();
   }
-  __device__ __forceinline__ void add_exponents() const {
-    for (int i = threadIdx.x; i < EXPONENTS; i += PLANNERS)
-      if (shared_.exponents[i]) atomicAdd(&sums_->exponents[i], shared_.exponents[i]);
-  }
-  __device__ __forceinline__ void read_exponents() const {
-    for (int i = threadIdx.x; i <= EXPONENTS; i += PLANNERS)
-      shared_.exponents[i] = i < EXPONENTS ? sums_->exponents[i] : 0u;
+  // The chunk's, and those from each exponent on.
+  __device__ __forceinline__ void share_exponents() const {
+    const int thread = threadIdx.x;
+    if (TEAM != Team::ALONE) {
+      if (thread < EXPONENTS) counts_[part_].exponents[thread] = shared_.exponents[thread];
+      sync_team<TEAM>();
+      if (thread < EXPONENTS) {
+        uint32_t sum = 0;
+#pragma unroll 8
+        for (int part = 0; part < parts_; ++part) sum += counts_[part].exponents[thread];
+        shared_.exponents[thread] = sum;
+      }
+      __syncthreads();
+    }
+    if (thread < WARP) sum_from_the_end<EXPONENTS / WARP>(shared_.exponents);
     __syncthreads();
   }
 
   // From the largest threshold of the first increment that is known to be too small, or 0, to the smallest
   // that is known to do: to within COARSE by all threads, then by COARSE threads each.
-  __device__ __forceinline__ void find_window() const {
+  __device__ __forceinline__ Candidates find_window() const {
     const int64_t spare = args_.spare[chunk_];
     const int thread = threadIdx.x;
-    if (thread < 4) shared_.votes[thread] = 0;
-    if (thread < WARP) sum_from_the_end(shared_.exponents, EXPONENTS);
-    __syncthreads();
     const int32_t coarse = thread * COARSE;
-    vote(shared_.votes[0], coarse <= INFINITE_NORM && bound(coarse, 1) > spare);
-    vote(shared_.votes[1], coarse <= INFINITE_NORM && bound(coarse, 0) > spare);
+    const Bounds coarsely = bounds_at(smaller(coarse, (int32_t)INFINITE_NORM));
+    vote(shared_.votes[0], coarse <= INFINITE_NORM && coarsely.least > spare);
+    vote(shared_.votes[1], coarse <= INFINITE_NORM && coarsely.most > spare);
     __syncthreads();
     const int32_t low_from = larger((int32_t)shared_.votes[0] - 1, 0) * COARSE;
     const int32_t high_from = larger((int32_t)shared_.votes[1] - 1, 0) * COARSE;
-    const int32_t fine_low = smaller(low_from + thread, (int32_t)INFINITE_NORM);
-    const int32_t fine_high = smaller(high_from + thread - COARSE, (int32_t)INFINITE_NORM);
-    vote(shared_.votes[2], thread < COARSE && bound(fine_low, 1) > spare);
-    vote(shared_.votes[3], thread >= COARSE && thread < 2 * COARSE && bound(fine_high, 0) > spare);
+    const bool seeks_low = thread < COARSE, seeks_high = !seeks_low && thread < 2 * COARSE;
+    const int32_t fine = seeks_low ? low_from + thread : high_from + thread - COARSE;
+    Bounds finely = {};
+    if (seeks_low || seeks_high) finely = bounds_at(smaller(fine, (int32_t)INFINITE_NORM));
+    vote(shared_.votes[2], seeks_low && finely.least > spare);
+    vote(shared_.votes[3], seeks_high && finely.most > spare);
     __syncthreads();
-    if (thread == 0) {
-      const int32_t low =
-          smaller(larger(low_from + (int32_t)shared_.votes[2] - 1, 0), (int32_t)INFINITE_NORM - 1);
-      const int32_t high = smaller(larger(high_from + (int32_t)shared_.votes[3], low + 1),
-                                   smaller(low + WINDOW - 1, (int32_t)INFINITE_NORM));
-      shared_.low = low;
-      shared_.candidates = high - low + 1;
-    }
-    __syncthreads();
+    const int32_t low =
+        smaller(larger(low_from + (int32_t)shared_.votes[2] - 1, 0), (int32_t)INFINITE_NORM - 1);
+    const int32_t high = smaller(larger(high_from + (int32_t)shared_.votes[3], low + 1),
+                                 smaller(low + WINDOW - 1, (int32_t)INFINITE_NORM));
+    return {low, high - low + 1};
   }
 
-  // shared_.reaching[u][j]: how many norms lie between increment u's thresholds for the candidates j and j +
-  // 1, of the last candidate from it on.
-  __device__ __forceinline__ void count_window() const {
-    clear_window();
-    const int candidates = shared_.candidates;
+  // shared_.reaching[u][j]: how many of the part's norms lie between increment u's thresholds for the
+  // candidates j and j + 1, of the last candidate from it on.
+  __device__ __forceinline__ void count_window(const Candidates& candidates) const {
+    for (int i = threadIdx.x; i < args_.increments * WINDOW; i += PLANNERS) {
+      const int increment = i / WINDOW, candidate = i % WINDOW;
+      shared_.reaching[increment][candidate] = shared_.earlier[increment][candidate] = 0;
+      if (candidate < candidates.count)
+        shared_.thresholds[increment][candidate] = threshold_of(args_, increment, candidates.low + candidate);
+    }
+    __syncthreads();
+    const int last = candidates.count - 1;
     for (int increment = 0; increment < args_.increments; ++increment) {
       const int32_t* thresholds = shared_.thresholds[increment];
-      const int32_t smallest = thresholds[0], largest = thresholds[candidates - 1];
+      const int32_t smallest = thresholds[0], largest = thresholds[last];
       uint32_t beyond = 0;
-#pragma unroll 4
-      for (int32_t i = begin_ + threadIdx.x; i < end_; i += PLANNERS) {
-        const int32_t pattern = patterns_[i];
-        beyond += pattern >= largest;
+#pragma unroll 2
+      for (int32_t first = first_; first < end_; first += WARP) {
+        const int32_t pattern = at(first);
+        beyond += __popc(__ballot_sync(ALL, pattern >= largest));
         if (pattern >= smallest && pattern < largest)
-          atomicAdd(&shared_.reaching[increment][last_reached(thresholds, candidates, pattern)], 1u);
+          atomicAdd(&shared_.reaching[increment][last_reached(thresholds, last, pattern)], 1u);
       }
-      if (beyond) atomicAdd(&shared_.reaching[increment][candidates - 1], beyond);
+      if (beyond && lane_of_thread() == 0) atomicAdd(&shared_.reaching[increment][last], beyond);
     }
     __syncthreads();
   }
-  __device__ __forceinline__ void add_window() const {
-    const uint32_t* counted = &shared_.reaching[0][0];
-    uint32_t *own = &counts_[part_].between[0][0], *sum = &sums_->between[0][0];
-    for (int i = threadIdx.x; i < args_.increments * WINDOW; i += PLANNERS) {
-      own[i] = counted[i];
-      if (counted[i]) atomicAdd(&sum[i], counted[i]);
+  // The chunk's, and those of its earlier parts.
+  __device__ __forceinline__ void share_window() const {
+    if (TEAM == Team::ALONE) return;
+    const int count = args_.increments * WINDOW;
+    uint32_t *counted = &shared_.reaching[0][0], *earlier = &shared_.earlier[0][0];
+    for (int i = threadIdx.x; i < count; i += PLANNERS) (&counts_[part_].between[0][0])[i] = counted[i];
+    sync_team<TEAM>();
+    for (int i = threadIdx.x; i < count; i += PLANNERS) {
+      uint32_t sum = 0, before = 0;
+#pragma unroll 8
+      for (int part = 0; part < parts_; ++part) {
+        const uint32_t there = (&counts_[part].between[0][0])[i];
+        sum += there;
+        before += part < part_ ? there : 0u;
+      }
+      counted[i] = sum;
+      earlier[i] = before;
     }
-    if (part_ == 0 && threadIdx.x == 0) {
-      sums_->low = shared_.low;
-      sums_->candidates = shared_.candidates;
-    }
-  }
-  __device__ __forceinline__ void read_window() const {
-    if (threadIdx.x == 0) {
-      shared_.low = sums_->low;
-      shared_.candidates = sums_->candidates;
-    }
-    __syncthreads();
-    clear_window();
-    uint32_t* counted = &shared_.reaching[0][0];
-    const uint32_t* sum = &sums_->between[0][0];
-    for (int i = threadIdx.x; i < args_.increments * WINDOW; i += PLANNERS) counted[i] = sum[i];
     __syncthreads();
   }
 
   // The first candidate for which all increments fit, and what is left after it.
-  __device__ __forceinline__ void find_thresholds() const {
+  __device__ __forceinline__ void find_thresholds(const Candidates& candidates) const {
     const int64_t spare = args_.spare[chunk_];
-    const int thread = threadIdx.x, warp = thread / WARP, candidates = shared_.candidates;
-    if (warp < args_.increments) sum_from_the_end(shared_.reaching[warp], WINDOW);
-    if (thread == 0) shared_.votes[0] = 0;
+    const int thread = threadIdx.x, warp = thread / WARP;
+    if (warp < args_.increments) sum_from_the_end<WINDOW / WARP>(shared_.reaching[warp]);
     __syncthreads();
-    vote(shared_.votes[0], thread < candidates && cost(thread) > spare);
+    vote(shared_.votes[4], thread < candidates.count && cost(thread) > spare);
     __syncthreads();
     if (thread == 0) {
-      const int found = smaller(larger((int32_t)shared_.votes[0], 1), candidates - 1);
-      const int next = shared_.low + found > 1 ? found - 1 : found;  // a threshold of 0 would raise zeros
+      const int found = smaller(larger((int32_t)shared_.votes[4], 1), candidates.count - 1);
+      const int next = candidates.low + found > 1 ? found - 1 : found;  // a threshold of 0 would raise zeros
       int64_t left = spare - cost(found);
       shared_.granted = shared_.passed = 0;
-      shared_.tied_place = next;
       for (int increment = 0; increment < args_.increments; ++increment) {
         const int32_t threshold = shared_.thresholds[increment][found],
                       tied = shared_.thresholds[increment][next];
@@ -221,97 +243,84 @@ class Part {
         if (granted > 0 && granted < raised) {
           shared_.tied = tied;
           shared_.untied = threshold;
-          shared_.tied_increment = increment;
           shared_.granted = (uint32_t)granted;
+          shared_.passed = shared_.earlier[increment][next];
         }
       }
     }
     __syncthreads();
   }
-  __device__ __forceinline__ void count_tied_before() const {
-    if (shared_.granted) {
-      const int increment = shared_.tied_increment, place = shared_.tied_place;
-      uint32_t before = 0;
-      for (int64_t earlier = threadIdx.x; earlier < part_; earlier += PLANNERS)
-        before += counts_[earlier].between[increment][place];
-      if (before) atomicAdd(&shared_.passed, before);
-    }
-    __syncthreads();
-  }
 
-  // How many increments each super-group gets, and how many super-groups get so many.
-  __device__ __forceinline__ void write_levels() const {
-    const int thread = threadIdx.x, warp = thread / WARP, lane = lane_of_thread();
+  // How many increments each super-group gets, and how many of every warp's get so many.
+  __device__ __forceinline__ void choose_levels() const {
+    const int warp = (int)threadIdx.x / WARP, lane = lane_of_thread(), own = lane % GRADWIRE_LEVELS;
     const uint32_t granted = shared_.granted;
-    uint32_t passed = shared_.passed, turn = 0, count = 0;  // of those tied; of level `lane`
-    if (thread < GRADWIRE_LEVELS) shared_.levels[thread] = 0;
-    __syncthreads();
-    for (int32_t first = begin_; first < end_; first += PLANNERS, turn ^= 1) {
-      const int32_t i = first + thread;
-      const int32_t pattern = i < end_ ? patterns_[i] : -1;
+    uint32_t passed = shared_.passed, count = 0;  // of those tied, before the warp's next; of level `own`
+    const bool some = passed < granted;
+    if (some) {
+      uint32_t tied = 0;
+      for (int32_t first = first_; first < end_; first += WARP) tied += __popc(tied_lanes(at(first)));
+      if (lane == 0) shared_.tied_of_warp[warp] = tied;
+      __syncthreads();
+      for (int other = 0; other < warp; ++other) passed += shared_.tied_of_warp[other];
+    }
+    for (int32_t first = first_; first < end_; first += WARP) {
+      const int32_t pattern = at(first);
       int taken = 0;
-      for (int increment = 0; increment < args_.increments; ++increment)
-        taken += pattern >= shared_.chosen[increment];
-      if (passed < granted) {
-        const bool tied = pattern >= shared_.tied && pattern < shared_.untied;
-        const uint32_t lanes = __ballot_sync(ALL, tied);
-        if (lane == 0) shared_.tied_before[turn][warp] = __popc(lanes);
-        __syncthreads();
-        uint32_t before = passed + __popc(lanes & ((1u << lane) - 1));
-        for (int other = 0; other < PLANNING_WARPS; ++other) {
-          const uint32_t tied_there = shared_.tied_before[turn][other];
-          if (other < warp) before += tied_there;
-          passed += tied_there;
-        }
-        taken += tied && before < granted;
+#pragma unroll
+      for (int increment = 0; increment < GRADWIRE_INCREMENTS; ++increment)
+        if (increment < args_.increments) taken += pattern >= shared_.chosen[increment];
+      if (some) {
+        const uint32_t lanes = tied_lanes(pattern), own_lane = 1u << lane;
+        taken += (lanes & own_lane) && passed + __popc(lanes & (own_lane - 1)) < granted;
+        passed += __popc(lanes);
       }
-      if (i < end_) patterns_[i] = taken;
-      count += __popc(LevelLanes(taken, i < end_).of(lane % GRADWIRE_LEVELS));
+      if (first + lane < end_) patterns_[first + lane] = (uint16_t)taken;
+      count += __popc(LevelLanes(taken, first + lane < end_).of(own));
     }
-    if (lane < GRADWIRE_LEVELS && count) atomicAdd(&shared_.levels[lane], count);
-    __syncthreads();
-    if (thread < GRADWIRE_LEVELS) counts_[part_].levels[thread] = shared_.levels[thread];
+    if (lane < GRADWIRE_LEVELS) shared_.of_warp[warp][lane] = count;
     __syncthreads();
   }
-
   // What all parts, and those before this one, have at each level.
-  __device__ __forceinline__ void count_levels_before() const {
-    const int thread = threadIdx.x, level = thread % GRADWIRE_LEVELS;
-    if (thread < GRADWIRE_LEVELS) shared_.levels[thread] = shared_.levels_before[thread] = 0;
-    __syncthreads();
+  __device__ __forceinline__ void share_levels() const {
+    const int level = threadIdx.x;
     uint32_t all = 0, before = 0;
-    for (int64_t other = thread / GRADWIRE_LEVELS; other < parts_; other += PLANNERS / GRADWIRE_LEVELS) {
-      const uint32_t there = counts_[other].levels[level];
-      all += there;
-      if (other < part_) before += there;
+    if (level < GRADWIRE_LEVELS) {
+#pragma unroll
+      for (int warp = 0; warp < PLANNING_WARPS; ++warp) all += shared_.of_warp[warp][level];
     }
-    if (all) atomicAdd(&shared_.levels[level], all);
-    if (before) atomicAdd(&shared_.levels_before[level], before);
+    if (TEAM != Team::ALONE) {
+      if (level < GRADWIRE_LEVELS) counts_[part_].levels[level] = all;
+      sync_team<TEAM>();
+      all = 0;
+      if (level < GRADWIRE_LEVELS) {
+#pragma unroll 8
+        for (int part = 0; part < parts_; ++part) {
+          const uint32_t there = counts_[part].levels[level];
+          all += there;
+          before += part < part_ ? there : 0u;
+        }
+      }
+    }
+    if (level < GRADWIRE_LEVELS) {
+      shared_.levels[level] = all;
+      shared_.levels_before[level] = before;
+    }
     __syncthreads();
   }
 
-  // Each warp counts the levels of consecutive super-groups, then puts them where those before them end.
+  // Each warp puts its super-groups where those before them end.
   __device__ __forceinline__ void place() const {
     const int thread = threadIdx.x, warp = thread / WARP, lane = lane_of_thread();
     const int own = lane % GRADWIRE_LEVELS;
     if (part_ == 0 && thread < COUNTED_WIDTHS)
       args_.counts[chunk_ * COUNTED_WIDTHS + thread] = count_of_width(args_, thread, shared_.levels);
-    const int32_t each = (end_ - begin_ + PLANNERS - 1) / PLANNERS * WARP;
-    const int32_t begin = smaller(begin_ + warp * each, end_), end = smaller(begin + each, end_);
-    uint32_t count = 0;
-#pragma unroll 4
-    for (int32_t first = begin; first < end; first += WARP) {
-      const bool there = first + lane < end;
-      count += __popc(LevelLanes(there ? patterns_[first + lane] : 0, there).of(own));
-    }
-    if (lane < GRADWIRE_LEVELS) shared_.of_warp[warp][lane] = count;
-    __syncthreads();
     uint32_t next = (uint32_t)super_groups_before(args_, chunk_) + shared_.levels_before[own];
     for (int level = own + 1; level < GRADWIRE_LEVELS; ++level) next += shared_.levels[level];
     for (int other = 0; other < warp; ++other) next += shared_.of_warp[other][own];
 #pragma unroll 2
-    for (int32_t first = begin; first < end; first += WARP) {
-      const bool there = first + lane < end;
+    for (int32_t first = first_; first < end_; first += WARP) {
+      const bool there = first + lane < end_;
       const int level = there ? patterns_[first + lane] : 0;
       const LevelLanes lanes(level, there);
       const uint32_t at = __shfl_sync(ALL, next, level) + __popc(lanes.of(level) & ((1u << lane) - 1));
@@ -324,31 +333,37 @@ class Part {
   __device__ __forceinline__ int64_t super_group_of(int32_t index) const {
     return index * args_.chunks + chunk_;
   }
-
-  // Bytes that all increments take at least (beyond = 1) or at most (0) where the first one's threshold is
-  // `first`.
-  __device__ __forceinline__ int64_t bound(int32_t first, int beyond) const {
-    int64_t sum = 0;
-    for (int increment = 0; increment < args_.increments; ++increment) {
-      const int32_t exponent = threshold_of(args_, increment, first) >> MANTISSA_BITS;
-      sum += bytes_of(args_, increment) * shared_.exponents[exponent + beyond];
-    }
-    return sum;
+  // The pattern of the lane's super-group of those from `first` on, −1 beyond the warp's last.
+  __device__ __forceinline__ int32_t at(int32_t first) const {
+    const int32_t i = first + lane_of_thread();
+    return i < end_ ? (int32_t)patterns_[i] : -1;
+  }
+  __device__ __forceinline__ uint32_t tied_lanes(int32_t pattern) const {
+    return __ballot_sync(ALL, pattern >= shared_.tied && pattern < shared_.untied);
   }
 
-  __device__ __forceinline__ void clear_window() const {
-    for (int i = threadIdx.x; i < args_.increments * WINDOW; i += PLANNERS) {
-      const int increment = i / WINDOW, candidate = i % WINDOW;
-      shared_.reaching[increment][candidate] = 0;
-      if (candidate < shared_.candidates)
-        shared_.thresholds[increment][candidate] = threshold_of(args_, increment, shared_.low + candidate);
-    }
-    __syncthreads();
+  // Bytes that all increments take at least and at most where the first one's threshold is `first`.
+  struct Bounds {
+    int64_t least, most;
+  };
+  __device__ __forceinline__ Bounds bounds_at(int32_t first) const {
+    int32_t exponents[GRADWIRE_INCREMENTS];
+#pragma unroll
+    for (int increment = 0; increment < GRADWIRE_INCREMENTS; ++increment)
+      if (increment < args_.increments)
+        exponents[increment] = threshold_of(args_, increment, first) >> MANTISSA_BITS;
+    Bounds sums = {};
+#pragma unroll
+    for (int increment = 0; increment < GRADWIRE_INCREMENTS; ++increment)
+      if (increment < args_.increments) {
+        sums.least += bytes_of(args_, increment) * shared_.exponents[exponents[increment] + 1];
+        sums.most += bytes_of(args_, increment) * shared_.exponents[exponents[increment]];
+      }
+    return sums;
   }
 
-  static __device__ __forceinline__ int last_reached(const int32_t* thresholds, int candidates,
-                                                     int32_t pattern) {
-    int reached = 0, missed = candidates - 1;
+  static __device__ __forceinline__ int last_reached(const int32_t* thresholds, int last, int32_t pattern) {
+    int reached = 0, missed = last;
     while (missed - reached > 1) {
       const int middle = (reached + missed) / 2;
       (pattern >= thresholds[middle] ? reached : missed) = middle;
@@ -364,12 +379,11 @@ class Part {
   }
 
   const gradwire_plan& args_;
-  int64_t chunk_, part_, parts_;
+  int chunk_, part_, parts_;
   Shared& shared_;
-  ChunkCounts* sums_;
-  PartCounts* counts_;  // of the chunk's parts
-  int32_t* patterns_;   // of the chunk
-  int32_t begin_, end_;
+  PartCounts* counts_;   // of the chunk's parts
+  uint16_t* patterns_;   // of the chunk: those of this part are there
+  int32_t first_, end_;  // of the warp's super-groups in the chunk
 };
 
 }  // namespace gradwire_cuda

@@ -36,6 +36,16 @@ __device__ __forceinline__ void st_global_v4(void* target, uint32_t a, uint32_t 
                "r"(b), "r"(c), "r"(d)
                : "memory");
 }
+// All threads of a cluster's blocks wait here; what they have written to memory before, all see after it. A
+// kernel without clusters, for older devices, must not come here.
+__device__ __forceinline__ void barrier_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#else
+  __trap();
+#endif
+}
 // The value, which the compiler takes for another.
 __device__ __forceinline__ int64_t opaque(int64_t value) {
   asm volatile("" : "+l"(value));

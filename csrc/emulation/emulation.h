@@ -1,6 +1,7 @@
 // Runs the CUDA sources on the CPU, for tests: each CUDA thread is a coroutine, collectives of a warp and
-// __syncthreads are where they meet, blocks run one after another (threads.h). Branches for devices run, over
-// the arithmetic that intrinsics.h defines.
+// __syncthreads are where they meet, blocks run one after another (threads.h), those of a cluster or of a
+// cooperative launch by turns (teams.h). Branches for devices run, over the arithmetic that intrinsics.h
+// defines.
 //
 // A lane that misses a collective, a partial mask or a missing partner at a barrier makes the launch fail
 // with a message. Shared memory is filled with garbage before every block. Built with
@@ -8,7 +9,7 @@
 //
 // - the order: backwards, what works only because blocks and threads run forwards shows up;
 // - the device: two multiprocessors with two blocks each, or one with one, on which loops over the grid turn
-//   several times for a few thousand coordinates;
+//   several times for a few thousand coordinates; backwards it is a device without clusters;
 // - whether shared memory is watched: coroutines meet in shuffles and ballots, which order memory by that and
 //   do not on a device; races.h finds accesses that no barrier orders.
 //
@@ -20,6 +21,7 @@
 #include <string.h>
 
 #include "intrinsics.h"
+#include "teams.h"
 #include "threads.h"
 
 #define __global__
@@ -49,10 +51,16 @@ inline float4 make_float4(float a, float b, float c, float d) { return {a, b, c,
 
 typedef void* cudaStream_t;
 typedef int cudaError_t;
-enum { cudaSuccess = 0, cudaDevAttrMultiProcessorCount = 16 };
-// The small device is another: what is remembered of one is not true of the other.
+enum {
+  cudaSuccess = 0,
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrCooperativeLaunch = 95,
+  cudaDevAttrClusterLaunch = 120
+};
+// They are different devices: what is remembered of one is not true of another.
+enum { EMULATED_DEVICE, SMALL_DEVICE, DEVICE_WITHOUT_CLUSTERS, EMULATED_DEVICES };
 inline cudaError_t cudaGetDevice(int* device) {
-  *device = emulation::small ? 1 : 0;
+  *device = emulation::small ? SMALL_DEVICE : emulation::reversed ? DEVICE_WITHOUT_CLUSTERS : EMULATED_DEVICE;
   return cudaSuccess;
 }
 inline cudaError_t cudaRuntimeGetVersion(int* version) {
@@ -62,11 +70,23 @@ inline cudaError_t cudaRuntimeGetVersion(int* version) {
 inline cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 inline cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 2;
+  *count = EMULATED_DEVICES;
   return cudaSuccess;
 }
-inline cudaError_t cudaDeviceGetAttribute(int* value, int, int device) {
-  *value = device ? 1 : 2;
+inline cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int device) {
+  switch (attribute) {
+    case cudaDevAttrCooperativeLaunch: *value = 1; break;
+    case cudaDevAttrClusterLaunch: *value = device != DEVICE_WITHOUT_CLUSTERS; break;
+    default: *value = device == SMALL_DEVICE ? 1 : 2;
+  }
+  return cudaSuccess;
+}
+struct cudaFuncAttributes {
+  int ptxVersion;
+};
+template <class Kernel>
+inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel) {
+  attributes->ptxVersion = 90;
   return cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t) {
@@ -147,6 +167,13 @@ __attribute__((no_sanitize("thread"))) T atomicAdd(T* target, U value) {
   *target = before + (T)value;
   return before;
 }
+
+#define GRADWIRE_LAUNCH_CLUSTERS(kernel, grid, cluster, block, stream, ...) \
+  ((void)(stream),                                                          \
+   emulation::launch_teams(emulation::CLUSTER, grid, cluster, block, [&] { kernel(__VA_ARGS__); }))
+#define GRADWIRE_LAUNCH_COOPERATIVE(kernel, grid, block, stream, ...) \
+  ((void)(stream),                                                    \
+   emulation::launch_teams(emulation::COOPERATIVE, grid, grid, block, [&] { kernel(__VA_ARGS__); }))
 
 #define GRADWIRE_LAUNCH(kernel, grid, block, stream, ...) \
   ((void)(stream), emulation::launch(grid, block, [&] { kernel(__VA_ARGS__); }))

@@ -1,11 +1,13 @@
 // Threads as coroutines, and where they meet. One block runs at a time: its threads take turns, each until it
-// waits for others.
+// waits for others. Blocks of a team (a cluster, or a whole cooperative grid) take turns in the same way:
+// teams.h.
 #pragma once
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "races.h"
@@ -26,13 +28,15 @@ extern "C" void gradwire_emulation_switch(void** from, void* to);
 
 namespace emulation {
 
+constexpr size_t STACK = 1 << 17;
+
 #ifdef GRADWIRE_UCONTEXT
 typedef ucontext_t Context;
 inline void go_on(Context& from, Context& to) { swapcontext(&from, &to); }
-inline void prepare(Context& context, std::vector<char>& stack, Context& then, void (*entry)()) {
+inline void prepare(Context& context, char* stack, Context& then, void (*entry)()) {
   getcontext(&context);
-  context.uc_stack.ss_sp = stack.data();
-  context.uc_stack.ss_size = stack.size();
+  context.uc_stack.ss_sp = stack;
+  context.uc_stack.ss_size = STACK;
   context.uc_link = &then;
   makecontext(&context, entry, 0);
 }
@@ -40,8 +44,8 @@ inline void prepare(Context& context, std::vector<char>& stack, Context& then, v
 typedef void* Context;
 inline void go_on(Context& from, Context& to) { gradwire_emulation_switch(&from, to); }
 // Below the aligned end of the stack: no return address, the entry, and six registers.
-inline void prepare(Context& context, std::vector<char>& stack, Context&, void (*entry)()) {
-  void** top = (void**)((uintptr_t)(stack.data() + stack.size()) & ~(uintptr_t)15);
+inline void prepare(Context& context, char* stack, Context&, void (*entry)()) {
+  void** top = (void**)((uintptr_t)(stack + STACK) & ~(uintptr_t)15);
   memset(top - 8, 0, 8 * sizeof(void*));
   top[-2] = (void*)entry;
   context = top - 8;
@@ -50,7 +54,7 @@ inline void prepare(Context& context, std::vector<char>& stack, Context&, void (
 
 struct Thread {
   Context context;
-  std::vector<char> stack;
+  std::unique_ptr<char[]> stack{new char[STACK]};  // memory only where it is written
   bool done = false;
   unsigned collectives[3] = {};
 };
@@ -148,11 +152,13 @@ inline void start_block(unsigned index, int size) {
     Thread& thread = threads[i];
     thread.done = false;
     for (unsigned& count : thread.collectives) count = 0;
-    prepare(thread.context, thread.stack, scheduler, entry);
+    prepare(thread.context, thread.stack.get(), scheduler, entry);
   }
 }
 
-inline void run_block(int size) {
+// Until its threads have ended, or all wait. Tells whether any went on.
+inline bool run_block(int size) {
+  bool went_on = false;
   while (alive) {
     progress = 0;
     for (int i = 0; i < size; ++i) {
@@ -163,11 +169,14 @@ inline void run_block(int size) {
       go_on(scheduler, threads[current].context);
       races::running = false;
       races::settle();
-      if (failure[0]) return;
+      if (failure[0]) return true;
     }
-    if (!progress) return report("deadlock: a collective or barrier that not all threads reach");
+    if (!progress) return went_on;
+    went_on = true;
   }
+  return went_on;
 }
+inline void deadlock() { report("deadlock: a collective or barrier that not all threads reach"); }
 
 template <class Body>
 void launch(dim3 grid, int block, Body kernel) {
@@ -176,13 +185,11 @@ void launch(dim3 grid, int block, Body kernel) {
   body = kernel;
   grid_size = grid;
   block_size = dim3(block);
-  if (threads.size() < (size_t)block) {
-    threads.resize(block);
-    for (Thread& thread : threads) thread.stack.resize(1 << 17);
-  }
+  if (threads.size() < (size_t)block) threads.resize(block);
   for (unsigned i = 0; i < grid.x && !failure[0]; ++i) {
     start_block(reversed ? grid.x - 1 - i : i, block);
     run_block(block);
+    if (alive && !failure[0]) deadlock();
   }
   body = nullptr;
 }

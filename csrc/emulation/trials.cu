@@ -1,6 +1,7 @@
 // What the emulation must find and must not, and its arithmetic one by one: for its own tests.
 #include "gradwire/abi.h"
 #include "launch.h"
+#include "block_teams.h"
 
 using namespace gradwire_cuda;
 
@@ -24,6 +25,14 @@ enum Trial {
   HALVES_OF_WORDS,  // lanes write 16 bits each, and read their neighbours' after a barrier
   MISSED_COLLECTIVE,
   MISSED_BARRIER,
+  FIRST_OF_TEAMS,
+  TEAM_OF_CLUSTER = FIRST_OF_TEAMS,  // what other blocks have written, after their barrier
+  TEAM_OF_GRID,
+  OWN_AFTER_TEAM,     // each block keeps its shared memory while others run
+  READ_BEFORE_TEAM,   // a neighbour's shared memory, ordered by the barrier of a team after it was read
+  MISSED_OF_CLUSTER,  // one thread of one block does not come
+  MISSED_OF_GRID,
+  GRID_IN_A_CLUSTER,  // a barrier of all blocks in a launch that has none
 };
 
 __global__ void try_out(Trial trial, uint32_t* out) {
@@ -76,15 +85,56 @@ __global__ void try_out(Trial trial, uint32_t* out) {
     case MISSED_BARRIER:
       if (thread) __syncthreads();
       break;
+    default: break;
   }
   out[thread] = found;
+}
+
+constexpr int BLOCKS = 4, TEAM_THREADS = THREADS / BLOCKS;
+
+// Every number becomes 1 for each block that has been seen.
+__global__ void try_teams(Trial trial, uint32_t* out) {
+  GRADWIRE_SHARED(Row, row);
+  const int thread = (int)threadIdx.x, block = (int)blockIdx.x, other = (thread + WARP) % TEAM_THREADS;
+  uint32_t* const own = out + block * TEAM_THREADS;
+  const bool missing = block == 1 && thread == 5;
+  row.words[thread] = own[thread] = (uint32_t)(block + 1);
+  __syncthreads();
+  switch (trial) {
+    case TEAM_OF_CLUSTER: sync_cluster(); break;
+    case TEAM_OF_GRID:
+    case GRID_IN_A_CLUSTER: sync_grid(); break;
+    case READ_BEFORE_TEAM: {
+      const uint32_t found = row.words[other];
+      sync_cluster();
+      row.words[thread] = found;
+      break;
+    }
+    case MISSED_OF_CLUSTER:
+      if (!missing) sync_cluster();
+      break;
+    case MISSED_OF_GRID:
+      if (!missing) sync_grid();
+      break;
+    default: sync_cluster();
+  }
+  uint32_t seen = 0;
+  for (int each = 0; each < BLOCKS; ++each) seen += out[each * TEAM_THREADS + thread] == (uint32_t)(each + 1);
+  if (row.words[thread] != (uint32_t)(block + 1)) seen = 0;
+  trial == TEAM_OF_GRID || trial == MISSED_OF_GRID ? sync_grid() : sync_cluster();
+  own[thread] = seen;
 }
 
 }  // namespace
 
 // 0, or the code of an error. `out` has 256 numbers.
 GRADWIRE_API int gradwire_emulation_try(int trial, uint32_t* out) {
-  GRADWIRE_LAUNCH(try_out, 1, THREADS, nullptr, (Trial)trial, out);
+  if (trial < FIRST_OF_TEAMS)
+    GRADWIRE_LAUNCH(try_out, 1, THREADS, nullptr, (Trial)trial, out);
+  else if (trial == TEAM_OF_GRID || trial == MISSED_OF_GRID)
+    GRADWIRE_LAUNCH_COOPERATIVE(try_teams, BLOCKS, TEAM_THREADS, nullptr, (Trial)trial, out);
+  else
+    GRADWIRE_LAUNCH_CLUSTERS(try_teams, BLOCKS, BLOCKS, TEAM_THREADS, nullptr, (Trial)trial, out);
   return cudaGetLastError();
 }
 

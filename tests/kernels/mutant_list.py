@@ -42,6 +42,7 @@ class Mutant:
 WARPS, TWICE = "+= warps_of_grid()", "+= 2 * warps_of_grid()"
 BLOCKS, SKIPPING = "+= gridDim.x", "+= 2 * gridDim.x"
 BARRIER, LOCAL, NONE = "__syncthreads();", "__syncwarp();", ";"
+TEAM = "sync_team<TEAM>();"
 
 STRIDES = (
     Mutant("cuda/statistics.cu", "    statistics(const", WARPS, TWICE, "statistics"),
@@ -105,10 +106,14 @@ BARRIERS = (
     Mutant("cuda/thc_norms.cu", "GRADWIRE_SHARED(Units, units)", BARRIER, LOCAL, "thc"),
     Mutant("cuda/dynamiq.cu", "    dynamiq_encode(const", BARRIER, LOCAL, "dynamiq"),
     Mutant("cuda/dynamiq.cu", "dynamiq_decode(const GRADWIRE_GRID", BARRIER, LOCAL, "dynamiq"),
-    Mutant("cuda/plan_shared.h", "shared_.exponents[i] = 0;", BARRIER, LOCAL, "plan"),
+    Mutant("cuda/plan_shared.h", "shared_.votes[threadIdx.x] = 0;", BARRIER, LOCAL, "plan"),
     Mutant("cuda/plan_shared.h", "& (EXPONENTS - 1)], 1u);", BARRIER, LOCAL, "plan"),
-    Mutant("cuda/plan_shared.h", "sum_from_the_end(shared_.exponents, EXPONENTS);", BARRIER, LOCAL, "plan"),
-    Mutant("cuda/plan_shared.h", "bound(fine_high, 0) > spare);", BARRIER, LOCAL, "plan"),
+    Mutant("cuda/plan_shared.h", "WARP>(shared_.exponents);", BARRIER, LOCAL, "plan"),
+    Mutant("cuda/plan_shared.h", "seeks_high && finely.most > spare);", BARRIER, LOCAL, "plan"),
+    Mutant("cuda/plan_shared.h", "shared_.tied_of_warp[warp] = tied;", BARRIER, LOCAL, "plan"),
+    Mutant("cuda/plan_shared.h", "counts_[part_].exponents[thread] = ", TEAM, BARRIER, "plan"),
+    Mutant("cuda/plan_shared.h", "counts_[part_].between[0][0])[i] = counted", TEAM, BARRIER, "plan"),
+    Mutant("cuda/plan_shared.h", "counts_[part_].levels[level] = all;", TEAM, BARRIER, "plan"),
 )
 
 ROUNDING = (
@@ -158,6 +163,10 @@ TAILS = (
     Mutant("cuda/rows.h", "void store_codes(", "count == ROW", "count > 0", "levels"),
     Mutant("cuda/launch.h", "void store_some(", "if (i < valid)", "if (i <= valid)", "linear"),
     Mutant("cuda/rotation.h", "void store_tile(", "aligned && count == TILE", "aligned", "hadamard"),
+    Mutant("cuda/plan_shared.h", "void share_window()", "part < part_", "part <= part_", "plan"),
+    Mutant("cuda/plan_shared.h", "void share_levels()", "part < part_", "part <= part_", "plan"),
+    Mutant("cuda/plan_shared.h", "patterns_ = (end", "<= HELD ?", "> HELD ?", "plan"),
+    Mutant("cuda/plan_shared.h", "const bool some = ", "passed < granted", "granted > 0 && !part_", "plan"),
 )
 
 BY_VALUE, PLACE = "Key{args.key0, args.key1}", "args.key_place"

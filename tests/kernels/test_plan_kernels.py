@@ -139,6 +139,12 @@ def test_long_chunks_are_cut_into_parts(name: str, kind: str, chunks: int, lengt
         assert_planned(name, norm, [100 * length], INCREMENTS[3])
 
 
+@pytest.mark.parametrize("name", EMULATED)
+def test_parts_that_shared_memory_has_no_room_for(name: str) -> None:
+    """As many parts as a cluster may have blocks, each longer than what a block holds by itself."""
+    assert_planned(name, norms("few", 66_000, seed=3), [66_000 * 50 + 9])
+
+
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
 def test_every_capacity_is_used_as_defined(name: str) -> None:
     """Each capacity has a chunk of its own: this shows which of equal norms get more bits."""
@@ -219,7 +225,8 @@ def test_refuse_what_they_cannot_read() -> None:
 
 def test_the_workspace_is_as_large_as_it_has_to_be() -> None:
     """As Python counts its words the kernel does: it refuses one word less."""
-    for total, chunks in ((1, 1), (4096, 1), (4097, 1), (100_000, 8), (3_000_000, 2), (5000, 1024)):
+    sizes = ((1, 1), (1024, 1), (1025, 1), (4097, 1), (100_000, 8), (3_000_000, 2), (5000, 1024))
+    for total, chunks in sizes:
         norm = norms("zeros", total)
         with implementation("base"):
             plan = compiled(cut(total, [0] * chunks))

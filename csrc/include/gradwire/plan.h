@@ -8,11 +8,11 @@
 
 enum { GRADWIRE_INCREMENTS = 7, GRADWIRE_LEVELS = 8 };  // at most: there are eight widths
 
-// Where a chunk is long, several parts of it are counted at once: one for so many super-groups, and at most
-// so many in all.
-enum { GRADWIRE_PLAN_PART = 4096, GRADWIRE_PLAN_PARTS = 256 };
-// Words of the workspace for each chunk and each part of one, beside one for each super-group.
-enum { GRADWIRE_PLAN_CHUNK_WORDS = 1384, GRADWIRE_PLAN_PART_WORDS = 1128 };
+// Where a chunk is long, up to so many parts of it are counted at once, a power of two: one for so many
+// super-groups.
+enum { GRADWIRE_PLAN_PART = 1024, GRADWIRE_PLAN_PARTS = 8 };
+// Words of the workspace for each part of a chunk, beside one for each super-group.
+enum { GRADWIRE_PLAN_PART_WORDS = 1384 };
 
 typedef struct {
   gradwire_call call;
@@ -51,14 +51,14 @@ GRADWIRE_HD int64_t super_groups_before(const gradwire_plan& args, int64_t chunk
   return args.total / args.chunks * chunk + smaller(chunk, args.total % args.chunks);
 }
 
+// At most; a device may have room for fewer.
 GRADWIRE_HD int64_t parts_of_chunk(const gradwire_plan& args) {
-  const int64_t wanted = divide_up(length_of(args), (int64_t)GRADWIRE_PLAN_PART);
-  return larger(smaller(wanted, GRADWIRE_PLAN_PARTS / args.chunks), (int64_t)1);
+  int64_t parts = 1;
+  while (parts < GRADWIRE_PLAN_PARTS && parts * GRADWIRE_PLAN_PART < length_of(args)) parts *= 2;
+  return parts;
 }
 GRADWIRE_HD int64_t words_of_plan(const gradwire_plan& args) {
-  const int64_t each =
-      length_of(args) + GRADWIRE_PLAN_CHUNK_WORDS + parts_of_chunk(args) * GRADWIRE_PLAN_PART_WORDS;
-  return args.chunks * each;
+  return args.chunks * (length_of(args) + parts_of_chunk(args) * GRADWIRE_PLAN_PART_WORDS);
 }
 
 GRADWIRE_HD int check_dynamiq_plan(const gradwire_plan& args) {
