@@ -164,6 +164,12 @@ class VirtualWorld:
     def settle(self) -> None:
         """Does nothing, because all collectives of a step have run when it is over."""
 
+    def agree_on_timing(self) -> None:
+        """Does nothing, because no step leaves work untimed."""
+
+    def captured_buckets(self) -> None:
+        return None
+
     def take_traffic(self) -> dict[int, Traffic]:
         taken, self._counted = self._counted, {rank: own.part() for rank, own in self.traffic.items()}
         return taken
