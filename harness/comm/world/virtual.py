@@ -6,12 +6,12 @@ the step is over, the clock computes when the work would have run with overlap a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import chain, count
-from operator import itemgetter
+from operator import attrgetter
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ from gradwire.harness.comm.world.started import StartedCollectives, StartedToget
 from gradwire.harness.comm.world.virtual_step import Shared, VirtualStep, drive
 from gradwire.harness.runtime.memory import collector_paused
 from gradwire.harness.timing.measure.spans import Recorder
+from gradwire.harness.timing.measure.work_clock import WorkClock, make_work_clock
 from gradwire.harness.timing.simulate.clock import SimulatedClock
 from gradwire.harness.timing.simulate.window import StepWindow, load_window, window_tensors
 from gradwire.harness.timing.trace.log import MeasuredNotes, StepNotes, TaskLog, shifted
@@ -37,12 +38,22 @@ CLOCK = "clock"
 """The part of a checkpoint that holds what is in flight on the simulated clock."""
 
 
+class _Logged(NamedTuple):
+    """A collective that one rank has run: the rank's number for it, the moment of the rank's computation at
+    which it could begin, and its log."""
+
+    number: int
+    ready: int
+    log: TaskLog
+
+
 class VirtualWorld:
     """`size` ranks with their own counters and timelines; `clock` converts their recorded work to simulated
     times.
 
     Without a clock, times are as measured here, and buckets and hops do not wait for one another. `inputs`
-    selects where the inputs of collectives are stored: see `make_store`.
+    selects where the inputs of collectives are stored: see `make_store`. Work is timed by `work_clock`, by
+    default that of the device.
     """
 
     def __init__(
@@ -55,12 +66,14 @@ class VirtualWorld:
         spans: bool = True,
         debug: bool = False,
         inputs: str = "auto",
+        work_clock: WorkClock | None = None,
     ) -> None:
         self.size, self.ranks, self.device = size, tuple(range(size)), device
         self.traffic = {rank: Traffic(fabric.node(rank, size)) for rank in self.ranks}
         self._counted = {rank: own.part() for rank, own in self.traffic.items()}
         self.recorders = {rank: Recorder(enabled=spans) for rank in self.ranks}
         self.clock = clock
+        self._work_clock = work_clock or make_work_clock(device)
         self._window = None if clock is None else StepWindow(clock)
         self._fabric, self._debug = fabric, debug
         self._numbers = count()
@@ -74,20 +87,6 @@ class VirtualWorld:
         self.timed: StepTrace = {}
         """The last step on the clock; without one, as it was measured."""
 
-    def synchronize(self) -> None:
-        """Waits for the device, so that wall-clock timestamps include the launched work."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
-    def _timestamp(self) -> float:
-        """Seconds of work so far. On a CPU this is the CPU time of this thread, which does all the work, so
-        that other programs on the machine do not count; on a GPU, the time until the launched work has
-        finished."""
-        if self.device.type == "cpu":
-            return time.thread_time()
-        self.synchronize()
-        return time.perf_counter()
-
     def begin_step(self, now_s: float) -> None:
         """Sets the time at which the step begins, which the rates of the clock's links may depend on; 0 by
         default."""
@@ -96,36 +95,30 @@ class VirtualWorld:
     @collector_paused()
     def run_step(self, step: int, programs: Mapping[int, RankProgram[Result]]) -> StepEnd[Result]:
         self._store.clear()
-        shared, steps = Shared(step, self._store, self._timestamp, self._steps, self._started), self._steps
+        clock, steps = self._work_clock, self._steps
+        clock.begin()
+        shared = Shared(step, self._store, clock.mark, steps, self._started)
         steps.update({rank: VirtualStep(rank, shared) for rank in self.ranks})
-        tasks: dict[int, list[tuple[int, TaskTrace]]] = {rank: [] for rank in self.ranks}
-        results = drive(programs, steps, partial(self._run_together, tasks))
+        logged: dict[int, list[_Logged]] = {rank: [] for rank in self.ranks}
+        results = drive(programs, steps, partial(self._run_together, logged))
         for together in chain(shared.collectives, *shared.transfers.values()):
             if not together.has_run:  # it is awaited in a later step, or never
-                self._run_together(tasks, together)
-        self.measured = {
-            rank: RankTrace(
-                steps[rank].lane.resolve(float),
-                tuple(task for _, task in sorted(own, key=itemgetter(0))),
-                steps[rank].computed_s,
-            )
-            for rank, own in tasks.items()
-        }
+                self._run_together(logged, together)
+        clock.settle()
+        self.measured = {rank: self._trace(steps[rank], own) for rank, own in logged.items()}
         self._time(step)
         return StepEnd(results, step_end(self.timed))
 
-    def _run_together(
-        self, tasks: Mapping[int, list[tuple[int, TaskTrace]]], together: StartedTogether
-    ) -> None:
-        """Runs a collective on all its ranks, and records each rank's work under the rank's own number for
-        it. Raises RuntimeError naming the ranks that have not started it."""
+    def _run_together(self, logged: Mapping[int, list[_Logged]], together: StartedTogether) -> None:
+        """Runs a collective on all its ranks, and logs each rank's work under the rank's own number for it.
+        Raises RuntimeError naming the ranks that have not started it."""
         together.check_started()
         logs = {
             rank: TaskLog(
-                self._timestamp,
+                self._work_clock.mark,
                 together.bucket,
                 own.submission.coordinates,
-                own.ready,
+                None,
                 in_turn=own.submission.in_turn,
                 urgency=own.submission.urgency,
             )
@@ -134,12 +127,22 @@ class VirtualWorld:
         found = self._run({rank: together.collective(rank, self._store) for rank in together.ranks}, logs)
         together.results = dict.fromkeys(self.ranks, found[0]) if together.has_one_result else found
         together.has_run = True
-        for rank, log in logs.items():
-            task = log.resolve(lambda timestamp: timestamp)
-            begun = task.operations[0]
+        for rank, own in together.inputs.items():
+            logged[rank].append(_Logged(own.number, own.ready, logs[rank]))
+
+    def _trace(self, rank_step: VirtualStep, logged: Sequence[_Logged]) -> RankTrace:
+        """A rank's step as it was measured: its computation as if waiting took no time, and each collective
+        from its own begin on."""
+        seconds = self._work_clock.seconds
+        moments = rank_step.computed.moments(seconds)
+        tasks = []
+        for _, ready, log in sorted(logged, key=attrgetter("number")):
+            operations = log.resolve_operations(seconds)
+            begun = operations[0]
             assert isinstance(begun, Work)
-            own = shifted(task, -begun.start)._replace(ready=task.ready)
-            tasks[rank].append((together.inputs[rank].number, own))
+            task = TaskTrace(log.bucket, log.coordinates, moments[ready], operations, log.in_turn)
+            tasks.append(shifted(task, -begun.start)._replace(ready=task.ready))
+        return RankTrace(rank_step.lane.resolve(moments.__getitem__), tuple(tasks), moments[-1])
 
     def _time(self, step: int) -> None:
         """Puts the measured step on the simulated clock; each rank's recorder gets the resulting spans."""
@@ -192,7 +195,7 @@ class VirtualWorld:
             tasks.append(
                 CollectiveTask(coroutine, futures[rank].set_result, futures[rank].set_exception, log)
             )
-        run_local(tasks, mailboxes, self._timestamp)
+        run_local(tasks, mailboxes, self._work_clock.mark)
         return {rank: future.result(0) for rank, future in futures.items()}
 
     def forget(self) -> None:
