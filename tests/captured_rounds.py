@@ -15,8 +15,9 @@ from gradwire.codecs.registry import OWN, make_codec
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
-from gradwire.harness.comm.transport.captured_rounds import CapturedRound, Graph
+from gradwire.harness.comm.transport.captured_rounds import CapturedRound
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
+from gradwire.harness.comm.transport.graph import Graph
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
 from gradwire.harness.parallel.buckets import MemoryOrder
 from gradwire.harness.parallel.synchronize import synchronization

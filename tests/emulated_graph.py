@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -35,14 +36,37 @@ def _storages(of: Any) -> set[int]:
     return {x.untyped_storage().data_ptr() for x in tree_leaves(of) if isinstance(x, Tensor)}
 
 
+class HostMark:
+    """A mark whose time is the host's when a launch passes it."""
+
+    at: float | None = None
+
+    def passed(self) -> None:
+        self.at = time.perf_counter()
+
+
+class HostClock:
+    """The clock of a graph on the CPU. `keep` adds a mark to the graph that is being captured."""
+
+    def __init__(self, keep: Callable[[], HostMark]) -> None:
+        self._keep = keep
+
+    def timestamp(self) -> HostMark:
+        return self._keep()
+
+    def seconds(self, mark: object) -> float:
+        assert isinstance(mark, HostMark) and mark.at is not None, "a mark that no launch has passed"
+        return mark.at
+
+
 class EmulatedGraph:
     """A graph whose memory is garbage until it is launched."""
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], None]] = []
         self._kept: list[Any] = []
-        self.calls = self.operations = 0
-        """Kernels and operations of PyTorch that a launch runs."""
+        self.calls = self.operations = self.marks = 0
+        """Kernels and operations of PyTorch that a launch runs, and marks that it passes."""
 
     def capture(self, work: Callable[[], None]) -> None:
         made: list[Tensor] = []
@@ -60,6 +84,15 @@ class EmulatedGraph:
     def launch(self) -> None:
         for step in self._steps:
             step()
+
+    def clock(self, seconds: Callable[[Any], float]) -> HostClock:
+        return HostClock(self._keep_mark)
+
+    def _keep_mark(self) -> HostMark:
+        mark = HostMark()
+        self._steps.append(mark.passed)
+        self.marks += 1
+        return mark
 
     def _keep_call(self, call: Call) -> None:
         """In the place of `Call.run`: on a device, too, the struct's values are those of now."""
@@ -133,6 +166,8 @@ class RerunGraph:
 
     def __init__(self) -> None:
         self._work: Callable[[], None] | None = None
+        self._marks = list[HostMark]()
+        self._next = 0
 
     def capture(self, work: Callable[[], None]) -> None:
         _capturing.now = True
@@ -144,7 +179,22 @@ class RerunGraph:
 
     def launch(self) -> None:
         assert self._work is not None
+        self._next = 0
         self._work()
+        assert self._next == len(self._marks), "a launch passes all marks"
+
+    def clock(self, seconds: Callable[[Any], float]) -> HostClock:
+        return HostClock(self._pass_mark)
+
+    def _pass_mark(self) -> HostMark:
+        """A new mark while it is captured; when the work is done again, the mark taken at this place."""
+        if getattr(_capturing, "now", False):
+            self._marks.append(HostMark())
+            return self._marks[-1]
+        mark = self._marks[self._next]
+        self._next += 1
+        mark.passed()
+        return mark
 
 
 class RefusingGraph:
@@ -155,3 +205,6 @@ class RefusingGraph:
 
     def launch(self) -> None:
         raise AssertionError("nothing was captured")
+
+    def clock(self, seconds: Callable[[Any], float]) -> HostClock:
+        return HostClock(HostMark)

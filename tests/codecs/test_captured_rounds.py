@@ -133,3 +133,23 @@ def test_a_capture_refuses_what_the_host_would_wait_for() -> None:
     for work in (lambda: x.sum().item(), lambda: x.nonzero(), lambda: torch.tensor([1.0])):
         with pytest.raises(RuntimeError, match="not permitted"):
             graph.capture(work)  # type: ignore[arg-type]
+
+
+def test_a_clock_tells_when_each_launch_passed_its_marks() -> None:
+    """In the order of the work; the next launch sets them anew."""
+    graph, x, marks = EmulatedGraph(), torch.ones(3), list[object]()
+    clock = graph.clock(float)
+
+    def work() -> None:
+        for _ in range(3):
+            marks.append(clock.timestamp())
+            x.add_(1)
+
+    graph.capture(work)
+    with pytest.raises(AssertionError, match="no launch has passed"):
+        clock.seconds(marks[0])
+    graph.launch()
+    first = [clock.seconds(mark) for mark in marks]
+    graph.launch()
+    second = [clock.seconds(mark) for mark in marks]
+    assert graph.marks == 3 and first == sorted(first) and first[-1] <= second[0] and second == sorted(second)

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from captured_rounds import Rounds
 
 from gradwire.codecs.native.choice import using_kernels
-from gradwire.harness.comm.transport.captured_rounds import CudaGraph
+from gradwire.harness.comm.transport.graph import CudaGraph
 
 REPEATS = 9
 CODECS = ("fp32", "bf16", "dynamiq", "dynamiq_plus", "thc", "qsgd", "mxfp8")

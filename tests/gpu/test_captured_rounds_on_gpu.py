@@ -9,7 +9,7 @@ import torch
 from captured_rounds import CASES, Rounds
 
 from gradwire.codecs.native.choice import available_kernels, using_kernels
-from gradwire.harness.comm.transport.captured_rounds import CudaGraph
+from gradwire.harness.comm.transport.graph import CudaGraph
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),

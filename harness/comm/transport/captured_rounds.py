@@ -12,24 +12,22 @@ the first time and launches it; `LaunchWatch` ends the process if a launch does 
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import sys
 import threading
-import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import torch
 
 from gradwire.codecs.arithmetic.random import Key
 from gradwire.codecs.interface import Capture
-from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
+from gradwire.harness.comm.transport.channel import Traffic
+from gradwire.harness.comm.transport.graph import CudaGraph, Graph
+from gradwire.harness.comm.transport.launch_watch import LaunchWatch, end_process
 
 SETTLING = 2
 """Rounds of a bucket before the one that is captured: in these rounds a codec creates its persistent tensors,
@@ -39,46 +37,7 @@ MOST_ADDRESSES = 2
 """The number of addresses of a bucket at which its round may be captured; a bucket that keeps moving is not
 captured."""
 
-POLL_S = 0.5
-"""Seconds between two checks of launches."""
-
 logger = logging.getLogger(__name__)
-
-
-class Graph(Protocol):
-    """A CUDA graph, or a substitute in tests. It is captured once."""
-
-    def capture(self, work: Callable[[], None]) -> None:
-        """Records the work that `work` starts on the current stream, without running it. Raises RuntimeError
-        if `work` does something that cannot be captured."""
-        ...
-
-    def launch(self) -> None:
-        """Runs it on the current stream."""
-        ...
-
-
-class CudaGraph:
-    """PyTorch's CUDA graph with its own memory pool. Neither capture nor launch waits for the device or
-    blocks other threads."""
-
-    def __init__(self) -> None:
-        self._graph = torch.cuda.CUDAGraph()
-
-    def capture(self, work: Callable[[], None]) -> None:
-        # `torch.cuda.graph` would first wait for the device. That can deadlock: a launch of another bucket in
-        # flight may depend on a rank that waits in the same manner for this bucket's launch.
-        self._graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            work()
-        except BaseException:
-            with contextlib.suppress(RuntimeError):  # that of `work` says more
-                self._graph.capture_end()
-            raise
-        self._graph.capture_end()
-
-    def launch(self) -> None:
-        self._graph.replay()
 
 
 @dataclass(frozen=True)
@@ -237,144 +196,8 @@ class CapturedRounds:
             self._watch.close()
 
 
-@dataclass
-class CapturedTask:
-    """A round that a communication thread launches, after capturing it the first time.
-
-    `drive` runs the round's coroutine to its end, `uncaptured` makes the task that runs it without a graph.
-    `future` receives the result, `counted` the bytes that a launch sends.
-    """
-
-    rounds: CapturedRounds
-    captured: CapturedRound
-    key: Key
-    communicator: int
-    drive: Callable[[Capture, Traffic], Any]
-    uncaptured: Callable[[], CollectiveTask]
-    future: Any
-    counted: Traffic
-    ready: torch.cuda.Event | None = None
-    """Recorded when the inputs are ready on the stream that made them."""
-
-    @property
-    def is_captured(self) -> bool:
-        return self.captured.traffic is not None
-
-    def capture(self) -> CollectiveTask | None:
-        """Captures the round without running it; returns the task to run instead if capturing is
-        impossible.
-        """
-        if self.rounds.failed:
-            return self.uncaptured()
-        try:
-            self.captured.capture(self.drive, Traffic(self.counted.node))
-        except RuntimeError as error:
-            self.rounds.fail(error)
-            return self.uncaptured()
-        return None
-
-    def launch(self) -> None:
-        """Starts the round on the current stream."""
-        self.captured.launch(self.key)
-        self.rounds.launched(self.communicator)
-
-    def count(self) -> None:
-        """Counts the bytes that the launch sends."""
-        assert self.captured.traffic is not None
-        self.counted.include(self.captured.traffic)
-        self.rounds.launches += 1
-
-    def finish(self) -> None:
-        """Sets the result of the future."""
-        self.future.set_result(self.captured.result)
-
-    def cancel(self, error: BaseException) -> None:
-        """Sets `error` as the outcome."""
-        self.future.set_exception(error)
-
-
 def make_captured_rounds(graphs: str, device: torch.device) -> CapturedRounds | None:
     """The captured rounds of a rank for a value of `comm.settings.GRAPHS`; None if nothing is captured."""
     if graphs == "never" or device.type != "cuda":
         return None
     return CapturedRounds(CudaGraph, device, required=graphs == "always")
-
-
-def end_process(rank: int, timeout_s: float) -> None:
-    """Ends this process, as PyTorch does when NCCL's own messages time out: the launch lacks the message of a
-    lost rank, so its result must not be used."""
-    logger.critical(
-        "gradwire: rank %d: a captured round has not completed within %g s: another rank is lost or "
-        "late; this "
-        "process ends",
-        rank,
-        timeout_s,
-    )
-    sys.stderr.flush()
-    os._exit(1)
-
-
-class Event(Protocol):
-    """The methods of a CUDA event that the watch uses."""
-
-    def query(self) -> bool:
-        """Returns True if the recorded work has completed."""
-        ...
-
-
-class _Watched(NamedTuple):
-    event: Event
-    end: float
-    """The time at which the launch is given up."""
-
-
-class LaunchWatch:
-    """Detects launches that do not complete; NCCL's own watchdog does not see the messages of a graph.
-
-    The watch checks the oldest known launch of each communicator. It also keeps the newest, which it checks
-    once the oldest has completed; launches between the two complete in order, before the newest. If a launch
-    has not completed `timeout_s` seconds after its start, `give_up` is called, once.
-    """
-
-    def __init__(self, timeout_s: float, give_up: Callable[[], None], poll_s: float = POLL_S) -> None:
-        self._timeout_s, self._give_up, self._poll_s = timeout_s, give_up, poll_s
-        self._oldest: dict[int, _Watched] = {}
-        self._newest: dict[int, _Watched] = {}
-        self._lock, self._closed = threading.Lock(), threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def started(self, communicator: int, event: Event) -> None:
-        """Starts watching a launch on this communicator; `event` was recorded after it."""
-        watched = _Watched(event, time.monotonic() + self._timeout_s)
-        with self._lock:
-            self._oldest.setdefault(communicator, watched)
-            self._newest[communicator] = watched
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="launches", daemon=True)
-                self._thread.start()
-
-    def close(self) -> None:
-        """Ends the watch."""
-        self._closed.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._closed.wait(self._poll_s):
-            if self._is_late():
-                self._give_up()
-                return
-
-    def _is_late(self) -> bool:
-        """Drops the launches that have completed; returns True if one is overdue."""
-        with self._lock:
-            for communicator, watched in list(self._oldest.items()):
-                newest = self._newest[communicator]
-                if watched.event.query():
-                    if newest is watched:
-                        del self._oldest[communicator]
-                        continue
-                    self._oldest[communicator] = watched = newest
-                if time.monotonic() > watched.end and not watched.event.query():
-                    return True
-        return False

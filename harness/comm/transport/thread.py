@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import torch
 
-from gradwire.harness.comm.transport.captured_rounds import CapturedTask
+from gradwire.harness.comm.transport.captured_task import CapturedTask
 from gradwire.harness.comm.transport.channel import CollectiveTask
 from gradwire.harness.comm.transport.process import ProcessHandle
 from gradwire.harness.runtime.threads import end_at_exit

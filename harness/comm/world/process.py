@@ -18,7 +18,8 @@ from torch import Tensor
 from gradwire.codecs.interface import Capture, Observation
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives, all_gathering
-from gradwire.harness.comm.transport.captured_rounds import Capturable, CapturedRounds, CapturedTask
+from gradwire.harness.comm.transport.captured_rounds import Capturable, CapturedRounds
+from gradwire.harness.comm.transport.captured_task import CapturedTask
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.pacer import PacedLink, Pacer
 from gradwire.harness.comm.transport.process import (

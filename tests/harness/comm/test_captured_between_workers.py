@@ -9,7 +9,8 @@ from emulation import NOT_BUILT
 from pool import Workers
 
 from gradwire.codecs.native.loading import library
-from gradwire.harness.comm.transport.captured_rounds import SETTLING, end_process
+from gradwire.harness.comm.transport.captured_rounds import SETTLING
+from gradwire.harness.comm.transport.launch_watch import end_process
 
 pytestmark = pytest.mark.skipif(library("emulated") is None, reason=NOT_BUILT)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from gradwire.harness.comm.transport.captured_rounds import LaunchWatch
+from gradwire.harness.comm.transport.launch_watch import LaunchWatch
 
 LONG_S = 60.0
 
