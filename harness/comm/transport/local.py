@@ -129,8 +129,8 @@ def _is_through(task: CollectiveTask) -> bool:
 
 
 def _advance(task: CollectiveTask, timestamp: Callable[[], Any]) -> bool:
-    now = timestamp()
     if task.log is not None:
+        now = timestamp()
         if task.handle is not None:
             task.log.waited(task.handle.number, now, now)
         task.log.resume(now)

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from functools import partial
 from itertools import chain, count
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,8 +19,11 @@ from torch import Tensor
 from gradwire.codecs.interface import Observation
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
+from gradwire.harness.comm.transport.captured_rounds import CapturedRounds
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
+from gradwire.harness.comm.transport.graph import GraphClock
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
+from gradwire.harness.comm.world.captured_together import CapturedTogether, Driven
 from gradwire.harness.comm.world.gradient_store import make_store
 from gradwire.harness.comm.world.interface import Collective, CollectivePlace, RankProgram, Result, StepEnd
 from gradwire.harness.comm.world.started import StartedCollectives, StartedTogether, VirtualStarted
@@ -40,11 +43,23 @@ CLOCK = "clock"
 
 class _Logged(NamedTuple):
     """A collective that one rank has run: the rank's number for it, the moment of the rank's computation at
-    which it could begin, and its log."""
+    which it could begin, its log, and what converts the log's timestamps."""
 
     number: int
     ready: int
     log: TaskLog
+    seconds: Callable[[Any], float]
+
+
+class _Carrier(NamedTuple):
+    """What the ranks of one collective communicate by: their logs, counted bytes and message buffers, their
+    mailboxes, and the clock of the logs."""
+
+    logs: Mapping[int, TaskLog]
+    sent: Mapping[int, Traffic]
+    arenas: Mapping[int, Arena]
+    mailboxes: Mailboxes
+    mark: Callable[[], Any]
 
 
 class VirtualWorld:
@@ -53,7 +68,7 @@ class VirtualWorld:
 
     Without a clock, times are as measured here, and buckets and hops do not wait for one another. `inputs`
     selects where the inputs of collectives are stored: see `make_store`. Work is timed by `work_clock`, by
-    default that of the device.
+    default that of the device. `captured` keeps captured rounds, each of a bucket on all ranks.
     """
 
     def __init__(
@@ -67,6 +82,7 @@ class VirtualWorld:
         debug: bool = False,
         inputs: str = "auto",
         work_clock: WorkClock | None = None,
+        captured: CapturedRounds | None = None,
     ) -> None:
         self.size, self.ranks, self.device = size, tuple(range(size)), device
         self.traffic = {rank: Traffic(fabric.node(rank, size)) for rank in self.ranks}
@@ -78,7 +94,10 @@ class VirtualWorld:
         self._fabric, self._debug = fabric, debug
         self._numbers = count()
         self._arenas = {rank: Arena(device) for rank in self.ranks}
-        self._store = make_store(inputs, device)
+        self._captured = None
+        if captured is not None:
+            self._captured = CapturedTogether(captured, device, self._work_clock.seconds)
+        self._store = make_store(inputs, device, in_place=captured is not None)
         self._now_s = 0.0
         self._steps: dict[int, VirtualStep] = {}  # that each rank is in
         self._started = StartedCollectives()
@@ -113,30 +132,38 @@ class VirtualWorld:
         """Runs a collective on all its ranks, and logs each rank's work under the rank's own number for it.
         Raises RuntimeError naming the ranks that have not started it."""
         together.check_started()
-        logs = {
-            rank: TaskLog(
-                self._work_clock.mark,
-                together.bucket,
-                own.submission.coordinates,
-                None,
-                in_turn=own.submission.in_turn,
-                urgency=own.submission.urgency,
-            )
-            for rank, own in together.inputs.items()
-        }
-        found = self._run({rank: together.collective(rank, self._store) for rank in together.ranks}, logs)
-        together.results = dict.fromkeys(self.ranks, found[0]) if together.has_one_result else found
+        collectives = {rank: together.collective(rank, self._store) for rank in together.ranks}
+        driven = None
+        if self._captured is not None:
+            capture = partial(self._drive_captured, together)
+            driven = self._captured.launched(together.bucket, collectives, together.inputs, capture)
+        if driven is None:
+            logs = _logs(together, self._work_clock.mark)
+            driven = Driven(self._work_clock.seconds, logs, results=self._run(collectives, logs))
+        for rank, sent in driven.sent.items():
+            self._counted[rank].include(sent)
+        found = driven.results
+        together.results = dict.fromkeys(self.ranks, found[0]) if together.has_one_result else dict(found)
         together.has_run = True
         for rank, own in together.inputs.items():
-            logged[rank].append(_Logged(own.number, own.ready, logs[rank]))
+            logged[rank].append(_Logged(own.number, own.ready, driven.logs[rank], driven.seconds))
+
+    def _drive_captured(
+        self, together: StartedTogether, collectives: Mapping[int, Collective[Any]], clock: GraphClock
+    ) -> Driven:
+        """Runs a round that is being captured, with message buffers of its own; `clock` is its graph's."""
+        logs = _logs(together, clock.timestamp)
+        sent = {rank: Traffic(self.traffic[rank].node) for rank in collectives}
+        arenas = {rank: Arena(self.device) for rank in collectives}
+        results = self._drive(collectives, _Carrier(logs, sent, arenas, Mailboxes(), clock.timestamp))
+        return Driven(clock.seconds, logs, sent, results)
 
     def _trace(self, rank_step: VirtualStep, logged: Sequence[_Logged]) -> RankTrace:
         """A rank's step as it was measured: its computation as if waiting took no time, and each collective
         from its own begin on."""
-        seconds = self._work_clock.seconds
-        moments = rank_step.computed.moments(seconds)
+        moments = rank_step.computed.moments(self._work_clock.seconds)
         tasks = []
-        for _, ready, log in sorted(logged, key=attrgetter("number")):
+        for _, ready, log, seconds in sorted(logged, key=attrgetter("number")):
             operations = log.resolve_operations(seconds)
             begun = operations[0]
             assert isinstance(begun, Work)
@@ -184,21 +211,27 @@ class VirtualWorld:
     def _run(
         self, collectives: Mapping[int, Collective[Result]], logs: Mapping[int, TaskLog]
     ) -> dict[int, Result]:
-        mailboxes, number = Mailboxes(self._debug), next(self._numbers)
+        for rank in collectives:
+            self._arenas[rank].begin_round()
+        mailboxes, mark = Mailboxes(self._debug), self._work_clock.mark
+        return self._drive(collectives, _Carrier(logs, self._counted, self._arenas, mailboxes, mark))
+
+    def _drive(self, collectives: Mapping[int, Collective[Result]], carrier: _Carrier) -> dict[int, Result]:
+        """Runs a collective on all its ranks, which take turns; returns the results by rank."""
+        number = next(self._numbers)
         futures: dict[int, Future[Result]] = {rank: Future() for rank in sorted(collectives)}
         tasks = []
-        for rank in futures:
-            arena, log = self._arenas[rank], logs.get(rank)
-            arena.begin_round()
-            channel = LocalChannel(rank, self.size, number, self._counted[rank], mailboxes, log)
-            coroutine = collectives[rank](ScheduledCollectives(channel, self._fabric, arena))
-            tasks.append(
-                CollectiveTask(coroutine, futures[rank].set_result, futures[rank].set_exception, log)
-            )
-        run_local(tasks, mailboxes, self._work_clock.mark)
+        for rank, future in futures.items():
+            log = carrier.logs.get(rank)
+            channel = LocalChannel(rank, self.size, number, carrier.sent[rank], carrier.mailboxes, log)
+            coroutine = collectives[rank](ScheduledCollectives(channel, self._fabric, carrier.arenas[rank]))
+            tasks.append(CollectiveTask(coroutine, future.set_result, future.set_exception, log))
+        run_local(tasks, carrier.mailboxes, carrier.mark)
         return {rank: future.result(0) for rank, future in futures.items()}
 
     def forget(self) -> None:
+        if self._captured is not None:
+            self._captured.forget()
         self._arenas = {rank: Arena(self.device) for rank in self.ranks}
         self._store.clear()
         for rank in self.ranks:
@@ -220,5 +253,23 @@ class VirtualWorld:
         return [list(map(float, rows[rank])) for rank in self.ranks]
 
     def close(self) -> None:
+        if self._captured is not None:
+            self._captured.forget()
         self._arenas.clear()
         self._store.clear()
+
+
+def _logs(together: StartedTogether, mark: Callable[[], Any]) -> dict[int, TaskLog]:
+    """New logs of a collective by rank, whose timestamps `mark` takes. They do not say when it could begin,
+    which is a moment of each rank's computation."""
+    return {
+        rank: TaskLog(
+            mark,
+            together.bucket,
+            own.submission.coordinates,
+            None,
+            in_turn=own.submission.in_turn,
+            urgency=own.submission.urgency,
+        )
+        for rank, own in together.inputs.items()
+    }
