@@ -166,12 +166,13 @@ def check_graphs(run: RunConfig) -> None:
 
 
 def _refused_graphs(run: RunConfig) -> str | None:
-    if run.cluster.name == "virtual":
-        return "cluster=virtual times every hop by itself"
+    is_virtual = run.cluster.name == "virtual"
+    if is_virtual and run.cluster.gradients == "disk":
+        return "cluster.gradients=disk has each round read gradients from other memory"
     if run.parallel.name != "ddp":
         return f"parallel={run.parallel.name} synchronizes by other rounds than parallel=ddp"
     device = torch.device(run.cluster.device)
-    if device.type == "cuda" and run.measure.spans:
+    if device.type == "cuda" and run.measure.spans and not is_virtual:
         return "measure.spans=true times every hop, and hops within a graph cannot be seen"
     with using_kernels(run.kernels.name):
         return refused_graphs(make_codec(**run.codec), device, run.measure.check_hashes)

@@ -121,6 +121,8 @@ def build_world(config: WorldConfig, device: torch.device, stages: int = 1) -> W
             seed=config.seed,
             codec=config.codec,
         )
+        on_disk = cluster.gradients == "disk"  # they come back to other places in each step
+        captured = None if on_disk else make_captured_rounds(config.kernels.graphs, device)
         return VirtualWorld(
             cluster.size,
             fabric,
@@ -129,6 +131,7 @@ def build_world(config: WorldConfig, device: torch.device, stages: int = 1) -> W
             spans=measure.spans,
             debug=measure.check_hashes,
             inputs=cluster.gradients,
+            captured=captured,
         )
     link = None
     if isinstance(network, PacedConfig):

@@ -27,7 +27,7 @@ import torch
 from gradwire.codecs.arithmetic.random import Key
 from gradwire.codecs.interface import Capture
 from gradwire.harness.comm.transport.channel import Traffic
-from gradwire.harness.comm.transport.graph import CudaGraph, Graph
+from gradwire.harness.comm.transport.graph import CudaGraph, Graph, GraphClock
 from gradwire.harness.comm.transport.launch_times import LaunchTimes
 from gradwire.harness.comm.transport.launch_watch import LaunchWatch, end_process
 from gradwire.harness.timing.trace.log import TaskLog
@@ -48,10 +48,10 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Identity:
     """The properties that steps must share to launch the same captured round: its `subject`, i.e. the
-    collective and its operand, and the `address` of its bucket."""
+    collective and its operand, and the `address` of its bucket, or the addresses of all ranks' buckets."""
 
     subject: Hashable
-    address: int
+    address: Hashable
 
 
 class Capturable(ABC):
@@ -86,6 +86,10 @@ class CapturedRound:
         self.traffic: Traffic | None = None
         """The bytes that a launch sends; None before the capture."""
         self.result: Any = None
+
+    def clock(self, seconds: Callable[[Any], float]) -> GraphClock:
+        """A clock for its work; `seconds` converts timestamps of the rank's stopwatch."""
+        return self._graph.clock(seconds)
 
     def capture(self, drive: Callable[[Capture, Traffic], Any], traffic: Traffic) -> None:
         """Captures the work of `drive`, which returns the round's result. `traffic` counts its bytes from
@@ -133,7 +137,7 @@ class CapturedRounds:
 
     def __init__(self, make_graph: Callable[[], Graph], device: torch.device, *, required: bool) -> None:
         self._make_graph, self._device, self._required = make_graph, device, required
-        self._known: dict[Hashable, dict[int, _AtAddress]] = {}
+        self._known: dict[Hashable, dict[Hashable, _AtAddress]] = {}
         self._lock = threading.Lock()
         self._watch: LaunchWatch | None = None
         self.make_times: MakeTimes | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -101,7 +102,7 @@ class LocalChannel(Channel):
         raise ValueError("codec=backend needs real processes; use cluster=local, or codec=fp32")
 
 
-def run_local(tasks: Sequence[CollectiveTask], mailboxes: Mailboxes, timestamp: Callable[[], float]) -> None:
+def run_local(tasks: Sequence[CollectiveTask], mailboxes: Mailboxes, timestamp: Callable[[], Any]) -> None:
     """Runs the ranks' coroutines of one collective to their ends; `timestamp` is the clock of their logs.
 
     Raises the exception of a failed coroutine after cancelling the others. Raises RuntimeError naming the
@@ -127,9 +128,9 @@ def _is_through(task: CollectiveTask) -> bool:
     return task.handle is None or task.handle.open == 0
 
 
-def _advance(task: CollectiveTask, timestamp: Callable[[], float]) -> bool:
-    now = timestamp()
+def _advance(task: CollectiveTask, timestamp: Callable[[], Any]) -> bool:
     if task.log is not None:
+        now = timestamp()
         if task.handle is not None:
             task.log.waited(task.handle.number, now, now)
         task.log.resume(now)

@@ -34,19 +34,32 @@ class GradientStore(Protocol):
 
 
 class MemoryStore:
-    """Keeps the tensors on their device."""
+    """Keeps the tensors on their device. With `in_place` each is where the one of the step before was, as a
+    captured round needs it; that memory is not free between steps."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_place: bool = False) -> None:
         self._kept: dict[tuple[int, int], Tensor] = {}
+        self._in_place, self._places = in_place, dict[tuple[int, int], Tensor]()
 
     def put(self, rank: int, bucket: int, x: Tensor) -> None:
-        self._kept[rank, bucket] = x.clone()
+        place = self._places.pop((rank, bucket), None)
+        if place is None or place.shape != x.shape or place.dtype != x.dtype:
+            self._kept[rank, bucket] = x.clone()
+        else:
+            self._kept[rank, bucket] = place.copy_(x)
 
     def get(self, rank: int, bucket: int) -> Tensor:
         return self._kept[rank, bucket]
 
     def clear(self) -> None:
+        if self._in_place and self._kept:
+            self._places = dict(self._kept)
         self._kept.clear()
+
+    @property
+    def reserved(self) -> int:
+        """Bytes of memory that wait for tensors to be put there."""
+        return sum(place.nbytes for place in self._places.values())
 
 
 class DiskStore:
@@ -94,14 +107,14 @@ def _memory(tensor: Tensor) -> memoryview:
 class SpillingStore:
     """Uses memory until a step needs more than half of the free memory there, and the disk for the rest."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, in_place: bool = False) -> None:
         self._device, self._left = device, 0.0
-        self._memory, self._disk = MemoryStore(), DiskStore()
+        self._memory, self._disk = MemoryStore(in_place=in_place), DiskStore()
         self._stores: dict[tuple[int, int], GradientStore] = {}
 
     def put(self, rank: int, bucket: int, x: Tensor) -> None:
         if not self._stores:
-            self._left = _free(self._device) / 2
+            self._left = (_free(self._device) + self._memory.reserved) / 2
         self._left -= x.nbytes
         store: GradientStore = self._memory if self._left >= 0 else self._disk
         self._stores[rank, bucket] = store
@@ -116,12 +129,12 @@ class SpillingStore:
         self._stores.clear()
 
 
-def make_store(where: str, device: torch.device) -> GradientStore:
+def make_store(where: str, device: torch.device, *, in_place: bool = False) -> GradientStore:
     """Makes a store on the `disk`, in the `memory` of the device, or, for `auto`, in memory as far as there
-    is room and else on disk."""
+    is room and else on disk. With `in_place`, tensors in memory keep their places from step to step."""
     if where == "auto":
-        return SpillingStore(device)
-    return DiskStore() if where == "disk" else MemoryStore()
+        return SpillingStore(device, in_place=in_place)
+    return DiskStore() if where == "disk" else MemoryStore(in_place=in_place)
 
 
 def _free(device: torch.device) -> int:

@@ -147,12 +147,12 @@ class ProcessStarted(Started[Result]):
 
 
 class Input(NamedTuple):
-    """One rank's part of its `number`-th collective: the function that makes it, its start in seconds of the
-    rank's step, its input (in the store if None), and its terms."""
+    """One rank's part of its `number`-th collective: the function that makes it, its start as a moment of the
+    rank's computation, its input (in the store if None), and its terms."""
 
     number: int
     make: Callable[[Tensor], Collective[Any]]
-    ready: float
+    ready: int
     own: Tensor | None
     submission: Submission
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from gradwire.harness.comm.world.computed import Computed, Interval, Stretch
 from gradwire.harness.comm.world.gradient_store import GradientStore
 from gradwire.harness.comm.world.interface import (
     Collective,
@@ -37,25 +38,28 @@ class _CoroutineBarrier:
 
 
 class _Computing:
-    """A stretch of one rank's computation; its seconds are added to the rank's step."""
+    """A stretch of one rank's computation, which is added to those of the rank's step."""
 
     def __init__(self, label: str, step: VirtualStep) -> None:
         self.label, self._step = label, step
-        self._since: float | None = step.timestamp()
+        self._has_ended = False
+        self._since: Any = step.mark()
+        self._replicated: tuple[Interval, ...] = ()
 
     def cut(self) -> None:
-        if self._since is not None:
-            self._step.has_computed(self.label, self._step.timestamp() - self._since)
+        if not self._has_ended:
+            self._step.has_computed(
+                self.label, Stretch(Interval(self._since, self._step.mark()), self._replicated)
+            )
 
-    def add_seconds(self, seconds: float) -> None:
-        """Adds `seconds` of computation that another rank did on this rank's behalf."""
-        if self._since is not None:
-            self._since -= seconds
+    def add(self, work: Interval) -> None:
+        """Adds computation that another rank did on this rank's behalf."""
+        self._replicated += (work,)
 
     def proceed(self) -> None:
         """Continues the computation; the time since `cut` is not counted as the rank's computation."""
-        if self._since is not None:
-            self._since = self._step.timestamp()
+        if not self._has_ended:
+            self._since, self._replicated = self._step.mark(), ()
 
     def begin(self, label: str) -> None:
         self.cut()
@@ -64,7 +68,7 @@ class _Computing:
 
     def end(self) -> None:
         self.cut()
-        self._since = None
+        self._has_ended = True
 
 
 class Shared:
@@ -79,15 +83,15 @@ class Shared:
         self,
         number: int,
         store: GradientStore,
-        timestamp: Callable[[], float],
+        mark: Callable[[], Any],
         steps: Mapping[int, VirtualStep],
         started: StartedCollectives,
     ) -> None:
-        self.number, self.store, self.timestamp, self.steps = number, store, timestamp, steps
+        self.number, self.store, self.mark, self.steps = number, store, mark, steps
         self.started = started
         self.collectives: list[StartedTogether] = []
         self.transfers: dict[tuple[int, int], list[StartedTogether]] = {}
-        self.replicated: dict[int, list[tuple[Any, float]]] = {}  # by group
+        self.replicated: dict[int, list[tuple[Any, Interval]]] = {}  # by group
 
 
 class VirtualStep:
@@ -95,11 +99,11 @@ class VirtualStep:
     times."""
 
     def __init__(self, rank: int, shared: Shared) -> None:
-        self.rank, self._shared, self.timestamp = rank, shared, shared.timestamp
+        self.rank, self._shared, self.mark = rank, shared, shared.mark
         self.lane = LaneLog()
-        """The rank's computations, starts and waits, as if waiting took no time."""
-        self.computed_s = 0.0
-        """Seconds of computation so far."""
+        """The rank's computations, starts and waits, as if waiting took no time; its timestamps are moments
+        of `computed`."""
+        self.computed = Computed()
         self._computing: _Computing | None = None
         self._started, self._collectives = 0, 0
         self._replicated: Counter[int] = Counter()
@@ -116,13 +120,13 @@ class VirtualStep:
         known, number = self._shared.replicated.setdefault(group, []), self._replicated[group]
         self._replicated[group] += 1
         if number == len(known):
-            start = self.timestamp()
+            start = self.mark()
             result = work()
-            known.append((result, self.timestamp() - start))
+            known.append((result, Interval(start, self.mark())))
             return result
-        found, seconds = known[number]
+        found, interval = known[number]
         if self._computing is not None:
-            self._computing.add_seconds(seconds)
+            self._computing.add(interval)
         done: Result = found
         return done
 
@@ -177,8 +181,8 @@ class VirtualStep:
         shared, number = self._shared, self._started
         self._started += 1
         kept = x if submission.is_own else None
-        together.inputs[self.rank] = Input(number, make, self.computed_s, kept, submission)
-        self.lane.started(number, self.computed_s)
+        together.inputs[self.rank] = Input(number, make, self.computed.now, kept, submission)
+        self.lane.started(number, self.computed.now)
         if kept is None:
             shared.store.put(self.rank, number, x)
         if self._computing is not None:
@@ -203,17 +207,18 @@ class VirtualStep:
         return None
 
     def barrier(self) -> _CoroutineBarrier:
-        self.lane.barrier(self.computed_s, self.computed_s)
+        self.lane.barrier(self.computed.now, self.computed.now)
         return _CoroutineBarrier()
 
-    def has_computed(self, label: str, seconds: float) -> None:
-        start, self.computed_s = self.computed_s, self.computed_s + seconds
-        self.lane.computed(label, start, self.computed_s)
+    def has_computed(self, label: str, stretch: Stretch) -> None:
+        start = self.computed.now
+        self.computed.add(stretch)
+        self.lane.computed(label, start, self.computed.now)
 
     def has_waited(self, place: CollectivePlace) -> None:
         """Logs that the rank uses the result of a collective of this or an earlier step."""
-        steps_back = self._shared.number - place.step
-        self.lane.awaited(place.number, self.computed_s, self.computed_s, steps_back)
+        steps_back, now = self._shared.number - place.step, self.computed.now
+        self.lane.awaited(place.number, now, now, steps_back)
 
 
 Wait = VirtualStarted[Any] | _CoroutineBarrier

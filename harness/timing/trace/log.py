@@ -104,8 +104,12 @@ class TaskLog:
 
     def resolve(self, seconds: Callable[[Any], float]) -> TaskTrace:
         """The trace of the task in seconds; on CUDA only after a synchronization."""
-        operations = tuple(_resolved(operation, seconds) for operation in self._operations)
+        operations = self.resolve_operations(seconds)
         return TaskTrace(self.bucket, self.coordinates, seconds(self.ready), operations, self.in_turn)
+
+    def resolve_operations(self, seconds: Callable[[Any], float]) -> tuple[Operation, ...]:
+        """Its operations in seconds; on CUDA only after a synchronization."""
+        return tuple(_resolved(operation, seconds) for operation in self._operations)
 
 
 def _converted(

@@ -94,3 +94,38 @@ def test_auto_goes_by_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_store_can_be_chosen() -> None:
     assert isinstance(make_store("memory", CPU), MemoryStore)
     assert isinstance(make_store("disk", CPU), DiskStore)
+
+
+def test_tensors_stay_in_their_places_from_step_to_step() -> None:
+    """Others get new ones, and places that a step has not used are free after it."""
+    store, places = MemoryStore(in_place=True), []
+    for step in range(3):
+        store.clear()
+        store.clear()  # nothing was put: the places stay
+        assert store.reserved == (0 if not step else 60)
+        store.put(0, 0, torch.full((10,), float(step)))
+        store.put(1, 0, torch.full((5,), -float(step)))
+        assert store.reserved == 0
+        places.append((store.get(0, 0).data_ptr(), store.get(1, 0).data_ptr()))
+        assert store.get(0, 0).tolist() == [step] * 10 and store.get(1, 0).tolist() == [-step] * 5
+    assert len(set(places)) == 1
+    store.clear()
+    store.put(0, 0, torch.zeros(9))
+    assert store.get(0, 0).numel() == 9 and store.reserved == 20
+    store.clear()
+    assert store.reserved == 36
+    with pytest.raises(KeyError):
+        store.get(1, 0)
+
+
+def test_reserved_places_count_as_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for two tensors of 80 bytes: in the second step it is reserved, and no longer free."""
+    free = [320]
+    monkeypatch.setattr("gradwire.harness.comm.world.gradient_store._free", lambda device: free[0])
+    store = SpillingStore(CPU, in_place=True)
+    for _ in range(3):
+        store.clear()
+        for bucket in range(2):
+            store.put(0, bucket, torch.ones(20))
+        assert [type(store._stores[0, bucket]) for bucket in range(2)] == [MemoryStore] * 2
+        free[0] = 160

@@ -90,7 +90,7 @@ GPUS = ("cluster.workers=2", "measure.spans=false")
     ("gpus", "overrides", "reason"),
     [
         (0, [], "CUDA graphs need ranks on GPUs, and these are on cpu"),
-        (2, ["cluster=virtual"], "cluster=virtual times every hop by itself"),
+        (2, ["cluster=virtual", "cluster.gradients=disk"], "cluster.gradients=disk has each round read"),
         (2, ["measure.spans=true"], "measure.spans=true times every hop"),
         (2, ["parallel=sharded", "codec=fp32"], "parallel=sharded synchronizes by other rounds"),
         (2, ["measure.check_hashes=true"], "check_hashes=true has the host compare"),

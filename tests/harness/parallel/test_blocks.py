@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from given_times import MarkedBy
 from pool import Workers
 from recorded import loads, outcome
 from torch import Tensor, nn
 from training_jobs import opened, tiny_run, train_all_virtually, train_rank
 
-from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.blocks.groups import make_blocks
 from gradwire.harness.parallel.blocks.updates import BlockUpdaters
 from gradwire.harness.record.runs import load_run
@@ -43,7 +43,8 @@ def computing_takes_as_long_each_time() -> Iterator[None]:
     """In the virtual world every look at the clock comes a 1024th of a second after the one before."""
     ticks = count()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(VirtualWorld, "_timestamp", lambda self: next(ticks) * TICK)
+        clock = MarkedBy(lambda: next(ticks) * TICK)
+        patch.setattr("gradwire.harness.comm.world.virtual.make_work_clock", lambda device: clock)
         yield
 
 

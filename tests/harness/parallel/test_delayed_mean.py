@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from given_times import MarkedBy
 from pool import Workers
 from test_local_sgd import SAME, at_network, outcome
 from training_jobs import opened, tiny_run, train_all_virtually, train_rank
 
-from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.timed_steps import timed_steps
 from gradwire.harness.timing.trace.blocks import rewrite
@@ -35,7 +35,8 @@ def computing_takes_as_long_each_time() -> Iterator[None]:
     """In the virtual world every look at the clock comes a 1024th of a second after the one before."""
     ticks = count()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(VirtualWorld, "_timestamp", lambda self: next(ticks) / 1024)
+        clock = MarkedBy(lambda: next(ticks) / 1024)
+        patch.setattr("gradwire.harness.comm.world.virtual.make_work_clock", lambda device: clock)
         yield
 
 
