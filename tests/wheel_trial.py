@@ -25,7 +25,13 @@ from packaging.utils import canonicalize_name
 TESTS = Path(__file__).resolve().parent
 EXAMPLE = TESTS.parent / "examples" / "ddp.py"
 
-TINY = ("size=tiny", "train.steps=2", "eval.max_sequences=4", "measure.warmup_steps=1")
+TINY = (
+    "size=tiny",
+    "train.steps=2",
+    "train.warmup_steps=1",
+    "eval.max_sequences=4",
+    "measure.warmup_steps=1",
+)
 
 
 def needed(requirement: Requirement, found: set[tuple[str, frozenset[str]]]) -> None:

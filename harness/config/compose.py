@@ -87,7 +87,6 @@ def compose(
     config = copy.deepcopy(base)  # takes as long as all checks: what is refused needs none
     for override in values:
         _set(config, override, base)
-    check_warm_up(config, parsed)
     check_length(config, parsed)
     check_codec_times_asked(config, parsed)
     check_shape_given(config, parsed)
@@ -246,18 +245,6 @@ def _set(config: DictConfig, override: Override, base: DictConfig) -> None:
         OmegaConf.update(config, override.key_or_group, override.value(), force_add=MAPPING in rule.kinds)
     except (OmegaConfBaseException, ValueError, RecursionError):
         raise ConfigError(f"{shown(override)}: cannot be read as a value; choose {rule.allowed()}") from None
-
-
-def check_warm_up(config: DictConfig, overrides: Sequence[Override]) -> None:
-    """Refuse an explicitly set warm-up that is longer than the run; a preset's is shortened."""
-    for override in overrides:
-        if override.key_or_group == "train.warmup_steps":
-            steps, asked = plain(config, "train.steps"), plain(config, "train.warmup_steps")
-            if isinstance(steps, int) and isinstance(asked, int) and asked > steps:
-                raise ConfigError(
-                    f"train.warmup_steps={asked} is more than train.steps={steps}; choose at most "
-                    f"{steps}, or more steps"
-                )
 
 
 def check_length(config: DictConfig, overrides: Sequence[Override]) -> None:

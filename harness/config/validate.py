@@ -50,6 +50,7 @@ from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.runtime.effects import no_effect
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
 from gradwire.harness.tracking.settings import check_tracking
+from gradwire.harness.trainer.rates import check_warm_up, rate_for_batch
 from gradwire.harness.trainer.settings import KernelsConfig, RunConfig
 
 PRESETS = ("size", "experiment")
@@ -60,7 +61,8 @@ def validate(config: DictConfig) -> RunConfig:
     """The settings of a composed configuration that can be run as they are.
 
     Interpolations and every `auto` or null with a meaning are resolved: `dataset`'s, `cluster.workers`,
-    `cluster.backend`, `cluster.device`, `network.nodes`, `kernels`, `train.accumulation`, `train.precision`.
+    `cluster.backend`, `cluster.device`, `network.nodes`, `kernels`, `train.accumulation`, `train.lr`,
+    `train.precision`.
     Raises ConfigError in one line: field, value, allowed values, the fix.
     """
     run = cast(RunConfig, typed(config))
@@ -76,6 +78,7 @@ def validate(config: DictConfig) -> RunConfig:
         refused_as_config_error(check_model, run.model)
     check(GIVEN, run)
     if run.train.steps is not None:
+        refused_as_config_error(check_warm_up, run.train.warmup_steps, run.train.steps)
         for key in ("save_gradients_at", "save_weights_at"):
             refused_as_config_error(check_saved_steps, key, getattr(run.measure, key), run.train.steps)
     run = resolve_cluster(run)
@@ -85,7 +88,7 @@ def validate(config: DictConfig) -> RunConfig:
     check_spread(run.network, run.parallel.name, blocks)
     run = replace(run, kernels=_kernels(run.kernels, run.cluster, task_of(config)))
     check_tracking(run.tracking)
-    run = _with_blocks_in_flight(_with_accumulation(run))
+    run = _with_blocks_in_flight(_with_rate(_with_accumulation(run)))
     run = replace(run, network=check_compute(run.network, run.mapping()))
     check(TOGETHER, run)
     refused_as_config_error(check_graphs, run)
@@ -191,7 +194,7 @@ def _with_accumulation(run: RunConfig) -> RunConfig:
     if train.batch is None:
         passes = train.accumulation or (PASSES_PER_STAGE * stages if stages > 1 else 1)
         return replace(run, train=replace(train, accumulation=passes))
-    one_pass = max(1, run.cluster.size // stages) * train.micro_batch
+    one_pass = _replicas(run) * train.micro_batch
     product = f"cluster.workers={run.cluster.size} x train.micro_batch={train.micro_batch}"
     if stages > 1:
         product = f"{product} / parallel.stages={stages}"
@@ -206,6 +209,21 @@ def _with_accumulation(run: RunConfig) -> RunConfig:
             f"which is {train.batch // one_pass}; leave it out, or add train.batch=null"
         )
     return replace(run, train=replace(train, accumulation=train.batch // one_pass))
+
+
+def _with_rate(run: RunConfig) -> RunConfig:
+    """Replaces `train.lr=null` by the recipe's rate, or by the one that suits a smaller batch."""
+    train, recipe = run.train, run.model.recipe
+    if train.lr is not None:
+        return run
+    batch = _replicas(run) * train.micro_batch * (train.accumulation or 1)
+    return replace(run, train=replace(train, lr=rate_for_batch(recipe.lr, batch, run.size.lr_batch)))
+
+
+def _replicas(run: RunConfig) -> int:
+    """The number of copies of the model that train on sequences of their own."""
+    stages = run.parallel.stages if isinstance(run.parallel, PipelineConfig) else 1
+    return max(1, run.cluster.size // stages)
 
 
 def _with_blocks_in_flight(run: RunConfig) -> RunConfig:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gradwire.harness.record.directory import check_saved_steps
 from gradwire.harness.trainer.parts import Parts
+from gradwire.harness.trainer.rates import check_warm_up
 from gradwire.harness.trainer.settings import RunConfig, TrainConfig
 
 
@@ -23,11 +24,12 @@ class TrainingSchedule:
 
     @classmethod
     def of(cls, config: RunConfig, parts: Parts) -> TrainingSchedule:
-        """The schedule of a run. Raises ValueError if a step to be saved is beyond the run's end."""
+        """The schedule of a run. Raises ValueError if its warm-up, or a step to be saved, ends too late."""
         train, measure = config.train, config.measure
         per_step = parts.parallelism.replicas * train.micro_batch * (train.accumulation or 1)
         rows, per_row = len(parts.data.train), parts.objective.tokens_per_row
         steps = num_steps(train.steps, train.epochs, rows, per_step)
+        check_warm_up(train.warmup_steps, steps)
         check_saved_steps("save_gradients_at", measure.save_gradients_at, steps)
         check_saved_steps("save_weights_at", measure.save_weights_at, steps)
         schedule_steps, decay_steps = steps, 1
@@ -50,6 +52,7 @@ class TrainingSchedule:
         """
         train = self.train
         lr, warmup_steps = train.lr, train.warmup_steps
+        assert lr is not None, "validated: null has been replaced"
         if step < warmup_steps:
             return lr * (step + 1) / warmup_steps
         if train.schedule == "steps":

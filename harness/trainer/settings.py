@@ -29,7 +29,8 @@ class TrainConfig:
     accumulation: int | None = at_least(1, None, 1e6)
     # sequences of all workers in one step; null: as they come
     batch: int | None = at_least(1, None, LONGEST_RUN)
-    lr: float = between(0, 1e30, 1e-4, low_included=False)  # learning rate after warm-up
+    # learning rate after warm-up; null: the recipe's, reduced for a batch smaller than `size.lr_batch`
+    lr: float | None = between(0, 1e30, 1e-4, low_included=False)
     optimizer: str = one_of(*OPTIMIZERS)  # AdamW, Adam, or SGD with momentum
     weight_decay: float = between(0, 100, 0.01)  # of matrices: AdamW's is decoupled, the others' L2
     beta1: float = between(0, 0.999999, 0.9)  # AdamW's and Adam's mean of gradients
@@ -115,6 +116,8 @@ class SizeConfig:
     name: str = plain_name("paper")
     families: dict[str, Any] = field(default_factory=dict)  # fields whose value depends on model.family
     objectives: dict[str, Any] = field(default_factory=dict)  # fields that depend on model.objective
+    # with train.lr=null: sequences of all workers in a step that the recipe's rate is for; null: any number
+    lr_batch: int | None = at_least(1, None, LONGEST_RUN)
 
 
 @dataclass(frozen=True, kw_only=True)

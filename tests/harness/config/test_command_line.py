@@ -71,6 +71,8 @@ REFUSED = [
     ("model.name=a\nb", "has characters that cannot be printed"),
     ("model.name=a\u202eb", "has characters that cannot be printed"),
     ("train.warmup_steps=1000 train.steps=10", "train.warmup_steps=1000 is more than train.steps=10"),
+    ("train.steps=10", "train.warmup_steps=20 is more than train.steps=10"),  # the preset's warm-up
+    ("train.steps=10", "choose at most train.warmup_steps=10, or more steps"),
     ("measure.targets=[nan,-5,0]", "measure.targets=[nan, -5, 0]: choose a list, each a number above 0"),
     ("train.adam_epsilon=1e300", "choose a number from 1e-30 to 1"),
     ("train.clip_norm=1e-300", "choose a number from 1e-12 to"),
@@ -172,7 +174,12 @@ FLAGS = [
 
 TAKEN = [
     *("experiment=null", "sweeps=null", "--multirun codec=bf16,fp32", "train.steps=${eval.every}"),
-    *("train.steps=3 train.steps=4", "++train.steps=3", "--cfg job codec.bits=4", "codec=topk tracking=none"),
+    *(
+        "train.steps=30 train.steps=40",
+        "++train.steps=30",
+        "--cfg job codec.bits=4",
+        "codec=topk tracking=none",
+    ),
     *("--cfg job --package codec", "--cfg all --resolve", "--info", "--info defaults-tree", "--run", "-m"),
     *("--hydra-help", "network=simulated network.rate_changes=[[5,0.5]]", "hydra.run.dir=new/folder"),
 ]

@@ -55,7 +55,7 @@ def test_auto_is_what_it_stands_for(identify: Identify) -> None:
         "codec.bits=4",
         "topology=butterfly",
         "model=llama1b",
-        "train.steps=9",
+        "train.steps=90",
         "train.lr=0.1",
         "cluster.workers=2",
         "cluster.ranks_per_node=2",

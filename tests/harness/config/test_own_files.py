@@ -33,7 +33,7 @@ OWN = {
     "model/small_gpt.yaml": "defaults: [gpt2, _self_]\nname: small_gpt\nrecipe: {lr: 1e-3}\n",
     "network/lab.yaml": "defaults: [dynamiq_testbed]\nrate_mbit: 1000\nrate_changes: [[60, 0.5]]\n",
     "experiment/quick.yaml": "# @package _global_\ndefaults:\n  - override /codec: mine\n  - _self_\n"
-    "train: {steps: 3}\ncodec: {ef: true}\n",
+    "train: {steps: 3, warmup_steps: 1}\ncodec: {ef: true}\n",
     "sweeps/both.yaml": "# @package _global_\nhydra:\n  mode: MULTIRUN\n  sweeper:\n    cases:\n"
     "      any: [{codec: [bf16, mine]}]\n",
     "task/again.yaml": "# @package _global_\ndefaults: [replay, _self_]\nreplay: {repeats: 2}\n",

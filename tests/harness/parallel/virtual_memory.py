@@ -17,7 +17,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 STEPS = (2, 6)
-FIXED = ("eval.every=1000", "eval.max_sequences=4", "train.save_checkpoint=false", "train.micro_batch=1")
+FIXED = (
+    "train.warmup_steps=1",
+    "eval.every=1000",
+    "eval.max_sequences=4",
+    "train.save_checkpoint=false",
+    "train.micro_batch=1",
+)
 
 
 def measure(arguments: list[str], steps: int) -> tuple[float, float, int]:

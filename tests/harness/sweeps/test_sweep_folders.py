@@ -71,7 +71,7 @@ def test_the_same_cells_come_back_to_the_same_folder(
 ) -> None:
     no_effect = ("plots=false", "train.log_every=7", "cluster.workers=4", "sweep.minutes=9")
     found = list[Path]()
-    for more in (("train.steps=3",), ("train.steps=3", *no_effect), no_effect):
+    for more in (("train.steps=30",), ("train.steps=30", *no_effect), no_effect):
         assert run_py(*DEMO, *more) == 0
         found.append(said(capsys))
     assert found[0] == found[1] != found[2] == SWEEPS / "demo-tiny"

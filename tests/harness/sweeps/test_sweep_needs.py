@@ -26,7 +26,9 @@ hydra:
   mode: MULTIRUN
   sweeper:
     common:
-      tiny: {cluster: virtual, cluster.workers: 2, train.steps: 3, measure.save_gradients_at: [1, 2]}
+      tiny:
+        {cluster: virtual, cluster.workers: 2, train.steps: 3, train.warmup_steps: 1,
+         measure.save_gradients_at: [1, 2]}
     cases:
       tiny:
         - {model: [gpt2, llama1b], codec: fp32, seed: [0, 1]}
