@@ -87,7 +87,7 @@ def test_bytes_are_those_of_the_union_and_the_mask(topology: str, copies: int) -
         total, share = 63, float(ranks.codecs[0].state_dict().get("k/flat", 1 - 0.5**0.25))
         union = union_of(xs, 16, round(share * total))
         coordinates = 16 * len(union) - (5 if 62 in union else 0)
-        expected += copies * (2 * coordinates + 8)
+        expected += copies * 2 * coordinates + 6 * 8
         ranks.one(xs)
     assert ranks.bytes_sent() == expected
 
