@@ -10,7 +10,8 @@
 // - the device: two multiprocessors with two blocks each, or one with one, on which loops over the grid turn
 //   several times for a few thousand coordinates;
 // - whether shared memory is watched: coroutines meet in shuffles and ballots, which order memory by that and
-//   do not on a device; races.h finds accesses that no barrier orders.
+//   do not on a device; races.h finds accesses that no barrier orders;
+// - whether a warp's accesses to memory are counted: accesses.h has sectors and turns of banks.
 //
 // Not covered: races in the device's memory that only other orders of threads would show, timing, occupancy.
 #pragma once
@@ -21,6 +22,7 @@
 
 #include "intrinsics.h"
 #include "threads.h"
+#include "vectors.h"
 
 #define __global__
 #define __device__
@@ -29,23 +31,6 @@
 #define __launch_bounds__(...)
 #define __restrict__
 #define GRADWIRE_GRID_CONSTANT
-
-struct alignas(8) uint2 {
-  uint32_t x, y;
-};
-struct alignas(16) uint4 {
-  uint32_t x, y, z, w;
-};
-struct alignas(8) float2 {
-  float x, y;
-};
-struct alignas(16) float4 {
-  float x, y, z, w;
-};
-inline uint2 make_uint2(uint32_t a, uint32_t b) { return {a, b}; }
-inline uint4 make_uint4(uint32_t a, uint32_t b, uint32_t c, uint32_t d) { return {a, b, c, d}; }
-inline float2 make_float2(float a, float b) { return {a, b}; }
-inline float4 make_float4(float a, float b, float c, float d) { return {a, b, c, d}; }
 
 typedef void* cudaStream_t;
 typedef int cudaError_t;
@@ -149,4 +134,4 @@ __attribute__((no_sanitize("thread"))) T atomicAdd(T* target, U value) {
 }
 
 #define GRADWIRE_LAUNCH(kernel, grid, block, stream, ...) \
-  ((void)(stream), emulation::launch(grid, block, [&] { kernel(__VA_ARGS__); }))
+  ((void)(stream), emulation::launch((const void*)(kernel), grid, block, [&] { kernel(__VA_ARGS__); }))
