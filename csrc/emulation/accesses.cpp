@@ -111,7 +111,9 @@ void count_turns(const Access& access) {
   for (const Part& part : access.parts) widest = std::max(widest, part.size);
   const int lanes = LANES * BANK_BYTES / std::min(widest, 16);  // that are served at a time
   const int direction = access.store ? STORE : LOAD;
-  ++running_totals->shared_requests[direction];
+  uint64_t& turns = (access.shared ? running_totals->shared_turns : running_totals->turns)[direction];
+  uint64_t& fewest =
+      (access.shared ? running_totals->fewest_shared_turns : running_totals->fewest_turns)[direction];
   for (int first = 0; first < LANES; first += lanes) {
     std::vector<uintptr_t> words;
     for (const Part& part : access.parts)
@@ -124,8 +126,8 @@ void count_turns(const Access& access) {
     words.erase(std::unique(words.begin(), words.end()), words.end());
     uint64_t of_bank[BANKS] = {};
     for (uintptr_t word : words) ++of_bank[word % BANKS];
-    running_totals->turns[direction] += *std::max_element(of_bank, of_bank + BANKS);
-    ++running_totals->fewest_turns[direction];
+    turns += *std::max_element(of_bank, of_bank + BANKS);
+    ++fewest;
   }
 }
 
@@ -148,10 +150,8 @@ void count_stretch(int warp, uint32_t meeting, std::vector<size_t>& next, Cache&
     }
   }
   for (const Access& access : all) {
-    if (access.shared)
-      count_turns(access);
-    else
-      count_sectors(access, cache);
+    count_turns(access);
+    if (!access.shared) count_sectors(access, cache);
   }
 }
 
@@ -183,8 +183,8 @@ bool is_none(const void* at) {
 
 }  // namespace
 
-void start_launch(const void* kernel, const void* stack) {
-  host_stack = (const char*)stack;
+void start_launch(const void* kernel) {
+  host_stack = (const char*)__builtin_frame_address(0);  // what calls this lies above
   auto found = std::find_if(known.begin(), known.end(), [&](const Kernel& k) { return k.code == kernel; });
   if (found == known.end()) found = known.insert(known.end(), {kernel, {}});
   running_totals = &found->totals;

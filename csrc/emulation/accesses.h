@@ -8,10 +8,11 @@
 // - Stores count as they are: halves of sectors that different instructions store travel apart.
 // - What a warp has loaded lately lies in the L1 cache: `fetched` leaves out the sectors, and `new_bytes` the
 //   bytes, that are among the latest KEPT sectors of the warp. `touched` is without a cache.
-// - Shared memory: lanes whose words differ and share a bank take turns. Accesses of 8 bytes go by halves of
-// a
-//   warp, those of 16 by quarters. Here each access is what the source says: where nvcc merges several, it
-//   takes fewer turns, where it takes one apart, more.
+// - Lanes whose words differ and share a bank take turns, in shared memory and in the L1 cache, which are one
+//   memory (ncu's l1tex__data_bank_conflicts_pipe_lsu counts both). Accesses of 8 bytes go by halves of a
+//   warp, those of 16 by quarters.
+// - Each access is what the source says: where nvcc merges several it takes fewer turns, where it takes one
+//   apart, more.
 //
 // Not counted: atomics, kernels' parameters and tables in constant memory, what half a warp's collectives
 // put out of step.
@@ -30,11 +31,12 @@ enum { SECTOR = 32, KEPT = 128, BANKS = 32, BANK_BYTES = 4, LANES = 32 };
 // Of all launches of a kernel, by direction.
 struct Totals {
   uint64_t requests[DIRECTIONS], touched[DIRECTIONS], fewest[DIRECTIONS];
-  uint64_t fetched, new_bytes;  // of loads; whole sectors where any is fetched
-  uint64_t shared_requests[DIRECTIONS], turns[DIRECTIONS], fewest_turns[DIRECTIONS];
+  uint64_t fetched, new_bytes;                           // of loads; whole sectors where any is fetched
+  uint64_t turns[DIRECTIONS], fewest_turns[DIRECTIONS];  // of the device's memory in the cache,
+  uint64_t shared_turns[DIRECTIONS], fewest_shared_turns[DIRECTIONS];  // and of shared memory
 };
 
-void start_launch(const void* kernel, const void* stack);
+void start_launch(const void* kernel);
 void start_block(int size);
 void end_block();
 void pass_collective(int thread);

@@ -184,7 +184,7 @@ void launch(const void* code, dim3 grid, int block, Body run) {
     threads.resize(block);
     for (Thread& thread : threads) thread.stack.resize(1 << 17);
   }
-  if (accesses::counting) accesses::start_launch(code, __builtin_frame_address(0));
+  if (accesses::counting) accesses::start_launch(code);
   for (unsigned i = 0; i < grid.x && !failure[0]; ++i) {
     start_block(reversed ? grid.x - 1 - i : i, block);
     run_block(block);

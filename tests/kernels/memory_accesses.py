@@ -1,8 +1,9 @@
 """How much memory the CUDA kernels' accesses move over what they need, counted by the emulation.
 
-`csrc/emulation/accesses.h` says what is counted. `python tests/kernels/memory_accesses.py` prints the table of
-every operation of `task=bench`, `--kernels` with a line for each of its kernels, `--record` writes
-`csrc/accesses.json`, which the gate compares with (`test_memory_accesses.py`).
+`csrc/emulation/accesses.h` says what is counted. `python tests/kernels/memory_accesses.py` prints the table
+of every operation of `task=bench`, `--kernels` with a line for each of its kernels, `--record` writes
+`csrc/accesses.json`, which the gate compares with (`test_memory_accesses.py`). Names of operations as
+arguments (`'tfp.*'`) choose some.
 """
 
 from __future__ import annotations
@@ -40,7 +41,17 @@ LIMIT = 1.15
 MARGIN = 1.02
 """The factor by which a ratio may grow over the recorded one."""
 
-EXCEPTIONS: dict[str, str] = {}
+_NEIGHBOURS = "a lane stores its own 16 coordinates or codes by itself"
+
+EXCEPTIONS: dict[str, str] = {
+    "dynamiq*.accumulate.* stores": _NEIGHBOURS,
+    "dynamiq*.decompress.* stores": _NEIGHBOURS,
+    "dynamiq.*compress.[356] * stores": _NEIGHBOURS,
+    "dynamiq_plus.*compress.mix * stores": _NEIGHBOURS,
+    "dynamiq.plan* loads": "super-groups are looked up in the order of the plan",
+    "edgc.* loads": "coordinates are sampled, some bytes of a sector",
+    "mxfp.add.6 * stores": "a lane has 48 bytes, whole elements: 2.2 to 2.5 TB/s on an H100",
+}
 """Operations whose loads or stores are above the limit, and why; what is recorded may not grow."""
 
 
@@ -53,40 +64,44 @@ class Accesses:
     fewest: tuple[int, int]
     fetched: int
     new_bytes: int
-    shared_requests: tuple[int, int]
     turns: tuple[int, int]
     fewest_turns: tuple[int, int]
+    shared_turns: tuple[int, int]
+    fewest_shared_turns: tuple[int, int]
 
     @classmethod
     def of(cls, numbers: list[int]) -> Accesses:
-        pairs = [(numbers[i], numbers[i + 1]) for i in (0, 2, 4, 8, 10, 12)]
+        pairs = [(numbers[i], numbers[i + 1]) for i in (0, 2, 4, 8, 10, 12, 14)]
         return cls(*pairs[:3], numbers[6], numbers[7], *pairs[3:])
 
     @property
     def ratios(self) -> dict[str, float]:
         """Sectors over the fewest possible of loads (what L1 holds is not loaded again; `uncached`: without
-        it) and stores, and turns of the banks over the fewest possible of shared memory's."""
+        it) and stores, and turns of the banks over the fewest possible: of both together in the L1 cache, and
+        of loads and stores of shared memory."""
         return {
             "loads": _ratio(SECTOR * self.fetched, self.new_bytes),
             "loads uncached": _ratio(self.touched[0], self.fewest[0]),
             "stores": _ratio(self.touched[1], self.fewest[1]),
-            "shared loads": _ratio(self.turns[0], self.fewest_turns[0]),
-            "shared stores": _ratio(self.turns[1], self.fewest_turns[1]),
+            "banks": _ratio(sum(self.turns), sum(self.fewest_turns)),
+            "shared loads": _ratio(self.shared_turns[0], self.fewest_shared_turns[0]),
+            "shared stores": _ratio(self.shared_turns[1], self.fewest_shared_turns[1]),
         }
 
     @property
     def conflicts(self) -> int:
-        """Turns of shared memory's banks beyond the fewest possible: what a device counts as conflicts."""
-        return sum(self.turns) - sum(self.fewest_turns)
+        """Turns of banks beyond the fewest possible: what a device counts as conflicts."""
+        fewest = sum(self.fewest_turns) + sum(self.fewest_shared_turns)
+        return sum(self.turns) + sum(self.shared_turns) - fewest
 
 
 def _ratio(found: int, least: int) -> float:
-    return round(found / least, 3) if least else 1.0
+    return round(max(found / least, 1.0), 3) if least else 1.0
 
 
 def counted(emulated: Library, run: Callable[[], object]) -> dict[int, list[int]]:
-    """What `run` needs, by the place of each kernel in the library; RuntimeError where it cannot be counted."""
-    handle, numbers = emulated.handle, (ctypes.c_uint64 * 14)()
+    """What `run` needs, by the place of each kernel in the library; RuntimeError if it cannot be counted."""
+    handle, numbers = emulated.handle, (ctypes.c_uint64 * 16)()
     handle.gradwire_emulation_totals.restype = ctypes.c_uint64
     if handle.gradwire_emulation_count(1):
         raise RuntimeError("a library under AddressSanitizer does not count accesses")
@@ -114,7 +129,7 @@ def cases() -> Iterator[tuple[str, Operation, torch.dtype]]:
 
 
 def numel_of(operation: Operation) -> int:
-    """Coordinates of the bucket: THC and the transform of its size have a kernel that only long blocks need."""
+    """Coordinates of the bucket: the transform has a kernel that only long blocks need."""
     return LONG if operation.name.endswith((".largest", ".262144")) else NUMEL
 
 
@@ -153,6 +168,10 @@ def _names(path: Path) -> dict[int, str]:
     return found
 
 
+_HEADING = f"""{"sectors; turns of banks,":68}|{"":7}{"shared memory":>14}{"conflicts":>16}
+{"":44}{"loads":>7}{"uncached":>9}{"stores":>7} |{"L1":>7}{"loads":>7}{"stores":>7}{"per coord.":>12}"""
+
+
 def _main(arguments: list[str]) -> None:
     emulated = library("emulated")
     if emulated is None:
@@ -161,7 +180,7 @@ def _main(arguments: list[str]) -> None:
     by_kernel = "--kernels" in arguments
     names = _names(emulated.path) if by_kernel else {}
     made: dict[str, dict[str, float]] = {}
-    print(f"{'':44}{'loads':>7}{'uncached':>9}{'stores':>7} | shared {'loads':>6}{'stores':>7}{'conflicts':>10}")
+    print(_HEADING)
     for name, operation, dtype in cases():
         if patterns and not any(fnmatchcase(name, pattern) for pattern in patterns):
             continue
@@ -172,13 +191,13 @@ def _main(arguments: list[str]) -> None:
         if by_kernel:
             lines |= {f"  {names.get(place, '')}": Accesses.of(each) for place, each in kernels.items()}
         for label, accesses in lines.items():
-            loads, uncached, stores, shared_loads, shared_stores = accesses.ratios.values()
+            loads, uncached, stores, banks, shared_loads, shared_stores = accesses.ratios.values()
             print(
-                f"{label:44.44}{loads:7.3f}{uncached:9.3f}{stores:7.3f} |        {shared_loads:6.3f}"
+                f"{label:44.44}{loads:7.3f}{uncached:9.3f}{stores:7.3f} |{banks:7.3f}{shared_loads:7.3f}"
                 f"{shared_stores:7.3f}{accesses.conflicts / numel_of(operation):10.4f}"
             )
         made[name] = summed(kernels).ratios
-    if "--record" in arguments:
+    if "--record" in arguments and not patterns:
         lines_of = (f" {json.dumps(name)}: {json.dumps(ratios)}" for name, ratios in sorted(made.items()))
         RECORD.write_text("{\n" + ",\n".join(lines_of) + "\n}\n")
 

@@ -8,16 +8,27 @@ import memory_accesses
 import pytest
 import torch
 from emulation import UNWATCHED, emulation
-from memory_accesses import COMMAND, LIMIT, MARGIN, Accesses, cases, counted, measure, reason, recorded, summed
+from memory_accesses import (
+    COMMAND,
+    LIMIT,
+    MARGIN,
+    Accesses,
+    cases,
+    counted,
+    measure,
+    reason,
+    recorded,
+    summed,
+)
 
-from gradwire.codecs.native.loading import Library, library
-from gradwire.harness.studies.bench.operation import Operation, all_operations
+from gradwire.codecs.native.loading import Library
+from gradwire.harness.studies.bench.operation import all_operations
 
 PATTERNS: dict[str, dict[str, float]] = {
     "16 bytes of each lane": {"loads uncached": 1.0, "stores": 1.0},
-    "64 bytes of each lane": {"loads": 1.0, "loads uncached": 2.0, "stores": 2.0},
-    "words 64 bytes apart": {"loads": 8.0, "loads uncached": 8.0, "stores": 8.0},
-    "every other word": {"loads": 2.0, "loads uncached": 2.0, "stores": 2.0},
+    "64 bytes of each lane": {"loads uncached": 2.0, "stores": 2.0, "banks": 4.0},
+    "words 64 bytes apart": {"loads": 8.0, "loads uncached": 8.0, "stores": 8.0, "banks": 16.0},
+    "every other word": {"loads": 2.0, "loads uncached": 2.0, "stores": 2.0, "banks": 2.0},
     "words shifted by one": {"loads": 1.25, "loads uncached": 1.25, "stores": 1.25},
     "some lanes in each turn": {"loads": 4 / 3, "loads uncached": 4 / 3, "stores": 4 / 3},
     "one word": {"loads uncached": 1.0, "stores": 1.0},
@@ -65,7 +76,7 @@ def test_numbers_of_a_pattern() -> None:
     found = touched(counting(), "64 bytes of each lane")
     assert found.requests == (4, 4) and found.touched == (128, 128) and found.fewest == (64, 64)
     assert found.fetched == 64 and found.new_bytes == 64 * 32
-    assert found.shared_requests == (0, 0) and found.conflicts == 0
+    assert found.turns == (64, 64) and found.fewest_turns == (16, 16) and found.conflicts == 96
     assert touched(counting(), "shared words 32 apart").conflicts == 31
 
 
