@@ -129,9 +129,8 @@ __device__ __forceinline__ void store_words(uint8_t* target, const uint32_t (&wo
   }
 }
 
-// The same for lanes with 32 bytes each that are next to one another's, of which `there` are to be stored:
-// lanes of a pair exchange, so that they store a whole sector at a time, first the even lane's. All of the
-// warp's lanes come here.
+// Stores 32 bytes of each lane that is `there`, one lane's after another's. Lanes of a pair exchange halves,
+// so that they store a whole sector at a time, first the even lane's. All of the warp's lanes come here.
 __device__ __forceinline__ void store_pairs(uint8_t* target, bool there, bool odd, const uint32_t (&own)[8]) {
   uint32_t first[4], second[4];
 #pragma unroll

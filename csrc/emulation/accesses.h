@@ -28,7 +28,7 @@ inline bool counting;  // chosen by tests
 enum Direction { LOAD, STORE, DIRECTIONS };
 enum { SECTOR = 32, KEPT = 128, BANKS = 32, BANK_BYTES = 4, LANES = 32 };
 
-// Of all launches of a kernel, by direction.
+// Sums over all launches of a kernel, by direction.
 struct Totals {
   uint64_t requests[DIRECTIONS], touched[DIRECTIONS], fewest[DIRECTIONS];
   uint64_t fetched, new_bytes;                           // of loads; whole sectors where any is fetched

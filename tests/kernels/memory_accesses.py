@@ -1,4 +1,4 @@
-"""How much memory the CUDA kernels' accesses move over what they need, counted by the emulation.
+"""The memory that the CUDA kernels' accesses move over what they need, counted by the emulation.
 
 `csrc/emulation/accesses.h` says what is counted. `python tests/kernels/memory_accesses.py` prints the table
 of every operation of `task=bench`, `--kernels` with a line for each of its kernels, `--record` writes
@@ -100,7 +100,7 @@ def _ratio(found: int, least: int) -> float:
 
 
 def counted(emulated: Library, run: Callable[[], object]) -> dict[int, list[int]]:
-    """What `run` needs, by the place of each kernel in the library; RuntimeError if it cannot be counted."""
+    """The totals of `run`, by the place of each kernel in the library; RuntimeError if none are counted."""
     handle, numbers = emulated.handle, (ctypes.c_uint64 * 16)()
     handle.gradwire_emulation_totals.restype = ctypes.c_uint64
     if handle.gradwire_emulation_count(1):
@@ -134,7 +134,7 @@ def numel_of(operation: Operation) -> int:
 
 
 def measure(emulated: Library, operation: Operation, dtype: torch.dtype) -> dict[int, list[int]]:
-    """What one call of the operation needs, by kernel; empty if it has none."""
+    """The totals of one call of the operation, by kernel; empty if it has none."""
     numel, generator = numel_of(operation), torch.Generator().manual_seed(0)
     x = torch.randn(numel, generator=generator) * torch.randn(numel, generator=generator).exp()
     with using_kernels("emulated"):

@@ -149,7 +149,6 @@ ROUNDING = (
 )
 
 TAILS = (
-    Mutant("cuda/cast.cu", "void load_eight(", "place + COUNT > numel", "place >= numel", "cast"),
     Mutant("cuda/cast.cu", "void store_eight(", "place + COUNT > numel", "place >= numel", "cast"),
     Mutant("cuda/rows.h", "void store_values(", "count >= ROW", "count > 0", "tfp"),
     Mutant("include/gradwire/metadata.h", "lane == 0) {", "i < all;", "i < used;", "metadata"),
