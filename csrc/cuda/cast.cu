@@ -1,4 +1,6 @@
-// Eight coordinates of a lane at a time: 16 bytes of bfloat16, twice 16 of float32. The memory is the limit.
+// Eight coordinates of a lane at a time. Of bfloat16 alone they are neighbours, in 16 bytes; where float32 is
+// read or written, four and the four that are a warp further on: 16 bytes each, so that what a warp loads or
+// stores at a time are whole sectors. The memory is the limit.
 #include "gradwire/cast.h"
 
 #include "launch.h"
@@ -10,20 +12,53 @@ namespace {
 
 constexpr int EACH = 8;
 
-template <class T>
-__device__ __forceinline__ void load_eight(const T* source, int64_t left, bool whole, float* values) {
-  if (whole)
-    load_aligned<EACH>(source, values);
-  else
-    load_some<EACH>(source, left, values);
+template <bool APART>
+constexpr int NEIGHBOURS = APART ? EACH / 2 : EACH;
+
+// f(place, i) for the place of a lane's coordinates i, i + 1, …, as many as are neighbours.
+template <bool APART, class Function>
+__device__ __forceinline__ void for_places(int64_t first, Function f) {
+#pragma unroll
+  for (int i = 0; i < EACH; i += NEIGHBOURS<APART>) f(first + i * WARP, i);
 }
 
-template <class T>
-__device__ __forceinline__ void store_eight(T* target, int64_t left, bool whole, const float* values) {
-  if (whole)
-    store_aligned<EACH>(target, values);
-  else
-    store_some<EACH>(target, left, values);
+template <bool APART, class T>
+__device__ __forceinline__ void load_eight(const T* source, int64_t first, int64_t numel, bool vectors,
+                                           float* values) {
+  for_places<APART>(first, [&](int64_t place, int i) {
+    constexpr int COUNT = NEIGHBOURS<APART>;
+    if (!vectors || place + COUNT > numel)
+      load_some<COUNT>(source + place, numel - place, values + i);
+    else if constexpr (APART)
+      load_four(source + place, values + i);
+    else
+      load_aligned<COUNT>(source + place, values + i);
+  });
+}
+
+// What is stored at a time; left to itself nvcc takes some of these stores apart.
+__device__ __forceinline__ void store_whole(uint16_t* target, const float (&v)[EACH]) {
+  ptx::st_global_v4(target, two_bfloat16(v[0], v[1]), two_bfloat16(v[2], v[3]), two_bfloat16(v[4], v[5]),
+                    two_bfloat16(v[6], v[7]));
+}
+__device__ __forceinline__ void store_four(float* target, const float* v) {
+  ptx::st_global_v4(target, bits_of(v[0]), bits_of(v[1]), bits_of(v[2]), bits_of(v[3]));
+}
+__device__ __forceinline__ void store_four(uint16_t* target, const float* v) {
+  *reinterpret_cast<uint2*>(target) = make_uint2(two_bfloat16(v[0], v[1]), two_bfloat16(v[2], v[3]));
+}
+template <bool APART, class T>
+__device__ __forceinline__ void store_eight(T* target, int64_t first, int64_t numel, bool vectors,
+                                            const float (&values)[EACH]) {
+  for_places<APART>(first, [&](int64_t place, int i) {
+    constexpr int COUNT = NEIGHBOURS<APART>;
+    if (!vectors || place + COUNT > numel)
+      store_some<COUNT>(target + place, numel - place, values + i);
+    else if constexpr (APART)
+      store_four(target + place, values + i);
+    else
+      store_whole(target + place, values);
+  });
 }
 
 // What a message makes of these numbers.
@@ -49,47 +84,52 @@ __device__ __forceinline__ void divide(float* values, int32_t workers) {
   }
 }
 
-template <class Bucket, class Wire>
+template <class Bucket, class Wire, bool APART>
 __global__ void __launch_bounds__(THREADS)
     cast_slice(const GRADWIRE_GRID_CONSTANT gradwire_cast args, bool vectors) {
-  const int64_t step = (int64_t)gridDim.x * THREADS * EACH;
-  for (int64_t first = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * EACH; first < args.numel;
+  const int64_t numel = args.numel, step = warps_of_grid() * WARP * EACH;
+  for (int64_t first = warp_of_grid() * WARP * EACH + lane_of_thread() * NEIGHBOURS<APART>; first < numel;
        first += step) {
-    const int64_t left = args.numel - first;
-    const bool whole = vectors && left >= EACH;
     float values[EACH], other[EACH];
-    if (args.message) load_eight((const Wire*)args.message + first, left, whole, other);
+    if (args.message) load_eight<APART>((const Wire*)args.message, first, numel, vectors, other);
     if (args.x)
-      load_eight((const Bucket*)args.x + first, left, whole, values);
-    else if (args.own)
-      load_eight(args.own + first, left, whole, values);
+      load_eight<APART>((const Bucket*)args.x, first, numel, vectors, values);
+    else if (APART && args.own)
+      load_eight<true>(args.own, first, numel, vectors, values);
     else
-      load_eight((const Wire*)args.first + first, left, whole, values);
+      load_eight<APART>((const Wire*)args.first, first, numel, vectors, values);
     if (args.message) {
 #pragma unroll
       for (int i = 0; i < EACH; ++i) values[i] = add(values[i], other[i]);
     }
-    if (args.sums) store_eight(args.sums + first, left, whole, values);
+    if (APART && args.sums) store_eight<true>(args.sums, first, numel, vectors, values);
     if (args.out) {
-      Wire* out = (Wire*)args.out + first;
+      Wire* out = (Wire*)args.out;
       round_to(out, values);
-      store_eight(out, left, whole, values);
+      store_eight<APART>(out, first, numel, vectors, values);
     }
     if (args.mean) {
       divide(values, args.workers);
-      store_eight((Bucket*)args.mean + first, left, whole, values);
+      store_eight<APART>((Bucket*)args.mean, first, numel, vectors, values);
     }
   }
 }
 
-template <class Bucket, class Wire>
+template <class Bucket, class Wire, bool APART>
 int launch(const gradwire_cast& args, cudaStream_t stream) {
-  const auto kernel = cast_slice<Bucket, Wire>;
+  const auto kernel = cast_slice<Bucket, Wire, APART>;
   const bool inputs = aligned(args.x) && aligned(args.own) && aligned(args.first) && aligned(args.message);
   const bool vectors = inputs && aligned(args.sums) && aligned(args.out) && aligned(args.mean);
   const int grid = grid_of(kernel, divide_up(items_cast_slice(args), (int64_t)EACH * THREADS));
   GRADWIRE_LAUNCH(kernel, grid, THREADS, stream, args, vectors);
   return cudaGetLastError();
+}
+template <class Bucket, class Wire>
+int launch(const gradwire_cast& args, cudaStream_t stream) {
+  if constexpr (sizeof(Bucket) == 2 && sizeof(Wire) == 2) {
+    if (!args.own && !args.sums) return launch<Bucket, Wire, false>(args, stream);
+  }
+  return launch<Bucket, Wire, true>(args, stream);
 }
 
 template <class Bucket>

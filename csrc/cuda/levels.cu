@@ -182,10 +182,10 @@ __global__ void __launch_bounds__(THREADS, 4)
   const int lane = lane_of_thread();
   const int64_t rows = items_levels_decode(args);
   for (int64_t row = warp_of_grid(); row < rows; row += warps_of_grid()) {
-    const int64_t begin = row * ROW, first = begin + lane * EACH;
+    const int64_t begin = row * ROW;
     float values[EACH];
     read_values(args, begin, vectors_in, stages[threadIdx.x / WARP], lane, values);
-    store_values(args.values_out + first, args.numel - first, vectors_out, add, values);
+    store_values(args.values_out + begin, args.numel - begin, vectors_out, add, lane, values);
   }
 }
 

@@ -107,7 +107,9 @@ __device__ __forceinline__ void quantize_tile(const gradwire_linear_encoding& ar
       pack<BITS, 0>(integers, alive, words);
     }
     uint8_t* target = codes + (own * SHARING + side) * (4 * BITS / SHARING);
-    if constexpr (SHARING == 1) {
+    if constexpr (SHARING == 1 && BITS == 8) {
+      store_pairs(target, there, lane % 2, words);
+    } else if constexpr (SHARING == 1) {
       if (there) store_words(target, words);
     } else {
       uint32_t ordered[WORDS<SHARING, BITS>];

@@ -129,6 +129,22 @@ __device__ __forceinline__ void store_words(uint8_t* target, const uint32_t (&wo
   }
 }
 
+// Stores 32 bytes of each lane that is `there`, one lane's after another's. Lanes of a pair exchange halves,
+// so that they store a whole sector at a time, first the even lane's. All of the warp's lanes come here.
+__device__ __forceinline__ void store_pairs(uint8_t* target, bool there, bool odd, const uint32_t (&own)[8]) {
+  uint32_t first[4], second[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t received = __shfl_xor_sync(ALL, odd ? own[i] : own[4 + i], 1);
+    first[i] = odd ? received : own[i];
+    second[i] = odd ? own[4 + i] : received;
+  }
+  const unsigned lanes = __ballot_sync(ALL, there) >> (lane_of_thread() & ~1);
+  uint8_t* const sector = target - (odd ? 16 : 0);  // this lane's half of the even lane's
+  if (lanes & 1) store_words(sector, first);
+  if (lanes & 2) store_words(sector + 32, second);
+}
+
 // Two lanes exchange halves of what they have, so that each has half of the block in the order of the
 // message. A turn is TURN_BYTES of codes.
 template <int TURN_BYTES, int COUNT>

@@ -70,19 +70,53 @@ __device__ __forceinline__ void add_values(const float* decoded, int64_t valid, 
 #pragma unroll
   for (int i = 0; i < EACH; ++i) values[i] = i < valid ? gradwire::add(values[i], decoded[i]) : 0.0f;
 }
-// To where they belong, or added to what is there.
-__device__ __forceinline__ void store_values(float* target, int64_t valid, bool vectors, bool add,
+// Values of a lane that are stored at a time.
+constexpr int TURN = 4;
+
+// From a lane's neighbours to every other four of those of two lanes, even lanes the first of every eight: a
+// pair of lanes then has a sector of 32 bytes in each turn.
+__device__ __forceinline__ void to_turns(bool odd, float* values) {
+  float turns[EACH];
+#pragma unroll
+  for (int i = 0; i < EACH / 2; ++i) {
+    const int low = i / TURN * (2 * TURN) + i % TURN, high = low + TURN;
+    const float received = __shfl_xor_sync(ALL, odd ? values[low] : values[high], 1);
+    turns[i] = odd ? received : values[low];
+    turns[EACH / 2 + i] = odd ? values[high] : received;
+  }
+#pragma unroll
+  for (int i = 0; i < EACH; ++i) values[i] = turns[i];
+}
+
+// A row's values to where they belong, or added to what is there; `count` are left from the row's first on.
+// All of the warp's lanes come here. Left to itself nvcc takes stores of 16 bytes apart where values were
+// made as integers: a warp would then write a sector four bytes at a time.
+__device__ __forceinline__ void store_values(float* row, int64_t count, bool vectors, bool add, int lane,
                                              float* values) {
+  float before[EACH] = {};
+  if (vectors && count >= ROW) {
+    const bool odd = lane % 2;
+    float* const target = row + lane / 2 * (2 * EACH) + (odd ? TURN : 0);
+    to_turns(odd, values);
+    if (add) {
+#pragma unroll
+      for (int i = 0; i < EACH; i += TURN) load_aligned<TURN>(target + 2 * i, before + i);
+#pragma unroll
+      for (int i = 0; i < EACH; ++i) values[i] = gradwire::add(before[i], values[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i += TURN)
+      ptx::st_global_v4(target + 2 * i, bits_of(values[i]), bits_of(values[i + 1]), bits_of(values[i + 2]),
+                        bits_of(values[i + 3]));
+    return;
+  }
+  const int64_t valid = count - lane * EACH;
   if (add) {
-    float before[EACH];
-    load_values(target, valid, vectors, before);
+    load_some<EACH>(row + lane * EACH, valid, before);
 #pragma unroll
     for (int i = 0; i < EACH; ++i) values[i] = gradwire::add(before[i], values[i]);
   }
-  if (vectors && valid >= EACH)
-    store_aligned<EACH>(target, values);
-  else
-    store_some<EACH>(target, valid, values);
+  store_some<EACH>(row + lane * EACH, valid, values);
 }
 
 __device__ __forceinline__ void copy_row(const uint8_t* source, uint8_t* target, int bytes, bool vectors,

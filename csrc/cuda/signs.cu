@@ -166,12 +166,13 @@ __global__ void __launch_bounds__(THREADS, 4)
 
 __global__ void __launch_bounds__(THREADS)
     decode(const GRADWIRE_GRID_CONSTANT gradwire_signs args, bool add, bool vectors) {
+  const int lane = lane_of_thread();
   const int64_t rows = items_signs_decode(args);
   for (int64_t row = warp_of_grid(); row < rows; row += warps_of_grid()) {
-    const int64_t first = row * ROW + lane_of_thread() * EACH;
+    const int64_t begin = row * ROW;
     float values[EACH];
-    read_values(args, first, values);
-    store_values(args.values_out + first, args.numel - first, vectors, add, values);
+    read_values(args, begin + lane * EACH, values);
+    store_values(args.values_out + begin, args.numel - begin, vectors, add, lane, values);
   }
 }
 

@@ -162,10 +162,10 @@ __global__ void __launch_bounds__(THREADS, 4)
   const Format format = format_of(KIND, args.bits);
   const int64_t rows = items_tfp_decode(args);
   for (int64_t row = warp_of_grid(); row < rows; row += warps_of_grid()) {
-    const int64_t begin = row * ROW, first = begin + lane * EACH;
+    const int64_t begin = row * ROW;
     float values[EACH];
     read_values<KIND, true>(args, format, begin, vectors_in, stage, lane, values);
-    store_values(args.values_out + first, args.numel - first, vectors_out, add, values);
+    store_values(args.values_out + begin, args.numel - begin, vectors_out, add, lane, values);
   }
 }
 

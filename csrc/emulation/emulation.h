@@ -11,7 +11,8 @@
 // - the device: two multiprocessors with two blocks each, or one with one, on which loops over the grid turn
 //   several times for a few thousand coordinates; backwards it is a device without clusters;
 // - whether shared memory is watched: coroutines meet in shuffles and ballots, which order memory by that and
-//   do not on a device; races.h finds accesses that no barrier orders.
+//   do not on a device; races.h finds accesses that no barrier orders;
+// - whether a warp's accesses to memory are counted: accesses.h has sectors and turns of banks.
 //
 // Not covered: races in the device's memory that only other orders of threads would show, timing, occupancy.
 #pragma once
@@ -23,6 +24,7 @@
 #include "intrinsics.h"
 #include "teams.h"
 #include "threads.h"
+#include "vectors.h"
 
 #define __global__
 #define __device__
@@ -31,23 +33,6 @@
 #define __launch_bounds__(...)
 #define __restrict__
 #define GRADWIRE_GRID_CONSTANT
-
-struct alignas(8) uint2 {
-  uint32_t x, y;
-};
-struct alignas(16) uint4 {
-  uint32_t x, y, z, w;
-};
-struct alignas(8) float2 {
-  float x, y;
-};
-struct alignas(16) float4 {
-  float x, y, z, w;
-};
-inline uint2 make_uint2(uint32_t a, uint32_t b) { return {a, b}; }
-inline uint4 make_uint4(uint32_t a, uint32_t b, uint32_t c, uint32_t d) { return {a, b, c, d}; }
-inline float2 make_float2(float a, float b) { return {a, b}; }
-inline float4 make_float4(float a, float b, float c, float d) { return {a, b, c, d}; }
 
 typedef void* cudaStream_t;
 typedef int cudaError_t;
@@ -151,7 +136,8 @@ T __shfl_xor_sync(unsigned mask, T v, int distance) {
 template <class T>
 T __shfl_sync(unsigned mask, T v, int lane, int width = 32) {
   const int base = emulation::current % 32 / width * width;
-  return emulation::value_of<T>(emulation::exchange(mask, emulation::pattern(v))[base + (lane & (width - 1))]);
+  return emulation::value_of<T>(
+      emulation::exchange(mask, emulation::pattern(v))[base + (lane & (width - 1))]);
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
   const uint64_t* votes = emulation::exchange(mask, predicate != 0);
@@ -168,12 +154,12 @@ __attribute__((no_sanitize("thread"))) T atomicAdd(T* target, U value) {
   return before;
 }
 
-#define GRADWIRE_LAUNCH_CLUSTERS(kernel, grid, cluster, block, stream, ...) \
-  ((void)(stream),                                                          \
-   emulation::launch_teams(emulation::CLUSTER, grid, cluster, block, [&] { kernel(__VA_ARGS__); }))
-#define GRADWIRE_LAUNCH_COOPERATIVE(kernel, grid, block, stream, ...) \
-  ((void)(stream),                                                    \
-   emulation::launch_teams(emulation::COOPERATIVE, grid, grid, block, [&] { kernel(__VA_ARGS__); }))
+#define GRADWIRE_LAUNCH_CLUSTERS(kernel, grid, cluster, block, stream, ...)                                 \
+  ((void)(stream), emulation::launch_teams((const void*)(kernel), emulation::CLUSTER, grid, cluster, block, \
+                                           [&] { kernel(__VA_ARGS__); }))
+#define GRADWIRE_LAUNCH_COOPERATIVE(kernel, grid, block, stream, ...)                                        \
+  ((void)(stream), emulation::launch_teams((const void*)(kernel), emulation::COOPERATIVE, grid, grid, block, \
+                                           [&] { kernel(__VA_ARGS__); }))
 
 #define GRADWIRE_LAUNCH(kernel, grid, block, stream, ...) \
-  ((void)(stream), emulation::launch(grid, block, [&] { kernel(__VA_ARGS__); }))
+  ((void)(stream), emulation::launch((const void*)(kernel), grid, block, [&] { kernel(__VA_ARGS__); }))

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "vectors.h"
+
 namespace emulation {
 
 enum : uint32_t { DEVICE_NAN = 0x7fffffffu, LARGEST = 0x7f7fffffu };
@@ -129,10 +131,7 @@ inline uint32_t add_rn_f16x2(uint32_t a, uint32_t b) {
   return emulation::add_half(a >> 16, b >> 16) << 16 | emulation::add_half(a, b);
 }
 inline void st_global_v4(void* target, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  struct alignas(16) Words {
-    uint32_t x, y, z, w;
-  };
-  *reinterpret_cast<Words*>(target) = {a, b, c, d};
+  *reinterpret_cast<uint4*>(target) = make_uint4(a, b, c, d);
 }
 inline int64_t opaque(int64_t value) { return value; }
 

@@ -1,4 +1,6 @@
 // Beside what cuda/library.cu offers: tests choose what is emulated.
+#include <dlfcn.h>
+
 #include "emulation.h"
 #include "gradwire/abi.h"
 
@@ -13,6 +15,28 @@ GRADWIRE_API int gradwire_emulation_choose(int reversed, int small, int watched)
 #else
   return watched ? -1 : 0;
 #endif
+}
+
+// Counts what a warp's accesses to memory need from now on, or does not; -1 if this library cannot.
+GRADWIRE_API int gradwire_emulation_count(int counting) {
+  emulation::accesses::forget();
+#ifdef GRADWIRE_WATCHED
+  emulation::accesses::counting = counting != 0;
+  return 0;
+#else
+  return counting ? -1 : 0;
+#endif
+}
+GRADWIRE_API int gradwire_emulation_kernels() { return emulation::accesses::kernels(); }
+
+// What the launches of one of these kernels have needed: the numbers of accesses.h's Totals, in their order.
+// Returns where the kernel is in this library.
+GRADWIRE_API uint64_t gradwire_emulation_totals(int kernel, uint64_t* totals) {
+  const void* code = nullptr;
+  memcpy(totals, &emulation::accesses::totals_of(kernel, &code), sizeof(emulation::accesses::Totals));
+  Dl_info library = {};
+  dladdr((const void*)&gradwire_emulation_kernels, &library);
+  return (uint64_t)((const char*)code - (const char*)library.dli_fbase);
 }
 
 #ifndef GRADWIRE_UCONTEXT

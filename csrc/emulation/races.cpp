@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "threads.h"
+#include "vectors.h"
 
 namespace emulation {
 namespace races {
@@ -126,22 +127,40 @@ void watch(const void* address, size_t size, Access access) {
 #ifdef GRADWIRE_WATCHED
 // -fsanitize=thread calls these for accesses to memory that other threads may know.
 #define GRADWIRE_HOOK extern "C" __attribute__((visibility("hidden"))) void
-static inline void hook(const void* at, size_t size, emulation::races::Access access) {
-  if (at >= emulation::first_shared && at < emulation::last_shared && emulation::watched)
-    emulation::races::watch(at, size, access);
+static inline void hook(const void* at, size_t size, emulation::races::Access access, const void* place) {
+  using namespace emulation;
+  if (watched && at >= first_shared && at < last_shared) races::watch(at, size, access);
+  if (accesses::counting)
+    accesses::note(at, size, access == races::READ ? accesses::LOAD : accesses::STORE, place);
 }
-#define GRADWIRE_ACCESS(name, size)                                                               \
-  GRADWIRE_HOOK __tsan_read##name(void* at) { hook(at, size, emulation::races::READ); }           \
-  GRADWIRE_HOOK __tsan_write##name(void* at) { hook(at, size, emulation::races::WRITE); }         \
-  GRADWIRE_HOOK __tsan_unaligned_read##name(void* at) { hook(at, size, emulation::races::READ); } \
-  GRADWIRE_HOOK __tsan_unaligned_write##name(void* at) { hook(at, size, emulation::races::WRITE); }
+#define GRADWIRE_TELL(name, size, access)                                  \
+  GRADWIRE_HOOK __tsan_##name(void* at) {                                  \
+    hook(at, size, emulation::races::access, __builtin_return_address(0)); \
+  }
+#define GRADWIRE_ACCESS(name, size)               \
+  GRADWIRE_TELL(read##name, size, READ)           \
+  GRADWIRE_TELL(write##name, size, WRITE)         \
+  GRADWIRE_TELL(unaligned_read##name, size, READ) \
+  GRADWIRE_TELL(unaligned_write##name, size, WRITE)
 GRADWIRE_ACCESS(1, 1)
 GRADWIRE_ACCESS(2, 2)
 GRADWIRE_ACCESS(4, 4)
 GRADWIRE_ACCESS(8, 8)
 GRADWIRE_ACCESS(16, 16)
-GRADWIRE_HOOK __tsan_read_range(void* at, size_t size) { hook(at, size, emulation::races::READ); }
-GRADWIRE_HOOK __tsan_write_range(void* at, size_t size) { hook(at, size, emulation::races::WRITE); }
+GRADWIRE_HOOK __tsan_read_range(void* at, size_t size) {
+  hook(at, size, emulation::races::READ, __builtin_return_address(0));
+}
+GRADWIRE_HOOK __tsan_write_range(void* at, size_t size) {
+  hook(at, size, emulation::races::WRITE, __builtin_return_address(0));
+}
 GRADWIRE_HOOK __tsan_init() {}
 GRADWIRE_HOOK __tsan_vptr_update(void**, void*) {}
+#else
+static inline void hook(const void*, size_t, emulation::races::Access, const void*) {}
 #endif
+
+__attribute__((noinline)) void emulation::copy_vector(void* to, const void* from, size_t bytes) {
+  hook(from, bytes, races::READ, __builtin_return_address(0));
+  hook(to, bytes, races::WRITE, __builtin_return_address(0));
+  memcpy(to, from, bytes);
+}

@@ -71,7 +71,9 @@ inline void run_team(unsigned first, int block) {
       own.restore_memory();
       races::start_block(block);  // all that the block did comes before a barrier
       own.exchange();
+      if (accesses::counting) accesses::start_block(block);
       went_on |= run_block(block);
+      if (accesses::counting) accesses::end_block();  // what waits does so at barriers of the team alone
       left |= alive > 0;
       own.exchange();
       own.keep_memory();
@@ -80,16 +82,17 @@ inline void run_team(unsigned first, int block) {
   }
 }
 
-// Teams of `blocks` consecutive blocks each, one team after another.
+// Teams of `blocks` consecutive blocks each, one team after another. `code` is the kernel, which `run` calls.
 template <class Body>
-void launch_teams(Team kind, dim3 grid, int blocks, int block, Body kernel) {
+void launch_teams(const void* code, Team kind, dim3 grid, int blocks, int block, Body run) {
   if (told) failure[0] = 0, told = false;
   if (block % 32) return report("a block that is not whole warps");
   if (grid.x % blocks) return report("a grid that is not whole clusters");
-  body = kernel;
+  body = std::ref(run);
   grid_size = grid;
   block_size = dim3(block);
   team_kind = kind, team_blocks = blocks;
+  if (accesses::counting) accesses::start_launch(code);
   const unsigned teams = grid.x / blocks;
   for (unsigned i = 0; i < teams && !failure[0]; ++i)
     run_team((reversed ? teams - 1 - i : i) * blocks, block);

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "accesses.h"
 #include "races.h"
 
 #if !defined(__x86_64__) || defined(__SANITIZE_ADDRESS__)
@@ -101,6 +102,7 @@ inline void yield() {
 
 inline void wait(Barrier& barrier, int count) {
   const unsigned generation = barrier.generation;
+  if (accesses::counting) accesses::pass_collective(current);
   ++progress;
   if (++barrier.arrived == count) {
     barrier.arrived = 0;
@@ -148,6 +150,7 @@ inline void start_block(unsigned index, int size) {
   slots.assign(size * 6, 0);
   for (const Shared& each : shared) memset(each.memory, 0xA5, each.bytes);
   races::start_block(size);
+  if (accesses::counting) accesses::start_block(size);
   for (int i = 0; i < size; ++i) {
     Thread& thread = threads[i];
     thread.done = false;
@@ -178,18 +181,21 @@ inline bool run_block(int size) {
 }
 inline void deadlock() { report("deadlock: a collective or barrier that not all threads reach"); }
 
+// `code` is the kernel, which `run` calls.
 template <class Body>
-void launch(dim3 grid, int block, Body kernel) {
+void launch(const void* code, dim3 grid, int block, Body run) {
   if (told) failure[0] = 0, told = false;
   if (block % 32) return report("a block that is not whole warps");
-  body = kernel;
+  body = std::ref(run);
   grid_size = grid;
   block_size = dim3(block);
   if (threads.size() < (size_t)block) threads.resize(block);
+  if (accesses::counting) accesses::start_launch(code);
   for (unsigned i = 0; i < grid.x && !failure[0]; ++i) {
     start_block(reversed ? grid.x - 1 - i : i, block);
     run_block(block);
     if (alive && !failure[0]) deadlock();
+    if (accesses::counting) accesses::end_block();
   }
   body = nullptr;
 }

@@ -77,7 +77,7 @@ STRIDES = (
     ),
     Mutant("cuda/thc_norms.cu", "    large_blocks(const", WARPS, TWICE, "thc"),
     Mutant("cuda/metadata.cu", "metadata_hop(const GRADWIRE_GRID", BLOCKS, SKIPPING, "metadata"),
-    Mutant("cuda/cast.cu", "    cast_slice(const", "* THREADS * EACH;", "* THREADS * EACH * 2;", "cast"),
+    Mutant("cuda/cast.cu", "    cast_slice(const", "* WARP * EACH;", "* WARP * EACH * 2;", "cast"),
     Mutant(
         "cuda/plan.cu",
         "    plan_of_one_width(const",
@@ -154,7 +154,8 @@ ROUNDING = (
 )
 
 TAILS = (
-    Mutant("cuda/cast.cu", "const bool whole = vectors", "left >= EACH", "left > 0", "cast"),
+    Mutant("cuda/cast.cu", "void store_eight(", "place + COUNT > numel", "place >= numel", "cast"),
+    Mutant("cuda/rows.h", "void store_values(", "count >= ROW", "count > 0", "tfp"),
     Mutant("include/gradwire/metadata.h", "lane == 0) {", "i < all;", "i < used;", "metadata"),
     Mutant("cuda/mxfp_add.cu", "if (vectors && left", "left >= BYTES", "left > 0", "mxfp"),
     Mutant(
@@ -195,4 +196,14 @@ TABLES = (
     Mutant("cuda/dynamiq_tables.h", MAKE, "book = row / WIDE", "book = 0", "dynamiq"),
 )
 
-MUTANTS = STRIDES + BARRIERS + ROUNDING + TAILS + KEYS + TABLES
+TURNS = (
+    Mutant("cuda/rows.h", "void to_turns(", "odd ? values[low] : values[high]", "values[high]", "levels"),
+    Mutant("cuda/rows.h", "void to_turns(", "odd ? values[high] : received", "received", "tfp"),
+    Mutant("cuda/rows.h", "void store_values(", "odd ? TURN : 0", "odd ? 0 : TURN", "signs"),
+    Mutant("cuda/rows.h", "load_aligned<TURN>(", "target + 2 * i", "target + i", "levels"),
+    Mutant("cuda/linear_lane.h", "void store_pairs(", "odd ? received : own[i]", "own[i]", "linear"),
+    Mutant("cuda/linear_lane.h", "void store_pairs(", "lanes & 2", "lanes & 1", "linear"),
+    Mutant("cuda/cast.cu", "void for_places(", "first + i * WARP", "first + i", "cast"),
+)
+
+MUTANTS = STRIDES + BARRIERS + ROUNDING + TAILS + KEYS + TABLES + TURNS
