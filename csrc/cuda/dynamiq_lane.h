@@ -176,6 +176,14 @@ struct DecodedValues {
   }
 };
 
+// a/b, rounded once, where a, b, their quotient and its last bits are normal numbers: what `div` does then,
+// without asking whether they are.
+__device__ __forceinline__ float div_normal(float a, float b) {
+  const float rough = ptx::rcp_approx_ftz(b), inverse = about(about(-b, rough, 1.0f), rough, rough),
+              near = mul(a, inverse), nearer = about(about(-b, near, a), inverse, near);
+  return about(about(-b, nearer, a), inverse, nearer);
+}
+
 // The step of the lane's group and which ε it has. PAPER: one codebook, a byte for the scale of each sixteen
 // coordinates.
 struct LaneStep {
@@ -189,12 +197,14 @@ __device__ __forceinline__ LaneStep step_of_lane(const gradwire_dynamiq& args, c
   if (!PAPER && args.bf16_scales)
     return {scale_value(*reinterpret_cast<const uint16_t*>(group_scale)), 0};
   uint32_t pattern = *reinterpret_cast<const uint16_t*>(scale_at(plan.incoming, lane));
+  const uint32_t code = *group_scale;
   int book = 0;
   if (!PAPER) {
     book = tables.points[SLOT] ? (int)(pattern & 1u) : 0;
     if (args.codebooks > 1) pattern &= ~1u;
   }
-  return {group_step(pattern, *group_scale), book};
+  // `group_step`: scales are at least 2^-100, zeros or NaN.
+  return {mul(div_normal(scale_value(pattern), 255.0f), (float)(int32_t)code), book};
 }
 
 // Adds what the lane's part of a message stands for to `values`.

@@ -1,7 +1,7 @@
 // The scales of a lane's coordinates, written to its part of a message; the codebook and the order of workers
 // that they are encoded with.
 #pragma once
-#include "dynamiq_lane.h"
+#include "dynamiq_rows.h"
 
 namespace gradwire_cuda {
 
@@ -25,18 +25,16 @@ struct LaneScale {
 };
 
 // PAPER: a byte for each sixteen coordinates, rounded at random, and a bfloat16 for the super-group.
-template <bool PAPER, class Keys>
-__device__ __forceinline__ LaneScale encode_scale(const gradwire_dynamiq& args, const Keys& keys,
-                                                  const Plan& plan, const EncodingTables& tables,
-                                                  const Lane& lane, uint32_t super_group,
-                                                  const float* values) {
+template <bool PAPER>
+__device__ __forceinline__ LaneScale encode_scale(const gradwire_dynamiq& args, const Plan& plan,
+                                                  const EncodingTables& tables, const Lane& lane,
+                                                  const Row& row, const float* values) {
   const bool wide = !PAPER && args.group == 32;
   uint32_t maximum = magnitude_bits(values[0]);
 #pragma unroll
   for (int k = 1; k < 16; ++k) maximum = larger_magnitude(maximum, bits_of(values[k]));
   if (wide) maximum = larger(maximum, __shfl_xor_sync(ALL, maximum, 1));
-  const uint32_t word =
-      private_word(private_base(super_group, args.rank, key_itself(args, keys)), lane.index >> (int)wide);
+  const uint32_t word = private_word(row.private_base, lane.index >> (int)wide);
   const bool writes = !wide || !(lane.index & 1);
   uint8_t* group_scale_at = group_at<PAPER>(args, plan.outgoing, lane);
   LaneScale result;
@@ -112,23 +110,6 @@ __device__ __forceinline__ uint32_t choose_codebook(const gradwire_dynamiq& args
     *reinterpret_cast<uint16_t*>(scale_at(plan.outgoing, lane)) =
         (uint16_t)(scale.pattern | best >> 1 | best << 15);
   return best;
-}
-
-// σ: the worker's place in the order of the workers, by all lanes of the half-warp together.
-template <class Keys>
-__device__ __forceinline__ uint32_t worker_order(const gradwire_dynamiq& args, const Keys& keys,
-                                                 const Lane& lane, uint32_t super_group) {
-  const uint32_t base = order_base(super_group, key_itself(args, keys)), own = order_hash(base, args.rank);
-  uint32_t order = 0;
-  uint32_t worker = lane.index, first = 0;
-  do {
-    const bool before = order_hash(base, worker) < own;
-    const unsigned below = __ballot_sync(ALL, (int)(worker < args.workers) & (int)before);
-    order += __popc(below >> (lane.warp_lane & LANES) & 0xFFFFu);
-    worker += LANES;
-    first += LANES;
-  } while (first < args.workers);
-  return order;
 }
 
 }  // namespace gradwire_cuda

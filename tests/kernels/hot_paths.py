@@ -180,8 +180,7 @@ def _components(found: Mapping[int, Block]) -> list[set[int]]:
 def paths(found: Mapping[int, Block], loop: set[int]) -> dict[int, int]:
     """Instructions of one turn of a loop, by how many bytes wide accesses move on the way: of the paths that
     call nothing those with the most other accesses, and of these the shortest."""
-    entered = {after for first, block in found.items() if first not in loop for after in block.following}
-    header = min(entered & loop)
+    header = _header(found, loop)
     best: dict[int, dict[int, tuple[int, int]]] = {}
 
     def from_here(first: int, above: frozenset[int]) -> dict[int, tuple[int, int]]:
@@ -217,7 +216,7 @@ def _keep(options: dict[int, tuple[int, int]], moved: int, way: tuple[int, int])
 def widths_of(listing: str) -> dict[str, dict[str, float]]:
     """Instructions a coordinate of one of `OPERATIONS`, whose code this is, by dtype and width."""
     found = blocks(instructions(listing))
-    rows = [loop for loop in loops(found) if _reads_or_writes_scales(found, loop)]
+    rows = rows_of(found)
     assert len(rows) == len(WIDTHS), f"{len(rows)} loops over rows, one for each of {WIDTHS} is expected"
     table: dict[str, dict[str, float]] = {"float32": {}, "bfloat16": {}}
     for width, loop in sorted(zip(WIDTHS, rows, strict=True)):
@@ -227,6 +226,21 @@ def widths_of(listing: str) -> dict[str, dict[str, float]]:
             table["float32"][str(width)] = round(lengths[most] / LANE_COORDINATES, 2)
             table["bfloat16"][str(width)] = round(lengths[most - _BFLOAT16_LESS] / LANE_COORDINATES, 2)
     return table
+
+
+def rows_of(found: Mapping[int, Block]) -> list[set[int]]:
+    """The loops over rows, in the order of their addresses: the outermost ones that have a group's scale, or
+    those within, if there is one around all of them."""
+    rows = [loop for loop in loops(found) if _reads_or_writes_scales(found, loop)]
+    if len(rows) > 1:
+        return rows
+    within = {first: found[first] for loop in rows for first in loop - {_header(found, loop)}}
+    return [loop for loop in loops(within) if _reads_or_writes_scales(found, loop)]
+
+
+def _header(found: Mapping[int, Block], loop: set[int]) -> int:
+    """Where a loop is entered."""
+    return min({after for first, block in found.items() if first not in loop for after in block.following} & loop)
 
 
 def _reads_or_writes_scales(found: Mapping[int, Block], loop: set[int]) -> bool:
