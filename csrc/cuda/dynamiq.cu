@@ -58,7 +58,8 @@ __device__ __forceinline__ void for_rows(const Plan& plan, Warp& warp, Each each
 // `rows` are the half-warp's of the warp's next pair.
 template <int SLOT, int KIND, bool INCOMING, bool PAPER, class Keys, class Shared, class Prepared>
 __device__ __forceinline__ void encode_slot(const Parameters& p, const Keys& keys, const Plan& plan,
-                                            const Shared& tables, const Prepared& rows, int warp_lane, int& place) {
+                                            const Shared& tables, const Prepared& rows, int warp_lane,
+                                            int& place) {
   for (; again(rows.slots[place]) == SLOT; place += 2) {
     const Lane lane = fresh({rows.numbers[place], 0, warp_lane, false});
     const Row row = rows.rows[place];
@@ -98,7 +99,8 @@ __global__ void __launch_bounds__(THREADS, sizeof(Shared) == sizeof(CodebookTabl
     p.args.outgoing[i] = rest_of_message(plan.possible);
   const int lane = lane_of_thread();
   Rows<PREPARED<Shared>>& rows = rows_of_warps.of[threadIdx.x / WARP];
-  for (int32_t pair = (int32_t)warp_of_grid(); pair < again(plan.pairs[WIDTH_SLOTS]); pair = again(rows.next)) {
+  for (int32_t pair = (int32_t)warp_of_grid(); pair < again(plan.pairs[WIDTH_SLOTS]);
+       pair = again(rows.next)) {
     prepare(rows, plan, p.args, key_itself(p.args, keys), pair);
     int place = lane / LANES;
     encode_slot<0, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
@@ -230,10 +232,9 @@ GRADWIRE_API int gradwire_dynamiq_hop(const gradwire_dynamiq* args) {
   if (!aligned(args->tables)) return GRADWIRE_MISALIGNED;
   if (args->outgoing && args->out) return encode_and_decode(*args);
   if (args->rows > MOST_ROWS || args->numel > MOST_ROWS * SUPER_GROUP) return GRADWIRE_BAD_ARGUMENT;
-  const Parameters p = {*args, round_keys({args->key0, args->key1}),
-                        coordinates_of(*args, args->x, args->gather),
-                        coordinates_of(*args, args->out, args->scatter),
-                        (uint32_t)divide_up((int64_t)1 << 32, args->workers)};
+  const Parameters p = {
+      *args, round_keys({args->key0, args->key1}), coordinates_of(*args, args->x, args->gather),
+      coordinates_of(*args, args->out, args->scatter), (uint32_t)divide_up((int64_t)1 << 32, args->workers)};
   if (args->out) return launch_decode(p, stream);
   switch (args->kind) {
     case GRADWIRE_UNIFORM: return launch_encode<GRADWIRE_UNIFORM, false, EncodingTables>(p, stream);

@@ -119,7 +119,7 @@ __device__ __forceinline__ void encode_any(const gradwire_dynamiq& args, const K
   if constexpr (WIDTH == 1) {
     alive = false;
 #pragma unroll
-    for (int k = 0; k < 16; ++k) alive |= mul(float_of(magnitude_bits(values[k])), inverse) > 0.0f;
+    for (int k = 0; k < 16; ++k) alive |= mul(fabsf(values[k]), inverse) > 0.0f;
     if (!PAPER && args.group == 32) alive |= __shfl_xor_sync(ALL, (uint32_t)alive, 1) != 0;
   }
 #pragma unroll
@@ -131,7 +131,7 @@ __device__ __forceinline__ void encode_any(const gradwire_dynamiq& args, const K
       const uint32_t dither = correlated_dither(half_of(words, i), workers, order, within);
       const uint32_t sign = bits_of(values[k]) & SIGN;
       const float w = scaled_dither(dither, middle, scalars.unit, scalars.centre, sign),
-                  y = mul(float_of(magnitude_bits(values[k])), inverse);
+                  y = mul(fabsf(values[k]), inverse);
       if constexpr (WIDTH == 1)
         codes.put(k, sign_code(y, w, sign, alive));
       else
@@ -141,9 +141,9 @@ __device__ __forceinline__ void encode_any(const gradwire_dynamiq& args, const K
 }
 
 template <int SLOT, int KIND, bool PAPER, class Keys, class Shared>
-__device__ __forceinline__ void encode(const gradwire_dynamiq& args, const Keys& keys, uint32_t part_of_worker,
-                                       const Plan& plan, const Shared& tables, const Lane& lane,
-                                       const Row& row, float* values) {
+__device__ __forceinline__ void encode(const gradwire_dynamiq& args, const Keys& keys,
+                                       uint32_t part_of_worker, const Plan& plan, const Shared& tables,
+                                       const Lane& lane, const Row& row, float* values) {
   constexpr int WIDTH = Width<SLOT>::BITS;
   const LaneScale scale = encode_scale<PAPER>(args, plan, tables, lane, row, values);
   Codes<WIDTH> codes;

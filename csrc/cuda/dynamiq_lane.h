@@ -155,8 +155,8 @@ __device__ __forceinline__ Byte* scale_at(const Message<Byte>& message, const La
   return in_global_memory(again(message.scales)) + 2 * (int64_t)lane.row;
 }
 
-// The decoded values of a width. Those of up to 4 bits are kept by the half-warp, code c by lanes c, c + 2^WIDTH,
-// …: a lane asks another for one, and no bits above those of the code change whom it asks.
+// The decoded values of a width. Those of up to 4 bits are kept by the half-warp, code c by lanes c, c +
+// 2^WIDTH, …: a lane asks another for one, and no bits above those of the code change whom it asks.
 template <int SLOT>
 struct DecodedValues {
   static constexpr int WIDTH = Width<SLOT>::BITS;
@@ -194,8 +194,7 @@ template <int SLOT, bool PAPER>
 __device__ __forceinline__ LaneStep step_of_lane(const gradwire_dynamiq& args, const Plan& plan,
                                                  const Tables& tables, const Lane& lane) {
   const uint8_t* group_scale = group_at<PAPER>(args, plan.incoming, lane);
-  if (!PAPER && args.bf16_scales)
-    return {scale_value(*reinterpret_cast<const uint16_t*>(group_scale)), 0};
+  if (!PAPER && args.bf16_scales) return {scale_value(*reinterpret_cast<const uint16_t*>(group_scale)), 0};
   uint32_t pattern = *reinterpret_cast<const uint16_t*>(scale_at(plan.incoming, lane));
   const uint32_t code = *group_scale;
   int book = 0;

@@ -40,8 +40,8 @@ struct LaneDither {
 
 // The thresholds of 3 bits and more, and which of them a level is found by: see `nearest_level`. There is one
 // more at either end, which changes nothing, so that an estimate needs no limits. It is the last bits of a
-// float, a sum with a number so large that they count bytes of the table: those of a threshold, a power of two,
-// are 2^PLACE, and what is below them is cut off.
+// float, a sum with a number so large that they count bytes of the table: those of a threshold, a power of
+// two, are 2^PLACE, and what is below them is cut off.
 template <int SLOT>
 struct Thresholds {
   static constexpr int WIDTH = Width<SLOT>::BITS, PLACE = WIDTH == 8 ? 7 : 2;

@@ -44,8 +44,8 @@ __device__ __forceinline__ uint32_t worker_order(const gradwire_dynamiq& args, K
 
 // The rows of the warp's pairs from `pair` on.
 template <int PAIRS>
-__device__ __forceinline__ void prepare(Rows<PAIRS>& rows, const Plan& plan, const gradwire_dynamiq& args, Key key,
-                                        int32_t pair) {
+__device__ __forceinline__ void prepare(Rows<PAIRS>& rows, const Plan& plan, const gradwire_dynamiq& args,
+                                        Key key, int32_t pair) {
   const int lane = lane_of_thread();
   const int32_t next = pair + PAIRS * plan.stride;
   pair += lane / 2 * plan.stride;

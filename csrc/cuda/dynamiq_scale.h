@@ -61,6 +61,10 @@ __device__ __forceinline__ LaneScale encode_scale(const gradwire_dynamiq& args, 
   return result;
 }
 
+// Adding it to a number of at most 2^22 leaves the nearest integer, ties to even, in the last bits of the
+// sum.
+enum : uint32_t { WHOLE = 0x4B000000u };
+
 // The codebook with the least cost for the coordinates times `scale.factor`, the same in all lanes of the
 // half-warp; noted in the scale.
 __device__ __forceinline__ uint32_t choose_codebook(const gradwire_dynamiq& args, const Plan& plan,
@@ -70,19 +74,17 @@ __device__ __forceinline__ uint32_t choose_codebook(const gradwire_dynamiq& args
   const int32_t points = tables.points[slot];
   const uint64_t* costs = tables.costs + tables.first_cost[slot];
   const float per_point = scale.reference > 0.0f ? div((float)points, scale.reference) : 0.0f;
-  uint64_t positive = 0, negative = 0;
+  uint32_t low = 0, high = 0;  // no carries: sums of a group fit 16 bits
 #pragma unroll
   for (int k = 0; k < 16; ++k) {
-    const uint64_t cost =
-        costs[smaller((int32_t)nearest_even(mul(float_of(magnitude_bits(scaled[k])), per_point)), points)];
-    if (bits_of(scaled[k]) & SIGN)
-      negative += cost;
-    else
-      positive += cost;
+    const float place = fminf(mul(fabsf(scaled[k]), per_point), (float)points);
+    const uint64_t cost = costs[bits_of(add(place, float_of(WHOLE))) - WHOLE];
+    // The halves of `mirrored_costs`, where x < 0.
+    const uint32_t halves = bits_of(scaled[k]) & SIGN ? 0x1032u : 0x3210u;
+    low += __byte_perm((uint32_t)cost, 0, halves);
+    high += __byte_perm((uint32_t)(cost >> 32), 0, halves);
   }
-  const uint64_t sum = positive + mirrored_costs(negative);
-  uint32_t low = (uint32_t)sum, high = (uint32_t)(sum >> 32);
-  if (wide) {  // no carries: sums of a group fit 16 bits
+  if (wide) {
     low += __shfl_xor_sync(ALL, low, 1);
     high += __shfl_xor_sync(ALL, high, 1);
   }

@@ -131,7 +131,8 @@ T __shfl_xor_sync(unsigned mask, T v, int distance) {
 template <class T>
 T __shfl_sync(unsigned mask, T v, int lane, int width = 32) {
   const int base = emulation::current % 32 / width * width;
-  return emulation::value_of<T>(emulation::exchange(mask, emulation::pattern(v))[base + (lane & (width - 1))]);
+  return emulation::value_of<T>(
+      emulation::exchange(mask, emulation::pattern(v))[base + (lane & (width - 1))]);
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate) {
   const uint64_t* votes = emulation::exchange(mask, predicate != 0);
