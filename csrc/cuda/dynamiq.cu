@@ -14,6 +14,7 @@ struct Parameters {
   gradwire_dynamiq args;
   RoundKeys keys;
   Coordinates x, out;
+  uint32_t part_of_worker;  // ⌈2^32 / workers⌉ mod 2^32
 };
 
 Coordinates coordinates_of(const gradwire_dynamiq& args, const void* memory, bool bucket) {
@@ -54,29 +55,23 @@ __device__ __forceinline__ void for_rows(const Plan& plan, Warp& warp, Each each
   }
 }
 
-// Where what is to be summed without the incoming message is, and its mean.
-struct Source {
-  int32_t place;
-  float mean;
-};
-__device__ __forceinline__ Source source_of(const Parameters& p, const Lane& lane, int32_t super_group) {
-  return {p.args.gather ? super_group : lane.row, p.args.gather ? p.args.mean[lane.row] : 0.0f};
-}
-
-template <int SLOT, int KIND, bool INCOMING, bool PAPER, class Keys, class Shared>
+// `rows` are the half-warp's of the warp's next pair.
+template <int SLOT, int KIND, bool INCOMING, bool PAPER, class Keys, class Shared, class Prepared>
 __device__ __forceinline__ void encode_slot(const Parameters& p, const Keys& keys, const Plan& plan,
-                                            const Shared& tables, Warp& warp) {
-  for_rows<SLOT>(plan, warp, [&](const Lane& lane) {
-    const int32_t super_group = p.args.order[lane.row];
-    const Source source = source_of(p, lane, super_group);
+                                            const Shared& tables, const Prepared& rows, int warp_lane,
+                                            int& place) {
+  for (; again(rows.slots[place]) == SLOT; place += 2) {
+    const Lane lane = fresh({rows.numbers[place], 0, warp_lane, false});
+    const Row row = rows.rows[place];
+    const int32_t super_group = p.args.gather ? row.super_group : lane.row;
     float values[16];
     if (p.x.wide)
-      take<float>(p.args.x, p.x, lane.index, source.place, source.mean, values);
+      take<float>(p.args.x, p.x, lane.index, super_group, row.mean, values);
     else
-      take<uint16_t>(p.args.x, p.x, lane.index, source.place, source.mean, values);
+      take<uint16_t>(p.args.x, p.x, lane.index, super_group, row.mean, values);
     if constexpr (INCOMING) decode<SLOT, PAPER>(p.args, plan, tables, lane, values);
-    encode<SLOT, KIND, PAPER>(p.args, keys, plan, tables, lane, (uint32_t)super_group, values);
-  });
+    encode<SLOT, KIND, PAPER>(p.args, keys, p.part_of_worker, plan, tables, lane, row, values);
+  }
 }
 
 // Where the block finds the round keys from its first barrier on.
@@ -94,6 +89,7 @@ __global__ void __launch_bounds__(THREADS, sizeof(Shared) == sizeof(CodebookTabl
     dynamiq_encode(const GRADWIRE_GRID_CONSTANT Parameters p) {
   GRADWIRE_SHARED(Shared, tables);
   GRADWIRE_SHARED(Plan, plan);
+  GRADWIRE_SHARED(RowsOfWarps<Shared>, rows_of_warps);
   fill(tables, p.args);
   const Keys& keys = keys_of_block(p, (const Keys*)nullptr);
   if (threadIdx.x >= THREADS - WARP) make_plan(plan, p.args);
@@ -101,23 +97,31 @@ __global__ void __launch_bounds__(THREADS, sizeof(Shared) == sizeof(CodebookTabl
   for (int64_t i = plan.used_bytes + blockIdx.x * THREADS + threadIdx.x; i < p.args.outgoing_bytes;
        i += (int64_t)gridDim.x * THREADS)
     p.args.outgoing[i] = rest_of_message(plan.possible);
-  Warp warp = this_warp();
-  encode_slot<0, KIND, INCOMING, PAPER>(p, keys, plan, tables, warp);
-  encode_slot<1, KIND, INCOMING, PAPER>(p, keys, plan, tables, warp);
-  encode_slot<2, KIND, INCOMING, PAPER>(p, keys, plan, tables, warp);
-  encode_slot<3, KIND, INCOMING, PAPER>(p, keys, plan, tables, warp);
-  encode_slot<4, KIND, INCOMING, PAPER>(p, keys, plan, tables, warp);
-  encode_slot<5, KIND, INCOMING, PAPER>(p, keys, plan, tables, warp);
-  encode_slot<6, KIND, INCOMING, PAPER>(p, keys, plan, tables, warp);
-  encode_slot<7, KIND, INCOMING, PAPER>(p, keys, plan, tables, warp);
+  const int lane = lane_of_thread();
+  Rows<PREPARED<Shared>>& rows = rows_of_warps.of[threadIdx.x / WARP];
+  for (int32_t pair = (int32_t)warp_of_grid(); pair < again(plan.pairs[WIDTH_SLOTS]);
+       pair = again(rows.next)) {
+    prepare(rows, plan, p.args, key_itself(p.args, keys), pair);
+    int place = lane / LANES;
+    encode_slot<0, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
+    encode_slot<1, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
+    encode_slot<2, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
+    encode_slot<3, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
+    encode_slot<4, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
+    encode_slot<5, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
+    encode_slot<6, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
+    encode_slot<7, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
+  }
 }
 
+// What is to be summed, without the incoming message.
 __device__ __forceinline__ void take_values(const Parameters& p, const Lane& lane, float* values) {
-  const Source source = source_of(p, lane, p.args.gather ? p.args.order[lane.row] : 0);
+  const int32_t place = p.args.gather ? p.args.order[lane.row] : lane.row;
+  const float mean = p.args.gather ? p.args.mean[lane.row] : 0.0f;
   if (p.x.wide)
-    take_fours<float>(p.args.x, p.x, lane.index, source.place, source.mean, values);
+    take_fours<float>(p.args.x, p.x, lane.index, place, mean, values);
   else
-    take_fours<uint16_t>(p.args.x, p.x, lane.index, source.place, source.mean, values);
+    take_fours<uint16_t>(p.args.x, p.x, lane.index, place, mean, values);
 }
 
 __device__ __forceinline__ void give_values(const Parameters& p, const Lane& lane, float* values) {
@@ -228,9 +232,9 @@ GRADWIRE_API int gradwire_dynamiq_hop(const gradwire_dynamiq* args) {
   if (!aligned(args->tables)) return GRADWIRE_MISALIGNED;
   if (args->outgoing && args->out) return encode_and_decode(*args);
   if (args->rows > MOST_ROWS || args->numel > MOST_ROWS * SUPER_GROUP) return GRADWIRE_BAD_ARGUMENT;
-  const Parameters p = {*args, round_keys({args->key0, args->key1}),
-                        coordinates_of(*args, args->x, args->gather),
-                        coordinates_of(*args, args->out, args->scatter)};
+  const Parameters p = {
+      *args, round_keys({args->key0, args->key1}), coordinates_of(*args, args->x, args->gather),
+      coordinates_of(*args, args->out, args->scatter), (uint32_t)divide_up((int64_t)1 << 32, args->workers)};
   if (args->out) return launch_decode(p, stream);
   switch (args->kind) {
     case GRADWIRE_UNIFORM: return launch_encode<GRADWIRE_UNIFORM, false, EncodingTables>(p, stream);

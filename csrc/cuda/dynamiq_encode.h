@@ -6,9 +6,11 @@
 namespace gradwire_cuda {
 
 // Coordinate 8·part + k has the lower or upper half of word k/2.
+__device__ __forceinline__ uint32_t pair_of(const Words& words, int k) {
+  return k / 2 == 0 ? words.x : k / 2 == 1 ? words.y : k / 2 == 2 ? words.z : words.w;
+}
 __device__ __forceinline__ uint32_t half_of(const Words& words, int k) {
-  const uint32_t pair = k / 2 == 0 ? words.x : k / 2 == 1 ? words.y : k / 2 == 2 ? words.z : words.w;
-  return k & 1 ? pair >> 16 : pair & 0xFFFFu;
+  return k & 1 ? pair_of(words, k) >> 16 : pair_of(words, k) & 0xFFFFu;
 }
 
 // ---- The paper's values, rounded among at most 64 workers
@@ -18,7 +20,7 @@ __device__ __forceinline__ uint32_t half_of(const Words& words, int k) {
 // references at least 2^-26: then 1 + y is 1. Where it is not, or the group is sent as zeros, the coordinates
 // are replaced: what is left is one factor again.
 __device__ __forceinline__ float normalizer_of_values(const LaneScale& scale, float span, float* values) {
-  const float inverse = div(span, scale.reference), both = mul(scale.factor, inverse);
+  const float inverse = div_normal(span, scale.reference), both = mul(scale.factor, inverse);
   if (bits_of(both) - (1u << 23) < 0x7E000000u) return both;  // from 2^-126 to 2^126
   const bool silent = !(scale.reference > 0.0f);
   const uint32_t kept = silent ? (uint32_t)SIGN : 0xFFFFFFFFu;
@@ -30,20 +32,21 @@ __device__ __forceinline__ float normalizer_of_values(const LaneScale& scale, fl
 // The level and the sign of every coordinate.
 template <int SLOT, class Keys>
 __device__ __forceinline__ void encode_paper(const gradwire_dynamiq& args, const Keys& keys,
-                                             const EncodingTables& tables, const Scalars& scalars,
-                                             const Lane& lane, uint32_t super_group, const LaneScale& scale,
+                                             uint32_t part_of_worker, const EncodingTables& tables,
+                                             const Lane& lane, const Row& row, const LaneScale& scale,
                                              float* values, Codes<Width<SLOT>::BITS>& codes) {
-  constexpr int WIDTH = Width<SLOT>::BITS;
+  const Scalars scalars = scalars_of(tables, SLOT, 0);
   const float normalizer = normalizer_of_values(scale, scalars.span, values);
-  const LaneDither dither(args.workers, worker_order(args, keys, lane, super_group), scale.within, scalars);
-  Fields<WIDTH> fields;
+  const LaneDither dither(args.workers, part_of_worker, row.order, scale.within, scalars);
+  const Thresholds<SLOT> thresholds(tables, scalars, lane.warp_lane);
+  Fields<SLOT> fields;
 #pragma unroll
   for (int part = 1; part >= 0; --part) {  // from the last coordinate to the first, as fields are filled
-    const Words words = philox(super_group, 0, 2 * lane.index + part, 0, keys);
+    const Words words = philox((uint32_t)row.super_group, 0, 2 * lane.index + part, 0, keys);
 #pragma unroll
     for (int i = 7; i >= 0; --i) {
-      const float x = values[8 * part + i], t = add(mul(float_of(magnitude_bits(x)), normalizer), 1.0f);
-      fields.add(tables, scalars, lane.warp_lane, x, t, dither.of(half_of(words, i), x));
+      const float x = values[8 * part + i], t = add(mul(fabsf(x), normalizer), 1.0f);
+      fields.add(thresholds, x, t, dither.of(pair_of(words, i), i & 1, x));
       fields.put(8 * part + i, codes);
     }
   }
@@ -89,7 +92,7 @@ __device__ __forceinline__ uint32_t code_of(const EncodingTables& tables, const 
 
 template <int SLOT, int KIND, bool PAPER, class Keys, class Shared>
 __device__ __forceinline__ void encode_any(const gradwire_dynamiq& args, const Keys& keys, const Plan& plan,
-                                           const Shared& tables, const Lane& lane, uint32_t super_group,
+                                           const Shared& tables, const Lane& lane, const Row& row,
                                            const LaneScale& scale, float* values,
                                            Codes<Width<SLOT>::BITS>& codes) {
   constexpr int WIDTH = Width<SLOT>::BITS;
@@ -111,24 +114,24 @@ __device__ __forceinline__ void encode_any(const gradwire_dynamiq& args, const K
   const uint32_t stream = correlated ? 0 : args.rank + 1, workers = correlated ? args.workers : 1;
   const uint32_t within = correlated ? scale.within : 0;
   const float middle = mul((float)(int32_t)((workers << 16) - 1), 0.5f);
-  const uint32_t order = correlated ? worker_order(args, keys, lane, super_group) : 0;
+  const uint32_t order = correlated ? row.order : 0;
   bool alive = true;
   if constexpr (WIDTH == 1) {
     alive = false;
 #pragma unroll
-    for (int k = 0; k < 16; ++k) alive |= mul(float_of(magnitude_bits(values[k])), inverse) > 0.0f;
+    for (int k = 0; k < 16; ++k) alive |= mul(fabsf(values[k]), inverse) > 0.0f;
     if (!PAPER && args.group == 32) alive |= __shfl_xor_sync(ALL, (uint32_t)alive, 1) != 0;
   }
 #pragma unroll
   for (int part = 0; part < 2; ++part) {
-    const Words words = philox(super_group, stream, 2 * lane.index + part, 0, keys);
+    const Words words = philox((uint32_t)row.super_group, stream, 2 * lane.index + part, 0, keys);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int k = 8 * part + i;
       const uint32_t dither = correlated_dither(half_of(words, i), workers, order, within);
       const uint32_t sign = bits_of(values[k]) & SIGN;
       const float w = scaled_dither(dither, middle, scalars.unit, scalars.centre, sign),
-                  y = mul(float_of(magnitude_bits(values[k])), inverse);
+                  y = mul(fabsf(values[k]), inverse);
       if constexpr (WIDTH == 1)
         codes.put(k, sign_code(y, w, sign, alive));
       else
@@ -138,18 +141,17 @@ __device__ __forceinline__ void encode_any(const gradwire_dynamiq& args, const K
 }
 
 template <int SLOT, int KIND, bool PAPER, class Keys, class Shared>
-__device__ __forceinline__ void encode(const gradwire_dynamiq& args, const Keys& keys, const Plan& plan,
-                                       const Shared& tables, const Lane& lane, uint32_t super_group,
-                                       float* values) {
+__device__ __forceinline__ void encode(const gradwire_dynamiq& args, const Keys& keys,
+                                       uint32_t part_of_worker, const Plan& plan, const Shared& tables,
+                                       const Lane& lane, const Row& row, float* values) {
   constexpr int WIDTH = Width<SLOT>::BITS;
-  const LaneScale scale = encode_scale<PAPER>(args, keys, plan, tables, lane, super_group, values);
+  const LaneScale scale = encode_scale<PAPER>(args, plan, tables, lane, row, values);
   Codes<WIDTH> codes;
   codes.clear();
   if constexpr (PAPER && WIDTH != 16 && WIDTH != 1)
-    encode_paper<SLOT>(args, keys, tables, scalars_of(tables, SLOT, 0), lane, super_group, scale, values,
-                       codes);
+    encode_paper<SLOT>(args, keys, part_of_worker, tables, lane, row, scale, values, codes);
   else
-    encode_any<SLOT, KIND, PAPER>(args, keys, plan, tables, lane, super_group, scale, values, codes);
+    encode_any<SLOT, KIND, PAPER>(args, keys, plan, tables, lane, row, scale, values, codes);
   codes.store(codes_at<SLOT>(plan.outgoing, lane), lane);
 }
 

@@ -155,8 +155,8 @@ __device__ __forceinline__ Byte* scale_at(const Message<Byte>& message, const La
   return in_global_memory(again(message.scales)) + 2 * (int64_t)lane.row;
 }
 
-// The decoded values of a width. Those of up to 4 bits are kept by the half-warp, code c by lanes c, c + 2^WIDTH,
-// …: a lane asks another for one, and no bits above those of the code change whom it asks.
+// The decoded values of a width. Those of up to 4 bits are kept by the half-warp, code c by lanes c, c +
+// 2^WIDTH, …: a lane asks another for one, and no bits above those of the code change whom it asks.
 template <int SLOT>
 struct DecodedValues {
   static constexpr int WIDTH = Width<SLOT>::BITS;
@@ -176,6 +176,14 @@ struct DecodedValues {
   }
 };
 
+// a/b, rounded once, where a, b, their quotient and its last bits are normal numbers: what `div` does then,
+// without asking whether they are.
+__device__ __forceinline__ float div_normal(float a, float b) {
+  const float rough = ptx::rcp_approx_ftz(b), inverse = about(about(-b, rough, 1.0f), rough, rough),
+              near = mul(a, inverse), nearer = about(about(-b, near, a), inverse, near);
+  return about(about(-b, nearer, a), inverse, nearer);
+}
+
 // The step of the lane's group and which ε it has. PAPER: one codebook, a byte for the scale of each sixteen
 // coordinates.
 struct LaneStep {
@@ -186,15 +194,16 @@ template <int SLOT, bool PAPER>
 __device__ __forceinline__ LaneStep step_of_lane(const gradwire_dynamiq& args, const Plan& plan,
                                                  const Tables& tables, const Lane& lane) {
   const uint8_t* group_scale = group_at<PAPER>(args, plan.incoming, lane);
-  if (!PAPER && args.bf16_scales)
-    return {scale_value(*reinterpret_cast<const uint16_t*>(group_scale)), 0};
+  if (!PAPER && args.bf16_scales) return {scale_value(*reinterpret_cast<const uint16_t*>(group_scale)), 0};
   uint32_t pattern = *reinterpret_cast<const uint16_t*>(scale_at(plan.incoming, lane));
+  const uint32_t code = *group_scale;
   int book = 0;
   if (!PAPER) {
     book = tables.points[SLOT] ? (int)(pattern & 1u) : 0;
     if (args.codebooks > 1) pattern &= ~1u;
   }
-  return {group_step(pattern, *group_scale), book};
+  // `group_step`: scales are at least 2^-100, zeros or NaN.
+  return {mul(div_normal(scale_value(pattern), 255.0f), (float)(int32_t)code), book};
 }
 
 // Adds what the lane's part of a message stands for to `values`.

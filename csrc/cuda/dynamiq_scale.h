@@ -1,7 +1,7 @@
 // The scales of a lane's coordinates, written to its part of a message; the codebook and the order of workers
 // that they are encoded with.
 #pragma once
-#include "dynamiq_lane.h"
+#include "dynamiq_rows.h"
 
 namespace gradwire_cuda {
 
@@ -25,18 +25,16 @@ struct LaneScale {
 };
 
 // PAPER: a byte for each sixteen coordinates, rounded at random, and a bfloat16 for the super-group.
-template <bool PAPER, class Keys>
-__device__ __forceinline__ LaneScale encode_scale(const gradwire_dynamiq& args, const Keys& keys,
-                                                  const Plan& plan, const EncodingTables& tables,
-                                                  const Lane& lane, uint32_t super_group,
-                                                  const float* values) {
+template <bool PAPER>
+__device__ __forceinline__ LaneScale encode_scale(const gradwire_dynamiq& args, const Plan& plan,
+                                                  const EncodingTables& tables, const Lane& lane,
+                                                  const Row& row, const float* values) {
   const bool wide = !PAPER && args.group == 32;
   uint32_t maximum = magnitude_bits(values[0]);
 #pragma unroll
   for (int k = 1; k < 16; ++k) maximum = larger_magnitude(maximum, bits_of(values[k]));
   if (wide) maximum = larger(maximum, __shfl_xor_sync(ALL, maximum, 1));
-  const uint32_t word =
-      private_word(private_base(super_group, args.rank, key_itself(args, keys)), lane.index >> (int)wide);
+  const uint32_t word = private_word(row.private_base, lane.index >> (int)wide);
   const bool writes = !wide || !(lane.index & 1);
   uint8_t* group_scale_at = group_at<PAPER>(args, plan.outgoing, lane);
   LaneScale result;
@@ -63,6 +61,10 @@ __device__ __forceinline__ LaneScale encode_scale(const gradwire_dynamiq& args, 
   return result;
 }
 
+// Adding it to a number of at most 2^22 leaves the nearest integer, ties to even, in the last bits of the
+// sum.
+enum : uint32_t { WHOLE = 0x4B000000u };
+
 // The codebook with the least cost for the coordinates times `scale.factor`, the same in all lanes of the
 // half-warp; noted in the scale.
 __device__ __forceinline__ uint32_t choose_codebook(const gradwire_dynamiq& args, const Plan& plan,
@@ -72,19 +74,17 @@ __device__ __forceinline__ uint32_t choose_codebook(const gradwire_dynamiq& args
   const int32_t points = tables.points[slot];
   const uint64_t* costs = tables.costs + tables.first_cost[slot];
   const float per_point = scale.reference > 0.0f ? div((float)points, scale.reference) : 0.0f;
-  uint64_t positive = 0, negative = 0;
+  uint32_t low = 0, high = 0;  // no carries: sums of a group fit 16 bits
 #pragma unroll
   for (int k = 0; k < 16; ++k) {
-    const uint64_t cost =
-        costs[smaller((int32_t)nearest_even(mul(float_of(magnitude_bits(scaled[k])), per_point)), points)];
-    if (bits_of(scaled[k]) & SIGN)
-      negative += cost;
-    else
-      positive += cost;
+    const float place = fminf(mul(fabsf(scaled[k]), per_point), (float)points);
+    const uint64_t cost = costs[bits_of(add(place, float_of(WHOLE))) - WHOLE];
+    // The halves of `mirrored_costs`, where x < 0.
+    const uint32_t halves = bits_of(scaled[k]) & SIGN ? 0x1032u : 0x3210u;
+    low += __byte_perm((uint32_t)cost, 0, halves);
+    high += __byte_perm((uint32_t)(cost >> 32), 0, halves);
   }
-  const uint64_t sum = positive + mirrored_costs(negative);
-  uint32_t low = (uint32_t)sum, high = (uint32_t)(sum >> 32);
-  if (wide) {  // no carries: sums of a group fit 16 bits
+  if (wide) {
     low += __shfl_xor_sync(ALL, low, 1);
     high += __shfl_xor_sync(ALL, high, 1);
   }
@@ -112,23 +112,6 @@ __device__ __forceinline__ uint32_t choose_codebook(const gradwire_dynamiq& args
     *reinterpret_cast<uint16_t*>(scale_at(plan.outgoing, lane)) =
         (uint16_t)(scale.pattern | best >> 1 | best << 15);
   return best;
-}
-
-// σ: the worker's place in the order of the workers, by all lanes of the half-warp together.
-template <class Keys>
-__device__ __forceinline__ uint32_t worker_order(const gradwire_dynamiq& args, const Keys& keys,
-                                                 const Lane& lane, uint32_t super_group) {
-  const uint32_t base = order_base(super_group, key_itself(args, keys)), own = order_hash(base, args.rank);
-  uint32_t order = 0;
-  uint32_t worker = lane.index, first = 0;
-  do {
-    const bool before = order_hash(base, worker) < own;
-    const unsigned below = __ballot_sync(ALL, (int)(worker < args.workers) & (int)before);
-    order += __popc(below >> (lane.warp_lane & LANES) & 0xFFFFu);
-    worker += LANES;
-    first += LANES;
-  } while (first < args.workers);
-  return order;
 }
 
 }  // namespace gradwire_cuda

@@ -93,6 +93,7 @@ struct Plan {
   Message<const uint8_t> incoming;
   Message<uint8_t> outgoing;
   int64_t used_bytes;
+  int32_t stride;  // from a warp's pair to its next one
   int32_t firsts[WIDTH_SLOTS], lasts[WIDTH_SLOTS], pairs[WIDTH_SLOTS + 1];
   bool possible;  // if not, there are no rows
 };
@@ -130,6 +131,7 @@ __device__ __forceinline__ void make_plan(Plan& plan, const gradwire_dynamiq& ar
     plan.used_bytes = possible ? used_bytes : 0;
     plan.possible = possible;
     plan.pairs[0] = 0;
+    plan.stride = (int32_t)warps_of_grid();
   }
   if (lane >= WIDTH_SLOTS) return;
   const int64_t first = rows - count, begin = codes - count * 32 * width - first * 32 * width;

@@ -12,6 +12,12 @@ __device__ __forceinline__ float lg2_approx_ftz(float x) {
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
+// 1/x to about 2^-23, subnormal numbers being zeros.
+__device__ __forceinline__ float rcp_approx_ftz(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
 // NaN if one of them is.
 __device__ __forceinline__ float max_nan(float a, float b) {
   float result;

@@ -120,6 +120,14 @@ inline float lg2_approx_ftz(float x) {
   state = state * 1664525u + 1013904223u;
   return exact + 1e-3f * ((int32_t)state * 4.6566129e-10f);
 }
+// Errs by up to 2^-22.
+inline float rcp_approx_ftz(float x) {
+  static uint32_t state = 1;
+  const float flushed = fabsf(x) < 1.17549435e-38f ? copysignf(0.0f, x) : x, exact = 1.0f / flushed;
+  if (!isfinite(exact)) return emulation::made(exact);
+  state = state * 1664525u + 1013904223u;
+  return exact * (1.0f + 2.3841858e-07f * ((int32_t)state * 4.6566129e-10f));
+}
 inline float max_nan(float a, float b) {
   if (a != a || b != b) return emulation::from_bits(emulation::DEVICE_NAN);
   return a > b || (a == b && !signbit(a)) ? a : b;

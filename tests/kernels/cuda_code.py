@@ -45,10 +45,12 @@ PATH_MARGIN = 1.02
 """The factor by which the instructions per coordinate of a hot path may grow."""
 
 LIMITS = {
-    "compress": 52.2,
-    "recompress": 59.2,
-    "captured compress": 52.2,
-    "captured recompress": 59.2,
+    "compress": 39.5,
+    "recompress": 47.0,
+    "captured compress": 39.5,
+    "captured recompress": 47.0,
+    "plus compress": 78.0,
+    "plus recompress": 85.5,
 }
 """The most instructions per coordinate that a hot path may take on sm_90, whatever is on record."""
 

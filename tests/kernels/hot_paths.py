@@ -5,7 +5,9 @@ branches: where coordinates are not at a multiple of 16 bytes, where a division 
 where a group is sent as zeros. Its hot path is the one from its first instruction to its last that moves
 the most by 16 and 8 bytes at a time, among those the one with the most other loads and stores, since a warp
 issues what any of its lanes does, and among those the shortest; it calls nothing, and takes no way that
-only diverged warps take. With bfloat16 a bucket is half as long, so that its path moves 32 bytes less. A loop within the loop is counted as one turn: the order of up to 16 workers takes one.
+only diverged warps take. With bfloat16 a bucket is half as long, so that its path moves 32 bytes less. A
+loop within the loop is counted as one turn. Encoders prepare the rows of 16 turns beforehand (7 of DynamiQ+),
+a lane for each row, in some 250 instructions with eight workers: one a coordinate, which is not counted.
 
 Counted so, the kernels before these took 58, 56, 78 and 60 instructions to compress to 8, 4, 3 and 2 bits,
 and 70, 68, 87 and 69 to recompress. All widths shared one loop, and options were branches of which the
@@ -33,17 +35,21 @@ _BFLOAT16_LESS = 2 * LANE_COORDINATES
 """The bytes that a lane moves less of a bucket of bfloat16."""
 
 _ENCODE, _TABLES = "dynamiq.cu dynamiq_encode<", "gradwire_cuda::EncodingTables"
+_PLUS = "gradwire_cuda::CodebookTables, gradwire::device::RoundKeys>"
 
 OPERATIONS = {
     "compress": f"{_ENCODE}2, false, true, {_TABLES}, gradwire::device::RoundKeys>",
     "recompress": f"{_ENCODE}2, true, true, {_TABLES}, gradwire::device::RoundKeys>",
     "captured compress": f"{_ENCODE}2, false, true, {_TABLES}, gradwire_cuda::SharedKeys>",
     "captured recompress": f"{_ENCODE}2, true, true, {_TABLES}, gradwire_cuda::SharedKeys>",
+    "plus compress": f"{_ENCODE}3, false, false, {_PLUS}",
+    "plus recompress": f"{_ENCODE}3, true, false, {_PLUS}",
     "decompress": "dynamiq.cu dynamiq_decode<false, true>",
     "accumulate": "dynamiq.cu dynamiq_decode<true, true>",
 }
 """The kernels of the paper's settings: geometric values, a byte for the scale of sixteen coordinates, rounded
-at random, dithers among the workers. Captured ones find the round's key in memory."""
+at random, dithers among the workers. Captured ones find the round's key in memory. `plus` is DynamiQ+'s
+encoders: distinct values, codebooks, options that are branches."""
 
 Table = dict[str, dict[str, dict[str, float]]]
 """Instructions a coordinate by operation, dtype of the bucket and width."""
@@ -180,8 +186,7 @@ def _components(found: Mapping[int, Block]) -> list[set[int]]:
 def paths(found: Mapping[int, Block], loop: set[int]) -> dict[int, int]:
     """Instructions of one turn of a loop, by how many bytes wide accesses move on the way: of the paths that
     call nothing those with the most other accesses, and of these the shortest."""
-    entered = {after for first, block in found.items() if first not in loop for after in block.following}
-    header = min(entered & loop)
+    header = _header(found, loop)
     best: dict[int, dict[int, tuple[int, int]]] = {}
 
     def from_here(first: int, above: frozenset[int]) -> dict[int, tuple[int, int]]:
@@ -217,7 +222,7 @@ def _keep(options: dict[int, tuple[int, int]], moved: int, way: tuple[int, int])
 def widths_of(listing: str) -> dict[str, dict[str, float]]:
     """Instructions a coordinate of one of `OPERATIONS`, whose code this is, by dtype and width."""
     found = blocks(instructions(listing))
-    rows = [loop for loop in loops(found) if _reads_or_writes_scales(found, loop)]
+    rows = rows_of(found)
     assert len(rows) == len(WIDTHS), f"{len(rows)} loops over rows, one for each of {WIDTHS} is expected"
     table: dict[str, dict[str, float]] = {"float32": {}, "bfloat16": {}}
     for width, loop in sorted(zip(WIDTHS, rows, strict=True)):
@@ -227,6 +232,23 @@ def widths_of(listing: str) -> dict[str, dict[str, float]]:
             table["float32"][str(width)] = round(lengths[most] / LANE_COORDINATES, 2)
             table["bfloat16"][str(width)] = round(lengths[most - _BFLOAT16_LESS] / LANE_COORDINATES, 2)
     return table
+
+
+def rows_of(found: Mapping[int, Block]) -> list[set[int]]:
+    """The loops over rows, in the order of their addresses: the outermost ones that have a group's scale, or
+    those within, if there is one around all of them."""
+    rows = [loop for loop in loops(found) if _reads_or_writes_scales(found, loop)]
+    if len(rows) > 1:
+        return rows
+    within = {first: found[first] for loop in rows for first in loop - {_header(found, loop)}}
+    return [loop for loop in loops(within) if _reads_or_writes_scales(found, loop)]
+
+
+def _header(found: Mapping[int, Block], loop: set[int]) -> int:
+    """Where a loop is entered."""
+    return min(
+        {after for first, block in found.items() if first not in loop for after in block.following} & loop
+    )
 
 
 def _reads_or_writes_scales(found: Mapping[int, Block], loop: set[int]) -> bool:

@@ -75,6 +75,16 @@ STRIDES = (
         "2 * (int32_t)warps_of_grid()",
         "dynamiq",
     ),
+    Mutant(
+        "cuda/dynamiq_shared.h",
+        "plan.pairs[0] = 0;",
+        "(int32_t)warps_of_grid()",
+        "2 * (int32_t)warps_of_grid()",
+        "dynamiq",
+    ),
+    Mutant(
+        "cuda/dynamiq_rows.h", "void prepare(", "PAIRS * plan.stride", "(PAIRS + 1) * plan.stride", "dynamiq"
+    ),
     Mutant("cuda/thc_norms.cu", "    large_blocks(const", WARPS, TWICE, "thc"),
     Mutant("cuda/metadata.cu", "metadata_hop(const GRADWIRE_GRID", BLOCKS, SKIPPING, "metadata"),
     Mutant("cuda/cast.cu", "    cast_slice(const", "* WARP * EACH;", "* WARP * EACH * 2;", "cast"),
@@ -107,6 +117,8 @@ BARRIERS = (
     Mutant("cuda/dynamiq.cu", "    dynamiq_encode(const", BARRIER, LOCAL, "dynamiq"),
     Mutant("cuda/dynamiq.cu", "dynamiq_decode(const GRADWIRE_GRID", BARRIER, LOCAL, "dynamiq"),
     Mutant("cuda/plan_shared.h", "shared_.votes[threadIdx.x] = 0;", BARRIER, LOCAL, "plan"),
+    Mutant("cuda/dynamiq_rows.h", "slot += pair >=", LOCAL, NONE, "dynamiq"),
+    Mutant("cuda/dynamiq_rows.h", "worker_order(args, key, (uint32_t)", LOCAL, NONE, "dynamiq"),
     Mutant("cuda/plan_shared.h", "& (EXPONENTS - 1)], 1u);", BARRIER, LOCAL, "plan"),
     Mutant("cuda/plan_shared.h", "WARP>(shared_.exponents);", BARRIER, LOCAL, "plan"),
     Mutant("cuda/plan_shared.h", "seeks_high && finely.most > spare);", BARRIER, LOCAL, "plan"),
@@ -206,4 +218,34 @@ TURNS = (
     Mutant("cuda/cast.cu", "void for_places(", "first + i * WARP", "first + i", "cast"),
 )
 
-MUTANTS = STRIDES + BARRIERS + ROUNDING + TAILS + KEYS + TABLES + TURNS
+DECODE, DITHER, NEAR = "void decode_fours(", "const Parameters p = {*args", "struct Thresholds {"
+DYNAMIQ = (
+    Mutant("cuda/dynamiq_decode.h", DECODE, "FOUR * turn + lane.index / FOUR", "lane.index", "dynamiq"),
+    Mutant("cuda/dynamiq_decode.h", DECODE, "WIDTH * k", "WIDTH * (k ^ 1)", "dynamiq"),
+    Mutant(
+        "cuda/dynamiq_decode.h",
+        "load_four_codes(const",
+        "(bit + FOUR * WIDTH - 1) / 32",
+        "bit / 32",
+        "dynamiq",
+    ),
+    Mutant("cuda/dynamiq_decode.h", "void give_fours(", "super_group < out.whole", "true", "dynamiq"),
+    Mutant(
+        "cuda/dynamiq_lane.h", "struct DecodedValues {", "(int)bits, 1 << WIDTH", "(int)bits, WARP", "dynamiq"
+    ),
+    Mutant("cuda/dynamiq_lane.h", "float div_normal(", "inverse, nearer)", "inverse, near)", "dynamiq"),
+    Mutant(
+        "cuda/dynamiq.cu",
+        DITHER,
+        "divide_up((int64_t)1 << 32, args->workers)",
+        "(((int64_t)1 << 32) / args->workers)",
+        "dynamiq",
+    ),
+    Mutant("cuda/dynamiq_levels.h", "struct LaneDither {", "workers << 17", "workers << 16", "dynamiq"),
+    Mutant("cuda/dynamiq_levels.h", NEAR, "1.5f", "0.5f", "dynamiq"),
+    Mutant("cuda/dynamiq_levels.h", NEAR, "& MASK", "& MASK / 2", "dynamiq"),
+    Mutant("cuda/dynamiq_rows.h", "uint32_t worker_order(", "< own", "<= own", "dynamiq"),
+    Mutant("cuda/dynamiq_rows.h", "void prepare(", "lane % 2", "0", "dynamiq"),
+)
+
+MUTANTS = STRIDES + BARRIERS + ROUNDING + TAILS + KEYS + TABLES + TURNS + DYNAMIQ

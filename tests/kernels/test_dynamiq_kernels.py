@@ -95,6 +95,14 @@ def test_every_kind_of_gradient(name: str, settings: str, kind: str) -> None:
     compare(name, settings, x, y)
 
 
+@pytest.mark.parametrize("settings", ["paper", "every_width", "plus"])
+@pytest.mark.parametrize("workers", [1, 64])
+def test_more_rows_than_a_warp_prepares(settings: str, workers: int) -> None:
+    """On a device of one block, whose warps have 16 pairs of rows at a time."""
+    x, y = (gradient("heavy_tail", 600 * 256 - 37, seed) for seed in (0, 1))
+    compare("small", settings, x, y, workers=workers)
+
+
 @every_implementation
 @pytest.mark.parametrize("settings", CODERS)
 def test_a_key_in_memory(name: str, settings: str) -> None:
