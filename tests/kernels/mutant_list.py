@@ -157,6 +157,9 @@ ROUNDING = (
         "__fmaf_rn(other, sign, own)",
         "linear",
     ),
+    Mutant("cuda/thc_norms.cu", "void measure_units(", "own_normalizer, 4 * i)", "own_normalizer, 0)", "thc"),
+    Mutant("cuda/thc_norms.cu", "void measure_units(", "lane / 4 * TILE_WARPS", "lane / 4", "thc"),
+    Mutant("cuda/thc_norms.cu", "float fold_units(", "halve<16, 8>", "halve<16, 4>", "thc"),
     Mutant(
         "cuda/thc_norms.cu",
         "float sum_of_four(",
