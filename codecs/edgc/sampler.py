@@ -278,9 +278,9 @@ def sampled_energies(x: Tensor, stride: int, seed: int) -> tuple[Tensor, Tensor]
 
 
 def equal_bins(x: Tensor, stride: int, seed: int, width: float) -> Tensor:
-    """How many of the coordinates of `x`, (numel,) float32 or bfloat16, that `sampled_histogram` counts are
-    in each of 256 bins of this width, from −128 widths on: int64 (256,). Zeros and values that are not finite
-    are in none, values beyond the bins in the outermost ones."""
+    """Count the coordinates of `x`, (numel,) float32 or bfloat16, that `sampled_histogram` counts, in 256
+    bins of this width, from −128 widths on: int64 (256,). Zeros and values that are not finite are in none,
+    values beyond the bins in the outermost ones."""
     counts = torch.zeros(HIST_BINS, dtype=torch.int64, device=x.device)
     library = library_for(x.device)
     if library is not None:
@@ -296,7 +296,7 @@ def equal_bins(x: Tensor, stride: int, seed: int, width: float) -> Tensor:
 
 
 def _sample(x: Tensor, stride: int, seed: int) -> dict[str, Any]:
-    """What kernels are told of a sample."""
+    """The fields of a kernel's struct that say what is sampled."""
     return {"x": (x, x.numel()), "numel": x.numel(), "stride": stride, "key": sampling_key(seed)}
 
 
