@@ -28,10 +28,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.floats import fold
 from gradwire.codecs.arithmetic.random import Key, mix32, stream_key
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
@@ -93,21 +95,12 @@ def sampled_histogram(x: Tensor, stride: int, seed: int) -> Tensor:
 
 def add_histogram(x: Tensor, stride: int, seed: int, counts: Tensor) -> None:
     """Add the histogram of `x`, (numel,) float32 or bfloat16, to `counts`, (4097,) int64."""
-    key = sampling_key(seed)
     library = library_for(x.device)
     if library is not None:
-        run(
-            library,
-            "sampled_histogram",
-            x.device,
-            x=(x, x.numel()),
-            numel=x.numel(),
-            stride=stride,
-            key=key,
-            counts=(counts, COUNTERS),
-        )
+        given = {**_sample(x, stride, seed), "counts": (counts, COUNTERS)}
+        run(library, "sampled_histogram", x.device, **given)
         return
-    windows = torch.arange(-(-x.numel() // stride), device=x.device)
+    windows, key = torch.arange(-(-x.numel() // stride), device=x.device), sampling_key(seed)
     bits = x[sampled_coordinates(windows, x.numel(), stride, key)].to(torch.float32).view(torch.int32)
     bins = ((bits >> BIN_SHIFT) & (BINS - 1)).masked_fill((bits & 0x7FFF_FFFF) == 0, ZEROS)
     counts += torch.bincount(bins, minlength=COUNTERS)
@@ -203,8 +196,11 @@ HIST_BINS = 256
 LIMIT = 8.0
 """They range from −8 to 8 standard deviations; what is beyond counts in the outermost ones."""
 
-_HIST_PIECE = 1 << 14
-"""Values that `hist` works on at a time."""
+ENERGY_PIECE = 1 << 12
+"""Values whose squares are added up first."""
+
+_HIST_PIECE = 4 * ENERGY_PIECE
+"""Values that the definition of `hist` works on at a time."""
 
 
 @dataclass(frozen=True)
@@ -234,10 +230,74 @@ def sample(x: Tensor, method: str, stride: int, seed: int) -> Sample:
     flat = x.detach().reshape(-1)
     if method == "hist":
         return _scaled_histogram(flat, stride, seed)
-    counts = sampled_histogram(flat, stride, seed)
+    counts = sampled_histogram(flat, stride, seed).cpu()  # once: whoever reads it would wait for a device
     if method == "bits":
         return Sample(*entropy_and_zeros(counts))
     return Sample(gaussian_entropy_with_zeros(counts), zero_share(counts))
+
+
+def _scaled_histogram(x: Tensor, stride: int, seed: int) -> Sample:
+    """−Σ p·log(p/w) + (K − 1)/2N over the K occupied bins of width w = 16σ/256, for the N finite values other
+    than zero; σ is their root mean square."""
+    x = readable(x)
+    energies, numbers = sampled_energies(x, stride, seed)
+    drawn, total = numbers.tolist()
+    if not total:
+        return Sample(-math.inf, 1.0)
+    rows = torch.nn.functional.pad(energies, (0, _next_power_of_two(len(energies)) - len(energies)))
+    width = 2 * LIMIT * math.sqrt(float(fold(rows[None])) / total) / HIST_BINS
+    used = equal_bins(x, stride, seed, width).cpu().double()
+    nats = math.log(total) + math.log(width) - float(torch.xlogy(used, used).sum()) / total
+    return Sample(nats + (int(used.count_nonzero()) - 1) / (2 * total), 1 - total / drawn)
+
+
+def _next_power_of_two(count: int) -> int:
+    return 1 << (count - 1).bit_length()
+
+
+def sampled_energies(x: Tensor, stride: int, seed: int) -> tuple[Tensor, Tensor]:
+    """The energy of each 4096 of the coordinates of `x`, (numel,) float32 or bfloat16, that
+    `sampled_histogram` counts: the sum of the squares of finite ones, float64 (pieces,), halves folded; and
+    how many are finite and how many of these are not zero, int64 (2,)."""
+    pieces = -(-x.numel() // (stride * ENERGY_PIECE))
+    numbers = torch.zeros(2, dtype=torch.int64, device=x.device)
+    library = library_for(x.device)
+    if library is not None:
+        energies = torch.empty(pieces, dtype=torch.float64, device=x.device)
+        given = {**_sample(x, stride, seed), "energies": (energies, pieces), "numbers": (numbers, 2)}
+        run(library, "sampled_energies", x.device, **given)
+        return energies, numbers
+    found = []
+    for values in _drawn(x, stride, seed):
+        finite = values.isfinite()
+        numbers += torch.stack([finite.sum(), (finite & (values != 0)).sum()])
+        squares = values.masked_fill(~finite, 0).square()
+        rows = torch.nn.functional.pad(squares, (0, -len(squares) % ENERGY_PIECE))
+        found.append(fold(rows.view(-1, ENERGY_PIECE)))
+    return torch.cat([torch.empty(0, dtype=torch.float64, device=x.device), *found]), numbers
+
+
+def equal_bins(x: Tensor, stride: int, seed: int, width: float) -> Tensor:
+    """Count the coordinates of `x`, (numel,) float32 or bfloat16, that `sampled_histogram` counts, in 256
+    bins of this width, from −128 widths on: int64 (256,). Zeros and values that are not finite are in none,
+    values beyond the bins in the outermost ones."""
+    counts = torch.zeros(HIST_BINS, dtype=torch.int64, device=x.device)
+    library = library_for(x.device)
+    if library is not None:
+        given = {**_sample(x, stride, seed), "width": width, "counts": (counts, HIST_BINS)}
+        run(library, "equal_bins_histogram", x.device, **given)
+        return counts
+    half = HIST_BINS // 2
+    for values in _drawn(x, stride, seed):
+        values = values[values.isfinite() & (values != 0)]
+        bins = (values / width).floor_().clamp_(-half, half - 1).add_(half).long()
+        counts += torch.bincount(bins, minlength=HIST_BINS)
+    return counts
+
+
+def _sample(x: Tensor, stride: int, seed: int) -> dict[str, Any]:
+    """The fields of a kernel's struct that say what is sampled."""
+    return {"x": (x, x.numel()), "numel": x.numel(), "stride": stride, "key": sampling_key(seed)}
 
 
 def _drawn(x: Tensor, stride: int, seed: int) -> Iterator[Tensor]:
@@ -250,27 +310,3 @@ def _drawn(x: Tensor, stride: int, seed: int) -> Iterator[Tensor]:
         last = min(first + _HIST_PIECE * stride, x.numel())
         windows = torch.arange(first // stride, -(-last // stride), device=x.device)
         yield x[sampled_coordinates(windows, x.numel(), stride, key)].double()
-
-
-def _scaled_histogram(x: Tensor, stride: int, seed: int) -> Sample:
-    """−Σ p·log(p/w) + (K − 1)/2N over the K occupied bins of width w = 16σ/256, for the N finite values other
-    than zero; σ is their root mean square."""
-    pieces = list(_drawn(x, stride, seed))
-    if not all(bool(piece.isfinite().all()) for piece in pieces):
-        pieces = [piece[piece.isfinite()] for piece in pieces]
-    drawn = sum(piece.numel() for piece in pieces)
-    total = sum(int(piece.count_nonzero()) for piece in pieces)
-    if not total:
-        return Sample(-math.inf, 1.0)
-    energy = sum(float(piece @ piece) for piece in pieces)
-    width = 2 * LIMIT * math.sqrt(energy / total) / HIST_BINS
-    counts = torch.zeros(HIST_BINS, dtype=torch.int64, device=x.device)
-    for piece in pieces:
-        bins = (
-            (piece / width).floor_().clamp_(-HIST_BINS // 2, HIST_BINS // 2 - 1).add_(HIST_BINS // 2).long()
-        )
-        counts += torch.bincount(bins, minlength=HIST_BINS)
-    counts[HIST_BINS // 2] -= drawn - total  # zeros fall into the bin above 0
-    used = counts.cpu().double()
-    nats = math.log(total) + math.log(width) - float(torch.xlogy(used, used).sum()) / total
-    return Sample(nats + (int(used.count_nonzero()) - 1) / (2 * total), 1 - total / drawn)

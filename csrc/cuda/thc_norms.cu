@@ -1,5 +1,6 @@
-// A thread block per tile of 2^14 coordinates: a warp adds up units of 128, four coordinates to a lane, then
-// one warp joins the energies of all units. What larger blocks consist of is joined by a second kernel.
+// A thread block per tile of 2^14 coordinates: a warp reads eight units of 128, four coordinates of each to a
+// lane, before it adds them up together, then one warp joins the energies of all units. What larger blocks
+// consist of is joined by a second kernel.
 #include "gradwire/thc_norms.h"
 
 #include "launch.h"
@@ -9,28 +10,50 @@ using namespace gradwire_cuda;
 
 namespace {
 
-enum { TILE_THREADS = 512, TILE_WARPS = TILE_THREADS / WARP, NODES = JOINED / WARP };
+enum {
+  TILE_THREADS = 512,
+  TILE_WARPS = TILE_THREADS / WARP,
+  NODES = JOINED / WARP,
+  OWN = JOINED / TILE_WARPS
+};
+static_assert(OWN == 8, "units of a warp: each exchange halves how many a lane keeps");
 
 __device__ __forceinline__ float sum_of_four(const float* v) { return add(add(v[0], v[2]), add(v[1], v[3])); }
 
-// Sum over the warp of what lanes have at (4·lane + i): k is added to k + 64, then to k + 32, and so on. The
-// first exchanges halve what a lane keeps.
-__device__ __forceinline__ float fold_unit(const float* values, int lane) {
-  float two[2];
-  const bool upper = lane & 16, odd = lane & 8;
+struct Largest {
+  __device__ __forceinline__ uint32_t operator()(uint32_t a, uint32_t b) const { return larger(a, b); }
+};
+struct Sum {
+  __device__ __forceinline__ float operator()(float a, float b) const { return add(a, b); }
+};
+// Exchanges half of COUNT values with the lane DISTANCE away, and joins what both have kept: the lower lane
+// the first half, the other one the second.
+template <int COUNT, int DISTANCE, class Join, class T>
+__device__ __forceinline__ void halve(T* values, Join join) {
+  const bool upper = lane_of_thread() & DISTANCE;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const float sent = upper ? values[i] : values[2 + i];
-    two[i] = add(upper ? values[2 + i] : values[i], __shfl_xor_sync(ALL, sent, 16));
+  for (int i = 0; i < COUNT / 2; ++i) {
+    const T sent = upper ? values[i] : values[COUNT / 2 + i];
+    values[i] = join(upper ? values[COUNT / 2 + i] : values[i], __shfl_xor_sync(ALL, sent, DISTANCE));
   }
-  const float sent = odd ? two[0] : two[1];
-  float sum = add(odd ? two[1] : two[0], __shfl_xor_sync(ALL, sent, 8));
-  // Left are the sums k = 4·(lane mod 8) + 2·(lane div 16) + (lane div 8 mod 2).
-  sum = add(sum, __shfl_xor_sync(ALL, sum, 4));   // k and k + 16
-  sum = add(sum, __shfl_xor_sync(ALL, sum, 2));   // + 8
-  sum = add(sum, __shfl_xor_sync(ALL, sum, 1));   // + 4
-  sum = add(sum, __shfl_xor_sync(ALL, sum, 16));  // + 2
-  return add(sum, __shfl_xor_sync(ALL, sum, 8));  // + 1
+}
+// Joined are what lanes have of eight units: the result of unit lane / 4.
+__device__ __forceinline__ uint32_t largest_of_units(uint32_t (&values)[OWN]) {
+  halve<8, 16>(values, Largest());
+  halve<4, 8>(values, Largest());
+  halve<2, 4>(values, Largest());
+  const uint32_t largest = larger(values[0], __shfl_xor_sync(ALL, values[0], 2));
+  return larger(largest, __shfl_xor_sync(ALL, largest, 1));
+}
+// Lanes have of each unit what is at 4·lane + i: k is added to k + 64, then to k + 32, and so on.
+__device__ __forceinline__ float fold_units(float (&values)[4 * OWN]) {
+  halve<32, 16>(values, Sum());
+  halve<16, 8>(values, Sum());
+  halve<8, 4>(values, Sum());
+  halve<4, 2>(values, Sum());  // k and k + 8 of unit lane / 4, whose four values are here
+  halve<2, 1>(values, Sum());  // + 4; left is k = lane mod 4
+  const float sum = add(values[0], __shfl_xor_sync(ALL, values[0], 2));
+  return add(sum, __shfl_xor_sync(ALL, sum, 1));
 }
 
 // Energies of a warp: number lane + 32·i of JOINED, with its maximum.
@@ -85,12 +108,37 @@ struct Units {
   float energies[JOINED];
 };
 
-// A warp's unit of 128 coordinates; blocks that are smaller, of `width` coordinates, are done here.
-__device__ __forceinline__ void measure(const gradwire_thc_norms& args, const Blocks& blocks,
-                                        const float* values, int64_t first, Units& units, int unit) {
-  const int lane = lane_of_thread(), width = blocks.log < UNIT_LOG ? 1 << blocks.log : UNIT;
-  uint32_t maximum = larger(larger(magnitude_bits(values[0]), magnitude_bits(values[1])),
-                            larger(magnitude_bits(values[2]), magnitude_bits(values[3])));
+__device__ __forceinline__ uint32_t largest_of_four(const float* v) {
+  return larger(larger(magnitude_bits(v[0]), magnitude_bits(v[1])),
+                larger(magnitude_bits(v[2]), magnitude_bits(v[3])));
+}
+
+// A warp's units: number `warp`, `warp` + TILE_WARPS, …
+__device__ __forceinline__ void measure_units(float (&values)[4 * OWN], Units& units, int warp) {
+  uint32_t maxima[OWN];
+#pragma unroll
+  for (int i = 0; i < OWN; ++i) maxima[i] = largest_of_four(values + 4 * i);
+  const uint32_t maximum = largest_of_units(maxima);
+  const float own_normalizer = normalizer_of(maximum);
+#pragma unroll
+  for (int i = 0; i < OWN; ++i) {
+    const float normalizer = __shfl_sync(ALL, own_normalizer, 4 * i);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) values[4 * i + k] = energy_of(values[4 * i + k], normalizer);
+  }
+  const float energy = fold_units(values);
+  const int lane = lane_of_thread(), unit = warp + lane / 4 * TILE_WARPS;
+  if (lane % 4 == 0) {
+    units.maxima[unit] = maximum;
+    units.energies[unit] = energy;
+  }
+}
+
+// The blocks, of `width` coordinates, of a unit.
+__device__ __forceinline__ void measure_small_blocks(const gradwire_thc_norms& args, const Blocks& blocks,
+                                                     const float* values, int64_t first) {
+  const int lane = lane_of_thread(), width = 1 << blocks.log;
+  uint32_t maximum = largest_of_four(values);
 #pragma unroll
   for (int apart = WARP / 2; apart; apart /= 2) {
     const uint32_t other = __shfl_xor_sync(ALL, maximum, apart);
@@ -100,14 +148,6 @@ __device__ __forceinline__ void measure(const gradwire_thc_norms& args, const Bl
   float squares[4];
 #pragma unroll
   for (int k = 0; k < 4; ++k) squares[k] = energy_of(values[k], normalizer);
-  if (width == UNIT) {
-    const float energy = fold_unit(squares, lane);
-    if (lane == 0) {
-      units.maxima[unit] = maximum;
-      units.energies[unit] = energy;
-    }
-    return;
-  }
   for (int apart = width / 8; apart; apart /= 2)
 #pragma unroll
     for (int k = 0; k < 4; ++k) squares[k] = add(squares[k], __shfl_xor_sync(ALL, squares[k], apart));
@@ -124,18 +164,25 @@ __global__ void __launch_bounds__(TILE_THREADS, 2)
   const Blocks blocks = blocks_of(args);
   const int64_t tile = blockIdx.x, first = tile * NORM_TILE;
   const int lane = lane_of_thread(), warp = (int)threadIdx.x / WARP;
+  const int64_t own = first + warp * UNIT + 4 * lane;
+  const T* x = (const T*)args.x + own;
+  float values[4 * OWN];
+  if (vectors && first + NORM_TILE <= args.numel) {
 #pragma unroll
-  for (int i = 0; i < JOINED / TILE_WARPS; ++i) {
-    const int unit = warp + i * TILE_WARPS;
-    if (first + unit * UNIT >= blocks.total) break;
-    const int64_t position = first + unit * UNIT + 4 * lane;
-    const T* x = (const T*)args.x + position;
-    float values[4];
-    if (vectors && position + 4 <= args.numel)
-      load_four(x, values);
-    else
-      load_some<4>(x, args.numel - position, values);
-    measure(args, blocks, values, first + unit * UNIT, units, unit);
+    for (int i = 0; i < OWN; ++i) load_four(x + i * TILE_WARPS * UNIT, values + 4 * i);
+  } else {
+#pragma unroll
+    for (int i = 0; i < OWN; ++i) {
+      const int64_t further = i * TILE_WARPS * UNIT;
+      load_some<4>(x + further, args.numel - own - further, values + 4 * i);
+    }
+  }
+  if (blocks.log >= UNIT_LOG) {
+    measure_units(values, units, warp);
+  } else {
+#pragma unroll
+    for (int i = 0; i < OWN; ++i)
+      measure_small_blocks(args, blocks, values + 4 * i, first + (warp + i * TILE_WARPS) * UNIT);
   }
   __syncthreads();
   if (warp || blocks.log < UNIT_LOG) return;

@@ -64,6 +64,10 @@ STRIDES = (
     Mutant(
         "cuda/histogram.cu", "    histogram(const", "gridDim.x * STRIP", "gridDim.x * STRIP * 2", "histogram"
     ),
+    Mutant("cuda/histogram.cu", "    energies(const", BLOCKS, SKIPPING, "histogram"),
+    Mutant(
+        "cuda/histogram.cu", "    equal_bins(const", "gridDim.x * STRIP", "gridDim.x * STRIP * 2", "histogram"
+    ),
     Mutant("cuda/bitpack.cu", "    pack(const", WARPS, TWICE, "bitpack"),
     Mutant("cuda/bitpack.cu", "four < fours", "four += step", "four += 2 * step", "bitpack"),
     Mutant("cuda/linear.cu", "    quantize(const", WARPS, TWICE, "linear"),
@@ -100,6 +104,10 @@ STRIDES = (
 BARRIERS = (
     Mutant("cuda/histogram.cu", "    histogram(const", BARRIER, LOCAL, "histogram"),
     Mutant("cuda/histogram.cu", "if (zeros) atomicAdd", BARRIER, LOCAL, "histogram"),
+    Mutant("cuda/histogram.cu", "threads.at[threadIdx.x] = squares[0];", BARRIER, LOCAL, "histogram"),
+    Mutant("cuda/histogram.cu", "args.energies[piece] = sum;", BARRIER, LOCAL, "histogram"),
+    Mutant("cuda/histogram.cu", "Counts[EQUAL_BINS];", BARRIER, LOCAL, "histogram"),
+    Mutant("cuda/histogram.cu", "counts[bin_of(values[k], args.width", BARRIER, LOCAL, "histogram"),
     Mutant("cuda/norms.cu", "if (lane % TEAM == member)", BARRIER, LOCAL, "norms"),
     Mutant("cuda/norms.cu", "sum = sums[lane];", BARRIER, NONE, "norms"),
     Mutant("cuda/group_sums.h", "largest_of_warps(WarpWords", BARRIER, LOCAL, "levels"),
@@ -138,6 +146,14 @@ ROUNDING = (
         "(double)add(mul(a, a), mul(b, b))",
         "metadata",
     ),
+    Mutant("cuda/histogram.cu", "int32_t bin_of(float", "beyond > TINY", "beyond >= 0.0f", "histogram"),
+    Mutant(
+        "cuda/histogram.cu",
+        "void fold(double* values)",
+        "values[k + HALF]",
+        "values[COUNT - 1 - k]",
+        "histogram",
+    ),
     Mutant("cuda/dynamiq_scale.h", "uint32_t largest_of_row(", "distance < LANES", "distance < 8", "dynamiq"),
     Mutant("cuda/dynamiq_scale.h", "LaneScale encode_scale(", "k = 1; k < 16", "k = 1; k < 15", "dynamiq"),
     Mutant(
@@ -153,6 +169,9 @@ ROUNDING = (
         "__fmaf_rn(other, sign, own)",
         "linear",
     ),
+    Mutant("cuda/thc_norms.cu", "void measure_units(", "own_normalizer, 4 * i)", "own_normalizer, 0)", "thc"),
+    Mutant("cuda/thc_norms.cu", "void measure_units(", "lane / 4 * TILE_WARPS", "lane / 4", "thc"),
+    Mutant("cuda/thc_norms.cu", "float fold_units(", "halve<16, 8>", "halve<16, 4>", "thc"),
     Mutant(
         "cuda/thc_norms.cu",
         "float sum_of_four(",
@@ -171,7 +190,10 @@ TAILS = (
     Mutant("include/gradwire/metadata.h", "lane == 0) {", "i < all;", "i < used;", "metadata"),
     Mutant("cuda/mxfp_add.cu", "if (vectors && left", "left >= BYTES", "left > 0", "mxfp"),
     Mutant(
-        "cuda/histogram.cu", "if (vectors && first", "first + STRIP <= total", "first < total", "histogram"
+        "cuda/histogram.cu", "    histogram(const", "first + STRIP <= total", "first < total", "histogram"
+    ),
+    Mutant(
+        "cuda/histogram.cu", "    equal_bins(const", "first + STRIP <= total", "first < total", "histogram"
     ),
     Mutant("cuda/rows.h", "void store_codes(", "count == ROW", "count > 0", "levels"),
     Mutant("cuda/launch.h", "void store_some(", "if (i < valid)", "if (i <= valid)", "linear"),

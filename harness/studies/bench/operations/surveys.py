@@ -30,7 +30,11 @@ def operations() -> Iterator[Operation]:
         yield Operation(
             f"edgc.gaussian.{stride}", ("sampled_histogram",), partial(_entropy, "gaussian", stride)
         )
-        yield Operation(f"edgc.hist.{stride}", (), partial(_entropy, "hist", stride))
+        yield Operation(
+            f"edgc.hist.{stride}",
+            ("sampled_energies", "equal_bins_histogram"),
+            partial(_entropy, "hist", stride),
+        )
 
 
 def _energies(x: Tensor) -> Case:
