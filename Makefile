@@ -176,14 +176,15 @@ growth: $(INSTALLED)
 	$(RUN) tests/attach_growth.py
 
 # On a machine with a GPU whose Python ($(PYTHON)) has torch and the other packages; needs no network, but nvcc.
-# What it measures is left in $(GPU_RESULTS), with device, driver and date, to be committed.
-GPU_RESULTS ?= results/gpu/$(shell date +%F)
+# What it measures is left in $(GPU_RESULTS), with device, driver and date, to be committed; so is its page.
+GPU_RESULTS ?= results/gpu/$(shell date +%F)-$(shell nvidia-smi --query-gpu=name --format=csv,noheader \
+  | head -1 | tr 'A-Z /' 'a-z--')
+GPU_PARTS ?= tests rows rounds compiled train counters
 gpu:
 	GRADWIRE_CUDA=ON $(PYTHON) -m pip install --quiet --no-build-isolation --no-deps -e . \
 	  --config-settings=cmake.define.GRADWIRE_EMULATION=ON
-	PYTHON=$(PYTHON) OUT=$(abspath $(GPU_RESULTS)) tests/gpu/on_device.sh tests rounds
-	OMP_NUM_THREADS=1 $(PYTHON) run.py task=bench kernels=cuda cluster.device=cuda \
-	  "bench.sizes=[16777216,134217728]" hydra.run.dir=$(GPU_RESULTS)/bench
+	PYTHON=$(PYTHON) OUT=$(abspath $(GPU_RESULTS)) tests/gpu/on_device.sh $(GPU_PARTS); measured=$$?; \
+	  $(PYTHON) run.py task=report && exit $$measured
 
 KERNEL_SOURCES = $(shell find csrc -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 lint: $(INSTALLED)

@@ -18,6 +18,7 @@ from gradwire.harness.report.claims.edgc_gradients import edgc_gradients
 from gradwire.harness.report.claims.figures import Known, KnownSweep
 from gradwire.harness.report.claims.sdp4bit import sdp4bit
 from gradwire.harness.report.claims.sdp4bit_throughput import sdp4bit_throughput
+from gradwire.harness.report.gpu_record import GpuRecord, gpu_folders, read_gpu_record
 from gradwire.harness.report.paper_tables import PaperTable, fill
 from gradwire.harness.report.papers import Item, Paper, check_papers, read_papers
 from gradwire.harness.report.reference import Reference
@@ -135,6 +136,7 @@ class Evaluations:
     folder: Path
     sections: list[Section]
     records: list[Recorded]
+    gpus: list[GpuRecord]
     left_out: list[str]
 
 
@@ -164,7 +166,18 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
         ]
         shown = [_shown(item, by_sweep, folder, reference, left_out) for item in paper.items]
         sections.append(Section(paper, verdicts, shown))
-    return Evaluations(folder, sections, records, list(dict.fromkeys(left_out)))
+    return Evaluations(folder, sections, records, _gpus(folder, left_out), list(dict.fromkeys(left_out)))
+
+
+def _gpus(folder: Path, left_out: list[str]) -> list[GpuRecord]:
+    """What was measured on GPUs; a damaged folder gets a line in `left_out`."""
+    found = []
+    for path in gpu_folders(folder):
+        try:
+            found.append(read_gpu_record(path))
+        except ValueError as error:
+            left_out.append(f"{path.relative_to(folder)}: {_below(error, folder)}")
+    return found
 
 
 def _records(folder: Path) -> tuple[list[Recorded], list[str]]:

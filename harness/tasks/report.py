@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from gradwire.harness.report.claims.claim import counted
-from gradwire.harness.report.evaluations import collect
+from gradwire.harness.report.evaluations import REFERENCE, collect
+from gradwire.harness.report.gpu_page import write_gpu_page
 from gradwire.harness.report.page import make_output, write_pages
 from gradwire.harness.report.settings import ReportTask
 from gradwire.harness.sweeps.known import known_sweeps
 
 
 def run(config: ReportTask) -> int:
-    """Writes both pages from the records; returns 1 if a record was left out, after reporting it."""
+    """Writes both pages from the records, and one for each GPU; returns 1 if a record was left out, after
+    reporting it."""
     folder = Path(config.report.folder).expanduser()
     if not folder.is_dir():
         raise ValueError(
@@ -22,6 +24,8 @@ def run(config: ReportTask) -> int:
     make_output(output)
     found = collect(folder, known_sweeps())
     files = write_pages(found, output)
+    for gpu in found.gpus:
+        files.append(write_gpu_page(gpu, folder / REFERENCE, output / gpu.folder.relative_to(folder))[0])
     for line in found.left_out:
         print(f"left out: {line}")
     for section in found.sections:

@@ -64,12 +64,28 @@ QUANTIZERS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
 }
 
 
+COUNTERPARTS = {
+    "int8_quantize": "linear.quantize.8",
+    "int4_quantize": "linear.quantize.4",
+    "int4_stochastic": "linear.quantize_stochastic.4",
+    "mxfp8_quantize": "mxfp.quantize.8",
+    "int8_dequantize_accumulate": "linear.add.8",
+}
+"""Our operations that do the same work."""
+
+
+def line(name: str, ns_per_coordinate: float) -> str:
+    """A line of `compiled.jsonl`, as the report reads it."""
+    found = {"implementation": "torch.compile", "operation": name, "counterpart": COUNTERPARTS[name]}
+    return json.dumps({**found, "dtype": "bfloat16", "ns_per_coordinate": ns_per_coordinate})
+
+
 def _report(name: str, function: Callable[..., Any], *tensors: Tensor) -> None:
     from triton.testing import do_bench  # there is none on machines without a GPU
 
     compiled = torch.compile(function, dynamic=False)
     ms = do_bench(lambda: compiled(*tensors), warmup=30, rep=120, return_mode="median")
-    print(json.dumps({"operation": name, "ns_per_coordinate": 1e6 * ms / tensors[-1].numel()}), flush=True)
+    print(line(name, 1e6 * ms / tensors[-1].numel()), flush=True)
 
 
 def main(arguments: list[str]) -> None:

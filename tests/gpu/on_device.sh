@@ -3,13 +3,15 @@
 #   tests/gpu/on_device.sh tests rows
 # or, from the folder that holds what tests/gpu/pack.sh packed:
 #   bash .carry/on_device.sh tests rows rounds compiled train counters
-# What it writes goes to $OUT. On an H100: set-up 13 s, tests 50 s with compute-sanitizer, rows 70, rounds 12,
-# compiled 27, train 20 for each codec, counters 12.
+# What it writes goes to $OUT; `python run.py task=report` makes a page of a folder in results/gpu. DRY_RUN=1 only prints
+# the commands. On an H100: set-up 13 s, tests 50 s with compute-sanitizer, rows 70, rounds 12, compiled 27, train 20
+# for each codec, counters 12.
 set -uo pipefail
 begun=$SECONDS
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=${PYTHON:-python3}
-export OUT=${OUT:-$PWD/results/gpu/$(date +%F)}
+device=$(nvidia-smi --query-gpu=name --format=csv,noheader 2> /dev/null | head -1 | tr 'A-Z /' 'a-z--')
+export OUT=${OUT:-$PWD/results/gpu/$(date +%F)-${device:-no-device}}
 export PYTHONUNBUFFERED=1 OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 for what in "$@"; do
   case $what in
@@ -17,9 +19,11 @@ for what in "$@"; do
     *) echo "$what is none of: tests rows rounds compiled train counters"; exit 2 ;;
   esac
 done
-mkdir -p "$OUT"
+[ -n "${DRY_RUN:-}" ] || mkdir -p "$OUT"
 
-if [ -e "$here/sources.tar.xz" ]; then
+if [ -n "${DRY_RUN:-}" ]; then
+  cd "$here"
+elif [ -e "$here/sources.tar.xz" ]; then
   unpacked=${UNPACKED:-/tmp/gradwire}
   root=$unpacked/checkout site=$unpacked/site
   export PYTHONPATH=$site:$unpacked/package GRADWIRE_LIBRARIES=$root/gradwire/lib
@@ -38,31 +42,43 @@ if [ -e "$here/sources.tar.xz" ]; then
 else
   cd "$here/../.."
 fi
-{
-  date +%F
-  cat COMMIT 2> /dev/null || git describe --always --dirty
-  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
-  "$python" -c 'import sys, torch; print("Python", sys.version.split()[0], "PyTorch", torch.__version__)'
-} | tee "$OUT/machine.txt"
 
 failed=0
-# limited SECONDS LOG COMMAND...: the command's output goes to $OUT/LOG, too.
+# limited SECONDS LOG COMMAND...: the command's output goes to $OUT/LOG; figures, which are lines of JSON, are kept apart
+# from its errors.
 limited() {
   local seconds=$1 log=$OUT/$2
   shift 2
-  timeout -s INT "$seconds" "$@" 2>&1 | tee "$log" | tail -40 | cut -c1-200
-  local code=${PIPESTATUS[0]}
+  if [ -n "${DRY_RUN:-}" ]; then
+    echo "$(basename "$log"): $*"
+    return
+  fi
+  case $log in
+    *.jsonl) timeout -s INT "$seconds" "$@" > "$log" 2> >(tail -40 | cut -c1-200) ;;
+    *) timeout -s INT "$seconds" "$@" 2>&1 | tee "$log" | tail -40 | cut -c1-200; (exit "${PIPESTATUS[0]}") ;;
+  esac
+  local code=$?
   [ "$code" = 0 ] || { echo "$log: exit code $code"; failed=1; }
 }
 
+if [ -z "${DRY_RUN:-}" ]; then
+  "$python" tests/gpu/describe_machine.py "$OUT" "tests/gpu/on_device.sh $*" || exit 1
+fi
+
 run_tests() {
   for tool in memcheck racecheck initcheck; do
+    if [ -n "${DRY_RUN:-}" ]; then
+      echo "$tool.log: compute-sanitizer --tool=$tool $python tests/gpu/run_operations.py"
+      continue
+    fi
     (PYTORCH_NO_CUDA_MEMORY_CACHING=1 timeout 235 compute-sanitizer --tool=$tool --error-exitcode=9 \
       "$python" tests/gpu/run_operations.py > "$OUT/$tool.log" 2>&1; echo "exit code $?" >> "$OUT/$tool.log") &
   done
   limited 240 tests.log "$python" -m pytest -m "" tests/gpu -n "${TEST_PROCESSES:-12}" -rfEs --tb=short \
     --deselect tests/gpu/test_operations_on_gpu.py::test_compute_sanitizer_finds_nothing
   wait
+  [ -n "${DRY_RUN:-}" ] && return
+  grep -L "exit code 0" "$OUT"/{memcheck,racecheck,initcheck}.log | grep . && failed=1
   tail -qn 1 "$OUT"/{memcheck,racecheck,initcheck}.log
 }
 
@@ -78,15 +94,22 @@ for what in "$@"; do
     rows) limited 110 rows.jsonl "$python" tests/gpu/measure_operations.py ;;
     rounds) limited 90 rounds.jsonl "$python" tests/gpu/measure_rounds.py ;;
     compiled) limited 90 compiled.jsonl "$python" tests/gpu/measure_compiled.py ;;
-    counters) limited 120 counters.txt ncu --clock-control none --metrics "$METRICS" --csv \
-      --log-file "$OUT/counters.csv" "$python" tests/gpu/run_hot_operations.py ;;
+    counters)
+      limited 120 counters.log ncu --clock-control none --print-units base --metrics "$METRICS" --csv \
+        --log-file "$OUT/ncu.csv" "$python" tests/gpu/run_hot_operations.py
+      limited 10 summary.log "$python" tests/gpu/summarize.py counters "$OUT/ncu.csv" "$OUT/counters.csv"
+      rm -f "$OUT/ncu.csv" ;;
     train)
+      text=(dataset=embedded)
+      [ ! -e "$here/text" ] || text=(dataset=wikitext103 dataset.path="$here/text")
+      runs=$(mktemp -d)
       for codec in bf16 dynamiq mxfp8; do
-        limited 60 "train-$codec.txt" "$python" run.py size=gpu model=gpt2 dataset=wikitext103 \
-          dataset.path="$here/text" cluster=virtual cluster.device=cuda cluster.workers=4 codec=$codec \
-          tracking=none plots=false train.save_checkpoint=false train.steps=24 eval.every=24 \
-          hydra.run.dir="$OUT/train-$codec"
-      done ;;
+        limited 60 "train-$codec.log" "$python" run.py size=gpu model=gpt2 "${text[@]}" cluster=virtual \
+          cluster.device=cuda cluster.workers=4 codec=$codec tracking=none plots=false train.save_checkpoint=false \
+          train.steps=24 train.warmup_steps=8 eval.every=24 hydra.run.dir="$runs/$codec"
+        limited 10 summary.log "$python" tests/gpu/summarize.py training "$runs/$codec" "$OUT/train-$codec.json"
+      done
+      rm -rf "$runs" ;;
   esac
   echo "== $what: $((SECONDS - begun)) s since the start"
 done
