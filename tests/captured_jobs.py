@@ -22,7 +22,10 @@ from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.transport.captured_rounds import CapturedRounds
 from gradwire.harness.comm.transport.process import ProcessChannel
 from gradwire.harness.comm.world.process import Connections, ProcessWorld
+from gradwire.harness.comm.world.process_captured import CapturedBuckets
 from gradwire.harness.parallel.synchronize import synchronize_buckets
+from gradwire.harness.timing.measure.spans import Span
+from gradwire.harness.timing.trace.step import RankTrace
 
 CPU = torch.device("cpu")
 STEPS, SIZES = 6, (3000, 517, 1200)
@@ -39,6 +42,11 @@ def _one_at_a_time(call: Call) -> None:
     """The emulation has one device for all threads; launches, unlike rounds, do not take turns."""
     with _emulation:
         _run(call)
+
+
+def _world(captured: CapturedRounds | None, *, spans: bool = False, trace: bool = False) -> ProcessWorld:
+    fabric = Fabric(partial(make_schedule, "ring"))
+    return ProcessWorld(fabric, CPU, Connections(timeout_s=30), spans=spans, trace=trace, captured=captured)
 
 
 def gradient(step: int, bucket: int, rank: int) -> Tensor:
@@ -64,8 +72,7 @@ def steps_of_rank(
     logger = logging.getLogger("gradwire.harness.comm.transport.captured_rounds")
     logger.addHandler(handler)
     captured = None if graphs is None else CapturedRounds(GRAPHS[graphs], CPU, required=required)
-    fabric = Fabric(partial(make_schedule, "ring"))
-    world = ProcessWorld(fabric, CPU, Connections(timeout_s=30), spans=spans, captured=captured)
+    world = _world(captured, spans=spans)
     made, means, sent = make_codec(codec), list[list[Tensor]](), list[dict[str, int]]()
     buckets = [torch.empty(numel) for numel in SIZES]
     kept = list[Tensor]()
@@ -90,3 +97,46 @@ def steps_of_rank(
     finally:
         world.close()
         logger.removeHandler(handler)
+
+
+Timed = tuple[list[list[Span]], list[RankTrace | None], list[bool], CapturedBuckets | None]
+"""By step: spans, trace, whether work was left out; and what the record says of captured rounds."""
+
+
+def timed_steps_of_rank(
+    rank: int, size: int, codec: str, graphs: str | None, trace: bool, every: int, steps: int = 8
+) -> Timed:
+    """Trains one rank, whose world records spans, and traces if asked to; marks are taken in one step of
+    `every`, or as the ranks agree after step 8 if that is 0. Times are read as a run reads them."""
+    captured = None if graphs is None else CapturedRounds(GRAPHS[graphs], CPU, required=False)
+    world, made = _world(captured, spans=True, trace=trace), make_codec(codec)
+    work, recorder = world._captured, world.recorders[rank]
+    if work is not None and every:
+        work.cost.every, work.cost.share = every, 0.0
+    buckets = [torch.empty(numel) for numel in SIZES]
+    spans, traces, gaps = list[list[Span]](), list[RankTrace | None](), list[bool]()
+    try:
+        with (
+            using_kernels("emulated"),
+            mock.patch.object(Call, "run", _one_at_a_time),
+            mock.patch.object(ProcessChannel, "_post", post_unless_capturing),
+        ):
+            for step in range(steps):
+                for index, bucket in enumerate(buckets):
+                    bucket.copy_(gradient(step, index, rank))
+                own = [(Layout.flat(x.numel(), name=f"bucket{i}"), x) for i, x in enumerate(buckets)]
+                program = synchronize_buckets(made, step, 5, size, own, check_hashes=False)
+                start = recorder.timestamp()
+                world.run_step(step, {rank: program})
+                end = recorder.timestamp()
+                made.end_step(step)
+                gaps.append(recorder.take_gap())
+                notes = world.take_notes().get(rank)
+                world.settle()
+                spans.append([span for span in recorder.drain() if span.kind in ("codec", "comm")])
+                assert all(start <= span.start <= span.end <= end for span in spans[-1]), "in this step"
+                traces.append(None if notes is None else notes.resolve(start, end, recorder.seconds))
+            world.agree_on_timing()
+        return spans, traces, gaps, world.captured_buckets()
+    finally:
+        world.close()

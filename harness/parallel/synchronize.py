@@ -20,6 +20,8 @@ from gradwire.harness.comm.world.interface import Collective, RankProgram, RankS
 from gradwire.harness.parallel.buckets import MemoryOrder
 from gradwire.harness.timing.trace.step import MEASURE
 
+NOT_HERE = "this parallelism captures no rounds"
+
 
 def synchronization(
     codec: Codec,
@@ -73,11 +75,15 @@ class Synchronization(Capturable):
     def refusal(self) -> str | None:
         return self.codec.refuses_capture(self.this_round.layout)
 
-    def identity(self) -> Identity | None:
-        """None for a single rank, and if hashes are compared, which only the host can do."""
+    def identity(self) -> Identity | str:
+        """Refuses a single rank, and rounds whose hashes are compared, which only the host can do."""
         own, x = self.this_round, self.x
-        if not self.captures or self.check_hashes or own.size == 1:
-            return None
+        if not self.captures:
+            return NOT_HERE
+        if self.check_hashes:
+            return "the host compares the result's hashes"
+        if own.size == 1:
+            return "a single rank sends nothing"
         subject = id(self.codec), own.layout.uid, own.rank, own.size, own.seed, x.numel(), x.dtype
         return Identity(subject, x.data_ptr())
 

@@ -37,7 +37,8 @@ class PendingStep:
     `windows` is the interval of the step in timestamps of the rank's recorder (seconds on a simulated clock).
     `simulated_s` is its length on the simulated clock, None if real time is measured. `sent` counts the bytes
     of all collectives that the step has started, including those that end after it. `observed` holds the
-    figures of `StepWatch`.
+    figures of `StepWatch`. A step is not `timed` if captured rounds ran in it without marks: what its spans
+    would say is unknown.
     """
 
     shared: dict[str, Any]
@@ -49,6 +50,7 @@ class PendingStep:
     observed: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     spans: dict[int, list[Span]] = field(default_factory=dict)
     notes: Mapping[int, StepNotes] = field(default_factory=dict)
+    timed: bool = True
 
 
 class StepLog:
@@ -98,7 +100,13 @@ class StepLog:
             simulated_s=outcome.simulated_s,
             sent=self._world.take_traffic(),
             observed=observed,
+            timed=not self._has_gap(),
         )
+
+    def _has_gap(self) -> bool:
+        """True if the work of some hosted rank has left no spans in the step."""
+        gaps = [self._world.recorders[rank].take_gap() for rank in self._world.ranks]
+        return any(gaps)
 
     def close(self) -> None:
         """Ends the observation of the machine."""
@@ -112,7 +120,7 @@ class StepLog:
         if step.simulated_s is not None:
             step.spans = {rank: self._world.recorders[rank].drain() for rank in self._world.ranks}
         notes = self._world.take_notes()
-        if self._traces is not None and self._traces.takes(step.shared["step"]):
+        if self._traces is not None and step.timed and self._traces.takes(step.shared["step"]):
             step.notes = notes
         self._pending.append(step)
 
@@ -124,6 +132,7 @@ class StepLog:
         if not self._pending:
             return []
         self._world.settle()
+        self._world.agree_on_timing()
         spans = {rank: self._world.recorders[rank].drain() for rank in self._world.ranks}
         own = {
             rank: [value for step in self._pending for value in self._values(step, rank, spans[rank])]
@@ -168,7 +177,7 @@ class StepLog:
             "bytes_sent": float(step.sent[rank].total),
             **step.observed.get(rank, {}),
         }
-        if self._world.recorders[rank].enabled:
+        if self._world.recorders[rank].enabled and step.timed:
             figures |= rank_figures(step.spans.get(rank, spans), start, end)
         values = [figures.get(key, math.nan) for key in _per_rank()]
         return [*values, *map(float, step.sent[rank].encoded)]

@@ -7,7 +7,8 @@ bucket at the same address.
 
 In the order of a bucket's rounds: `CapturedRounds.due` counts the first rounds, which run uncaptured, and
 then returns a `CapturedRound`; a communication thread runs it as a `CapturedTask`, which captures the round
-the first time and launches it; `LaunchWatch` ends the process if a launch does not complete.
+the first time and launches it; `LaunchWatch` ends the process if a launch does not complete. A rank that
+records spans captures the round a second time, with marks (`LaunchTimes`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import logging
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,9 @@ from gradwire.codecs.arithmetic.random import Key
 from gradwire.codecs.interface import Capture
 from gradwire.harness.comm.transport.channel import Traffic
 from gradwire.harness.comm.transport.graph import CudaGraph, Graph, GraphClock
+from gradwire.harness.comm.transport.launch_times import LaunchTimes
 from gradwire.harness.comm.transport.launch_watch import LaunchWatch, end_process
+from gradwire.harness.timing.trace.log import TaskLog
 
 SETTLING = 2
 """Rounds of a bucket before the one that is captured: in these rounds a codec creates its persistent tensors,
@@ -36,6 +39,8 @@ and NCCL connects the ranks."""
 MOST_ADDRESSES = 2
 """The number of addresses of a bucket at which its round may be captured; a bucket that keeps moving is not
 captured."""
+
+MOVES = "its bucket does not stay at its place in memory"
 
 logger = logging.getLogger(__name__)
 
@@ -58,9 +63,9 @@ class Capturable(ABC):
         """The key of this step's random bits."""
 
     @abstractmethod
-    def identity(self) -> Identity | None:
-        """The identity of this step's round; None if this step has to do more than others, so that it cannot
-        be launched."""
+    def identity(self) -> Identity | str:
+        """The identity of this step's round, or the reason why this step has to do more than others, so that
+        it cannot be launched."""
 
     @abstractmethod
     def refusal(self) -> str | None:
@@ -72,10 +77,10 @@ class Capturable(ABC):
 
 
 class CapturedRound:
-    """One bucket's round of this rank, on one communicator."""
+    """One bucket's round of this rank, on one communicator. `times`, if given, times its launches."""
 
-    def __init__(self, graph: Graph, device: torch.device) -> None:
-        self._graph = graph
+    def __init__(self, graph: Graph, device: torch.device, times: LaunchTimes | None = None) -> None:
+        self._graph, self.times = graph, times
         self._words = torch.zeros((), dtype=torch.int64, device=device)
         self.given = Capture(self._words.view(1).view(torch.int32))
         self.traffic: Traffic | None = None
@@ -98,19 +103,28 @@ class CapturedRound:
         self.traffic = Traffic(traffic.node)
         self.traffic.include(traffic)
 
-    def launch(self, key: Key) -> None:
-        """Runs the round with this key; its result is always in the same memory."""
+    def launch(self, key: Key, log: TaskLog | None = None) -> None:
+        """Runs the round with this key; its result is always in the same memory. `log` gets the times of this
+        launch if the round has marks."""
         word = key[0] | key[1] << 32
         self._words.fill_(word - (1 << 64) if word >> 63 else word)  # the signed number with its bits
-        self._graph.launch()
+        if self.times is None:
+            self._graph.launch()
+        else:
+            self.times.launch(self._graph.launch, log)
 
 
 @dataclass
 class _AtAddress:
-    """The number of rounds of a bucket at one address so far, and the capture for that address."""
+    """The number of rounds of a bucket at one address so far, and the captures for that address: with and
+    without marks."""
 
     rounds: int = 0
-    captured: CapturedRound | None = None
+    captured: dict[bool, CapturedRound] = field(default_factory=dict)
+
+
+MakeTimes = Callable[[Graph, Hashable, bool], LaunchTimes]
+"""Makes the times of a graph's launches, given the bucket's name and whether the graph has marks."""
 
 
 class CapturedRounds:
@@ -118,7 +132,7 @@ class CapturedRounds:
 
     If capturing fails, this round and all later ones on this rank run uncaptured; this causes one warning or,
     if graphs are `required`, an error. Once `watch` was called, a launch on a GPU that does not complete in
-    time ends the process.
+    time ends the process. `make_times` is set by a world that records spans.
     """
 
     def __init__(self, make_graph: Callable[[], Graph], device: torch.device, *, required: bool) -> None:
@@ -126,8 +140,11 @@ class CapturedRounds:
         self._known: dict[Hashable, dict[Hashable, _AtAddress]] = {}
         self._lock = threading.Lock()
         self._watch: LaunchWatch | None = None
-        self.failed = False
-        """True once a capture has failed."""
+        self.make_times: MakeTimes | None = None
+        self.failure: str | None = None
+        """Why a capture has failed; None if none has."""
+        self.reasons: dict[str, str | None] = {}
+        """For each bucket's message buffers why its latest round was not captured; None if it was."""
         self.launches = 0
         """Rounds launched so far."""
         # NCCL cannot destroy a communicator while graphs that use it exist.
@@ -138,31 +155,63 @@ class CapturedRounds:
         if self._device.type == "cuda":
             self._watch = LaunchWatch(timeout_s, partial(end_process, rank, timeout_s))
 
-    def due(self, collective: Any, buffers: str, communicator: int) -> CapturedRound | None:
-        """Returns the round to capture or launch instead of running `collective`, or None if it must run
-        uncaptured.
+    @property
+    def failed(self) -> bool:
+        """True once a capture has failed."""
+        return self.failure is not None
+
+    def due(
+        self, collective: Any, buffers: str, communicator: int, *, marked: bool = False
+    ) -> CapturedRound | None:
+        """Returns the round to capture or launch instead of running `collective`, `marked` with marks, or
+        None if it must run uncaptured.
 
         `buffers` names its message buffers and `communicator` is the index of the rank's communicator that it
         uses. Raises RuntimeError, in one line, if graphs are required but the collective cannot be captured.
         """
-        if self.failed or not isinstance(collective, Capturable):
-            return None
-        if (reason := collective.refusal()) is not None:
-            if self._required:
-                raise RuntimeError(f"a round cannot be captured in a CUDA graph: {reason}")
-            return None
-        if (identity := collective.identity()) is None:
+        refusal, identity = None, self._identity(collective)
+        if isinstance(identity, str):
+            if isinstance(collective, Capturable):
+                refusal = collective.refusal()
+            if refusal is not None and self._required:
+                raise RuntimeError(f"a round cannot be captured in a CUDA graph: {refusal}")
+            self.reasons[buffers] = refusal or identity
             return None
         addresses = self._known.setdefault((buffers, communicator, identity.subject), {})
         if identity.address not in addresses and len(addresses) == MOST_ADDRESSES:
+            self.reasons[buffers] = MOVES
             return None
         known = addresses.setdefault(identity.address, _AtAddress())
         known.rounds += 1
         if known.rounds <= SETTLING:
+            self.reasons.setdefault(buffers, f"has run {SETTLING} times at most")
             return None
-        if known.captured is None:
-            known.captured = CapturedRound(self._make_graph(), self._device)
-        return known.captured
+        self.reasons[buffers] = None
+        if marked not in known.captured:
+            graph = self._make_graph()
+            times = None if self.make_times is None else self.make_times(graph, buffers, marked)
+            known.captured[marked] = CapturedRound(graph, self._device, times)
+        return known.captured[marked]
+
+    def _identity(self, collective: Any) -> Identity | str:
+        """The identity of a round that can be captured, or a reason why not."""
+        if self.failure is not None:
+            return self.failure
+        if not isinstance(collective, Capturable):
+            return "is no synchronization of a bucket"
+        return collective.refusal() or collective.identity()
+
+    def __iter__(self) -> Iterator[CapturedRound]:
+        """All of them, captured or about to be."""
+        for addresses in list(self._known.values()):
+            for known in list(addresses.values()):
+                yield from list(known.captured.values())
+
+    def read_times(self, *, wait: bool) -> None:
+        """Reads the times of launches that have ended; with `wait` of all, for whose end the host waits."""
+        for captured in self:
+            if captured.times is not None:
+                captured.times.read(wait=wait)
 
     def launched(self, communicator: int) -> None:
         """Starts watching a launch that has just been put on the current stream."""
@@ -175,19 +224,22 @@ class CapturedRounds:
         if self._required:
             raise RuntimeError(f"a round cannot be captured in a CUDA graph: {reason}") from error
         with self._lock:
-            was_known, self.failed = self.failed, True
+            was_known, self.failure = self.failed, self.failure or reason
         if not was_known:
             logger.warning(
                 "gradwire: rounds do not run as CUDA graphs, because one cannot be captured: %s", reason
             )
 
     def forget(self, *, wait: bool = True) -> None:
-        """Discards all captures, because the buckets change; with `wait`, after they have finished
-        running.
+        """Discards all captures, because the buckets change; with `wait`, after they have finished running
+        and their times were read.
         """
         if wait and self._known and self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
+        if wait:
+            self.read_times(wait=True)
         self._known.clear()
+        self.reasons.clear()
 
     def close(self, *, failed: bool) -> None:
         """Discards all captures, and ends the watch.

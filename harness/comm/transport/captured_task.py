@@ -12,6 +12,7 @@ from gradwire.codecs.arithmetic.random import Key
 from gradwire.codecs.interface import Capture
 from gradwire.harness.comm.transport.captured_rounds import CapturedRound, CapturedRounds
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
+from gradwire.harness.timing.trace.log import TaskLog
 
 
 @dataclass
@@ -30,6 +31,8 @@ class CapturedTask:
     uncaptured: Callable[[], CollectiveTask]
     future: Any
     counted: Traffic
+    log: TaskLog | None = None
+    """Gets the times of the launch, if the round has marks."""
     ready: torch.cuda.Event | None = None
     """Recorded when the inputs are ready on the stream that made them."""
 
@@ -52,7 +55,7 @@ class CapturedTask:
 
     def launch(self) -> None:
         """Starts the round on the current stream."""
-        self.captured.launch(self.key)
+        self.captured.launch(self.key, self.log)
         self.rounds.launched(self.communicator)
 
     def count(self) -> None:

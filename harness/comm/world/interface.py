@@ -18,6 +18,7 @@ from gradwire.harness.timing.trace.log import StepNotes
 from gradwire.harness.timing.trace.step import ORDINARY, StepTrace, Urgency
 
 if TYPE_CHECKING:
+    from gradwire.harness.comm.world.process_captured import CapturedBuckets
     from gradwire.harness.timing.simulate.clock import SimulatedClock
 
 Result = TypeVar("Result")
@@ -229,6 +230,15 @@ class World(Protocol):
 
     def settle(self) -> None:
         """Waits for all started collectives; their results stay available."""
+        ...
+
+    def agree_on_timing(self) -> None:
+        """Has the ranks agree, after some steps, in which steps the work of captured rounds is timed. All
+        processes call it between two steps, once the device has finished them."""
+        ...
+
+    def captured_buckets(self) -> CapturedBuckets | None:
+        """What the record says of captured rounds; None where no round can be captured."""
         ...
 
     def take_traffic(self) -> Mapping[int, Traffic]:

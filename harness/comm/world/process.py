@@ -15,18 +15,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gradwire.codecs.interface import Capture, Observation
+from gradwire.codecs.interface import Observation
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives, all_gathering
-from gradwire.harness.comm.transport.captured_rounds import Capturable, CapturedRounds
-from gradwire.harness.comm.transport.captured_task import CapturedTask
+from gradwire.harness.comm.transport.captured_rounds import CapturedRounds
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.pacer import PacedLink, Pacer
 from gradwire.harness.comm.transport.process import (
     MessageGroup,
     ProcessChannel,
     communicators,
-    driven,
     private_group,
 )
 from gradwire.harness.comm.transport.thread import CommunicationThread, Task, Turn
@@ -38,6 +36,7 @@ from gradwire.harness.comm.world.interface import (
     StepEnd,
     Submission,
 )
+from gradwire.harness.comm.world.process_captured import CapturedBuckets, CapturedPlace, CapturedWork
 from gradwire.harness.comm.world.process_step import ProcessStep
 from gradwire.harness.comm.world.started import ProcessStarted, StartedCollectives
 from gradwire.harness.timing.measure.spans import Recorder
@@ -83,8 +82,8 @@ class ProcessWorld:
     """This process's rank among those it is connected with, with process groups and threads of its own.
 
     `spans` records what happened when, `trace` every message. Both grow until they are taken out, which is to
-    be done step by step. `captured` keeps captured rounds: none is used while spans or traces are kept,
-    because there are no timestamps within a graph.
+    be done step by step. `captured` keeps captured rounds: with spans, their work is timed in the steps that
+    `CapturedWork` chooses.
     """
 
     def __init__(
@@ -125,9 +124,10 @@ class ProcessWorld:
         self.started, self._overlap = StartedCollectives(device), connections.overlap
         self._traces, self._logs, self._lane = trace, list[TaskLog](), LaneLog()
         self._buckets = 0  # of this step so far
-        self._captured = None if spans or trace else captured
-        if self._captured is not None:
-            self._captured.watch(rank, timeout_s)
+        self._captured: CapturedWork | None = None
+        if captured is not None:
+            captured.watch(rank, timeout_s)
+            self._captured = CapturedWork(captured, recorder, spans=spans, traces=trace)
         self.closed = False
 
     @property
@@ -148,6 +148,8 @@ class ProcessWorld:
     def open_step(self, step: int = 0) -> ProcessStep:
         """Begins a step without a program, for a script that calls the returned step's methods itself."""
         self._lane, self._logs, self._buckets = LaneLog(self._traces), [], 0
+        if self._captured is not None:
+            self._captured.begin_step(step)
         return ProcessStep(self, step, self._lane, self._overlap)
 
     def submit(self, collective: Collective[Result], submission: Submission, future: Any) -> None:
@@ -160,31 +162,18 @@ class ProcessWorld:
         number, in_step, arena = 2 * next(self._numbers), self._buckets, submission.buffers
         index = 0 if submission.in_turn else in_step % len(self._threads)
         thread = self._threads[index]
-        log = self._log(in_step, submission.coordinates, submission.in_turn, submission.urgency)
         self._buckets += 1
-        make = partial(self._task, collective, _ThreadPlace(thread, number, arena), future, log)
         captured = None if self._captured is None else self._captured.due(collective, arena, index)
+        log = None
+        if captured is None or captured.is_marked:
+            log = self._log(in_step, submission.coordinates, submission.in_turn, submission.urgency)
+        make = partial(self._task, collective, _ThreadPlace(thread, number, arena), future, log)
         if captured is None:
             self._give(thread, future, make)
             return
-        assert self._captured is not None and isinstance(collective, Capturable)
-        drive = partial(self._drive_captured, collective.captured, number, thread)
-        task = CapturedTask(
-            self._captured, captured, collective.key, index, drive, make, future, self._counted
-        )
+        place = CapturedPlace(self._group_of(thread), number, index, self._fabric, self.device)
+        task = captured.task(place, make, future, self._counted, log)
         self._give(thread, future, lambda: task)
-
-    def _drive_captured(
-        self,
-        make: Callable[[Capture], Collective[Any]],
-        number: int,
-        thread: CommunicationThread,
-        capture: Capture,
-        traffic: Traffic,
-    ) -> Any:
-        """Runs a round that is being captured, with message buffers of its own and without timestamps."""
-        channel = ProcessChannel(self._group_of(thread), number, traffic, lambda: None)
-        return driven(make(capture)(ScheduledCollectives(channel, self._fabric, Arena(self.device))))
 
     def transfer(
         self,
@@ -266,6 +255,16 @@ class ProcessWorld:
             pass
         if self._batched:
             torch.cuda.synchronize(self.device)
+        if self._captured is not None:
+            self._captured.rounds.read_times(wait=True)
+
+    def agree_on_timing(self) -> None:
+        if self._captured is not None and self._captured.cost_is_open:
+            shares = self.gather({self.rank: [self._captured.own_share()]})
+            self._captured.cost.agree([share for (share,) in shares])
+
+    def captured_buckets(self) -> CapturedBuckets | None:
+        return None if self._captured is None else self._captured.report()
 
     def take_traffic(self) -> dict[int, Traffic]:
         taken, self._counted = self._counted, self.traffic[self.rank].part()
@@ -274,6 +273,8 @@ class ProcessWorld:
     def observations(self) -> dict[int, tuple[Observation, ...]]:
         if not self._traces:
             return {}
+        if self._captured is not None:
+            self._captured.rounds.read_times(wait=True)
         # Timestamps of collectives still in flight are missing, so only their start is reported.
         ended = [log if log.has_ended else log.begun() for log in self._logs]
         if self._batched:
@@ -284,6 +285,8 @@ class ProcessWorld:
 
     def take_notes(self) -> dict[int, StepNotes]:
         taken, self._logs = self._logs, []
+        if self._captured is not None:  # by now the device has usually finished the step
+            self._captured.rounds.read_times(wait=False)
         return {self.rank: LaneNotes(self._lane, taken)} if self._traces else {}
 
     def run(self, collectives: Mapping[int, Collective[Result]]) -> dict[int, Result]:
@@ -306,7 +309,7 @@ class ProcessWorld:
     def forget_buffers(self) -> None:
         """Frees the message buffers, for example those of an earlier bucket layout, and discards captures."""
         if self._captured is not None:
-            self._captured.forget()
+            self._captured.rounds.forget()
         self._arenas.clear()
 
     def forget(self) -> None:
@@ -339,7 +342,7 @@ class ProcessWorld:
         for thread in self._all_threads():
             thread.close()
         if self._captured is not None:
-            self._captured.close(failed=self.error is not None)
+            self._captured.rounds.close(failed=self.error is not None)
         self._arenas.clear()
         if dist.is_initialized():
             for group in self._groups:

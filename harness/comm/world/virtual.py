@@ -26,6 +26,7 @@ from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_l
 from gradwire.harness.comm.world.captured_together import CapturedTogether, Driven
 from gradwire.harness.comm.world.gradient_store import make_store
 from gradwire.harness.comm.world.interface import Collective, CollectivePlace, RankProgram, Result, StepEnd
+from gradwire.harness.comm.world.process_captured import CapturedBuckets
 from gradwire.harness.comm.world.started import StartedCollectives, StartedTogether, VirtualStarted
 from gradwire.harness.comm.world.virtual_step import Shared, VirtualStep, drive
 from gradwire.harness.runtime.memory import collector_paused
@@ -152,11 +153,17 @@ class VirtualWorld:
         self, together: StartedTogether, collectives: Mapping[int, Collective[Any]], clock: GraphClock
     ) -> Driven:
         """Runs a round that is being captured, with message buffers of its own; `clock` is its graph's."""
-        logs = _logs(together, clock.timestamp)
+        marks = count()
+
+        def mark() -> object:
+            next(marks)
+            return clock.timestamp()
+
+        logs = _logs(together, mark)
         sent = {rank: Traffic(self.traffic[rank].node) for rank in collectives}
         arenas = {rank: Arena(self.device) for rank in collectives}
-        results = self._drive(collectives, _Carrier(logs, sent, arenas, Mailboxes(), clock.timestamp))
-        return Driven(clock.seconds, logs, sent, results)
+        results = self._drive(collectives, _Carrier(logs, sent, arenas, Mailboxes(), mark))
+        return Driven(clock.seconds, logs, sent, results, next(marks))
 
     def _trace(self, rank_step: VirtualStep, logged: Sequence[_Logged]) -> RankTrace:
         """A rank's step as it was measured: its computation as if waiting took no time, and each collective
@@ -193,6 +200,12 @@ class VirtualWorld:
 
     def settle(self) -> None:
         """Does nothing, because all collectives of a step have run when it is over."""
+
+    def agree_on_timing(self) -> None:
+        """Does nothing, because no step leaves work untimed."""
+
+    def captured_buckets(self) -> CapturedBuckets | None:
+        return None if self._captured is None else self._captured.report()
 
     def take_traffic(self) -> dict[int, Traffic]:
         taken, self._counted = self._counted, {rank: own.part() for rank, own in self.traffic.items()}

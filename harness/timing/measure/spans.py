@@ -44,6 +44,20 @@ class Recorder:
         self._drained = 0
         self._counts_cpu = enabled and isinstance(self._stopwatch, WallStopwatch)
         self._cpu_s: dict[Kind, float] = {}
+        self._leaves_out = False
+
+    @property
+    def stopwatch(self) -> Stopwatch:
+        return self._stopwatch
+
+    def leave_out(self) -> None:
+        """States that work of the current step leaves no spans."""
+        self._leaves_out = True
+
+    def take_gap(self) -> bool:
+        """True if work has left no spans since the last call."""
+        taken, self._leaves_out = self._leaves_out, False
+        return taken
 
     @property
     def total(self) -> int:

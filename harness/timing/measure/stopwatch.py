@@ -1,6 +1,7 @@
 """Timestamps on one monotonic timeline: wall-clock times on CPUs, events on CUDA streams.
 
-Taking a timestamp is cheap and never synchronizes. It is converted to seconds later, once per step.
+Taking a timestamp is cheap and never synchronizes. It is converted to seconds later, once per step. Seconds
+that are known already, e.g. those of a captured round's marks, are timestamps, too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,14 @@ class Stopwatch(Protocol):
 
     def seconds(self, timestamp: object) -> float: ...
 
+    def has_passed(self, timestamp: object) -> bool:
+        """True if the work before a timestamp has ended, so that it can be converted."""
+        ...
+
+    def wait_for(self, timestamp: object) -> None:
+        """Has the host wait until it has passed."""
+        ...
+
     def restart(self) -> None:
         """Discards earlier timestamps, because elapsed times lose precision as they grow."""
         ...
@@ -32,6 +41,12 @@ class WallStopwatch:
 
     def seconds(self, timestamp: object) -> float:
         return cast(float, timestamp)
+
+    def has_passed(self, timestamp: object) -> bool:
+        return True
+
+    def wait_for(self, timestamp: object) -> None:
+        """Does nothing: it was taken when it passed."""
 
     def restart(self) -> None:
         """Does nothing, because wall-clock timestamps keep their precision."""
@@ -63,7 +78,19 @@ class CudaStopwatch:
         event.record(torch.cuda.current_stream(self._device))
         return event
 
+    def has_passed(self, timestamp: object) -> bool:
+        if isinstance(timestamp, float):
+            return True
+        passed: bool = cast("torch.cuda.Event", timestamp).query()  # type: ignore[no-untyped-call]
+        return passed
+
+    def wait_for(self, timestamp: object) -> None:
+        if not isinstance(timestamp, float):
+            cast("torch.cuda.Event", timestamp).synchronize()
+
     def seconds(self, timestamp: object) -> float:
+        if isinstance(timestamp, float):
+            return timestamp
         elapsed_ms: float = self._anchor.elapsed_time(cast("torch.cuda.Event", timestamp))
         return self._anchor_s + elapsed_ms / 1e3
 

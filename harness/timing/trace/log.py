@@ -93,6 +93,12 @@ class TaskLog:
         """Records that the driver waited for post `number`."""
         self._operations.append(("wait", number, start, end))
 
+    def repeat(self, other: TaskLog, seconds: Callable[[Any], float]) -> None:
+        """Takes over the operations of `other`, the log of the same work, with its timestamps converted by
+        `seconds`. The log then has ended."""
+        self._operations = [_converted(operation, self._urgency, seconds) for operation in other._operations]
+        self.num_posts, self.has_ended = other.num_posts, True
+
     def _end_work(self, at: Any) -> None:
         self._operations.append(("work", self._work_start, at, self._parts))
 
@@ -104,6 +110,21 @@ class TaskLog:
     def resolve_operations(self, seconds: Callable[[Any], float]) -> tuple[Operation, ...]:
         """Its operations in seconds; on CUDA only after a synchronization."""
         return tuple(_resolved(operation, seconds) for operation in self._operations)
+
+
+def _converted(
+    operation: tuple[Any, ...], urgency: Urgency, seconds: Callable[[Any], float]
+) -> tuple[Any, ...]:
+    """A log's operation with other timestamps, and a post with this urgency."""
+    kind, *fields = operation
+    if kind == "post":
+        at, *what = fields
+        return (kind, seconds(at), *what[:-1], urgency)
+    if kind == "wait":
+        number, start, end = fields
+        return kind, number, seconds(start), seconds(end)
+    start, end, parts = fields
+    return kind, seconds(start), seconds(end), [(*part[:2], seconds(part[2])) for part in parts]
 
 
 def _resolved(operation: tuple[Any, ...], seconds: Callable[[Any], float]) -> Operation:
