@@ -83,6 +83,26 @@ class Driven:
     marks: int = 0
 
 
+class TurnMarks:
+    """The `count` marks of a round on all its ranks. Nothing is started between two ranks' turns, so one mark
+    serves for the end of the one and the begin of the other."""
+
+    def __init__(self, clock: GraphClock) -> None:
+        self._clock = clock
+        self._latest: object = None
+        self.count = 0
+
+    def mark(self) -> object:
+        """Adds a mark."""
+        self._latest = self._clock.timestamp()
+        self.count += 1
+        return self._latest
+
+    def turn(self) -> object:
+        """The mark at the end of the turn before; a new one in the first turn."""
+        return self._latest if self.count else self.mark()
+
+
 Drive = Callable[[Mapping[int, Any], GraphClock], Driven]
 """Runs the collectives by rank while they are captured, timed by the graph's clock."""
 

@@ -23,7 +23,7 @@ from gradwire.harness.comm.transport.captured_rounds import CapturedRounds
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.graph import GraphClock
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
-from gradwire.harness.comm.world.captured_together import CapturedTogether, Driven
+from gradwire.harness.comm.world.captured_together import CapturedTogether, Driven, TurnMarks
 from gradwire.harness.comm.world.gradient_store import make_store
 from gradwire.harness.comm.world.interface import Collective, CollectivePlace, RankProgram, Result, StepEnd
 from gradwire.harness.comm.world.process_captured import CapturedBuckets
@@ -54,13 +54,14 @@ class _Logged(NamedTuple):
 
 class _Carrier(NamedTuple):
     """What the ranks of one collective communicate by: their logs, counted bytes and message buffers, their
-    mailboxes, and the clock of the logs."""
+    mailboxes, and the clock of the logs, also of the moments between two ranks' turns."""
 
     logs: Mapping[int, TaskLog]
     sent: Mapping[int, Traffic]
     arenas: Mapping[int, Arena]
     mailboxes: Mailboxes
     mark: Callable[[], Any]
+    turn: Callable[[], Any]
 
 
 class VirtualWorld:
@@ -153,17 +154,12 @@ class VirtualWorld:
         self, together: StartedTogether, collectives: Mapping[int, Collective[Any]], clock: GraphClock
     ) -> Driven:
         """Runs a round that is being captured, with message buffers of its own; `clock` is its graph's."""
-        marks = count()
-
-        def mark() -> object:
-            next(marks)
-            return clock.timestamp()
-
-        logs = _logs(together, mark)
+        marks = TurnMarks(clock)
+        logs = _logs(together, marks.mark)
         sent = {rank: Traffic(self.traffic[rank].node) for rank in collectives}
         arenas = {rank: Arena(self.device) for rank in collectives}
-        results = self._drive(collectives, _Carrier(logs, sent, arenas, Mailboxes(), mark))
-        return Driven(clock.seconds, logs, sent, results, next(marks))
+        results = self._drive(collectives, _Carrier(logs, sent, arenas, Mailboxes(), marks.mark, marks.turn))
+        return Driven(clock.seconds, logs, sent, results, marks.count)
 
     def _trace(self, rank_step: VirtualStep, logged: Sequence[_Logged]) -> RankTrace:
         """A rank's step as it was measured: its computation as if waiting took no time, and each collective
@@ -227,7 +223,7 @@ class VirtualWorld:
         for rank in collectives:
             self._arenas[rank].begin_round()
         mailboxes, mark = Mailboxes(self._debug), self._work_clock.mark
-        return self._drive(collectives, _Carrier(logs, self._counted, self._arenas, mailboxes, mark))
+        return self._drive(collectives, _Carrier(logs, self._counted, self._arenas, mailboxes, mark, mark))
 
     def _drive(self, collectives: Mapping[int, Collective[Result]], carrier: _Carrier) -> dict[int, Result]:
         """Runs a collective on all its ranks, which take turns; returns the results by rank."""
@@ -239,7 +235,7 @@ class VirtualWorld:
             channel = LocalChannel(rank, self.size, number, carrier.sent[rank], carrier.mailboxes, log)
             coroutine = collectives[rank](ScheduledCollectives(channel, self._fabric, carrier.arenas[rank]))
             tasks.append(CollectiveTask(coroutine, future.set_result, future.set_exception, log))
-        run_local(tasks, carrier.mailboxes, carrier.mark)
+        run_local(tasks, carrier.mailboxes, carrier.mark, carrier.turn)
         return {rank: future.result(0) for rank, future in futures.items()}
 
     def forget(self) -> None:

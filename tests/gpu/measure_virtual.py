@@ -1,0 +1,80 @@
+"""Times steps of a virtual cluster on a GPU; one JSON line for each value of `kernels.graphs`.
+
+    python tests/gpu/measure_virtual.py [--graphs auto never] [overrides of the configuration ...]
+
+`wall_s` is the median of a step's wall time over the steps that launch captured rounds, `computation_s` that
+of the ranks' computation, summed over ranks. `ratio` is wall time over computation: 1 would be a step in
+which nothing else takes time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from gradwire.harness.config.compose import compose
+from gradwire.harness.config.validate import validate
+from gradwire.harness.launch.launch import run_here
+from gradwire.harness.record.runs import load_run
+from gradwire.harness.record.timed_steps import timed_steps
+from gradwire.harness.timing.trace.step import Compute
+
+STEPS, FIRST = 20, 5
+RUN = (
+    "size=gpu",
+    "cluster=virtual",
+    "cluster.device=cuda",
+    "cluster.workers=4",
+    "codec=dynamiq",
+    f"train.steps={STEPS}",
+    "train.warmup_steps=5",
+    "train.log_every=1",
+    "eval.every=1000",
+    "measure.vnmse_every=0",
+    "train.save_checkpoint=false",
+)
+
+
+def measure(graphs: str, overrides: Sequence[str], directory: Path) -> dict[str, str | float]:
+    """The times of one run's steps."""
+    chosen = {each.partition("=")[0]: each for each in (*RUN, *overrides, f"kernels.graphs={graphs}")}
+    run_here(validate(compose(list(chosen.values()))), directory)
+    ends = [row["wall_time_s"] for row in load_run(directory).steps]
+    walls = [after - before for before, after in pairwise(ends)][FIRST:]
+    computed = [
+        sum(
+            one.end - one.start
+            for own in trace.values()
+            for one in own.computation
+            if isinstance(one, Compute)
+        )
+        for number, trace in timed_steps(directory)
+        if number > FIRST
+    ]
+    wall, computation = median(walls), median(computed)
+    return {
+        "graphs": graphs,
+        "wall_s": round(wall, 5),
+        "computation_s": round(computation, 5),
+        "ratio": round(wall / computation, 3),
+    }
+
+
+def main() -> None:
+    """Measures what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--graphs", nargs="+", default=["auto", "never"])
+    parser.add_argument("overrides", nargs="*")
+    given = parser.parse_args()
+    for graphs in given.graphs:
+        with tempfile.TemporaryDirectory() as folder:
+            print(json.dumps(measure(graphs, given.overrides, Path(folder) / "run")), flush=True)
+
+
+if __name__ == "__main__":
+    main()
