@@ -20,7 +20,7 @@ from statistics import median
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.launch.launch import run_here
-from gradwire.harness.record.runs import load_run
+from gradwire.harness.record.row_file import read_rows
 from gradwire.harness.record.timed_steps import timed_steps
 from gradwire.harness.timing.trace.step import Compute
 
@@ -44,7 +44,7 @@ def measure(graphs: str, overrides: Sequence[str], directory: Path) -> dict[str,
     """The times of one run's steps."""
     chosen = {each.partition("=")[0]: each for each in (*RUN, *overrides, f"kernels.graphs={graphs}")}
     run_here(validate(compose(list(chosen.values()))), directory)
-    ends = [row["wall_time_s"] for row in load_run(directory).steps]
+    ends = [row["wall_time_s"] for row in read_rows(directory / "steps.jsonl")]
     walls = [after - before for before, after in pairwise(ends)][FIRST:]
     computed = [
         sum(
