@@ -12,15 +12,19 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Sequence
-from itertools import pairwise
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any
+from unittest import mock
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.launch.launch import run_here
-from gradwire.harness.record.row_file import read_rows
+from gradwire.harness.parallel.base import BaseParallelism
+from gradwire.harness.parallel.interface import StepOutcome
 from gradwire.harness.record.timed_steps import timed_steps
 from gradwire.harness.timing.trace.step import Compute
 
@@ -40,12 +44,26 @@ RUN = (
 )
 
 
+@contextmanager
+def walls_of_steps() -> Iterator[list[float]]:
+    """Gives the seconds of each step of the runs in this block, until its loss has been read."""
+    walls, step = list[float](), BaseParallelism.step
+
+    def timed(self: BaseParallelism, *given: Any) -> StepOutcome:
+        begun = time.perf_counter()
+        outcome = step(self, *given)
+        walls.append(time.perf_counter() - begun)
+        return outcome
+
+    with mock.patch.object(BaseParallelism, "step", timed):
+        yield walls
+
+
 def measure(graphs: str, overrides: Sequence[str], directory: Path) -> dict[str, str | float]:
     """The times of one run's steps."""
     chosen = {each.partition("=")[0]: each for each in (*RUN, *overrides, f"kernels.graphs={graphs}")}
-    run_here(validate(compose(list(chosen.values()))), directory)
-    ends = [row["wall_time_s"] for row in read_rows(directory / "steps.jsonl")]
-    walls = [after - before for before, after in pairwise(ends)][FIRST:]
+    with walls_of_steps() as walls:
+        run_here(validate(compose(list(chosen.values()))), directory)
     computed = [
         sum(
             one.end - one.start
@@ -54,9 +72,9 @@ def measure(graphs: str, overrides: Sequence[str], directory: Path) -> dict[str,
             if isinstance(one, Compute)
         )
         for number, trace in timed_steps(directory)
-        if number > FIRST
+        if number >= FIRST
     ]
-    wall, computation = median(walls), median(computed)
+    wall, computation = median(walls[FIRST:]), median(computed)
     return {
         "graphs": graphs,
         "wall_s": round(wall, 5),

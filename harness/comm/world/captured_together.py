@@ -65,6 +65,10 @@ class RoundTogether(Capturable):
         subject = (self._bucket, tuple(self._ranks), logged, tuple(own.subject for own in identities))
         return Identity(subject, tuple(own.address for own in identities))
 
+    def prepare(self) -> None:
+        for own in self._ranks.values():
+            own.prepare()
+
     def captured(self, capture: Capture) -> dict[int, Any]:
         """Returns the collective to capture of each rank."""
         return {rank: own.captured(capture) for rank, own in self._ranks.items()}
@@ -142,6 +146,7 @@ class CapturedTogether:
             return True
         clock = captured.clock(self._seconds)
         try:
+            together.prepare()
             with self._capturing():
                 captured.capture(lambda given, _: drive(together.captured(given), clock), Traffic())
         except RuntimeError as error:
@@ -161,7 +166,7 @@ class CapturedTogether:
             yield
 
     def report(self) -> CapturedBuckets:
-        """What the record says of them. All launches are timed, because the clock needs their times."""
+        """Returns what the record says of them. All launches are timed, because the clock needs that."""
         reasons = self._rounds.reasons.values()
         driven = [captured.result for captured in self._rounds if captured.traffic is not None]
         return CapturedBuckets(

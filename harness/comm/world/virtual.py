@@ -52,9 +52,9 @@ class _Logged(NamedTuple):
     seconds: Callable[[Any], float]
 
 
-class _Carrier(NamedTuple):
-    """What the ranks of one collective communicate by: their logs, counted bytes and message buffers, their
-    mailboxes, and the clock of the logs, also of the moments between two ranks' turns."""
+class _LocalRound(NamedTuple):
+    """The means by which the ranks of one collective communicate: their logs, counted bytes, message buffers
+    and mailboxes, and the clock of the logs, also of the moments between two ranks' turns."""
 
     logs: Mapping[int, TaskLog]
     sent: Mapping[int, Traffic]
@@ -158,7 +158,9 @@ class VirtualWorld:
         logs = _logs(together, marks.mark)
         sent = {rank: Traffic(self.traffic[rank].node) for rank in collectives}
         arenas = {rank: Arena(self.device) for rank in collectives}
-        results = self._drive(collectives, _Carrier(logs, sent, arenas, Mailboxes(), marks.mark, marks.turn))
+        results = self._drive(
+            collectives, _LocalRound(logs, sent, arenas, Mailboxes(), marks.mark, marks.turn)
+        )
         return Driven(clock.seconds, logs, sent, results, marks.count)
 
     def _trace(self, rank_step: VirtualStep, logged: Sequence[_Logged]) -> RankTrace:
@@ -223,19 +225,19 @@ class VirtualWorld:
         for rank in collectives:
             self._arenas[rank].begin_round()
         mailboxes, mark = Mailboxes(self._debug), self._work_clock.mark
-        return self._drive(collectives, _Carrier(logs, self._counted, self._arenas, mailboxes, mark, mark))
+        return self._drive(collectives, _LocalRound(logs, self._counted, self._arenas, mailboxes, mark, mark))
 
-    def _drive(self, collectives: Mapping[int, Collective[Result]], carrier: _Carrier) -> dict[int, Result]:
+    def _drive(self, collectives: Mapping[int, Collective[Result]], local: _LocalRound) -> dict[int, Result]:
         """Runs a collective on all its ranks, which take turns; returns the results by rank."""
         number = next(self._numbers)
         futures: dict[int, Future[Result]] = {rank: Future() for rank in sorted(collectives)}
         tasks = []
         for rank, future in futures.items():
-            log = carrier.logs.get(rank)
-            channel = LocalChannel(rank, self.size, number, carrier.sent[rank], carrier.mailboxes, log)
-            coroutine = collectives[rank](ScheduledCollectives(channel, self._fabric, carrier.arenas[rank]))
+            log = local.logs.get(rank)
+            channel = LocalChannel(rank, self.size, number, local.sent[rank], local.mailboxes, log)
+            coroutine = collectives[rank](ScheduledCollectives(channel, self._fabric, local.arenas[rank]))
             tasks.append(CollectiveTask(coroutine, future.set_result, future.set_exception, log))
-        run_local(tasks, carrier.mailboxes, carrier.mark, carrier.turn)
+        run_local(tasks, local.mailboxes, local.mark, local.turn)
         return {rank: future.result(0) for rank, future in futures.items()}
 
     def forget(self) -> None:

@@ -52,6 +52,7 @@ CASES = [
     ("codec=thc", "topology=butterfly", "cluster.workers=2"),
     ("codec=qsgd", "topology=ring", "cluster.workers=3"),
     ("codec=bf16", "topology=broadcast", "cluster.workers=3"),
+    ("codec=bf16", "codec.ef=true", "topology=ring", "cluster.workers=3"),
 ]
 
 pytestmark = pytest.mark.skipif(library("cpu") is None, reason="definitions take the key by value")
@@ -126,6 +127,15 @@ def test_captured_rounds_are_those_step_by_step(
     assert rounds[0].launches == (STEPS - SETTLING) * buckets(plain) > 1
     assert outcome(captured) == outcome(plain)
     assert rows(captured) == rows(plain)
+    assert traces(captured) == traces(plain)
+
+
+def test_scattered_buckets_are_captured_too(captures: Capturing, tmp_path: Path) -> None:
+    overrides = (*MODELLED, "parallel=sharded", "codec=fp32", "topology=ring", "cluster.workers=3")
+    plain, rounds = trained(tmp_path / "plain", *overrides), captures(EmulatedGraph)
+    captured = trained(tmp_path / "captured", *overrides)
+    assert rounds[0].launches >= STEPS - SETTLING
+    assert outcome(captured) == outcome(plain) and rows(captured) == rows(plain)
     assert traces(captured) == traces(plain)
 
 
