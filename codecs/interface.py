@@ -16,6 +16,7 @@ from typing import Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.random import Key
 from gradwire.codecs.costs import Costs
 from gradwire.codecs.fields import check_fields
 from gradwire.codecs.rounds import Capture, Decision, Layout, Observation, Round
@@ -254,10 +255,21 @@ class Codec(ABC):
         """None, or the reason why `synchronize` of such a bucket cannot be captured in a CUDA graph.
 
         A codec that allows capture does the same work in every step, apart from values on the device: the
-        host neither reads results back nor keeps state, messages keep their sizes, and random bits come from
-        the key that kernels read from `Round.key_place`.
+        host does not read results back, state stays at fixed addresses (`prepare_capture`), messages keep
+        their sizes, and random bits come from the key that kernels read from `Round.key_place`. The same
+        holds for `scatter`.
         """
         return f"codec={self.name} does not do the same in every step on the host"
+
+    def prepare_capture(self, this_round: Round) -> None:
+        """Called before a round is captured: gives the state that it reads and writes a place in memory that
+        lasts, and its value there."""
+        return
+
+    def captured_key(self, this_round: Round) -> Key:
+        """The key that a captured round of this bucket reads from `Round.key_place` in the step of
+        `this_round`."""
+        return this_round.key
 
     @abstractmethod
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -83,11 +83,13 @@ class Capture:
 
     `key_place` (2,) int32, on the device, holds the key of the step that is being replayed. Tensors that the
     codec made before the capture and its kernels use go into `kept`, which lives as long as the graph;
-    tensors made within the round live that long anyway.
+    tensors made within the round live that long anyway. The functions in `before_launch` run on the host
+    before each replay, on its stream: they note which state the step changes, or write a step's numbers.
     """
 
     key_place: Tensor
     kept: list[object] = field(default_factory=list)
+    before_launch: list[Callable[[], None]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,20 @@ from __future__ import annotations
 
 import math
 from collections import UserDict
-from collections.abc import Collection, Mapping
-from typing import TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 Value = TypeVar("Value")
+
+
+class Place(NamedTuple):
+    """Memory for a tensor that lasts from step to step: its `value`, and its value `before` the step."""
+
+    value: Tensor
+    before: Tensor
 
 
 class StepMemory(UserDict[str, Value]):
@@ -34,15 +41,39 @@ class StepMemory(UserDict[str, Value]):
 
     From the time when a step first sets a value until the step ends, the previous value is kept, too. The
     owner calls `end_step` or `skip_step` once per step; it may replace values but must not write into them.
+
+    Captured rounds read and write a tensor at one address: `fix` gives it a place, where it stays. Setting it
+    then copies the tensor there.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._before: dict[str, Value | None] = {}
+        self._places: dict[str, Place] = {}
 
     def __setitem__(self, name: str, value: Value) -> None:
-        self._before.setdefault(name, self.data.get(name))
-        self.data[name] = value
+        place = self._places.get(name)
+        if place is None:
+            self._before.setdefault(name, self.data.get(name))
+            self.data[name] = value
+            return
+        if name not in self._before:
+            place.before.copy_(place.value)
+            self.set_by_launch([name])
+        place.value.copy_(cast(Tensor, value))
+
+    def fix(self, name: str, first: Tensor) -> None:
+        """Gives a tensor a place of its own on the device of `first`, which is its value if it has none.
+        Called before the step sets it."""
+        if name not in self._places:
+            value = cast(Tensor, self.data.get(name, first)).to(first.device, copy=True)
+            self._places[name] = Place(value, value.clone())
+            self.data[name] = cast(Value, value)
+
+    def set_by_launch(self, names: Sequence[str]) -> None:
+        """States that a launch sets these values, which have places, in this step."""
+        for name in names:
+            self._before.setdefault(name, cast(Value, self._places[name].before))
 
     def end_step(self) -> None:
         """Commit the step: forget the previous values."""
@@ -58,16 +89,24 @@ class StepMemory(UserDict[str, Value]):
 
     def _restore(self, names: Collection[str]) -> None:
         for name in names:
-            value = self._before.pop(name)
-            if value is None:
+            value, place = self._before.pop(name), self._places.get(name)
+            if place is not None:
+                place.value.copy_(place.before)
+            elif value is None:
                 del self.data[name]
             else:
                 self.data[name] = value
 
     def load(self, values: Mapping[str, Value]) -> None:
-        """Replace all values; called between two steps."""
+        """Replace all values; called between two steps. A tensor with a place that has no value is zero."""
         self.data = dict(values)
         self._before.clear()
+        for name, place in self._places.items():
+            if name in values:
+                place.value.copy_(cast(Tensor, values[name]))
+            else:
+                place.value.zero_()
+            self.data[name] = cast(Value, place.value)
 
 
 class Memories(UserDict[str, StepMemory[Tensor]]):
@@ -131,10 +170,16 @@ class LatestNorms(StepMemory[Tensor]):
         taken = torch.cat((norms[1:], norm[None]))
         norms = torch.where(norm.isfinite() & (norm > 0), taken, norms)
         self[bucket] = norms
-        return norms.masked_fill(norms == 0, torch.nan).nanmedian()
+        return lower_median(norms.masked_fill(norms == 0, torch.nan))
 
     def take_back(self, names: Collection[str]) -> None:
         """Does nothing: a gradient's norm is a valid sample whether its mean is applied or not."""
+
+
+def lower_median(values: Tensor) -> Tensor:
+    """`values.nanmedian()`, of (n,) float32, without the host, which PyTorch has read an index."""
+    middle = (values.isnan().logical_not().sum() - 1).clamp_(min=0) // 2
+    return values.sort().values.index_select(0, middle.view(1)).view(())
 
 
 def bounded(residual: Tensor, norm: Tensor, times: float) -> Tensor:
@@ -149,6 +194,7 @@ def bounded(residual: Tensor, norm: Tensor, times: float) -> Tensor:
 
 
 def without_excess(residual: Tensor, norm: Tensor, times: float) -> Tensor:
+    """`bounded`, without asking how large the norm is."""
     excess = _exceeds(residual, norm * times) & (residual.abs() > norm)
     rest = residual.masked_fill(excess, 0.0)
     return rest.masked_fill_(_exceeds(rest, norm * times), 0.0)

@@ -20,7 +20,7 @@ from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.graph import Graph
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
 from gradwire.harness.parallel.buckets import MemoryOrder
-from gradwire.harness.parallel.synchronize import synchronization
+from gradwire.harness.parallel.synchronize import Scattering, synchronization
 
 SEED = 11
 
@@ -40,16 +40,43 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 """Every codec that can be captured, with settings that change what it launches."""
 
 
+TWO = Layout(("matrix", "norm.weight"), ((50, 58), (100,)), (0, 2900), 3000)
+"""A bucket of two parameters."""
+
+STATEFUL: list[tuple[str, dict[str, Any], Layout | None]] = [
+    ("dynamiq", {"ef": True}, None),
+    ("qsgd", {"bits": 8, "ef": True}, None),
+    ("tfp", {"ef": True}, None),
+    ("thc", {"ef": True}, None),
+    ("bf16", {"ef": True}, None),
+    ("dynamiq", {"exclude": ["*norm*"]}, TWO),
+    ("dynamiq", {"exclude": ["*norm*"], "ef": True}, TWO),
+    ("thc", {"exclude": ["matrix", "norm*"]}, TWO),
+    ("qsgd", {"bits": 8, "ef": True}, TWO),
+]
+"""Codecs with state that lasts from step to step, and buckets of several parts: options and layout."""
+
+
 class Rounds:
     """Rounds of one bucket on all ranks, whose gradients lie where they lie in every step."""
 
     def __init__(
-        self, name: str, options: dict[str, Any], size: int, topology: str, numel: int, device: torch.device
+        self,
+        name: str,
+        options: dict[str, Any],
+        size: int,
+        topology: str,
+        numel: int,
+        device: torch.device,
+        layout: Layout | None = None,
     ) -> None:
-        self.layout, self.size, self._topology = Layout.flat(numel, device=device), size, topology
+        self.layout = layout or Layout.flat(numel, device=device)
+        self.size, self._topology = size, topology
         self._made = name, options
         self.codecs = self.new_codecs()
         self.order: MemoryOrder | None = None
+        self.scatters = False
+        """True if rounds end with shards."""
         self.xs = [torch.empty(numel, device=device) for _ in range(size)]
 
     def new_codecs(self) -> list[Codec]:
@@ -63,7 +90,7 @@ class Rounds:
             x.copy_(values * torch.randn(x.numel(), generator=generator).exp())
 
     def key(self, step: int) -> tuple[int, int]:
-        return Round(step, self.layout, 0, self.size, SEED).key
+        return self.codecs[0].captured_key(Round(step, self.layout, 0, self.size, SEED))
 
     def run(
         self, step: int, codecs: Sequence[Codec] | None = None, capture: Capture | None = None
@@ -79,16 +106,30 @@ class Rounds:
             channel = LocalChannel(rank, self.size, 0, Traffic(), mailboxes)
             comm = ScheduledCollectives(channel, fabric, Arena(self.layout.device))
             this_round = Round(step, self.layout, rank, self.size, SEED, capture=capture)
-            round_of_rank = synchronization(codec, x, this_round, check_hashes=False, order=self.order)
+            round_of_rank: Any = synchronization(codec, x, this_round, check_hashes=False, order=self.order)
+            if self.scatters:
+                round_of_rank = Scattering(codec, x, this_round, codec.shards(self.layout, comm.kept)[rank])
             tasks.append(CollectiveTask(round_of_rank(comm), partial(results.__setitem__, rank), fail))
         run_local(tasks, mailboxes, time.perf_counter)
         return [results[rank] for rank in range(self.size)]
+
+    def end_step(self, step: int, skipped: bool = False) -> None:
+        """Ends a step for the own codecs."""
+        for codec in self.codecs:
+            _ = codec.skip_step(step) if skipped else codec.end_step(step)
+
+    def prepare(self, step: int) -> None:
+        """Readies the own codecs for a capture."""
+        for rank, codec in enumerate(self.codecs):
+            codec.prepare_capture(Round(step, self.layout, rank, self.size, SEED))
 
     def captured(self, graph: Graph) -> CapturedRound:
         """The round of all ranks, captured in step 2; its result is all ranks' means."""
         for step in range(2):
             self.fill(step)
             self.run(step)
+            self.end_step(step)
+        self.prepare(2)
         captured = CapturedRound(graph, self.layout.device)
         captured.capture(lambda given, traffic: self.run(2, capture=given), Traffic())
         return captured

@@ -70,6 +70,7 @@ class EmulatedGraph:
 
     def capture(self, work: Callable[[], None]) -> None:
         made: list[Tensor] = []
+        self._given = dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]]()
         with ExitStack() as stack:
             for name in READING:
                 stack.enter_context(mock.patch.object(torch.Tensor, name, _refuse))
@@ -80,6 +81,8 @@ class EmulatedGraph:
             work()
         for tensor in made:
             tensor.untyped_storage().fill_(GARBAGE)
+        for written, before in self._given.values():
+            written.copy_(before)
 
     def launch(self) -> None:
         for step in self._steps:
@@ -113,6 +116,7 @@ class EmulatedGraph:
         """Runs an operation of PyTorch and keeps it; what it has made is added to `made`."""
         if any(name in str(func) for name in DATA_DEPENDENT):
             raise RuntimeError(f"{func} is not permitted when a stream is capturing")
+        self._keep_given(func, args, kwargs, made)
         found = func(*args, **kwargs)
         fresh = _storages(found) - _storages((args, kwargs))
         results = [x for x in tree_leaves(found) if isinstance(x, Tensor)]
@@ -131,6 +135,21 @@ class EmulatedGraph:
         self.operations += 1
         made += [x for x in results if x.untyped_storage().data_ptr() in fresh and x.is_contiguous()]
         return found
+
+    def _keep_given(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: list[Tensor]
+    ) -> None:
+        """Keeps the values of tensors from outside that the operation writes to: a capture runs nothing."""
+        own = _storages(made)
+        for number, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            written = args[number] if number < len(args) else kwargs.get(argument.name)
+            for x in tree_leaves(written):
+                if isinstance(x, Tensor) and x.untyped_storage().data_ptr() not in own:
+                    storage = x.untyped_storage()
+                    if storage.data_ptr() not in self._given:
+                        self._given[storage.data_ptr()] = storage, storage.clone()
 
 
 class _Keeping(TorchDispatchMode):  # type: ignore[no-untyped-call]

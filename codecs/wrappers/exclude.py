@@ -17,6 +17,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.random import Key
 from gradwire.codecs.exact import BF16
 from gradwire.codecs.interface import (
     GRADIENT_DTYPES,
@@ -106,9 +107,20 @@ class Exclude(Wrapper):
         return None if remaining is None else self.inner.supports(topology, size, remaining.layout)
 
     def refuses_capture(self, layout: Layout) -> str | None:
-        if self._split(layout).excluded is not None:
-            return f"codec.exclude={list(self._globs)} cuts the bucket, and each part has a key of its own"
-        return self.inner.refuses_capture(layout)
+        remaining = self._split(layout).remaining
+        return None if remaining is None else self.inner.refuses_capture(remaining.layout)
+
+    def prepare_capture(self, this_round: Round) -> None:
+        remaining = self._split(this_round.layout).remaining
+        if remaining is not None:
+            self.inner.prepare_capture(replace(this_round, layout=remaining.layout))
+
+    def captured_key(self, this_round: Round) -> Key:
+        """That of the codec's part: the excluded parameters travel without random bits."""
+        remaining = self._split(this_round.layout).remaining
+        if remaining is None:
+            return this_round.key
+        return self.inner.captured_key(replace(this_round, layout=remaining.layout))
 
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         self._see(this_round)

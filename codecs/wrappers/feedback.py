@@ -20,6 +20,7 @@ encode: `step_memory` bounds the residuals.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -27,7 +28,15 @@ from torch import Tensor
 from gradwire.codecs.adaptation import Adapts
 from gradwire.codecs.hop_codec import ReportsLosses
 from gradwire.codecs.interface import Codec, Collectives, Layout, Round
-from gradwire.codecs.step_memory import MARGIN, LatestNorms, Memories, StepMemory, bounded
+from gradwire.codecs.step_memory import (
+    LATEST,
+    MARGIN,
+    LatestNorms,
+    Memories,
+    StepMemory,
+    bounded,
+    without_excess,
+)
 from gradwire.codecs.step_memory import PREFIX as NORMS
 from gradwire.codecs.wrappers.wrapper import Wrapper
 
@@ -59,7 +68,15 @@ class ErrorFeedback(Wrapper):
         self.memories = Memories({PREFIX: self._residuals, NORMS: self._norms})
 
     def refuses_capture(self, layout: Layout) -> str | None:
-        return "codec.ef=true keeps the residuals of each step"
+        return self.inner.refuses_capture(layout)
+
+    def prepare_capture(self, this_round: Round) -> None:
+        super().prepare_capture(this_round)
+        layout = this_round.layout
+        for name, place in zip(layout.names, layout.places, strict=True):
+            length = place.stop - place.start
+            self._residuals.fix(name, torch.zeros(length, dtype=torch.float32, device=layout.device))
+        self._norms.fix(layout.names[0], torch.zeros(LATEST, device=layout.device))
 
     def options(self) -> dict[str, object]:
         return {"ef": True}
@@ -75,7 +92,7 @@ class ErrorFeedback(Wrapper):
         mean, losses = await self._lossy.synchronize_with_losses(corrected, wide, comm)
         delivered = mean.to(x.dtype)
         losses = losses + (mean - delivered.to(torch.float32))  # of n·mean each worker takes a share
-        self._keep(this_round.layout, before, losses, mean)
+        self._keep(this_round, before, losses, mean)
         return delivered
 
     async def scatter(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
@@ -84,7 +101,7 @@ class ErrorFeedback(Wrapper):
         them."""
         before, corrected, wide = self._corrected(x, this_round)
         mean, losses = await self._lossy.scatter_with_losses(corrected, wide, comm)
-        self._keep(this_round.layout, before, losses, mean)
+        self._keep(this_round, before, losses, mean)
         return mean
 
     def _corrected(self, x: Tensor, this_round: Round) -> tuple[Tensor, Tensor, Round]:
@@ -93,17 +110,22 @@ class ErrorFeedback(Wrapper):
         gradient = x.to(torch.float32)
         norm = self._norms.median(this_round.layout.names[0], gradient)
         times = MARGIN * self._lossy.largest_residual(this_round)
-        before = bounded(self._gather(this_round.layout, x.device), norm, times)
+        bound = bounded if this_round.capture is None else without_excess
+        before = bound(self._gather(this_round.layout, x.device), norm, times)
         wide = replace(this_round, layout=replace(this_round.layout, dtype=torch.float32))
         return before, gradient + before, wide
 
-    def _keep(self, layout: Layout, before: Tensor, losses: Tensor, mean: Tensor) -> None:
+    def _keep(self, this_round: Round, before: Tensor, losses: Tensor, mean: Tensor) -> None:
         """Stores the losses of a bucket as its residual, or keeps the residual `before` if the losses or the
         mean are not finite."""
+        layout, capture = this_round.layout, this_round.capture
         sound = losses.isfinite() & mean.isfinite().all()
         kept = torch.where(sound, losses, before)
         for name, place in zip(layout.names, layout.places, strict=True):
             self._residuals[name] = kept[place].clone()
+        if capture is not None:
+            capture.before_launch.append(partial(self._residuals.set_by_launch, layout.names))
+            capture.before_launch.append(partial(self._norms.set_by_launch, layout.names[:1]))
 
     def _gather(self, layout: Layout, device: torch.device) -> Tensor:
         """The residuals of a bucket, (numel,) float32; zeros if there are none yet."""

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.random import Key
 from gradwire.codecs.interface import Codec, Collectives, Elapsed, Kept, Layout, Observation, Round
 from gradwire.codecs.shards import Shard
 
@@ -30,6 +31,12 @@ class Wrapper(Codec):
 
     def observe(self, observations: Sequence[Observation]) -> None:
         self.inner.observe(observations)
+
+    def prepare_capture(self, this_round: Round) -> None:
+        self.inner.prepare_capture(this_round)
+
+    def captured_key(self, this_round: Round) -> Key:
+        return self.inner.captured_key(this_round)
 
     @property
     def refines(self) -> bool:

@@ -33,7 +33,7 @@ from gradwire.harness.parallel.sharded.weights import (
     gathering,
     weight_messages,
 )
-from gradwire.harness.parallel.synchronize import compare_hashes, end_codecs, scattering
+from gradwire.harness.parallel.synchronize import Scattering, compare_hashes, end_codecs
 from gradwire.harness.timing.trace.step import CONTROL, WEIGHTS
 
 PartKey = tuple[int, ...]
@@ -197,7 +197,7 @@ class ShardStep(ModelSteps):
         check_complete(module, output.numel(), slices.numel)
         this_round = Round(self.step, slices.layout, world.rank, world.size, self._seed, module.number)
         shard = slices.shards[world.rank]
-        make = partial(scattering, self.codec, this_round=this_round, shard=shard)
+        make = partial(Scattering, self.codec, this_round=this_round, shard=shard)
         mean = self._await(make, slices.placed(x), slices.layout)[: output.numel()]
         output.copy_(mean if share is None else mean * (share * world.size))
         self.weights[module.number].sent = None

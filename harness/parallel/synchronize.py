@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -44,12 +45,45 @@ def synchronization(
 
 
 @dataclass(frozen=True)
-class Synchronization(Capturable):
-    """The collective that `synchronization` makes."""
+class BucketRound(Capturable):
+    """A codec's round of bucket `x`, which may be captured."""
 
     codec: Codec
     x: Tensor
     this_round: Round
+
+    @property
+    def key(self) -> Key:
+        return self.codec.captured_key(self.this_round)
+
+    def prepare(self) -> None:
+        self.codec.prepare_capture(self.this_round)
+
+    def refusal(self) -> str | None:
+        return self.codec.refuses_capture(self.this_round.layout)
+
+    def identity(self) -> Identity | str:
+        """Refuses a single rank, and what `differs` says."""
+        own, x = self.this_round, self.x
+        if (reason := self.differs()) is not None:
+            return reason
+        if own.size == 1:
+            return "a single rank sends nothing"
+        subject = id(self.codec), own.layout.uid, own.rank, own.size, own.seed, x.numel(), x.dtype
+        return Identity((type(self), *subject), x.data_ptr())
+
+    def differs(self) -> str | None:
+        """The reason why this step's round has to do more than a launch does; None if there is none."""
+        return None
+
+    def captured(self, capture: Capture) -> Self:
+        return replace(self, this_round=replace(self.this_round, capture=capture))
+
+
+@dataclass(frozen=True)
+class Synchronization(BucketRound):
+    """The collective that `synchronization` makes."""
+
     check_hashes: bool
     captures: bool
     order: MemoryOrder | None
@@ -68,27 +102,10 @@ class Synchronization(Capturable):
             await compare_hashes(mean, f"step {this_round.step}", "gradients", comm)
         return mean if self.order is None else self.order.in_memory(mean)
 
-    @property
-    def key(self) -> Key:
-        return self.this_round.key
-
-    def refusal(self) -> str | None:
-        return self.codec.refuses_capture(self.this_round.layout)
-
-    def identity(self) -> Identity | str:
-        """Refuses a single rank, and rounds whose hashes are compared, which only the host can do."""
-        own, x = self.this_round, self.x
+    def differs(self) -> str | None:
         if not self.captures:
             return NOT_HERE
-        if self.check_hashes:
-            return "the host compares the result's hashes"
-        if own.size == 1:
-            return "a single rank sends nothing"
-        subject = id(self.codec), own.layout.uid, own.rank, own.size, own.seed, x.numel(), x.dtype
-        return Identity(subject, x.data_ptr())
-
-    def captured(self, capture: Capture) -> Synchronization:
-        return replace(self, this_round=replace(self.this_round, capture=capture))
+        return "the host compares the result's hashes" if self.check_hashes else None
 
 
 def mean_over_active(
@@ -134,21 +151,24 @@ def refinement(
     return run
 
 
-def scattering(codec: Codec, x: Tensor, this_round: Round, shard: Shard) -> Collective[Tensor]:
-    """The coroutine that reduces bucket `x` of `this_round.rank` to its shard of the mean over all ranks.
+@dataclass(frozen=True)
+class Scattering(BucketRound):
+    """The coroutine that reduces bucket `x` of `this_round.rank` to its `shard` of the mean over all ranks.
 
-    Raises RuntimeError if the codec's result does not fit the shard.
+    Raises RuntimeError if the codec's result does not fit the shard. Later steps may launch the captured
+    round: the result is then always in the same memory.
     """
 
-    async def run(comm: ScheduledCollectives) -> Tensor:
-        if this_round.size == 1:
-            return shard.take(x)
-        mean = await codec.scatter(x, this_round, comm)
-        if mean.shape != (shard.numel,) or mean.dtype != torch.float32:
-            raise RuntimeError(f"codec returned {mean.dtype}{list(mean.shape)} for a shard of {shard.numel}")
-        return mean
+    shard: Shard
 
-    return run
+    async def __call__(self, comm: ScheduledCollectives) -> Tensor:
+        x, this_round, numel = self.x, self.this_round, self.shard.numel
+        if this_round.size == 1:
+            return self.shard.take(x)
+        mean = await self.codec.scatter(x, this_round, comm)
+        if mean.shape != (numel,) or mean.dtype != torch.float32:
+            raise RuntimeError(f"codec returned {mean.dtype}{list(mean.shape)} for a shard of {numel}")
+        return mean
 
 
 def synchronize_buckets(

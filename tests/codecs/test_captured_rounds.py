@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 import torch
-from captured_rounds import CASES, Rounds
+from captured_rounds import CASES, STATEFUL, Rounds
 from emulated_graph import EmulatedGraph
 from emulation import emulation
 
@@ -16,6 +16,7 @@ from gradwire.codecs.interface import Layout
 from gradwire.codecs.native.call import Call
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.registry import make_codec
+from gradwire.codecs.step_memory import lower_median
 from gradwire.harness.comm.transport.captured_rounds import CapturedRound
 from gradwire.harness.parallel.buckets import MemoryOrder
 from gradwire.harness.studies.bench.host import _Operations
@@ -103,8 +104,8 @@ def test_a_key_comes_to_the_device_as_it_is(key: tuple[int, int]) -> None:
     [
         ("dynamiq", {"exact_size": True}, "codec.exact_size=true"),
         ("dynamiq", {"allocation": "exact"}, "codec.allocation=exact"),
-        ("dynamiq", {"ef": True}, "codec.ef=true"),
-        ("dynamiq", {"exclude": ["fl*"]}, "codec.exclude=['fl*']"),
+        ("qsgd", {"bits": [2, 8], "ef": True}, "codec.bits=[2, 8]"),
+        ("powersgd", {"exclude": ["bias"]}, "codec=powersgd"),
         ("qsgd", {"bits": [2, 8]}, "codec.bits=[2, 8]"),
         ("mxfp8", {}, "codec=mxfp8"),
         ("powersgd", {}, "codec=powersgd"),
@@ -153,3 +154,66 @@ def test_a_clock_tells_when_each_launch_passed_its_marks() -> None:
     graph.launch()
     second = [clock.seconds(mark) for mark in marks]
     assert graph.marks == 3 and first == sorted(first) and first[-1] <= second[0] and second == sorted(second)
+
+
+def states(rounds: Rounds) -> list[dict[str, torch.Tensor]]:
+    """All ranks' states; a value that nothing has set is zero."""
+    return [
+        {key: x.clone() for key, x in codec.state_dict().items() if x.count_nonzero()}
+        for codec in rounds.codecs
+    ]
+
+
+def assert_equal(found: list[dict[str, torch.Tensor]], expected: list[dict[str, torch.Tensor]]) -> None:
+    for own, other in zip(found, expected, strict=True):
+        assert own.keys() == other.keys()
+        for key, x in own.items():
+            assert torch.equal(x.view(torch.uint8), other[key].view(torch.uint8)), key
+
+
+@pytest.mark.parametrize(("topology", "scatters"), [("ring", False), ("butterfly", False), ("ring", True)])
+@pytest.mark.parametrize(
+    ("name", "options", "layout"), [*((name, options, None) for name, options in CASES), *STATEFUL]
+)
+def test_launches_keep_state_as_steps_do(
+    name: str, options: dict[str, Any], layout: Layout | None, topology: str, scatters: bool
+) -> None:
+    """Over steps that count, are skipped, are run without the graph, and a state that is loaded."""
+    rounds, plain = (Rounds(name, options, 3, topology, NUMEL, CPU, layout) for _ in range(2))
+    if scatters and not rounds.codecs[0].scatters:
+        pytest.skip("this codec has no scatter")
+    rounds.scatters = plain.scatters = scatters
+    assert rounds.codecs[0].refuses_capture(rounds.layout) is None
+    captured = rounds.captured(EmulatedGraph())
+    for step in range(2):
+        plain.fill(step)
+        plain.run(step)
+        plain.end_step(step)
+    saved = states(plain)
+    assert_equal(states(rounds), saved)
+    for step in range(2, 9):
+        if step == 7:
+            for own, other, state in zip(rounds.codecs, plain.codecs, saved, strict=True):
+                own.load_state_dict(state)
+                other.load_state_dict(state)
+        rounds.fill(step)
+        plain.fill(step)
+        expected = plain.run(step)
+        if step == 5:
+            found = rounds.run(step)
+        else:
+            captured.launch(rounds.key(step))
+            found = captured.result
+        for mean, wanted in zip(found, expected, strict=True):
+            assert torch.equal(mean.view(torch.int32), wanted.view(torch.int32))
+        for each in (rounds, plain):
+            each.end_step(step, skipped=step in (3, 6))
+        assert_equal(states(rounds), states(plain))
+
+
+@pytest.mark.parametrize("count", range(6))
+def test_the_lower_median_is_pytorchs(count: int) -> None:
+    values = torch.full((5,), torch.nan)
+    values[:count] = torch.rand(count)
+    assert torch.equal(lower_median(values), values.nanmedian()) or not count
+    assert lower_median(values).isnan() == (count == 0)

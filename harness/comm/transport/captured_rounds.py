@@ -71,6 +71,10 @@ class Capturable(ABC):
     def refusal(self) -> str | None:
         """None, or the reason why the collective can never be captured."""
 
+    def prepare(self) -> None:
+        """Called before it is captured: gives the state that lasts from step to step its places."""
+        return
+
     @abstractmethod
     def captured(self, capture: Capture) -> Any:
         """Returns the collective to capture: a function of `ScheduledCollectives`, like this one."""
@@ -106,6 +110,8 @@ class CapturedRound:
     def launch(self, key: Key, log: TaskLog | None = None) -> None:
         """Runs the round with this key; its result is always in the same memory. `log` gets the times of this
         launch if the round has marks."""
+        for act in self.given.before_launch:
+            act()
         word = key[0] | key[1] << 32
         self._words.fill_(word - (1 << 64) if word >> 63 else word)  # the signed number with its bits
         if self.times is None:

@@ -19,14 +19,16 @@ from gradwire.harness.timing.trace.log import TaskLog
 class CapturedTask:
     """A round that a communication thread launches, after capturing it the first time.
 
-    `drive` runs the round's coroutine to its end, `uncaptured` makes the task that runs it without a graph.
-    `future` receives the result, `counted` the bytes that a launch sends.
+    `prepare` readies the state for the capture, `drive` runs the round's coroutine to its end, `uncaptured`
+    makes the task that runs it without a graph. `future` receives the result, `counted` the bytes that a
+    launch sends.
     """
 
     rounds: CapturedRounds
     captured: CapturedRound
     key: Key
     communicator: int
+    prepare: Callable[[], None]
     drive: Callable[[Capture, Traffic], Any]
     uncaptured: Callable[[], CollectiveTask]
     future: Any
@@ -47,6 +49,7 @@ class CapturedTask:
         if self.rounds.failed:
             return self.uncaptured()
         try:
+            self.prepare()
             self.captured.capture(self.drive, Traffic(self.counted.node))
         except RuntimeError as error:
             self.rounds.fail(error)

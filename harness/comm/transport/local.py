@@ -102,8 +102,15 @@ class LocalChannel(Channel):
         raise ValueError("codec=backend needs real processes; use cluster=local, or codec=fp32")
 
 
-def run_local(tasks: Sequence[CollectiveTask], mailboxes: Mailboxes, timestamp: Callable[[], Any]) -> None:
+def run_local(
+    tasks: Sequence[CollectiveTask],
+    mailboxes: Mailboxes,
+    timestamp: Callable[[], Any],
+    turn: Callable[[], Any] | None = None,
+) -> None:
     """Runs the ranks' coroutines of one collective to their ends; `timestamp` is the clock of their logs.
+    `turn`, by default the same, is the timestamp of a moment at which one rank has ended its turn and another
+    one begins.
 
     Raises the exception of a failed coroutine after cancelling the others. Raises RuntimeError naming the
     waiting ranks on a deadlock.
@@ -114,7 +121,7 @@ def run_local(tasks: Sequence[CollectiveTask], mailboxes: Mailboxes, timestamp: 
             ready = [task for task in running if _is_through(task)]
             if not ready:
                 raise RuntimeError(f"the collective is stuck: {mailboxes.waiting()}")
-            ended = {id(task) for task in ready if not _advance(task, timestamp)}
+            ended = {id(task) for task in ready if not _advance(task, timestamp, turn or timestamp)}
             running = [task for task in running if id(task) not in ended]
     except BaseException as error:
         for task in running:
@@ -128,9 +135,9 @@ def _is_through(task: CollectiveTask) -> bool:
     return task.handle is None or task.handle.open == 0
 
 
-def _advance(task: CollectiveTask, timestamp: Callable[[], Any]) -> bool:
+def _advance(task: CollectiveTask, timestamp: Callable[[], Any], turn: Callable[[], Any]) -> bool:
     if task.log is not None:
-        now = timestamp()
+        now = turn()
         if task.handle is not None:
             task.log.waited(task.handle.number, now, now)
         task.log.resume(now)

@@ -9,6 +9,7 @@ graph keeps the messages and sums of all ranks.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,8 +26,12 @@ from gradwire.harness.comm.transport.captured_rounds import (
 )
 from gradwire.harness.comm.transport.channel import Traffic
 from gradwire.harness.comm.transport.graph import GraphClock
+from gradwire.harness.comm.world.process_captured import CapturedBuckets
 from gradwire.harness.comm.world.started import Input
 from gradwire.harness.timing.trace.log import TaskLog
+from gradwire.harness.timing.trace.step import TRANSFERS
+
+OTHER_BITS = "each rank has random bits of its own"
 
 
 class RoundTogether(Capturable):
@@ -43,19 +48,26 @@ class RoundTogether(Capturable):
         reasons = (own.refusal() for own in self._ranks.values())
         return next((reason for reason in reasons if reason is not None), None)
 
-    def identity(self) -> Identity | None:
-        """None if a rank's round has none, or if the ranks' random bits have different keys. What traces say
-        of the round is part of it, because the logs are captured, too."""
-        found = [own.identity() for own in self._ranks.values()]
-        if any(own.key != self.key for own in self._ranks.values()) or None in found:
-            return None
-        identities = [own for own in found if own is not None]
+    def identity(self) -> Identity | str:
+        """The reason of the first rank whose round has none. What traces say of the round is part of the
+        identity, because the logs are captured, too."""
+        identities = []
+        for own in self._ranks.values():
+            if isinstance(found := own.identity(), str):
+                return found
+            if own.key != self.key:
+                return OTHER_BITS
+            identities.append(found)
         logged = tuple(
             (own.submission.coordinates, own.submission.in_turn, own.submission.urgency)
             for own in self._inputs.values()
         )
         subject = (self._bucket, tuple(self._ranks), logged, tuple(own.subject for own in identities))
         return Identity(subject, tuple(own.address for own in identities))
+
+    def prepare(self) -> None:
+        for own in self._ranks.values():
+            own.prepare()
 
     def captured(self, capture: Capture) -> dict[int, Any]:
         """Returns the collective to capture of each rank."""
@@ -65,13 +77,34 @@ class RoundTogether(Capturable):
 @dataclass
 class Driven:
     """A round that has run on all its ranks, or each launch of a captured one: results, bytes sent and log by
-    rank. `seconds` converts the logs' timestamps."""
+    rank. `seconds` converts the logs' timestamps, of which there are `marks` in a graph."""
 
     seconds: Callable[[Any], float]
     logs: Mapping[int, TaskLog]
     sent: Mapping[int, Traffic] = field(default_factory=dict)
     """Bytes that are still to be counted: those of a launch."""
     results: Mapping[int, Any] = field(default_factory=dict)
+    marks: int = 0
+
+
+class TurnMarks:
+    """The `count` marks of a round on all its ranks. Nothing is started between two ranks' turns, so one mark
+    serves for the end of the one and the begin of the other."""
+
+    def __init__(self, clock: GraphClock) -> None:
+        self._clock = clock
+        self._latest: object = None
+        self.count = 0
+
+    def mark(self) -> object:
+        """Adds a mark."""
+        self._latest = self._clock.timestamp()
+        self.count += 1
+        return self._latest
+
+    def turn(self) -> object:
+        """The mark at the end of the turn before; a new one in the first turn."""
+        return self._latest if self.count else self.mark()
 
 
 Drive = Callable[[Mapping[int, Any], GraphClock], Driven]
@@ -94,12 +127,12 @@ class CapturedTogether:
 
         Raises RuntimeError, in one line, if graphs are required but the round cannot be captured.
         """
-        ranks = {rank: own for rank, own in collectives.items() if isinstance(own, Capturable)}
-        if len(ranks) < len(collectives):
+        if bucket == TRANSFERS:
             return None
-        together = RoundTogether(bucket, ranks, inputs)
         names = ", ".join(sorted({own.submission.buffers for own in inputs.values()}))
-        captured = self._rounds.due(together, names, 0)
+        ranks = {rank: own for rank, own in collectives.items() if isinstance(own, Capturable)}
+        together = RoundTogether(bucket, ranks, inputs)
+        captured = self._rounds.due(together if len(ranks) == len(collectives) else None, names, 0)
         if captured is None or not self._capture(captured, together, drive):
             return None
         captured.launch(together.key)
@@ -113,6 +146,7 @@ class CapturedTogether:
             return True
         clock = captured.clock(self._seconds)
         try:
+            together.prepare()
             with self._capturing():
                 captured.capture(lambda given, _: drive(together.captured(given), clock), Traffic())
         except RuntimeError as error:
@@ -130,6 +164,18 @@ class CapturedTogether:
             self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         with torch.cuda.stream(self._stream):
             yield
+
+    def report(self) -> CapturedBuckets:
+        """Returns what the record says of them. All launches are timed, because the clock needs that."""
+        reasons = self._rounds.reasons.values()
+        driven = [captured.result for captured in self._rounds if captured.traffic is not None]
+        return CapturedBuckets(
+            buckets=len(reasons),
+            captured=sum(reason is None for reason in reasons),
+            refused=dict(Counter(reason for reason in reasons if reason is not None)),
+            spans_every=1 if driven else None,
+            marks=sum(each.marks for each in driven),
+        )
 
     def forget(self) -> None:
         """Discards all captures, because the buckets change."""

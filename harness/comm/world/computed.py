@@ -13,7 +13,7 @@ class Interval(NamedTuple):
     end: Any
 
 
-class Stretch(NamedTuple):
+class ComputedStretch(NamedTuple):
     """A stretch of a rank's computation: what the rank has done, and what another one did on its behalf."""
 
     own: Interval
@@ -28,14 +28,14 @@ class Computed:
     """
 
     def __init__(self) -> None:
-        self._stretches: list[Stretch] = []
+        self._stretches: list[ComputedStretch] = []
 
     @property
     def now(self) -> int:
         """The current moment."""
         return len(self._stretches)
 
-    def add(self, stretch: Stretch) -> None:
+    def add(self, stretch: ComputedStretch) -> None:
         """Adds the next stretch."""
         self._stretches.append(stretch)
 

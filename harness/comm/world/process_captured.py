@@ -62,10 +62,17 @@ class DueRound:
         log: TaskLog | None,
     ) -> CapturedTask:
         """The task that captures and launches it; `uncaptured` makes the one to run if that fails."""
-        rounds, key = self.rounds, self.collective.key
-        drive = partial(self._drive, place)
         return CapturedTask(
-            rounds, self.captured, key, place.communicator, drive, uncaptured, future, counted, log
+            rounds=self.rounds,
+            captured=self.captured,
+            key=self.collective.key,
+            communicator=place.communicator,
+            prepare=self.collective.prepare,
+            drive=partial(self._drive, place),
+            uncaptured=uncaptured,
+            future=future,
+            counted=counted,
+            log=log,
         )
 
     def _drive(self, place: CapturedPlace, capture: Capture, traffic: Traffic) -> Any:

@@ -23,9 +23,10 @@ from gradwire.harness.comm.transport.captured_rounds import CapturedRounds
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
 from gradwire.harness.comm.transport.graph import GraphClock
 from gradwire.harness.comm.transport.local import LocalChannel, Mailboxes, run_local
-from gradwire.harness.comm.world.captured_together import CapturedTogether, Driven
+from gradwire.harness.comm.world.captured_together import CapturedTogether, Driven, TurnMarks
 from gradwire.harness.comm.world.gradient_store import make_store
 from gradwire.harness.comm.world.interface import Collective, CollectivePlace, RankProgram, Result, StepEnd
+from gradwire.harness.comm.world.process_captured import CapturedBuckets
 from gradwire.harness.comm.world.started import StartedCollectives, StartedTogether, VirtualStarted
 from gradwire.harness.comm.world.virtual_step import Shared, VirtualStep, drive
 from gradwire.harness.runtime.memory import collector_paused
@@ -51,15 +52,16 @@ class _Logged(NamedTuple):
     seconds: Callable[[Any], float]
 
 
-class _Carrier(NamedTuple):
-    """What the ranks of one collective communicate by: their logs, counted bytes and message buffers, their
-    mailboxes, and the clock of the logs."""
+class _LocalRound(NamedTuple):
+    """The means by which the ranks of one collective communicate: their logs, counted bytes, message buffers
+    and mailboxes, and the clock of the logs, also of the moments between two ranks' turns."""
 
     logs: Mapping[int, TaskLog]
     sent: Mapping[int, Traffic]
     arenas: Mapping[int, Arena]
     mailboxes: Mailboxes
     mark: Callable[[], Any]
+    turn: Callable[[], Any]
 
 
 class VirtualWorld:
@@ -152,11 +154,14 @@ class VirtualWorld:
         self, together: StartedTogether, collectives: Mapping[int, Collective[Any]], clock: GraphClock
     ) -> Driven:
         """Runs a round that is being captured, with message buffers of its own; `clock` is its graph's."""
-        logs = _logs(together, clock.timestamp)
+        marks = TurnMarks(clock)
+        logs = _logs(together, marks.mark)
         sent = {rank: Traffic(self.traffic[rank].node) for rank in collectives}
         arenas = {rank: Arena(self.device) for rank in collectives}
-        results = self._drive(collectives, _Carrier(logs, sent, arenas, Mailboxes(), clock.timestamp))
-        return Driven(clock.seconds, logs, sent, results)
+        results = self._drive(
+            collectives, _LocalRound(logs, sent, arenas, Mailboxes(), marks.mark, marks.turn)
+        )
+        return Driven(clock.seconds, logs, sent, results, marks.count)
 
     def _trace(self, rank_step: VirtualStep, logged: Sequence[_Logged]) -> RankTrace:
         """A rank's step as it was measured: its computation as if waiting took no time, and each collective
@@ -197,8 +202,8 @@ class VirtualWorld:
     def agree_on_timing(self) -> None:
         """Does nothing, because no step leaves work untimed."""
 
-    def captured_buckets(self) -> None:
-        return None
+    def captured_buckets(self) -> CapturedBuckets | None:
+        return None if self._captured is None else self._captured.report()
 
     def take_traffic(self) -> dict[int, Traffic]:
         taken, self._counted = self._counted, {rank: own.part() for rank, own in self.traffic.items()}
@@ -220,19 +225,19 @@ class VirtualWorld:
         for rank in collectives:
             self._arenas[rank].begin_round()
         mailboxes, mark = Mailboxes(self._debug), self._work_clock.mark
-        return self._drive(collectives, _Carrier(logs, self._counted, self._arenas, mailboxes, mark))
+        return self._drive(collectives, _LocalRound(logs, self._counted, self._arenas, mailboxes, mark, mark))
 
-    def _drive(self, collectives: Mapping[int, Collective[Result]], carrier: _Carrier) -> dict[int, Result]:
+    def _drive(self, collectives: Mapping[int, Collective[Result]], local: _LocalRound) -> dict[int, Result]:
         """Runs a collective on all its ranks, which take turns; returns the results by rank."""
         number = next(self._numbers)
         futures: dict[int, Future[Result]] = {rank: Future() for rank in sorted(collectives)}
         tasks = []
         for rank, future in futures.items():
-            log = carrier.logs.get(rank)
-            channel = LocalChannel(rank, self.size, number, carrier.sent[rank], carrier.mailboxes, log)
-            coroutine = collectives[rank](ScheduledCollectives(channel, self._fabric, carrier.arenas[rank]))
+            log = local.logs.get(rank)
+            channel = LocalChannel(rank, self.size, number, local.sent[rank], local.mailboxes, log)
+            coroutine = collectives[rank](ScheduledCollectives(channel, self._fabric, local.arenas[rank]))
             tasks.append(CollectiveTask(coroutine, future.set_result, future.set_exception, log))
-        run_local(tasks, carrier.mailboxes, carrier.mark)
+        run_local(tasks, local.mailboxes, local.mark, local.turn)
         return {rank: future.result(0) for rank, future in futures.items()}
 
     def forget(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from gradwire.harness.comm.world.computed import Computed, Interval, Stretch
+from gradwire.harness.comm.world.computed import Computed, ComputedStretch, Interval
 from gradwire.harness.comm.world.gradient_store import GradientStore
 from gradwire.harness.comm.world.interface import (
     Collective,
@@ -49,7 +49,7 @@ class _Computing:
     def cut(self) -> None:
         if not self._has_ended:
             self._step.has_computed(
-                self.label, Stretch(Interval(self._since, self._step.mark()), self._replicated)
+                self.label, ComputedStretch(Interval(self._since, self._step.mark()), self._replicated)
             )
 
     def add(self, work: Interval) -> None:
@@ -210,7 +210,7 @@ class VirtualStep:
         self.lane.barrier(self.computed.now, self.computed.now)
         return _CoroutineBarrier()
 
-    def has_computed(self, label: str, stretch: Stretch) -> None:
+    def has_computed(self, label: str, stretch: ComputedStretch) -> None:
         start = self.computed.now
         self.computed.add(stretch)
         self.lane.computed(label, start, self.computed.now)

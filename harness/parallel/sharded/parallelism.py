@@ -30,8 +30,8 @@ from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.sharded.errors import sharded_error, whole_buckets, whole_main
 from gradwire.harness.parallel.sharded.shards import FlatBucket, ShardOptimizer, flattened
 from gradwire.harness.parallel.sharded.state import load_sharded, sharded_state
-from gradwire.harness.parallel.sharded.weights import gathering, weight_messages
-from gradwire.harness.parallel.synchronize import compare_hashes, scattering
+from gradwire.harness.parallel.sharded.weights import Gathering, weight_messages
+from gradwire.harness.parallel.synchronize import Scattering, compare_hashes
 from gradwire.harness.parallel.update import with_value
 from gradwire.harness.timing.trace.step import CONTROL, GATHERED, UPDATE, passes_until
 
@@ -119,7 +119,7 @@ class Sharded(Replicas):
 
         def scatter(bucket: FlatBucket, number: int, x: Tensor) -> Collective[Tensor]:
             this_round = self._round(step, bucket.layout, rank, number)
-            return scattering(self._codecs[rank], x, this_round, bucket.shards[rank])
+            return Scattering(self._codecs[rank], x, this_round, bucket.shards[rank])
 
         self._buffers.load(rank)
         with rank_step.compute(passes_until(0)) as computing:
@@ -179,7 +179,7 @@ class Sharded(Replicas):
     def _start_gathering(self, number: int, rank_step: RankStep) -> Any:
         bucket, rank = self._buckets[number], rank_step.rank
         return rank_step.start(
-            partial(gathering, self._messages, bucket, rank),
+            partial(Gathering, self._messages, bucket, rank),
             self._optimizers[rank].shards[number],
             Submission(
                 buffers=f"{GATHERED} {bucket.layout.uid}",

@@ -9,10 +9,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from gradwire.codecs.arithmetic.random import Key
+from gradwire.codecs.interface import Capture
 from gradwire.codecs.linear import LinearQuantizer
 from gradwire.codecs.shards import Shard
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives
-from gradwire.harness.comm.world.interface import Collective
+from gradwire.harness.comm.transport.captured_rounds import Capturable, Identity
 from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.sharded.shards import FlatBucket
 from gradwire.harness.timing.trace.step import WEIGHTS
@@ -130,19 +132,39 @@ def weight_messages(settings: ShardedConfig) -> WeightMessages:
     return QuantizedDifferences(quantizer) if settings.weights == "qwd" else QuantizedWeights(quantizer)
 
 
-def gathering(
-    messages: WeightMessages, bucket: FlatBucket, rank: int, main: Tensor
-) -> Collective[list[Tensor]]:
-    """The coroutine that sends the main weights of a rank's shard to all others; returns all ranks'
-    messages.
+@dataclass(frozen=True)
+class Gathering(Capturable):
+    """The coroutine that sends the `main` weights of a rank's shard to all others; returns all ranks'
+    messages. Later steps may launch it as it was captured: the messages are then always in the same memory.
     """
 
-    async def run(comm: ScheduledCollectives) -> list[Tensor]:
-        own = messages.encode(main, bucket, rank)
-        sizes = [messages.size(numel) for numel in bucket.sizes]
+    messages: WeightMessages
+    bucket: FlatBucket
+    rank: int
+    main: Tensor
+
+    async def __call__(self, comm: ScheduledCollectives) -> list[Tensor]:
+        own = self.messages.encode(self.main, self.bucket, self.rank)
+        sizes = [self.messages.size(numel) for numel in self.bucket.sizes]
         return await gathered_by_level(comm.in_phase(WEIGHTS), own, sizes)
 
-    return run
+    @property
+    def key(self) -> Key:
+        """None is used: weights are rounded to nearest."""
+        return 0, 0
+
+    def refusal(self) -> str | None:
+        return None
+
+    def identity(self) -> Identity | str:
+        bucket = self.bucket
+        if len(bucket.shards) == 1:
+            return "a single rank sends nothing"
+        subject = type(self), bucket.layout.uid, bucket.weights.data_ptr(), self.rank, self.main.numel()
+        return Identity(subject, self.main.data_ptr())
+
+    def captured(self, capture: Capture) -> Gathering:
+        return self
 
 
 async def gathered_by_level(comm: ScheduledCollectives, own: Tensor, sizes: Sequence[int]) -> list[Tensor]:

@@ -37,7 +37,7 @@ from gradwire.harness.network.shaped.rate_changes import ClockListener, clock_se
 from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.sharded.shards import FlatBucket
 from gradwire.harness.parallel.sharded.weights import gathering, weight_messages
-from gradwire.harness.parallel.synchronize import end_codecs, scattering, synchronize_buckets
+from gradwire.harness.parallel.synchronize import Scattering, end_codecs, synchronize_buckets
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.runtime.memory import keep_freed_memory
 from gradwire.harness.runtime.progress import tracked
@@ -102,7 +102,7 @@ class Scatter:
             this_round = Round(number, layout, rank, self._size, self._seed, 0)
             shard = self._bucket.shards[rank]
             self.mean = await rank_step.start(
-                lambda x: scattering(self._codec, x, this_round, shard),
+                lambda x: Scattering(self._codec, x, this_round, shard),
                 self._x,
                 Submission(buffers=str(layout.uid), coordinates=layout.numel, is_own=True),
             )

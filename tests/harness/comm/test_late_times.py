@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
-from gradwire.harness.comm.world.computed import Computed, Interval, Stretch
+from gradwire.harness.comm.world.computed import Computed, ComputedStretch, Interval
 from gradwire.harness.comm.world.interface import Collective, RankStep, Submission
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.timing.measure.work_clock import HostClock, StreamClock, WorkClock, make_work_clock
@@ -109,9 +109,9 @@ def test_work_done_on_behalf_of_a_rank_counts_for_it() -> None:
 
 def test_moments_are_the_seconds_of_the_stretches_before() -> None:
     computed = Computed()
-    computed.add(Stretch(Interval(1.0, 1.5)))
+    computed.add(ComputedStretch(Interval(1.0, 1.5)))
     assert computed.now == 1
-    computed.add(Stretch(Interval(8.0, 8.25), (Interval(2.0, 4.0), Interval(5.0, 5.5))))
+    computed.add(ComputedStretch(Interval(8.0, 8.25), (Interval(2.0, 4.0), Interval(5.0, 5.5))))
     assert computed.moments(float) == [0.0, 0.5, 0.5 + 0.25 + 2.0 + 0.5]
 
 

@@ -29,8 +29,9 @@ from gradwire.harness.comm.transport.captured_rounds import (
     CapturedRounds,
     Identity,
 )
-from gradwire.harness.comm.world.captured_together import RoundTogether
+from gradwire.harness.comm.world.captured_together import OTHER_BITS, RoundTogether
 from gradwire.harness.comm.world.interface import Collective, RankStep, Submission
+from gradwire.harness.comm.world.process_captured import CapturedBuckets
 from gradwire.harness.comm.world.started import Input
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.parallel.synchronize import synchronization
@@ -51,6 +52,7 @@ CASES = [
     ("codec=thc", "topology=butterfly", "cluster.workers=2"),
     ("codec=qsgd", "topology=ring", "cluster.workers=3"),
     ("codec=bf16", "topology=broadcast", "cluster.workers=3"),
+    ("codec=bf16", "codec.ef=true", "topology=ring", "cluster.workers=3"),
 ]
 
 pytestmark = pytest.mark.skipif(library("cpu") is None, reason="definitions take the key by value")
@@ -125,6 +127,15 @@ def test_captured_rounds_are_those_step_by_step(
     assert rounds[0].launches == (STEPS - SETTLING) * buckets(plain) > 1
     assert outcome(captured) == outcome(plain)
     assert rows(captured) == rows(plain)
+    assert traces(captured) == traces(plain)
+
+
+def test_scattered_buckets_are_captured_too(captures: Capturing, tmp_path: Path) -> None:
+    overrides = (*MODELLED, "parallel=sharded", "codec=fp32", "topology=ring", "cluster.workers=3")
+    plain, rounds = trained(tmp_path / "plain", *overrides), captures(EmulatedGraph)
+    captured = trained(tmp_path / "captured", *overrides)
+    assert rounds[0].launches >= STEPS - SETTLING
+    assert outcome(captured) == outcome(plain) and rows(captured) == rows(plain)
     assert traces(captured) == traces(plain)
 
 
@@ -238,7 +249,7 @@ def test_rounds_with_other_random_bits_on_a_rank_are_not_captured() -> None:
     ranks = {rank: Keyed((1, rank)) for rank in range(2)}
     submission = Submission("bucket", 3)
     inputs = {rank: Input(0, lambda x: None, 0, None, submission) for rank in ranks}  # type: ignore[arg-type, return-value]
-    assert not isinstance(RoundTogether(0, ranks, inputs).identity(), Identity)
+    assert RoundTogether(0, ranks, inputs).identity() == OTHER_BITS
     ranks[1] = Keyed((1, 0))
     same, other = (RoundTogether(bucket, ranks, inputs).identity() for bucket in (0, 1))
     assert isinstance(same, Identity) and same != other
@@ -285,5 +296,16 @@ def test_a_world_that_forgets_captures_anew() -> None:
     steps.world.forget()
     assert steps.run(4) == first
     assert len(made) == 2 and rounds.launches == 2 * (4 - SETTLING)
-    steps.world.close()
+    assert steps.world.captured_buckets() == CapturedBuckets(1, 1, {}, 1, None, made[1].marks)
     assert all(graph.marks > SIZE for graph in made)
+    steps.world.close()
+
+
+def test_the_record_says_why_a_bucket_is_not_captured() -> None:
+    rounds = CapturedRounds(EmulatedGraph, CPU, required=False)
+    steps = Steps(rounds, gradient, is_own=False)
+    steps.codecs = [make_codec("powersgd") for _ in range(SIZE)]
+    steps.run(3)
+    (reason,) = (codec.refuses_capture(steps.layout) for codec in steps.codecs[:1])
+    assert steps.world.captured_buckets() == CapturedBuckets(1, 0, {reason: 1})
+    assert VirtualWorld(SIZE, RING, CPU).captured_buckets() is None
