@@ -71,6 +71,7 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, int, int device) {
 }
 inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t) {
   memset(memory, value, bytes);
+  ++emulation::launches;
   return cudaSuccess;
 }
 inline cudaError_t cudaGetLastError() {
@@ -149,4 +150,4 @@ __attribute__((no_sanitize("thread"))) T atomicAdd(T* target, U value) {
 }
 
 #define GRADWIRE_LAUNCH(kernel, grid, block, stream, ...) \
-  ((void)(stream), emulation::launch(grid, block, [&] { kernel(__VA_ARGS__); }))
+  ((void)(stream), ++emulation::launches, emulation::launch(grid, block, [&] { kernel(__VA_ARGS__); }))

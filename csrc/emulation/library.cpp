@@ -15,6 +15,9 @@ GRADWIRE_API int gradwire_emulation_choose(int reversed, int small, int watched)
 #endif
 }
 
+// How many kernels and memsets calls have launched so far.
+GRADWIRE_API int64_t gradwire_emulation_launches() { return emulation::launches; }
+
 #ifndef GRADWIRE_UCONTEXT
 asm(R"(
 .text

@@ -61,6 +61,7 @@ struct Barrier {
 
 // What tests choose. `small`: one multiprocessor, which holds one block, so that loops over the grid turn.
 inline bool reversed, small;
+inline int64_t launches;  // of kernels and memsets, since the library was loaded
 
 // One of each for the library: set by `launch`, read by the threads of the block that runs.
 inline Context scheduler;

@@ -150,7 +150,8 @@ ROUNDING = (
 
 TAILS = (
     Mutant("cuda/cast.cu", "const bool whole = vectors", "left >= EACH", "left > 0", "cast"),
-    Mutant("include/gradwire/metadata.h", "lane == 0) {", "i < all;", "i < used;", "metadata"),
+    Mutant("include/gradwire/metadata.h", "int64_t start = 0;", "smaller(end, stop)", "end", "metadata"),
+    Mutant("include/gradwire/metadata.h", "int64_t start = 0;", "larger(begin, start)", "begin", "metadata"),
     Mutant("cuda/mxfp_add.cu", "if (vectors && left", "left >= BYTES", "left > 0", "mxfp"),
     Mutant(
         "cuda/histogram.cu", "if (vectors && first", "first + STRIP <= total", "first < total", "histogram"
