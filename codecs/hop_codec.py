@@ -49,7 +49,8 @@ class HopCodec(Codec):
         raise NotImplementedError
 
     def statistics(self, x: Tensor, this_round: Round) -> list[tuple[Tensor, Op]]:
-        """Metadata the plan needs from all ranks; none by default."""
+        """Metadata the plan needs from all ranks, in new tensors, because the reduction may overwrite them;
+        none by default."""
         return []
 
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> Hops:
@@ -86,7 +87,7 @@ class HopCodec(Codec):
 
     async def _reduced(self, x: Tensor, this_round: Round, comm: Collectives) -> list[Tensor]:
         parts = self.statistics(x, this_round)
-        return await comm.reduce(parts) if parts else []
+        return await comm.reduce(parts, in_place=True) if parts else []
 
 
 @runtime_checkable

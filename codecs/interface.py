@@ -64,6 +64,16 @@ class Hops(Protocol):
         """
         return None
 
+    def messages_in_place(self) -> Tensor | None:
+        """Own partial sums that lie in memory as messages do: the memory, (message_bytes of all chunks,)
+        uint8.
+
+        Messages are then sent from there and sums received there, by schedules without segments: of the
+        other methods only `message_bytes`, `accumulate` and `finish` are called. None if messages are
+        something else than partial sums.
+        """
+        return None
+
     def seal_in_result(self) -> Tensor | None:
         """Have sealed messages written and received directly in the result: returns the memory for the
         messages of all chunks, (message_bytes,) uint8. `seal` then fills parts of it, and `decode` finds its
@@ -148,8 +158,11 @@ class Collectives(Protocol):
         on every node (`node`): the dimensions of a two-dimensional device mesh."""
         ...
 
-    async def reduce(self, parts: Sequence[tuple[Tensor, Op]]) -> list[Tensor]:
+    async def reduce(self, parts: Sequence[tuple[Tensor, Op]], *, in_place: bool = False) -> list[Tensor]:
         """Combine one-dimensional metadata tensors over the ranks, in one message per hop.
+
+        With `in_place` the tensors may be overwritten. Those that lie one after another in memory, by
+        descending item size, are then the first message themselves, and nothing is copied.
 
         They travel by recursive halving and doubling on any topology; the order is fixed by the number of
         ranks and the result bit-identical on every rank. The partial results travel in the tensors' own dtype

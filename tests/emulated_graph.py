@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from gradwire.codecs.native.call import Call
 from gradwire.harness.comm.transport.channel import Handle, TaggedMessage
+from gradwire.harness.comm.transport.local import Mailboxes
 from gradwire.harness.comm.transport.process import ProcessChannel
 
 READING = ("item", "tolist", "numpy", "cpu", "__bool__", "__float__", "__int__", "__index__")
@@ -65,8 +66,9 @@ class EmulatedGraph:
     def __init__(self) -> None:
         self._steps: list[Callable[[], None]] = []
         self._kept: list[Any] = []
-        self.calls = self.operations = self.marks = 0
-        """Kernels and operations of PyTorch that a launch runs, and marks that it passes."""
+        self.calls = self.operations = self.copies_of_messages = self.marks = 0
+        """Calls of kernels and operations of PyTorch that a launch runs, without views; of the operations,
+        those that stand for messages between ranks in one process; and marks that it passes."""
 
     def capture(self, work: Callable[[], None]) -> None:
         made: list[Tensor] = []
@@ -77,6 +79,7 @@ class EmulatedGraph:
             for name in FROM_HOST:
                 stack.enter_context(mock.patch.object(torch, name, _refuse))
             stack.enter_context(mock.patch.object(Call, "run", lambda call: self._keep_call(call)))
+            stack.enter_context(mock.patch.object(Mailboxes, "_match", self._counted(Mailboxes._match)))
             stack.enter_context(_Keeping(self, made))
             work()
         for tensor in made:
@@ -96,6 +99,14 @@ class EmulatedGraph:
         self._steps.append(mark.passed)
         self.marks += 1
         return mark
+
+    def _counted(self, match: Callable[..., None]) -> Callable[..., None]:
+        def copied(mailboxes: Mailboxes, *given: Any) -> None:
+            before = self.operations
+            match(mailboxes, *given)
+            self.copies_of_messages += self.operations - before
+
+        return copied
 
     def _keep_call(self, call: Call) -> None:
         """In the place of `Call.run`: on a device, too, the struct's values are those of now."""
@@ -132,7 +143,7 @@ class EmulatedGraph:
                     kept.copy_(new)
 
         self._steps.append(step)
-        self.operations += 1
+        self.operations += not getattr(func, "is_view", False)
         made += [x for x in results if x.untyped_storage().data_ptr() in fresh and x.is_contiguous()]
         return found
 

@@ -45,9 +45,11 @@ def super_group_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
 
     With m a power of two near the largest magnitude, mean = m·(Σ(x/m)/count) and norm = m·√Σ(x/m)²; the last
     super-group's mean does not count padding. Non-finite coordinates make at least one of the two non-finite.
+
+    They lie one after another in memory, as in the message that is reduced first.
     """
-    mean = torch.empty(num_super_groups(x.numel()), dtype=torch.bfloat16, device=x.device)
-    norm = torch.empty_like(mean)
+    total = num_super_groups(x.numel())
+    mean, norm = torch.empty(2 * total, dtype=torch.bfloat16, device=x.device).split(total)
     write_statistics(readable(x), mean, norm)
     return mean, norm
 

@@ -257,9 +257,9 @@ class _Carrier:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._comm, name)
 
-    async def reduce(self, parts: Sequence[tuple[Tensor, Op]]) -> list[Tensor]:
+    async def reduce(self, parts: Sequence[tuple[Tensor, Op]], *, in_place: bool = False) -> list[Tensor]:
         if self._reduced is not None:
-            return await self._comm.reduce(parts)
+            return await self._comm.reduce(parts, in_place=in_place)
         found = await self._comm.reduce([*parts, *self._parts])
         self._reduced = found[len(parts) :]
         return found[: len(parts)]

@@ -1,5 +1,5 @@
-// A block per tile of a chunk. The square root of a float64 is a call; without a limit on registers it takes
-// a stack.
+// A block per tile of a message. The square root of a float64 is a call; without a limit on registers it
+// takes a stack.
 #include "gradwire/metadata.h"
 
 #include "launch.h"

@@ -76,6 +76,7 @@ inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel)
 }
 inline cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t) {
   memset(memory, value, bytes);
+  ++emulation::launches;
   return cudaSuccess;
 }
 inline cudaError_t cudaGetLastError() {

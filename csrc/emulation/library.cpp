@@ -39,6 +39,9 @@ GRADWIRE_API uint64_t gradwire_emulation_totals(int kernel, uint64_t* totals) {
   return (uint64_t)((const char*)code - (const char*)library.dli_fbase);
 }
 
+// How many kernels and memsets calls have launched so far.
+GRADWIRE_API int64_t gradwire_emulation_launches() { return emulation::launches; }
+
 #ifndef GRADWIRE_UCONTEXT
 asm(R"(
 .text

@@ -86,6 +86,7 @@ inline void run_team(unsigned first, int block) {
 template <class Body>
 void launch_teams(const void* code, Team kind, dim3 grid, int blocks, int block, Body run) {
   if (told) failure[0] = 0, told = false;
+  ++launches;
   if (block % 32) return report("a block that is not whole warps");
   if (grid.x % blocks) return report("a grid that is not whole clusters");
   body = std::ref(run);

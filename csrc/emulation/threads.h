@@ -66,6 +66,7 @@ struct Barrier {
 
 // What tests choose. `small`: one multiprocessor, which holds one block, so that loops over the grid turn.
 inline bool reversed, small;
+inline int64_t launches;  // of kernels and memsets, since the library was loaded
 
 // One of each for the library: set by `launch`, read by the threads of the block that runs.
 inline Context scheduler;
@@ -185,6 +186,7 @@ inline void deadlock() { report("deadlock: a collective or barrier that not all 
 template <class Body>
 void launch(const void* code, dim3 grid, int block, Body run) {
   if (told) failure[0] = 0, told = false;
+  ++launches;
   if (block % 32) return report("a block that is not whole warps");
   body = std::ref(run);
   grid_size = grid;

@@ -187,7 +187,8 @@ ROUNDING = (
 TAILS = (
     Mutant("cuda/cast.cu", "void store_eight(", "place + COUNT > numel", "place >= numel", "cast"),
     Mutant("cuda/rows.h", "void store_values(", "count >= ROW", "count > 0", "tfp"),
-    Mutant("include/gradwire/metadata.h", "lane == 0) {", "i < all;", "i < used;", "metadata"),
+    Mutant("include/gradwire/metadata.h", "int64_t start = 0;", "smaller(end, stop)", "end", "metadata"),
+    Mutant("include/gradwire/metadata.h", "int64_t start = 0;", "larger(begin, start)", "begin", "metadata"),
     Mutant("cuda/mxfp_add.cu", "if (vectors && left", "left >= BYTES", "left > 0", "mxfp"),
     Mutant(
         "cuda/histogram.cu", "    histogram(const", "first + STRIP <= total", "first < total", "histogram"

@@ -31,8 +31,8 @@ def values(dtype: torch.dtype, numel: int, seed: int, kind: str = "normal") -> T
 
 
 def hop_by_hop(parts: Sequence[Part], num_chunks: int, kind: str) -> list[Tensor]:
-    """Every message of two ranks, and what both have in the end: the second one's first half of the chunks is
-    combined with the first one's, whose second half is then taken as it is."""
+    """All that two ranks have in the end: the second one's first half of the chunks is combined with the
+    first one's, then all of them."""
     made = [
         MetadataHops(
             [(values(dtype, numel, 7 * rank + i, kind), op) for i, (op, dtype, numel) in enumerate(parts)],
@@ -40,17 +40,11 @@ def hop_by_hop(parts: Sequence[Part], num_chunks: int, kind: str) -> list[Tensor
         )
         for rank in range(2)
     ]
-    halves = range(num_chunks // 2), range(num_chunks // 2, num_chunks)
-    messages = []
-    for chunks, combine in zip(halves, (True, False), strict=True):
-        message = torch.full((made[0].message_bytes(chunks, 1),), 0x5B, dtype=torch.uint8)
-        made[0].encode(chunks, message, 1)
-        messages.append(message.clone())
-        if combine:
-            made[1].accumulate(message, chunks, 1)
-        else:
-            made[1].decode(message, chunks, 1)
-    return [*messages, *made[0].results(), *made[1].results()]
+    sent = made[0].messages_in_place()
+    for chunks in range(num_chunks // 2), range(num_chunks):
+        message = sent[: made[0].message_bytes(chunks, 1)].clone()
+        made[1].accumulate(message, chunks, 1)
+    return [sent, *made[1].results()]
 
 
 def assert_defined(name: str, parts: Sequence[Part], num_chunks: int, kind: str = "normal") -> None:
@@ -78,7 +72,7 @@ def test_special_values(name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
 @pytest.mark.parametrize("num_chunks", [1, 2, 7, 64])
 def test_parts_of_different_lengths_and_types(name: str, num_chunks: int) -> None:
-    """Chunks of the shorter parts end first, and what a chunk has is padded to eight bytes."""
+    """Chunks begin and end within parts, and the last one is padded to eight bytes."""
     parts: list[Part] = [
         ("or", torch.uint8, 13),
         ("sum", torch.bfloat16, 4999),
@@ -94,32 +88,34 @@ def test_parts_of_different_lengths_and_types(name: str, num_chunks: int) -> Non
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
 def test_a_message_of_another_length_is_refused(name: str) -> None:
-    part = torch.ones(100, dtype=torch.bfloat16)
+    memory = torch.zeros(200, dtype=torch.uint8)
     with implementation(name):
-        kernel = kernel_for([(part, "sum")], 4, 2)
+        kernel = kernel_for(memory, [("sum", torch.bfloat16, (100, 2))])
         assert kernel is not None
-        with pytest.raises(KernelError, match="metadata_hop"):
-            kernel.run("PUT", torch.zeros(98, dtype=torch.uint8), range(2))
-        with pytest.raises(KernelError, match="metadata_hop"):
-            kernel.run("PUT", torch.zeros(50, dtype=torch.uint8), range(3, 5))
+        with pytest.raises(ValueError, match="message must be a contiguous torch.uint8 of 100 elements"):
+            kernel.run(torch.zeros(98, dtype=torch.uint8), 0, 100)
+        for first, last in ((150, 202), (1, 101), (-2, 98)):
+            with pytest.raises(KernelError, match="metadata_hop"):
+                kernel.run(torch.zeros(last - first, dtype=torch.uint8), first, last)
 
 
 def test_more_parts_than_a_call_takes_are_combined_by_pytorch() -> None:
+    memory = torch.zeros(108, dtype=torch.uint8)
     with implementation("base"):
-        assert kernel_for([(torch.ones(3), "sum")] * 9, 2, 4) is None
-        assert kernel_for([(torch.ones(3, dtype=torch.float16), "sum")], 2, 2) is None
+        assert kernel_for(memory, [("sum", torch.float32, (3, 4))] * 9) is None
+        assert kernel_for(memory, [("sum", torch.float16, (3, 2))]) is None
 
 
 def test_the_kernel_does_what_it_knows_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in of the library is used, because no kernels may be compiled here."""
-    ran: list[str] = []
+    ran: list[tuple[int, int]] = []
 
     class Kernel:
         def __init__(self, library: object, *settings: object) -> None:
             assert library == "library"
 
-        def run(self, action: str, message: Tensor, chunks: range) -> None:
-            ran.append(action)
+        def run(self, message: Tensor, first: int, last: int) -> None:
+            ran.append((first, last))
 
     monkeypatch.setattr(metadata_kernel, "MetadataKernel", Kernel)
     for library in ("library", None):
@@ -128,10 +124,8 @@ def test_the_kernel_does_what_it_knows_where_there_is_one(monkeypatch: pytest.Mo
             ran.clear()
             hops = MetadataHops([(torch.ones(2, dtype=dtype), op)], 1)
             message = torch.zeros(hops.message_bytes(range(1), 1), dtype=torch.uint8)
-            hops.encode(range(1), message, 1)
             hops.accumulate(message, range(1), 1)
-            hops.decode(message, range(1), 1)
-            assert ran == (["PUT", "COMBINE", "TAKE"] if library else []), (op, dtype)
+            assert ran == ([(0, 2 * dtype.itemsize)] if library else []), (op, dtype)
 
 
 @pytest.mark.parametrize("level", CPU)

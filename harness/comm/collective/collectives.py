@@ -103,9 +103,9 @@ class ScheduledCollectives:
             self._channel, self._fabric, self._arena, whole, members, phase or self._phase
         )
 
-    async def reduce(self, parts: Sequence[tuple[Tensor, Op]]) -> list[Tensor]:
+    async def reduce(self, parts: Sequence[tuple[Tensor, Op]], *, in_place: bool = False) -> list[Tensor]:
         self._channel.worked("statistics", 1.0)
-        hops = MetadataHops(parts, self._for_metadata.num_chunks)
+        hops = MetadataHops(parts, self._for_metadata.num_chunks, in_place=in_place)
         if self.size > 1:
             phase = self._phase or "metadata"
             await self._execution(hops, self._for_metadata, phase, label="metadata").run()

@@ -59,6 +59,10 @@ class Execution:
         self._leaves: dict[range, Tensor] = {}
         self._undecoded: list[Receive] = []
         self._scatter_only = False
+        place = hops.messages_in_place()
+        self._place = None if place is None else Slot.over(place)
+        """Where messages are partial sums, the memory of both."""
+        assert place is None or self._segments == 1, "a segment might be overwritten while it is sent"
 
     async def run(self, *, scatter_only: bool = False) -> None:
         """Executes the steps; with `scatter_only` stops when every sink holds its full sum, unsealed.
@@ -68,11 +72,13 @@ class Execution:
         world.
         """
         steps, self._scatter_only = self._steps, scatter_only
-        if scatter_only:
-            steps = tuple(takewhile(lambda step: step.phase != "all_gather", steps))
-        else:
+        if self._place is not None:
+            self._sealed = self._place
+        elif not scatter_only:
             room = self._hops.seal_in_result()
             self._sealed = self._arena.take(self._offsets[-1]) if room is None else Slot.over(room)
+        if scatter_only:
+            steps = tuple(takewhile(lambda step: step.phase != "all_gather", steps))
         in_flight = deque[_InFlight]()
         for index, step in enumerate(steps):
             while index - len(in_flight) <= max(self._needed[index], index - self._segments):
@@ -98,6 +104,8 @@ class Execution:
             self._process(receive, place)
 
     def _outgoing(self, send: Send) -> Tensor:
+        if self._place is not None:
+            return self._sealed_part(send.chunks).message
         if send.source == "inner":
             size = self._hops.message_bytes(send.chunks, send.workers)
             return self._inner[send.chunks].part(0, size)
@@ -140,6 +148,11 @@ class Execution:
         return self._inner[carrier.chunks].part(start, stop)
 
     def _process(self, receive: Receive, place: SlotPlace) -> None:
+        if self._place is not None:
+            if receive.actions[0][0] != "gather":
+                self._hops.accumulate(place.message, receive.chunks, receive.workers)
+                self._worked("accumulate", receive.chunks)
+            return
         start = 0
         for action, chunks in receive.actions:
             if action == "gather":
@@ -162,6 +175,7 @@ class Execution:
     def _collect(self, incoming: Sequence[tuple[Receive, SlotPlace]]) -> None:
         """Sums the messages of all ranks, including this one's, in rank order, which is the same on every
         rank."""
+        assert self._place is None, "messages of a broadcast are not partial sums"
         (chunks,) = {receive.chunks for receive, _ in incoming}
         messages = {self._members[receive.peer]: place.message for receive, place in incoming}
         messages[self._channel.rank] = self._leaves[chunks]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -49,89 +50,92 @@ def magnitude_bits(x: Tensor) -> Tensor:
 
 @lru_cache(maxsize=1024)
 def _laid_out(sizes: tuple[tuple[int, int], ...], num_chunks: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The order of parts in a message, and the offset of each part in a message of all chunks, followed by
-    the end of the last.
+    """The offset of each part in the memory of all of them, and of each chunk, followed by the end of the
+    last.
 
-    `sizes` holds the number of elements and the item size of each part.
+    `sizes` holds the number of elements and the item size of each part, by descending item size.
     """
-    order = tuple(sorted(range(len(sizes)), key=lambda i: -sizes[i][1]))
-    unit, starts = sizes[order[0]][1], [0]
-    for chunk in range(num_chunks):
-        used = 0
-        for numel, item in sizes:
-            each = -(-numel // num_chunks)
-            used += (min((chunk + 1) * each, numel) - min(chunk * each, numel)) * item
-        starts.append(starts[-1] + -(-used // unit) * unit)
-    return order, tuple(starts)
+    unit = sizes[0][1]
+    offsets = tuple(accumulate((numel * item for numel, item in sizes), initial=0))
+    whole = -(-offsets[-1] // unit) * unit
+    chunk = -(-sum(-(-numel // num_chunks) * item for numel, item in sizes) // unit) * unit
+    return offsets, tuple(min(number * chunk, whole) for number in range(num_chunks + 1))
+
+
+def _as_one(values: Sequence[Tensor], num_bytes: int) -> Tensor | None:
+    """The memory of `values`, (num_bytes,) uint8, if they lie one after another and fill it; else None."""
+    first, end = values[0], values[0].storage_offset() * values[0].element_size()
+    start = end
+    for value in values:
+        same = value.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        if not (same and value.is_contiguous() and value.storage_offset() * value.element_size() == end):
+            return None
+        end += value.nbytes
+    if end - start != num_bytes or not first.numel():
+        return None
+    return first.view(torch.uint8).as_strided((num_bytes,), (1,), start)
 
 
 class MetadataHops(Hops):
-    """Tensors of any length and dtype, each split evenly over the chunks, one message per hop.
+    """Tensors of any length and dtype, one message per hop.
 
-    Tensors are laid out by descending item size, so that each is aligned within a message. The part of a
-    chunk is padded to a multiple of the largest item size.
+    They lie one after another in memory, by descending item size, so that each is aligned, padded with zeros
+    to a multiple of the largest. This memory is cut evenly into chunks, wherever a part ends, so that each
+    message is a stretch of it: sums are made and received where they stay.
     """
 
-    def __init__(self, parts: Sequence[tuple[Tensor, Op]], num_chunks: int) -> None:
+    def __init__(
+        self, parts: Sequence[tuple[Tensor, Op]], num_chunks: int, *, in_place: bool = False
+    ) -> None:
+        """`in_place`: the tensors may be overwritten. Those that lie one after another, by descending item
+        size, are not copied then."""
         self._originals = [tensor for tensor, _ in parts]
         values = [magnitude_bits(tensor) if op == "max_bits" else tensor for tensor, op in parts]
         assert all(value.dim() == 1 for value in values), "metadata is one-dimensional"
-        self._values = [value.clone(memory_format=torch.contiguous_format) for value in values]
-        self._combine = [_COMBINE[op] for _, op in parts]
-        sizes = tuple((value.numel(), value.element_size()) for value in values)
-        self._order, self._starts = _laid_out(sizes, num_chunks)
-        self._per_chunk = [-(-numel // num_chunks) for numel, _ in sizes]
-        unit = sizes[self._order[0]][1]
-        self._kernel = kernel_for([(self._values[i], parts[i][1]) for i in self._order], num_chunks, unit)
+        self._order = sorted(range(len(parts)), key=lambda i: -values[i].element_size())
+        ordered = [values[i] for i in self._order]
+        sizes = tuple((value.numel(), value.element_size()) for value in ordered)
+        self._offsets, self._starts = _laid_out(sizes, num_chunks)
+        made = all(value is not own for value, own in zip(values, self._originals, strict=True))
+        whole = _as_one(ordered, self._starts[-1]) if in_place or made else None
+        self._memory = self._copied(ordered) if whole is None else whole
+        self._ops = [parts[i][1] for i in self._order]
+        self._dtypes = [value.dtype for value in ordered]
+        self._kernel = kernel_for(self._memory, list(zip(self._ops, self._dtypes, sizes, strict=True)))
 
-    def _bounds(self, index: int, chunk: int) -> tuple[int, int]:
-        """The range of a part's elements that belongs to a chunk."""
-        numel, each = self._values[index].numel(), self._per_chunk[index]
-        return min(chunk * each, numel), min((chunk + 1) * each, numel)
+    def _copied(self, values: Sequence[Tensor]) -> Tensor:
+        num_bytes, used = self._starts[-1], self._offsets[-1]
+        memory = torch.empty(num_bytes, dtype=torch.uint8, device=values[0].device)
+        for value, start, stop in zip(values, self._offsets, self._offsets[1:], strict=False):
+            memory[start:stop].view(value.dtype).copy_(value)
+        if used < num_bytes:
+            memory[used:].zero_()
+        return memory
 
     def message_bytes(self, chunks: range, workers: int) -> int:
         return self._starts[chunks.stop] - self._starts[chunks.start]
 
-    def _views(self, message: Tensor, chunks: range) -> list[tuple[int, Tensor, Tensor]]:
-        """(part index, own values, message's values) for every part of every chunk in the message."""
-        views = []
-        for chunk in chunks:
-            start = self._starts[chunk] - self._starts[chunks.start]
-            for i in self._order:
-                own = self._values[i][slice(*self._bounds(i, chunk))]
-                if own.numel():
-                    views.append((i, own, message[start : start + own.nbytes].view(own.dtype)))
-                start += own.nbytes
-        return views
-
-    def encode(self, chunks: range, out: Tensor, workers: int) -> None:
-        if self._kernel is not None:
-            self._kernel.run("PUT", out, chunks)
-            return
-        out.zero_()  # padding too
-        for _, own, sent in self._views(out, chunks):
-            sent.copy_(own)
+    def messages_in_place(self) -> Tensor:
+        return self._memory
 
     def accumulate(self, message: Tensor, chunks: range, workers: int) -> None:
+        first, last = self._starts[chunks.start], self._starts[chunks.stop]
         if self._kernel is not None:
-            self._kernel.run("COMBINE", message, chunks)
+            self._kernel.run(message, first, last)
             return
-        for i, own, received in self._views(message, chunks):
-            own.copy_(self._combine[i](own, received))
-
-    def decode(self, message: Tensor, chunks: range, workers: int) -> None:
-        if self._kernel is not None:
-            self._kernel.run("TAKE", message, chunks)
-            return
-        for _, own, received in self._views(message, chunks):
-            own.copy_(received)
+        for number, (start, stop) in enumerate(pairwise(self._offsets)):
+            begin, end = max(start, first), min(stop, last)
+            if begin < end:
+                dtype, combine = self._dtypes[number], _COMBINE[self._ops[number]]
+                own, received = self._memory[begin:end], message[begin - first : end - first]
+                own.view(dtype).copy_(combine(own.view(dtype), received.view(dtype)))
 
     def results(self) -> list[Tensor]:
         """The reduced tensors, in their original order and dtype (maxima as magnitudes)."""
-        return [
-            value.view(original.dtype) if value.dtype != original.dtype else value
-            for value, original in zip(self._values, self._originals, strict=True)
-        ]
+        found = dict[int, Tensor]()
+        for i, start, stop in zip(self._order, self._offsets, self._offsets[1:], strict=False):
+            found[i] = self._memory[start:stop].view(self._originals[i].dtype)
+        return [found[i] for i in range(len(found))]
 
     def finish(self) -> Tensor:
         return self.results()[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,10 +12,6 @@ from gradwire.codecs.interface import Op
 from gradwire.codecs.native.call import Call, pointer
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.loading import Library
-
-Action = Literal["PUT", "COMBINE", "TAKE"]
-"""PUT writes own values to the message, COMBINE reduces the message into the own values, TAKE copies the
-message to the own values."""
 
 _OPERATION = "metadata_hop"
 
@@ -49,49 +44,40 @@ def _kind(library: Library, op: Op, dtype: torch.dtype) -> int:
     return library.constant(f"GRADWIRE_{_KINDS[op, dtype]}")
 
 
-@cache
-def _action(library: Library, action: Action) -> int:
-    return library.constant(f"GRADWIRE_{action}")
-
-
 class MetadataKernel:
-    """A native call for one rank's metadata, of which only the message and its chunks change between
-    calls.
-    """
+    """A native call that adds messages to one rank's metadata; only the message and its place change between
+    calls."""
 
-    def __init__(
-        self, library: Library, parts: Sequence[tuple[Tensor, Op]], num_chunks: int, unit: int
-    ) -> None:
-        values = [value for value, _ in parts]
+    def __init__(self, library: Library, memory: Tensor, parts: Sequence[Part]) -> None:
         settings = {
             "parts": len(parts),
-            "kinds": tuple(_kind(library, op, value.dtype) for value, op in parts),
-            "numel": tuple(value.numel() for value in values),
-            "values": tuple(value.data_ptr() for value in values),
-            "chunks": num_chunks,
-            "unit": unit,
+            "kinds": tuple(_kind(library, op, dtype) for op, dtype, _ in parts),
+            "numel": tuple(numel for *_, (numel, _) in parts),
+            "values": (memory, memory.numel()),
         }
-        self._keep, self._library, self._device = values, library, values[0].device
+        self._keep, self._device = memory, memory.device
         self._call = Call(library, _OPERATION, self._device, settings)
 
-    def run(self, action: Action, message: Tensor, chunks: range) -> None:
-        """Do `action` with `message`, uint8, which holds these chunks."""
+    def run(self, message: Tensor, first: int, last: int) -> None:
+        """Combine `message`, (last − first,) uint8, with the bytes from `first` to `last`."""
         arguments = self._call.arguments
-        arguments.action = _action(self._library, action)
-        arguments.first, arguments.last = chunks.start, chunks.stop
-        arguments.message_bytes = message.numel()
+        arguments.first, arguments.last = first, last
         arguments.message = pointer(
-            message, _OPERATION, "message", (torch.uint8,), message.numel(), self._device
+            message, _OPERATION, "message", (torch.uint8,), last - first, self._device
         )
         if message.numel():
             self._call.run()
 
 
-def kernel_for(parts: Sequence[tuple[Tensor, Op]], num_chunks: int, unit: int) -> MetadataKernel | None:
-    """The kernel for contiguous `parts`, in order of descending item size; None if PyTorch's definition must
-    be used."""
-    library = library_for(parts[0][0].device)
-    known = len(parts) <= MOST_PARTS and all((op, value.dtype) in _KINDS for value, op in parts)
+Part = tuple[Op, torch.dtype, tuple[int, int]]
+"""How a part is combined, its dtype, its number of elements and their size."""
+
+
+def kernel_for(memory: Tensor, parts: Sequence[Part]) -> MetadataKernel | None:
+    """The kernel for parts that lie in `memory`, uint8, in this order; None if PyTorch's definition must be
+    used."""
+    library = library_for(memory.device)
+    known = len(parts) <= MOST_PARTS and all((op, dtype) in _KINDS for op, dtype, _ in parts)
     if library is None or not known:
         return None
-    return MetadataKernel(library, parts, num_chunks, unit)
+    return MetadataKernel(library, memory, parts)

@@ -1,4 +1,4 @@
-"""DynamiQ: statistics of super-groups, their metadata in messages, the plan made from them for 8 workers and
+"""DynamiQ: statistics of super-groups, the sums of that metadata, the plan made from them for 8 workers and
 for 2, and the operations of a hop on a chunk, for single widths and for mixes.
 
 `compress` encodes a bucket, `recompress` adds a message to a bucket and encodes the sum (the paper's
@@ -55,9 +55,7 @@ def operations() -> Iterator[Operation]:
         yield from _hops("dynamiq", label, partial(_chunk, DynamiQ(), shares))
     for label, shares in [*((str(width), {width: 1.0}) for width in (4, 8)), ("mix", PLUS_MIX)]:
         yield from _hops("dynamiq_plus", label, partial(_chunk, DynamiQPlus(), shares))
-    for part in ("put", "combine", "take"):
-        make = partial(_metadata, part)
-        yield Operation(f"metadata.{part}", ("metadata_hop",), make, dtypes=("float32",))
+    yield Operation("metadata.combine", ("metadata_hop",), _metadata, dtypes=("float32",))
 
 
 def _statistics(x: Tensor) -> Case:
@@ -184,20 +182,15 @@ _HOPS: Mapping[str, Callable[[_Chunk], Case]] = {
 CHUNKS, IN_MESSAGE = 8, range(4)
 
 
-def _metadata(name: str, x: Tensor) -> Case:
-    """Puts the metadata into a message, combines it with one, or takes it from one: half of it, four chunks
-    of eight, as in the first hop of a butterfly among eight workers."""
+def _metadata(x: Tensor) -> Case:
+    """Combines the metadata with a message: half of it, four chunks of eight, as in the first hop among eight
+    workers."""
     generator = torch.Generator().manual_seed(0)
     mean, norm = (
         torch.rand(num_super_groups(x.numel()), generator=generator).to(x.device, torch.bfloat16)
         for _ in range(2)
     )
     hops = MetadataHops([(mean, "sum"), (norm, "norm")], CHUNKS)
-    num_bytes = hops.message_bytes(IN_MESSAGE, 1)
-    message = torch.zeros(num_bytes, dtype=torch.uint8, device=x.device)
-    own = torch.empty_like(message)  # as many bytes as the message has
-    if name == "put":
-        return Case(lambda: hops.encode(IN_MESSAGE, message, 1), (own,), (message,))
-    if name == "combine":
-        return Case(lambda: hops.accumulate(message, IN_MESSAGE, 1), (own, message), (own,))
-    return Case(lambda: hops.decode(message, IN_MESSAGE, 1), (message,), (own,))
+    message = torch.zeros(hops.message_bytes(IN_MESSAGE, 1), dtype=torch.uint8, device=x.device)
+    own = hops.messages_in_place()[: message.numel()]
+    return Case(lambda: hops.accumulate(message, IN_MESSAGE, 1), (own, message), (own,))

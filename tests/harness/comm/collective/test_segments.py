@@ -119,9 +119,8 @@ def test_a_butterflys_next_step_begins_before_the_last_has_ended() -> None:
 def test_the_trace_names_all_work_and_its_share_of_the_bucket() -> None:
     """A ring of three, two segments: a rank encodes one third, adds to one, seals one and decodes two.
 
-    Metadata has two halves. Rank 1 is folded into rank 0: it encodes both and decodes both. Rank 2 encodes
-    one, seals one and decodes one; rank 0 adds to one of rank 1's, adds to the other and encodes it, seals
-    one and decodes one.
+    Metadata has two halves, which are sent as they lie. Rank 1 is folded into rank 0, which adds both of its
+    halves to its own; then ranks 0 and 2 add one of each other's.
     """
 
     async def run(comm: ScheduledCollectives, channel: DrivenChannel) -> None:
@@ -134,11 +133,12 @@ def test_the_trace_names_all_work_and_its_share_of_the_bucket() -> None:
     for rank, channel in enumerate(channels):
         laps = [event[1:] for event in channel.events if event[0] == "lap"]
         names = [name for name, _ in laps]
-        assert [*dict.fromkeys(names)][:3] == ["statistics", "metadata", "plan"]
+        first = ["statistics", "plan"] if rank == 1 else ["statistics", "metadata", "plan"]
+        assert [*dict.fromkeys(names)][: len(first)] == first
         assert names[-2:] == ["finish", "prepare"]
         shares = {name: sum(share for label, share in laps if label == name) for name in names}
         once = dict.fromkeys(("statistics", "plan", "finish", "prepare"), 1)
-        once["metadata"] = (2.0, 2.0, 1.5)[rank]
+        once |= ({"metadata": 1.5}, {}, {"metadata": 0.5})[rank]
         thirds = {"encode": 1, "accumulate_encode": 1, "seal": 1, "decode": 2}
         assert shares == pytest.approx(once | {name: count / 3 for name, count in thirds.items()})
         assert max(share for name, share in laps if name in ("encode", "seal", "decode")) == 1 / 6
