@@ -142,6 +142,8 @@ class CastHops(LossyHops):
     def _part(self, message: Tensor, whole: range, chunks: range) -> Tensor:
         """The part of a message of the chunks `whole` that belongs to `chunks`."""
         assert message.numel() == self.message_bytes(whole, 1), "message length differs from message_bytes()"
+        if chunks == whole:
+            return message
         start = self.message_bytes(range(whole.start, chunks.start), 1)
         return message[start : start + self.message_bytes(chunks, 1)]
 

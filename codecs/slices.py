@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -83,24 +84,25 @@ class SumHops(LossyHops):
         self._sums = copied(x, torch.float32)
         self._size, self._dtype, self._coder = size, x.dtype, coder
         self._bounds = chunk_bounds(x.numel(), num_chunks, coder.unit)
-
-    def _chunk_bytes(self, chunk: int) -> int:
-        numel = self._bounds[chunk + 1] - self._bounds[chunk]
-        return self._coder.num_bytes(numel) if numel else 0
+        self._places = [slice(start, stop) for start, stop in pairwise(self._bounds)]
+        sizes = (
+            coder.num_bytes(place.stop - place.start) if place.stop > place.start else 0
+            for place in self._places
+        )
+        self._offsets = [0, *accumulate(sizes)]
 
     def message_bytes(self, chunks: range, workers: int) -> int:
-        return sum(self._chunk_bytes(chunk) for chunk in chunks)
+        return self._offsets[chunks.stop] - self._offsets[chunks.start]
 
     def _slices(self, chunks: range, message: Tensor) -> list[tuple[slice, Tensor]]:
         """The slices of the bucket for the non-empty ones of `chunks`, and their parts of a message."""
-        assert message.numel() == self.message_bytes(chunks, 1), "message length differs from message_bytes()"
-        found, start = [], 0
-        for chunk in chunks:
-            place, stop = slice(*self._bounds[chunk : chunk + 2]), start + self._chunk_bytes(chunk)
-            if stop > start:
-                found.append((place, message[start:stop]))
-            start = stop
-        return found
+        size, begin = message.numel(), self._offsets[chunks.start]
+        assert size == self._offsets[chunks.stop] - begin, "message length differs from message_bytes()"
+        if len(chunks) == 1:  # a slice of a tensor takes the host longer than a short message's arithmetic
+            return [(self._places[chunks.start], message)] if size else []
+        bounds = [offset - begin for offset in self._offsets[chunks.start : chunks.stop + 1]]
+        parts = zip(self._places[chunks.start : chunks.stop], pairwise(bounds), strict=True)
+        return [(place, message[start:stop]) for place, (start, stop) in parts if stop > start]
 
     def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         for place, message in self._slices(chunks, out):

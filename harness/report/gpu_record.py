@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ class GpuRecord:
     failed: list[str]
     """Operations that could not be timed, and why."""
     others: list[OtherTime]
-    rounds: list[Mapping[str, Any]]
+    rounds: Sequence[Mapping[str, Any]]
     """Lines of `rounds.jsonl`, as `tests/gpu/measure_rounds.py` describes them."""
     counters: list[Mapping[str, str]]
     """Lines of `counters.csv`: one kernel each."""

@@ -19,19 +19,21 @@ class Slot:
 
     def __init__(self, device: torch.device) -> None:
         self._room = torch.empty(0, dtype=torch.uint8, device=device)
+        self._num_bytes = 0  # a field, because asking a tensor takes longer
         self._parts: dict[tuple[int, int], Tensor] = {}
 
     @classmethod
     def over(cls, room: Tensor) -> Slot:
         """A slot over existing memory, (bytes,) uint8."""
         slot = cls(room.device)
-        slot._room = room
+        slot._room, slot._num_bytes = room, room.numel()
         return slot
 
     def reserve(self, num_bytes: int) -> None:
         """Make room for `num_bytes` bytes."""
-        if self._room.numel() < num_bytes:
-            self._room = torch.empty(align(num_bytes), dtype=torch.uint8, device=self._room.device)
+        if self._num_bytes < num_bytes:
+            self._num_bytes = align(num_bytes)
+            self._room = torch.empty(self._num_bytes, dtype=torch.uint8, device=self._room.device)
             self._parts.clear()
 
     def part(self, start: int, stop: int) -> Tensor:
@@ -47,7 +49,7 @@ class Slot:
     @property
     def num_bytes(self) -> int:
         """Bytes of memory that the slot holds."""
-        return self._room.numel()
+        return self._num_bytes
 
 
 class SlotPlace(NamedTuple):

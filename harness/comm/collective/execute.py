@@ -79,7 +79,7 @@ class Execution:
             self._sealed = self._arena.take(self._offsets[-1]) if room is None else Slot.over(room)
         if scatter_only:
             steps = tuple(takewhile(lambda step: step.phase != "all_gather", steps))
-        in_flight = deque[_InFlight]()
+        in_flight: deque[_InFlight] = deque()
         for index, step in enumerate(steps):
             while index - len(in_flight) <= max(self._needed[index], index - self._segments):
                 await self._complete(in_flight.popleft())
@@ -97,7 +97,7 @@ class Execution:
     async def _complete(self, posted: _InFlight) -> None:
         self._decode_gathered()  # while these messages are in flight
         await self._channel.completed(posted.handle)
-        if _collects(posted.step):
+        if posted.step.collects:
             self._collect(posted.incoming)
             return
         for receive, place in posted.incoming:
@@ -139,13 +139,13 @@ class Execution:
     def _inner_part(self, chunks: range) -> Tensor:
         """The part for `chunks` of the message that carries them on; several actions may fill one message."""
         carrier = self._carriers[chunks.start]
-        if carrier.chunks not in self._inner:
+        slot = self._inner.get(carrier.chunks)
+        if slot is None:
             size = self._hops.message_bytes(carrier.chunks, carrier.workers)
-            self._inner[carrier.chunks] = self._arena.take(size)
+            slot = self._inner[carrier.chunks] = self._arena.take(size)
         before = range(carrier.chunks.start, chunks.start)
         start = self._hops.message_bytes(before, carrier.workers) if before else 0
-        stop = start + self._hops.message_bytes(chunks, carrier.workers)
-        return self._inner[carrier.chunks].part(start, stop)
+        return slot.part(start, start + self._hops.message_bytes(chunks, carrier.workers))
 
     def _process(self, receive: Receive, place: SlotPlace) -> None:
         if self._place is not None:
@@ -153,13 +153,16 @@ class Execution:
                 self._hops.accumulate(place.message, receive.chunks, receive.workers)
                 self._worked("accumulate", receive.chunks)
             return
-        start = 0
+        start, whole = 0, len(receive.actions) == 1
         for action, chunks in receive.actions:
             if action == "gather":
                 self._undecoded.append(receive)
                 continue
-            stop = start + self._hops.message_bytes(chunks, receive.workers)
-            message, start = place.part(start, stop), stop
+            if whole:
+                message = place.message
+            else:
+                stop = start + self._hops.message_bytes(chunks, receive.workers)
+                message, start = place.part(start, stop), stop
             if action == "partial" or (action == "sink" and self._scatter_only):
                 self._hops.accumulate(message, chunks, receive.workers)
                 self._worked("accumulate", chunks)
@@ -190,7 +193,3 @@ class Execution:
 
     def _worked(self, label: str, chunks: range) -> None:
         self._channel.worked(self._label or label, len(chunks) / self._num_chunks)
-
-
-def _collects(step: Step) -> bool:
-    return any(receive.actions[0][0] == "collect" for receive in step.receives)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from inspect import signature
 from typing import Literal
 
@@ -52,6 +53,11 @@ class Step:
     phase: Phase
     sends: tuple[Send, ...] = ()
     receives: tuple[Receive, ...] = ()
+
+    @cached_property
+    def collects(self) -> bool:
+        """True if the messages that arrive are summed together, in the order of ranks."""
+        return any(receive.actions[0][0] == "collect" for receive in self.receives)
 
 
 @dataclass(frozen=True)

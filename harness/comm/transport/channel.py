@@ -52,7 +52,7 @@ class Traffic:
 
     def add(self, phase: str, messages: Sequence[tuple[int, int]]) -> None:
         """Counts sent messages, given as (peer, bytes)."""
-        self.by_phase[phase] += sum(num_bytes for _, num_bytes in messages)
+        self.by_phase[phase] += sum([num_bytes for _, num_bytes in messages])
         if self.node is not None:
             self._between[phase] += sum(num_bytes for peer, num_bytes in messages if peer not in self.node)
         if self._whole is not None:
@@ -121,16 +121,16 @@ class Channel(ABC):
         Buffers belong to the transport until the handle has been awaited. Empty messages are not sent, so
         sender and receiver must both know the sizes. At most one message per peer and direction.
         """
-        sends = [(peer, buffer) for peer, buffer in sends if buffer.numel()]
-        receives = [(peer, buffer) for peer, buffer in receives if buffer.numel()]
-        sent = _sizes(sends)
+        outgoing, sent = self._tagged(sends, self._sent)
+        incoming, received = self._tagged(receives, self._received)
         if phase != MEASURE:
             self._traffic.add(phase, sent)
         number = 0
         if self._log is not None:
-            number = self._log.post(phase, sent, _sizes(receives), copies=_are_copies(sends))
-        handle = self._post(self._tagged(sends, self._sent), self._tagged(receives, self._received), phase)
-        handle.sent_bytes, handle.number = sum(num_bytes for _, num_bytes in sent), number
+            copies = len(sent) > 1 and _are_copies(outgoing)
+            number = self._log.post(phase, sent, received, copies=copies)
+        handle = self._post(outgoing, incoming, phase)
+        handle.sent_bytes, handle.number = sum([num_bytes for _, num_bytes in sent]), number
         return handle
 
     def worked(self, label: str, share: float) -> None:
@@ -138,15 +138,24 @@ class Channel(ABC):
         if self._log is not None:
             self._log.worked(label, share)
 
-    def _tagged(self, messages: Sequence[Message], counts: dict[int, int]) -> list[TaggedMessage]:
-        tagged = []
+    def _tagged(
+        self, messages: Sequence[Message], counts: dict[int, int]
+    ) -> tuple[list[TaggedMessage], list[tuple[int, int]]]:
+        """The messages that are not empty, with their tags, and their (peer, bytes): a hop takes the host
+        microseconds, so one pass finds both."""
+        tagged: list[TaggedMessage] = []
+        sizes: list[tuple[int, int]] = []
         for peer, buffer in messages:
+            num_bytes = buffer.nbytes
+            if not num_bytes:
+                continue
             number = counts.get(peer, 0)
             if number == 1 << HOP_BITS:
                 raise RuntimeError(f"a collective sends a peer at most {1 << HOP_BITS} messages")
             counts[peer] = number + 1
             tagged.append((peer, buffer, self._first_tag + number))
-        return tagged
+            sizes.append((peer, num_bytes))
+        return tagged, sizes
 
     def completed(self, handle: Handle) -> Completion:
         """Returns an awaitable that ends when all messages of `handle`, sent ones included, are delivered."""
@@ -162,15 +171,11 @@ class Channel(ABC):
         """Starts the backend's own in-place all-reduce (sum) of `x`."""
 
 
-def _sizes(messages: Sequence[Message]) -> list[tuple[int, int]]:
-    return [(peer, buffer.numel() * buffer.element_size()) for peer, buffer in messages]
-
-
-def _are_copies(messages: Sequence[Message]) -> bool:
+def _are_copies(messages: Sequence[TaggedMessage]) -> bool:
     """True if two or more messages are the same bytes in memory for different peers."""
-    if len(messages) < 2 or len({peer for peer, _ in messages}) < len(messages):
+    if len(messages) < 2 or len({peer for peer, *_ in messages}) < len(messages):
         return False
-    return len({(buffer.data_ptr(), buffer.numel() * buffer.element_size()) for _, buffer in messages}) == 1
+    return len({(buffer.data_ptr(), buffer.nbytes) for _, buffer, _ in messages}) == 1
 
 
 class CollectiveTask:
