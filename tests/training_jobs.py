@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from emulated_graph import RerunGraph, post_unless_capturing
 from tiny import TINY_MODEL
 from torch import nn
 
 from gradwire.codecs.plugins import allow, is_plugin
 from gradwire.harness.checkpoint.resume import open_run
+from gradwire.harness.comm.transport.captured_rounds import CapturedRounds
+from gradwire.harness.comm.transport.process import ProcessChannel
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.launch.worker import train, train_virtual
@@ -75,6 +78,18 @@ def train_rank(
         opened(config, Path(directory))
     stop = StopAfter(stop_after if rank == size - 1 else None)
     return train(config, Path(directory), torch.device("cpu"), checkpoint, stop)
+
+
+def train_rank_captured(rank: int, size: int, config: RunConfig, directory: str) -> bool:
+    """`train_rank` with captured rounds on the CPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ProcessChannel, "_post", post_unless_capturing)
+        patch.setattr(
+            parts,
+            "make_captured_rounds",
+            lambda graphs, device: CapturedRounds(RerunGraph, device, required=False),
+        )
+        return train_rank(rank, size, config, directory)
 
 
 def train_rank_to_the_reason(rank: int, size: int, config: RunConfig, directory: str) -> str:

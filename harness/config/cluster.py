@@ -154,6 +154,10 @@ def resolve_kernels(kernels: KernelsConfig, device: str, *, timed_task: str | No
     return replace(kernels, name=chosen)
 
 
+CAPTURED = ("ddp", "sharded", "blocks")
+"""The parallelisms whose rounds can be captured."""
+
+
 def check_graphs(run: RunConfig) -> None:
     """Raises ValueError, in one line, if `kernels.graphs=always` is set for a run that cannot use
     captures.
@@ -166,13 +170,10 @@ def check_graphs(run: RunConfig) -> None:
 
 
 def _refused_graphs(run: RunConfig) -> str | None:
-    is_virtual = run.cluster.name == "virtual"
-    if is_virtual and run.cluster.gradients == "disk":
+    if run.cluster.name == "virtual" and run.cluster.gradients == "disk":
         return "cluster.gradients=disk has each round read gradients from other memory"
-    if run.parallel.name != "ddp":
-        return f"parallel={run.parallel.name} synchronizes by other rounds than parallel=ddp"
+    if run.parallel.name not in CAPTURED:
+        return f"parallel={run.parallel.name} captures no rounds"
     device = torch.device(run.cluster.device)
-    if device.type == "cuda" and run.measure.spans and not is_virtual:
-        return "measure.spans=true times every hop, and hops within a graph cannot be seen"
     with using_kernels(run.kernels.name):
         return refused_graphs(make_codec(**run.codec), device, run.measure.check_hashes)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
 from gradwire.harness.data.settings import FITS
@@ -115,11 +115,27 @@ def show_run(finished: Run) -> None:
     if summary.earlier_ends:
         times = len(summary.earlier_ends)
         print(f"interrupted {times} time{'s' * (times > 1)} on the way: run.json says why")
+    if summary.captured is not None:
+        print(captured_in_words(summary.captured))
     _note_on_loopback(finished)
     busy = busy_run(finished)
     if busy:
         print(f"note: {busy[0].lower()}{busy[1:]}")
     print(f"run: {finished.folder}")
+
+
+def captured_in_words(captured: Mapping[str, Any]) -> str:
+    """A line on the rounds that ran as CUDA graphs: how many, why others did not, and how often they were
+    timed."""
+    words = f"captured: {captured['captured']} of {captured['buckets']} buckets"
+    if refused := captured["refused"]:
+        words += f" ({'; '.join(f'{count}: {reason}' for reason, count in refused.items())})"
+    every, share = captured["spans_every"], captured["marks_share"]
+    if every is not None:
+        words += f", timed in {'every step' if every == 1 else f'one step of {every}'}"
+    if share is not None:
+        words += f", where that adds {share:.1%}"
+    return words
 
 
 def _parts(summary: Summary) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -123,6 +124,7 @@ class Recording:
         if model is not None:
             writer.save_weights(model, state.parts.data.tokenizer)
         ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", state.world.size))  # torchrun or the launcher
+        captured = state.world.captured_buckets()
         totals = RunTotals(
             metric=state.parts.objective.metric,
             clock=state.clock.kind,
@@ -139,6 +141,7 @@ class Recording:
             data=state.parts.data.description,
             attempts=Attempts.read(state.directory),
             profile=profile_in_summary(state.world, self._profile),
+            captured=None if captured is None else asdict(captured),
             workers_per_machine=None if self.log.watch is None else ranks_here,
         )
         settings = state.config.mapping()

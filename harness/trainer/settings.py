@@ -104,8 +104,8 @@ class KernelsConfig:
     """The implementation of the codecs' kernels; all implementations produce the same bytes."""
 
     name: str = one_of("auto", "default", "cpu", "cuda")  # auto: the fastest that are built for the device
-    # which rounds are captured in CUDA graphs. auto: on GPUs, if the codec allows it, and with
-    # measure.spans=false; always: refuse what allows none; never: none
+    # which rounds are captured in CUDA graphs. auto: on GPUs, if the codec allows it; always: refuse what
+    # allows none; never: none
     graphs: str = one_of(*GRAPHS)
 
 

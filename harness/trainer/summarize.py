@@ -39,6 +39,7 @@ class RunTotals:
     attempts: Attempts | None = None
     profile: Mapping[str, Any] | None = None  # what `calibration.profile_in_summary` says
     workers_per_machine: int | None = None
+    captured: Mapping[str, Any] | None = None  # `CapturedBuckets` of rank 0
 
 
 def summarize(
@@ -96,6 +97,7 @@ def summarize(
         resumed_after=[] if attempts is None else attempts.resumed_after,
         earlier_ends=[] if attempts is None else attempts.earlier_ends,
         profile=None if totals.profile is None else dict(totals.profile),
+        captured=None if totals.captured is None else dict(totals.captured),
     )
 
 

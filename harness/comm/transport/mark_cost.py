@@ -1,4 +1,4 @@
-"""What marks cost, and how often they are therefore taken.
+"""The cost of marks, and how often they are therefore taken.
 
 A mark is a node of the graph, and a round has hundreds of short kernels: on a GPU marks can take a noticeable
 share of it. So a bucket's round is captured twice, with marks and without. At first every second step takes

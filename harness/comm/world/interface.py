@@ -238,7 +238,7 @@ class World(Protocol):
         ...
 
     def captured_buckets(self) -> CapturedBuckets | None:
-        """What the record says of captured rounds; None where no round can be captured."""
+        """Returns the record's figures of captured rounds; None where no round can be captured."""
         ...
 
     def take_traffic(self) -> Mapping[int, Traffic]:

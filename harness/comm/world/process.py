@@ -316,6 +316,7 @@ class ProcessWorld:
         self.forget_buffers()
         self.traffic[self.rank].clear()
         self.recorders[self.rank].drain()
+        self.recorders[self.rank].take_gap()
         self.take_notes()
         self.started.forget()
 

@@ -27,7 +27,7 @@ from gradwire.harness.timing.trace.log import TaskLog
 
 
 class CapturedPlace(NamedTuple):
-    """Where a captured round sends its messages: the communicator and its index, the number of the
+    """The place where a captured round sends its messages: the communicator and its index, the number of the
     collective, and what connects the ranks."""
 
     carrier: MessageGroup
@@ -94,7 +94,7 @@ def _no_timestamp() -> object:
 
 @dataclass(frozen=True)
 class CapturedBuckets:
-    """What a run's record says of captured rounds: how many `buckets` a step has, of how many the rounds are
+    """A run's record of captured rounds: how many `buckets` a step has, of how many the rounds are
     `captured`, and why the others' are not, with their number.
 
     Marks are taken in one step of `spans_every`; there they add `marks_share` to a round's time, null if that

@@ -155,9 +155,9 @@ class Blocks(Replicas):
         rank, last = rank_step.rank, len(self._blocks) - 1
 
         def synchronize(bucket: GradientBucket, number: int, x: Tensor) -> Collective[Tensor]:
-            # Means must survive until the next forward pass, so each step allocates its own memory for them.
+            # A launch writes the mean where the last one did: the next forward pass has used that by then.
             this_round, check = self._round(step, bucket.layout, rank, number), self._setup.check_hashes
-            return synchronization(self._codecs[rank], x, this_round, check, captures=False)
+            return synchronization(self._codecs[rank], x, this_round, check)
 
         self._buffers.load(rank)
         with rank_step.compute(forward_of(0)) as computing:

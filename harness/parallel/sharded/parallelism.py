@@ -30,7 +30,7 @@ from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.sharded.errors import sharded_error, whole_buckets, whole_main
 from gradwire.harness.parallel.sharded.shards import FlatBucket, ShardOptimizer, flattened
 from gradwire.harness.parallel.sharded.state import load_sharded, sharded_state
-from gradwire.harness.parallel.sharded.weights import Gathering, weight_messages
+from gradwire.harness.parallel.sharded.weights import gathering, weight_messages
 from gradwire.harness.parallel.synchronize import Scattering, compare_hashes
 from gradwire.harness.parallel.update import with_value
 from gradwire.harness.timing.trace.step import CONTROL, GATHERED, UPDATE, passes_until
@@ -179,7 +179,7 @@ class Sharded(Replicas):
     def _start_gathering(self, number: int, rank_step: RankStep) -> Any:
         bucket, rank = self._buckets[number], rank_step.rank
         return rank_step.start(
-            partial(Gathering, self._messages, bucket, rank),
+            partial(gathering, self._messages, bucket, rank, keeps_main=self._has_main),
             self._optimizers[rank].shards[number],
             Submission(
                 buffers=f"{GATHERED} {bucket.layout.uid}",

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(library("emulated") is None, reason=NOT_BUILT)
 
 
 def kinds(spans: list[Span]) -> Counter[tuple[str, int]]:
-    """How many spans there are of each kind and number of bytes."""
+    """The number of spans of each kind and number of bytes."""
     return Counter((span.kind, span.bytes) for span in spans)
 
 

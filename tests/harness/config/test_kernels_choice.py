@@ -91,11 +91,8 @@ GPUS = ("cluster.workers=2", "measure.spans=false")
     [
         (0, [], "CUDA graphs need ranks on GPUs, and these are on cpu"),
         (2, ["cluster=virtual", "cluster.gradients=disk"], "cluster.gradients=disk has each round read"),
-        (2, ["measure.spans=true"], "measure.spans=true times every hop"),
-        (2, ["parallel=sharded", "codec=fp32"], "parallel=sharded synchronizes by other rounds"),
         (2, ["measure.check_hashes=true"], "check_hashes=true has the host compare"),
         (2, ["codec=mxfp8"], "codec=mxfp8 does not do the same in every step"),
-        (2, ["codec.ef=true"], "codec.ef=true keeps the residuals"),
         (2, ["kernels=default"], "kernels=default takes the key by value"),
     ],
 )
@@ -110,13 +107,24 @@ def test_required_graphs_are_refused_where_nothing_can_be_captured(
     assert said.startswith(f"kernels.graphs=always: {reason}") and said.endswith("; use kernels.graphs=auto")
 
 
-@pytest.mark.parametrize("graphs", ["auto", "always", "never"])
+@pytest.mark.parametrize(
+    ("graphs", "overrides"),
+    [
+        ("auto", []),
+        ("never", []),
+        ("always", []),
+        ("always", ["measure.spans=true"]),
+        ("always", ["codec.ef=true"]),
+        ("always", ["parallel=sharded", "codec=fp32"]),
+        ("always", ["parallel=blocks", "codec=fp32"]),
+    ],
+)
 def test_graphs_are_kept_as_they_are_asked_for(
-    graphs: str, built: Built, monkeypatch: pytest.MonkeyPatch
+    graphs: str, overrides: list[str], built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built("cpu", "cuda", gpus=2)
     monkeypatch.setattr(choice, "library", lambda name: name)
-    assert validate(config(*GPUS, f"kernels.graphs={graphs}")).kernels.graphs == graphs
+    assert validate(config(*GPUS, f"kernels.graphs={graphs}", *overrides)).kernels.graphs == graphs
 
 
 def test_graphs_have_no_effect_on_tasks_that_replay_no_round(tmp_path: Path) -> None:

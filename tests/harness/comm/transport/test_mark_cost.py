@@ -1,4 +1,4 @@
-"""How often marks are taken, from what they cost."""
+"""Marks are taken as often as their cost allows."""
 
 from __future__ import annotations
 
