@@ -170,7 +170,7 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
 
 
 def _gpus(folder: Path, left_out: list[str]) -> list[GpuRecord]:
-    """What was measured on GPUs; a damaged folder gets a line in `left_out`."""
+    """The records of GPUs; a damaged folder gets a line in `left_out`."""
     found = []
     for path in gpu_folders(folder):
         try:

@@ -113,7 +113,7 @@ def _checks_table(record: GpuRecord) -> Table:
 
 
 def _operations(record: GpuRecord, picture: str | None) -> str:
-    """All operations; those far from a copy's bandwidth first."""
+    """The tables of operations, those far from a copy's bandwidth first."""
     if not record.operations:
         return ""
     ours = [each for each in record.operations if each.implementation == "cuda"]

@@ -1,4 +1,4 @@
-"""What `make gpu` measures on one device, read back from its folder."""
+"""The record of `make gpu` on one device, read back from its folder."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ FIGURES = (
     "train_time_s",
     "wall_time_s",
 )
-"""What is kept of a run's summary; `compute_s` to `exposed_comm_s` are means of a step."""
+"""The figures kept of a run's summary; `compute_s` to `exposed_comm_s` are means of a step."""
 
 
 def counters(report: Path, output: Path) -> None:
