@@ -65,7 +65,7 @@ class Hops(Protocol):
         return None
 
     def messages_in_place(self) -> Tensor | None:
-        """Own partial sums that lie in memory as messages do: the memory, (message_bytes of all chunks,)
+        """The memory of partial sums that lie there as messages hold them, (message_bytes of all chunks,)
         uint8.
 
         Messages are then sent from there and sums received there, by schedules without segments: of the

@@ -49,8 +49,8 @@ def super_group_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     They lie one after another in memory, as in the message that is reduced first.
     """
     total = num_super_groups(x.numel())
-    both = torch.empty((2, total), dtype=torch.bfloat16, device=x.device)
-    mean, norm = both[0], both[1]
+    both = torch.empty(2 * total, dtype=torch.bfloat16, device=x.device)
+    mean, norm = both[:total], both[total:]
     write_statistics(readable(x), mean, norm)
     return mean, norm
 

@@ -61,7 +61,7 @@ class Execution:
         self._scatter_only = False
         place = hops.messages_in_place()
         self._place = None if place is None else Slot.over(place)
-        """Where messages are partial sums, the memory of both."""
+        """The memory of messages that are partial sums, if they are."""
         assert place is None or self._segments == 1, "a segment might be overwritten while it is sent"
 
     async def run(self, *, scatter_only: bool = False) -> None:

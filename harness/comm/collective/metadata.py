@@ -118,6 +118,15 @@ class MetadataHops(Hops):
     def messages_in_place(self) -> Tensor:
         return self._memory
 
+    def _own(self, chunks: range) -> Tensor:
+        return self._memory[self._starts[chunks.start] : self._starts[chunks.stop]]
+
+    def encode(self, chunks: range, out: Tensor, workers: int) -> None:
+        out.copy_(self._own(chunks))
+
+    def decode(self, message: Tensor, chunks: range, workers: int) -> None:
+        self._own(chunks).copy_(message)
+
     def accumulate(self, message: Tensor, chunks: range, workers: int) -> None:
         first, last = self._starts[chunks.start], self._starts[chunks.stop]
         if self._kernel is not None:

@@ -70,7 +70,7 @@ class MetadataKernel:
 
 
 Part = tuple[Op, torch.dtype, tuple[int, int]]
-"""How a part is combined, its dtype, its number of elements and their size."""
+"""A part: its operation, its dtype, its number of elements and their size."""
 
 
 def kernel_for(memory: Tensor, parts: Sequence[Part]) -> MetadataKernel | None:
