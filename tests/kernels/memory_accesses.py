@@ -44,8 +44,6 @@ MARGIN = 1.02
 _NEIGHBOURS = "a lane stores its own 16 coordinates or codes by itself"
 
 EXCEPTIONS: dict[str, str] = {
-    "dynamiq*.accumulate.* stores": _NEIGHBOURS,
-    "dynamiq*.decompress.* stores": _NEIGHBOURS,
     "dynamiq.*compress.[356] * stores": _NEIGHBOURS,
     "dynamiq_plus.*compress.mix * stores": _NEIGHBOURS,
     "dynamiq.plan* loads": "super-groups are looked up in the order of the plan",

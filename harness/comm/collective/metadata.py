@@ -139,12 +139,6 @@ class MetadataHops(Hops):
                 own, received = self._memory[begin:end], message[begin - first : end - first]
                 own.view(dtype).copy_(combine(own.view(dtype), received.view(dtype)))
 
-    def encode(self, chunks: range, out: Tensor, workers: int) -> None:
-        raise AssertionError("messages are sent from where they are")
-
-    def decode(self, message: Tensor, chunks: range, workers: int) -> None:
-        raise AssertionError("sums are received where they stay")
-
     def results(self) -> list[Tensor]:
         """The reduced tensors, in their original order and dtype (maxima as magnitudes)."""
         found = dict[int, Tensor]()
