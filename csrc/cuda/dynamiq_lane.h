@@ -168,7 +168,7 @@ struct DecodedValues {
       : values(tables.decoded[book] + (WIDTH == 16 ? 0 : decoded_base(SLOT))), own(0.0f) {
     if constexpr (BY_LANES) own = values[lane.index & ((1 << WIDTH) - 1)];
   }
-  // Of the code in the last bits of `bits`.
+  // Returns the value of the code in the last bits of `bits`.
   __device__ __forceinline__ float of(uint32_t bits) const {
     if constexpr (BY_LANES) return __shfl_sync(ALL, own, (int)bits, 1 << WIDTH);
     if constexpr (WIDTH == 16) return decoded_level(bits & 0xFFFFu);

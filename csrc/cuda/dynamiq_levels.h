@@ -29,7 +29,7 @@ struct LaneDither {
         half_unit(mul(scalars.unit, 0.5f)),
         centre(scalars.centre) {}
 
-  // Of a coordinate whose random bits are the lower or the upper half of a word.
+  // Returns the dither of a coordinate whose random bits are the lower or the upper half of a word.
   __device__ __forceinline__ float of(uint32_t word, bool upper, float x) const {
     const uint32_t fraction = (upper ? word & 0xFFFF0000u : word << 16) + shift;
     const uint32_t doubled = upper_product(fraction, range) ^ key;

@@ -245,7 +245,7 @@ def rows_of(found: Mapping[int, Block]) -> list[set[int]]:
 
 
 def _header(found: Mapping[int, Block], loop: set[int]) -> int:
-    """Where a loop is entered."""
+    """The block at which a loop is entered."""
     return min(
         {after for first, block in found.items() if first not in loop for after in block.following} & loop
     )

@@ -221,8 +221,8 @@ def test_the_small_forms_train_and_are_small(model: str, size: str, least: float
 @pytest.mark.parametrize("model", PRESETS)
 def test_the_learning_rate_reaches_its_end(model: str, size: str) -> None:
     """A run by steps ends at `end_factor`; none has a warm-up longer than itself."""
-    _, train = composed(model, size)
-    steps = train["steps"]
+    config, train = composed(model, size)
+    steps, train["lr"] = train["steps"], train["lr"] or config.recipe.lr
     assert (steps is None) != (train["epochs"] is None)
     if steps is not None and train["schedule"] != "steps":  # which has no end
         names = ("lr", "warmup_steps", "end_factor", "schedule")
