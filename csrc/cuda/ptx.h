@@ -36,10 +36,14 @@ __device__ __forceinline__ uint32_t add_rn_f16x2(uint32_t a, uint32_t b) {
   asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
   return sums;
 }
-// 16 bytes as one instruction: left to itself the compiler takes some of them apart.
+// 16 or 8 bytes as one instruction: left to itself the compiler takes some of them apart.
 __device__ __forceinline__ void st_global_v4(void* target, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(target)), "r"(a),
                "r"(b), "r"(c), "r"(d)
+               : "memory");
+}
+__device__ __forceinline__ void st_global_v2(void* target, uint32_t a, uint32_t b) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(target)), "r"(a), "r"(b)
                : "memory");
 }
 // All threads of a cluster's blocks wait here; what they have written to memory before, all see after it. A

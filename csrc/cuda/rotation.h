@@ -89,13 +89,23 @@ __device__ __forceinline__ void load_tile(const T* source, int64_t total, bool a
     for (int k = 0; k < 4; ++k)
       v[i][k] = place.local(i) + k < count ? gradwire::load(source + place.of(i) + k) : 0.0f;
 }
+__device__ __forceinline__ void store_four(float* target, const float* values) {
+  ptx::st_global_v4(target, bits_of(values[0]), bits_of(values[1]), bits_of(values[2]), bits_of(values[3]));
+}
+__device__ __forceinline__ void store_four(uint16_t* target, const float* values) {
+  uint32_t words[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    words[i] = (uint32_t)to_bfloat16(values[2 * i]) | (uint32_t)to_bfloat16(values[2 * i + 1]) << 16;
+  ptx::st_global_v2(target, words[0], words[1]);
+}
 template <class Place>
 __device__ __forceinline__ void store_tile(float* target, int64_t total, bool aligned, const Place& place,
                                            const float (&v)[GROUPS][4]) {
   const int count = place.count(total);
   if (aligned && count == TILE) {
 #pragma unroll
-    for (int i = 0; i < GROUPS; ++i) store_aligned<4>(target + place.of(i), v[i]);
+    for (int i = 0; i < GROUPS; ++i) store_four(target + place.of(i), v[i]);
     return;
   }
 #pragma unroll

@@ -9,17 +9,6 @@ static_assert((int)GRADWIRE_THC_SMALL_BLOCK <= (int)TILE, "small blocks are tran
 
 namespace {
 
-__device__ __forceinline__ void store_four(float* target, const float* values) {
-  store_aligned<4>(target, values);
-}
-__device__ __forceinline__ void store_four(uint16_t* target, const float* values) {
-  uint32_t words[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i)
-    words[i] = (uint32_t)to_bfloat16(values[2 * i]) | (uint32_t)to_bfloat16(values[2 * i + 1]) << 16;
-  *reinterpret_cast<uint2*>(target) = make_uint2(words[0], words[1]);
-}
-
 // The blocks that a thread's groups are in. All threads of a tile that is in one block look up the same one.
 struct Finder {
   template <class Place>
@@ -146,8 +135,7 @@ struct Quantize {
         const float at = place_of(mul(v[i][k], scale), factor, here.range.alive, half, granularity);
         integers[k] = rounded(at, dither_of(words[i % 2][k / 2] >> 16 * (k % 2) & 0xffffu));
       }
-      *reinterpret_cast<uint4*>(args.integers + position) =
-          make_uint4(integers[0], integers[1], integers[2], integers[3]);
+      ptx::st_global_v4(args.integers + position, integers[0], integers[1], integers[2], integers[3]);
     }
   }
   __device__ __forceinline__ uint32_t rounded(float at, float dither) const {

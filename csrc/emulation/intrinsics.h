@@ -141,6 +141,9 @@ inline uint32_t add_rn_f16x2(uint32_t a, uint32_t b) {
 inline void st_global_v4(void* target, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   *reinterpret_cast<uint4*>(target) = make_uint4(a, b, c, d);
 }
+inline void st_global_v2(void* target, uint32_t a, uint32_t b) {
+  *reinterpret_cast<uint2*>(target) = make_uint2(a, b);
+}
 inline int64_t opaque(int64_t value) { return value; }
 
 }  // namespace ptx

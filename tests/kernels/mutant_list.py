@@ -188,7 +188,19 @@ TAILS = (
     Mutant("cuda/cast.cu", "void store_eight(", "place + COUNT > numel", "place >= numel", "cast"),
     Mutant("cuda/rows.h", "void store_values(", "count >= ROW", "count > 0", "tfp"),
     Mutant("include/gradwire/metadata.h", "int64_t start = 0;", "smaller(end, stop)", "end", "metadata"),
-    Mutant("include/gradwire/metadata.h", "int64_t start = 0;", "larger(begin, start)", "begin", "metadata"),
+    Mutant(
+        "include/gradwire/metadata.h", "int64_t start = 0;", "larger(begin, args.first)", "begin", "metadata"
+    ),
+    Mutant(
+        "include/gradwire/metadata.h", "int64_t start = 0;", ", start), last", ", begin), last", "metadata"
+    ),
+    Mutant("include/gradwire/metadata.h", "int64_t first_word(", "% METADATA_WORD", "% 1", "metadata"),
+    Mutant("cuda/metadata.cu", "struct ByWords {", "begin >= 0 && end <=", "end <=", "metadata"),
+    Mutant(
+        "cuda/metadata.cu", "struct ByWords {", "&& end <= (int)bytes", "&& begin < (int)bytes", "metadata"
+    ),
+    Mutant("cuda/metadata.cu", "struct ByWords {", "larger(begin, 0)", "begin", "metadata"),
+    Mutant("cuda/metadata.cu", "struct ByWords {", "smaller(end, (int)bytes)", "end", "metadata"),
     Mutant("cuda/mxfp_add.cu", "if (vectors && left", "left >= BYTES", "left > 0", "mxfp"),
     Mutant(
         "cuda/histogram.cu", "    histogram(const", "first + STRIP <= total", "first < total", "histogram"
@@ -239,9 +251,18 @@ TURNS = (
     Mutant("cuda/linear_lane.h", "void store_pairs(", "odd ? received : own[i]", "own[i]", "linear"),
     Mutant("cuda/linear_lane.h", "void store_pairs(", "lanes & 2", "lanes & 1", "linear"),
     Mutant("cuda/cast.cu", "void for_places(", "first + i * WARP", "first + i", "cast"),
+    Mutant("cuda/metadata.cu", "uint64_t load_word(", "source + at), at)", "source + at), 0)", "metadata"),
+    Mutant(
+        "cuda/metadata.cu",
+        "struct ByWords {",
+        "element_of<T>(there, at)",
+        "element_of<T>(there, 0)",
+        "metadata",
+    ),
+    Mutant("cuda/rotation.h", "void store_four(uint16_t*", "values[2 * i + 1]", "values[2 * i]", "thc"),
 )
 
-DECODE, DITHER, NEAR = "void decode_fours(", "const Parameters p = {*args", "struct Thresholds {"
+DECODE, DITHER, NEAR = "void decode_fours(", "*args, round_keys(", "struct Thresholds {"
 DYNAMIQ = (
     Mutant("cuda/dynamiq_decode.h", DECODE, "FOUR * turn + lane.index / FOUR", "lane.index", "dynamiq"),
     Mutant("cuda/dynamiq_decode.h", DECODE, "WIDTH * k", "WIDTH * (k ^ 1)", "dynamiq"),

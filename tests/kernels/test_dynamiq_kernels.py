@@ -97,8 +97,8 @@ def test_every_kind_of_gradient(name: str, settings: str, kind: str) -> None:
 
 @pytest.mark.parametrize("settings", ["paper", "every_width", "plus"])
 @pytest.mark.parametrize("workers", [1, 64])
-def test_more_rows_than_a_warp_prepares(settings: str, workers: int) -> None:
-    """On a device of one block, whose warps have 16 pairs of rows at a time."""
+def test_more_rows_than_a_warp_of_a_small_device_prepares(settings: str, workers: int) -> None:
+    """On a device of one block, whose warps have 16 pairs of rows at a time, or 7 beside codebooks."""
     x, y = (gradient("heavy_tail", 600 * 256 - 37, seed) for seed in (0, 1))
     compare("small", settings, x, y, workers=workers)
 

@@ -32,7 +32,8 @@ def values(dtype: torch.dtype, numel: int, seed: int, kind: str = "normal") -> T
 
 def hop_by_hop(parts: Sequence[Part], num_chunks: int, kind: str) -> list[Tensor]:
     """All that two ranks have in the end: the second one's first half of the chunks is combined with the
-    first one's, then all of them."""
+    first one's, then all of them, then the second half, twice: of a message that begins at a multiple of 16
+    bytes, and of one that lies to them as the rank's own values do."""
     made = [
         MetadataHops(
             [(values(dtype, numel, 7 * rank + i, kind), op) for i, (op, dtype, numel) in enumerate(parts)],
@@ -41,9 +42,13 @@ def hop_by_hop(parts: Sequence[Part], num_chunks: int, kind: str) -> list[Tensor
         for rank in range(2)
     ]
     sent = made[0].messages_in_place()
-    for chunks in range(num_chunks // 2), range(num_chunks):
-        message = sent[: made[0].message_bytes(chunks, 1)].clone()
-        made[1].accumulate(message, chunks, 1)
+    half = num_chunks // 2
+    for chunks in range(half), range(num_chunks), range(half, num_chunks):
+        begin = made[0].message_bytes(range(chunks.start), 1)
+        message = sent[begin : begin + made[0].message_bytes(chunks, 1)]
+        made[1].accumulate(message.clone(), chunks, 1)
+        if begin:
+            made[1].accumulate(message, chunks, 1)
     return [sent, *made[1].results()]
 
 

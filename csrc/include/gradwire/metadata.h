@@ -43,7 +43,7 @@ GRADWIRE_API int gradwire_metadata_hop(const gradwire_metadata* args);
 
 GRADWIRE_NAMESPACE_BEGIN
 
-enum : int64_t { METADATA_PARTS = 8, METADATA_TILE = 4096 };  // bytes of a message that are one item of work
+enum : int64_t { METADATA_PARTS = 8, METADATA_WORD = 8, METADATA_TILE = 2048 };
 
 GRADWIRE_HD int64_t element_bytes(int32_t kind) {
   switch (kind) {
@@ -66,8 +66,13 @@ GRADWIRE_HD float norm_of(float a, float b) {
   return (float)square_root(add(mul(wide, wide), mul(other, other)));
 }
 
+// The words of the values that a message's bytes are in, `METADATA_TILE` bytes of them an item of work, begin
+// at this byte of the values, which may lie before the message's first.
+GRADWIRE_HD int64_t first_word(const gradwire_metadata& args) {
+  return args.first - (int64_t)((uint64_t)(args.values + args.first) % METADATA_WORD);
+}
 GRADWIRE_HD int64_t items_metadata_hop(const gradwire_metadata& args) {
-  return divide_up(args.last - args.first, (int64_t)METADATA_TILE);
+  return args.first < args.last ? divide_up(args.last - first_word(args), (int64_t)METADATA_TILE) : 0;
 }
 
 GRADWIRE_HD int check_metadata_hop(const gradwire_metadata& args) {
@@ -107,40 +112,23 @@ GRADWIRE_HD T combined(T a, T b) {
   }
 }
 
-// The kernel has fifteen such loops; unrolled by nvcc they take more registers than there are.
-#if defined(__CUDACC__)
-#define GRADWIRE_ROLLED _Pragma("unroll 1")
-#else
-#define GRADWIRE_ROLLED
-#endif
-
-// Every `stride`-th of `count` elements, from `begin` on.
-template <int KIND, class T>
-GRADWIRE_HD void combine_elements(uint8_t* own, const uint8_t* message, int64_t begin, int64_t count,
-                                  int64_t stride) {
-  T* here = (T*)own;
-  const T* there = (const T*)message;
-  GRADWIRE_ROLLED for (int64_t i = begin; i < count; i += stride) here[i] =
-      combined<KIND, T>(here[i], there[i]);
-}
-
-// One tile of a message, its elements shared by `lanes` threads, of which this is number `lane`.
-GRADWIRE_HD void work_on_tile(const gradwire_metadata& args, int64_t item, int64_t lane, int64_t lanes) {
-  const int64_t begin = args.first + item * METADATA_TILE;
+// One tile of a message: combine.template run<KIND, T>(own, message, bytes) is called for each part of it.
+template <class Combine>
+GRADWIRE_HD void work_on_tile(const gradwire_metadata& args, int64_t item, const Combine& combine) {
+  const int64_t begin = first_word(args) + item * METADATA_TILE;
   const int64_t end = smaller(args.last, begin + METADATA_TILE);
   int64_t start = 0;  // of the part
   for (int part = 0; part < args.parts; ++part) {
     const int32_t kind = args.kinds[part];
-    const int64_t each = element_bytes(kind), stop = start + args.numel[part] * each;
-    const int64_t first = larger(begin, start), last = smaller(end, stop);
+    const int64_t stop = start + args.numel[part] * element_bytes(kind);
+    const int64_t first = larger(larger(begin, args.first), start), last = smaller(end, stop);
     start = stop;
     if (first >= last) continue;
     uint8_t* const own = args.values + first;
     const uint8_t* const other = args.message + (first - args.first);
-    const int64_t count = (last - first) / each;
     switch (kind) {
 #define GRADWIRE_KIND(KIND, T) \
-  case KIND: combine_elements<KIND, T>(own, other, lane, count, lanes); break;
+  case KIND: combine.template run<KIND, T>(own, other, last - first); break;
       GRADWIRE_KIND(GRADWIRE_OR_8, uint8_t)
       GRADWIRE_KIND(GRADWIRE_OR_16, uint16_t)
       GRADWIRE_KIND(GRADWIRE_OR_32, uint32_t)
@@ -160,7 +148,5 @@ GRADWIRE_HD void work_on_tile(const gradwire_metadata& args, int64_t item, int64
     }
   }
 }
-
-#undef GRADWIRE_ROLLED
 
 GRADWIRE_NAMESPACE_END
