@@ -87,7 +87,7 @@ class Decisions(Wrapper):
             followed.check_all(f"{type(adapting).__qualname__} {adapting!r}", self._refusal)
         self._size = 0
         self._places: dict[str, Tensor] = {}
-        """Where captured rounds read this rank's numbers."""
+        """The memory from which captured rounds read this rank's numbers."""
         self._reduced: list[Tensor] | None = None
         self._stages: list[Mapping[str, Tensor]] = []
         """The combined numbers of all stages, once they have been exchanged."""

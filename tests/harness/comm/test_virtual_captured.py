@@ -111,7 +111,7 @@ def traces(directory: Path) -> dict[int, StepTrace]:
 
 
 def decisions(directory: Path) -> list[str]:
-    """What each step followed."""
+    """The decisions that steps followed, as the record has them."""
     path = directory / "decisions.jsonl"
     return path.read_text().splitlines()[1:] if path.exists() else []
 
