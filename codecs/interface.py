@@ -269,8 +269,8 @@ class Codec(ABC):
 
         A codec that allows capture does the same work in every step, apart from values on the device: the
         host does not read results back, state stays at fixed addresses (`prepare_capture`), messages keep
-        their sizes, and random bits come from the key that kernels read from `Round.key_place`. The same
-        holds for `scatter`.
+        their sizes, random bits come from the key that kernels read from `Round.key_place`, and numbers that
+        follow a decision from what `Capture.before_launch` writes. The same holds for `scatter`.
         """
         return f"codec={self.name} does not do the same in every step on the host"
 

@@ -85,11 +85,13 @@ class Capture:
     codec made before the capture and its kernels use go into `kept`, which lives as long as the graph;
     tensors made within the round live that long anyway. The functions in `before_launch` run on the host
     before each replay, on its stream: they note which state the step changes, or write a step's numbers.
+    Those of a codec that `Adapts` ask `decision` for the decision that the step follows.
     """
 
     key_place: Tensor
     kept: list[object] = field(default_factory=list)
     before_launch: list[Callable[[], None]] = field(default_factory=list)
+    decision: Callable[[], Decision] = dict
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -53,6 +54,13 @@ STATEFUL: list[tuple[str, dict[str, Any], Layout | None]] = [
     ("dynamiq", {"exclude": ["*norm*"], "ef": True}, TWO),
     ("thc", {"exclude": ["matrix", "norm*"]}, TWO),
     ("qsgd", {"bits": 8, "ef": True}, TWO),
+    ("mxfp8", {}, None),
+    ("mxfp6", {"gamma": 0.6, "scale_rule": "e8m0_even"}, None),
+    ("mxfp4", {"gamma": 0.6}, None),
+    ("mxfp8", {"gamma": 0.6, "ef": True}, None),
+    ("mxfp6", {"gamma": 0.6, "scale_rule": "e8m0_ceil", "ef": True}, None),
+    ("mxfp4", {"gamma": 0.6, "exclude": ["*norm*"], "ef": True}, TWO),
+    ("mxfp8", {"exclude": ["matrix", "norm*"]}, TWO),
 ]
 """Codecs with state that lasts from step to step, and buckets of several parts: options and layout."""
 
@@ -70,7 +78,7 @@ class Rounds:
         device: torch.device,
         layout: Layout | None = None,
     ) -> None:
-        self.layout = layout or Layout.flat(numel, device=device)
+        self.layout = replace(layout or Layout.flat(numel), device=device)
         self.size, self._topology = size, topology
         self._made = name, options
         self.codecs = self.new_codecs()
@@ -81,6 +89,13 @@ class Rounds:
 
     def new_codecs(self) -> list[Codec]:
         return [make_codec(self._made[0], **self._made[1]) for _ in range(self.size)]
+
+    def copies(self) -> list[Codec]:
+        """New codecs, on any device, in the state of the own ones."""
+        copies = self.new_codecs()
+        for copy, own in zip(copies, self.codecs, strict=True):
+            copy.load_state_dict({key: x.cpu() for key, x in own.state_dict().items()})
+        return copies
 
     def fill(self, step: int) -> None:
         """The gradients of a step."""
@@ -113,10 +128,9 @@ class Rounds:
         run_local(tasks, mailboxes, time.perf_counter)
         return [results[rank] for rank in range(self.size)]
 
-    def end_step(self, step: int, skipped: bool = False) -> None:
-        """Ends a step for the own codecs."""
-        for codec in self.codecs:
-            _ = codec.skip_step(step) if skipped else codec.end_step(step)
+    def end_step(self, step: int, skipped: bool = False) -> list[dict[str, float]]:
+        """Ends a step for the own codecs, and returns what each logs."""
+        return [dict(codec.skip_step(step) if skipped else codec.end_step(step)) for codec in self.codecs]
 
     def prepare(self, step: int) -> None:
         """Readies the own codecs for a capture."""
@@ -133,3 +147,48 @@ class Rounds:
         captured = CapturedRound(graph, self.layout.device)
         captured.capture(lambda given, traffic: self.run(2, capture=given), Traffic())
         return captured
+
+
+def states(rounds: Rounds) -> list[dict[str, Tensor]]:
+    """All ranks' states; a value that nothing has set is zero."""
+    return [
+        {key: x.clone() for key, x in codec.state_dict().items() if x.count_nonzero()}
+        for codec in rounds.codecs
+    ]
+
+
+def assert_equal(found: list[dict[str, Tensor]], expected: list[dict[str, Tensor]]) -> None:
+    for own, other in zip(found, expected, strict=True):
+        assert own.keys() == other.keys()
+        for key, x in own.items():
+            assert torch.equal(x.view(torch.uint8), other[key].view(torch.uint8)), key
+
+
+def assert_launches_keep_state(rounds: Rounds, plain: Rounds, graph: Graph) -> None:
+    """Compares `rounds`, captured in `graph`, with the same ones of `plain`, which run step by step: over
+    steps that count, are skipped, are run without the graph, and a state that is loaded."""
+    captured = rounds.captured(graph)
+    for step in range(2):
+        plain.fill(step)
+        plain.run(step)
+        plain.end_step(step)
+    saved = [{key: x.clone() for key, x in codec.state_dict().items()} for codec in plain.codecs]
+    assert_equal(states(rounds), states(plain))
+    for step in range(2, 10):
+        if step == 7:
+            for own, other, state in zip(rounds.codecs, plain.codecs, saved, strict=True):
+                own.load_state_dict(state)
+                other.load_state_dict(state)
+        rounds.fill(step)
+        plain.fill(step)
+        expected = plain.run(step)
+        if step == 5:
+            found = rounds.run(step)
+        else:
+            captured.launch(rounds.key(step))
+            found = captured.result
+        for mean, wanted in zip(found, expected, strict=True):
+            assert torch.equal(mean.view(torch.int32), wanted.view(torch.int32))
+        logged = [each.end_step(step, skipped=step in (3, 6)) for each in (rounds, plain)]
+        assert logged[0] == logged[1]
+        assert_equal(states(rounds), states(plain))

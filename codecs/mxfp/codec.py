@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
+import torch
 from torch import Tensor
 
 from gradwire.codecs.adaptation import Adapts, Agreed, Feedback, Numbers
 from gradwire.codecs.costs import MAXIMUM, Costs, hop_costs, moved, once
 from gradwire.codecs.hop_codec import LossyHopCodec
-from gradwire.codecs.interface import Decision, Layout, Op, Round
+from gradwire.codecs.interface import Capture, Decision, Layout, Op, Round
 from gradwire.codecs.mxfp.definition import BLOCK, block_maxima
 from gradwire.codecs.mxfp.formats import FORMATS, SharedScales
 from gradwire.codecs.mxfp.hops import (
@@ -25,6 +27,7 @@ from gradwire.codecs.mxfp.hops import (
     MXFPHops,
     pair_of,
 )
+from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.options.quantized import MXFPOptions, ScaleRule
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.slices import chunk_slice
@@ -56,6 +59,7 @@ class MXFP(MXFPOptions, LossyHopCodec, Adapts):
         )
         self._scaling = AutomaticScaling(self.epsilon, self.gamma, self.mu_minimum)
         self._counts = CastCounts()
+        self._mu_places: dict[str, Tensor] = {}
         self._logged: Mapping[str, float] = {}
 
     def statistics(self, x: Tensor, this_round: Round) -> list[tuple[Tensor, Op]]:
@@ -63,9 +67,30 @@ class MXFP(MXFPOptions, LossyHopCodec, Adapts):
 
     def plan(self, x: Tensor, this_round: Round, reduced: list[Tensor], num_chunks: int) -> MXFPHops:
         workers, rule = this_round.size, cast(ScaleRule, self.scale_rule)
-        mu = self._scaling.mu(this_round.decision, workers)
-        scales, count = SharedScales(reduced[0], mu, rule, workers), self._counts.of_round(x.device)
+        mu, capture = self._scaling.mu(this_round.decision, workers), this_round.capture
+        if capture is None:
+            scales, count = SharedScales(reduced[0], mu, rule, workers), self._counts.of_round(x.device)
+        else:
+            bucket = this_round.layout.key
+            place, count = self._mu_places[bucket], self._counts.of_captured(bucket)
+            scales = SharedScales(reduced[0], mu, rule, workers, place)
+            capture.kept.append((place, count))
+            capture.before_launch.append(partial(self._begin_launch, bucket, capture, workers))
         return MXFPHops(x, workers, num_chunks, self._element, scales, count)
+
+    def refuses_capture(self, layout: Layout) -> str | None:
+        return without_kernels(layout.device)
+
+    def prepare_capture(self, this_round: Round) -> None:
+        layout = this_round.layout
+        self._counts.fix(layout.key, layout.device)
+        if layout.key not in self._mu_places:
+            self._mu_places[layout.key] = torch.zeros(1, dtype=torch.float32, device=layout.device)
+
+    def _begin_launch(self, bucket: str, capture: Capture, workers: int) -> None:
+        """Writes the step's μ to where the bucket's captured round reads it."""
+        self._mu_places[bucket].fill_(self._scaling.mu(capture.decision(), workers))
+        self._counts.launched(bucket)
 
     def feedback(self) -> Feedback:
         """This rank's numbers of saturated casts and of all casts in the step, (2,) int64."""

@@ -84,6 +84,7 @@ def _fields(scales: SharedScales, element: ElementFormat, library: Library) -> d
     """The fields of kernels for the scales and the element format."""
     return {
         "mu": scales.mu,
+        "mu_place": (scales.mu_place, 1),
         "rule": library.constant(f"MXFP_{scales.rule.upper()}"),
         "width": element.width,
     }

@@ -21,6 +21,7 @@ down, and a value that a power-of-two scale rounds up beyond float32's range bec
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -62,6 +63,11 @@ class ElementFormat:
     def maximum(self) -> float:
         """The largest finite value."""
         return self.values[self.largest_code]
+
+    @cached_property
+    def maximum_bits(self) -> int:
+        """The float32 pattern of the largest finite value."""
+        return int.from_bytes(struct.pack("<f", self.maximum), "little")
 
     @property
     def largest_exponent(self) -> int:
@@ -119,16 +125,19 @@ def _table(element: ElementFormat, device: torch.device) -> Tensor:
 @dataclass(frozen=True)
 class SharedScales:
     """The inputs for the scales of a bucket's blocks, the same on all workers: the reduced `maxima`,
-    (blocks,) bf16, μ and the rule. Sums of elements are divided by the number of `workers`."""
+    (blocks,) bf16, μ and the rule. Sums of elements are divided by the number of `workers`. μ is read from
+    `mu_place`, (1,) float32, if that is given: captured rounds have another one in each launch."""
 
     maxima: Tensor
     mu: float
     rule: ScaleRule
     workers: int
+    mu_place: Tensor | None = None
 
     def of(self, element: ElementFormat) -> BlockScales:
         """The scales of all blocks."""
-        return block_scales(self.maxima, self.mu, self.rule, element, self.workers)
+        mu = self.mu if self.mu_place is None else self.mu_place
+        return block_scales(self.maxima, mu, self.rule, element, self.workers)
 
 
 @dataclass(frozen=True)
@@ -148,9 +157,10 @@ class BlockScales:
 
 
 def block_scales(
-    maximum: Tensor, mu: float, rule: ScaleRule, element: ElementFormat, workers: int
+    maximum: Tensor, mu: float | Tensor, rule: ScaleRule, element: ElementFormat, workers: int
 ) -> BlockScales:
-    """The scales of blocks with reduced maxima `maximum`, (blocks,) bf16.
+    """The scales of blocks with reduced maxima `maximum`, (blocks,) bf16; a μ on the device is one
+    float32.
 
     With 2^(f−127) ≤ G < 2^(f−126) the normalizer is 2^(128−f), which makes 2 ≤ G·normalizer < 4 (less if G is
     subnormal). The restorer 2^(f−127) is twice its inverse, so that both are normal numbers; `step`
@@ -160,7 +170,7 @@ def block_scales(
     finite = maximum.isfinite()
     field = exponents(maximum, SMALLEST_NORMAL)
     normalizer = normalizers(field)
-    shared = maximum * normalizer * constant(mu, maximum)
+    shared = maximum * normalizer * (mu if isinstance(mu, Tensor) else constant(mu, maximum))
     factor, unit = _exact_scale(shared, element) if rule == "bf16_mu" else _power_scale(shared, rule, element)
     step = (unit / constant(2 * workers, unit)).masked_fill(~finite, torch.nan)
     return BlockScales(normalizer, factor, finite & (maximum > 0), step, power_of_two(field))
@@ -176,8 +186,7 @@ def _power_scale(shared: Tensor, rule: ScaleRule, element: ElementFormat) -> tup
     """1/X and X for X a power of two, by integer arithmetic on the bits of `shared` (float32)."""
     bits = shared.view(torch.int32)
     if rule == "e8m0_ceil":
-        largest = int(torch.tensor(element.maximum, device="cpu").view(torch.int32))
-        field = ((bits - largest + 0x7F_FFFF) >> 23) + 127
+        field = ((bits - element.maximum_bits + 0x7F_FFFF) >> 23) + 127
     else:
         half = 1 << (22 - element.mantissa_bits) if rule == "e8m0_even" else 0
         field = ((bits + half) >> 23) - element.largest_exponent

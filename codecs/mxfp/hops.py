@@ -50,21 +50,40 @@ class CastCount:
 
 
 class CastCounts:
-    """The cast counts of a step, round by round."""
+    """The cast counts of a step, round by round. Captured rounds count at a place of their bucket."""
 
     def __init__(self) -> None:
         self._rounds: list[CastCount] = []
+        self._places: dict[str, CastCount] = {}
+        self._launched: dict[str, CastCount] = {}
 
     def of_round(self, device: torch.device) -> CastCount:
         """The counter of a new round of the current step."""
         self._rounds.append(CastCount(torch.zeros((), dtype=torch.int64, device=device)))
         return self._rounds[-1]
 
+    def fix(self, bucket: str, device: torch.device) -> None:
+        """Gives the captured rounds of a bucket their counter, which lasts."""
+        if bucket not in self._places:
+            self._places[bucket] = CastCount(torch.zeros((), dtype=torch.int64, device=device))
+
+    def of_captured(self, bucket: str) -> CastCount:
+        """The counter of a bucket's captured rounds, which each launch sets to zero first. Only the launches
+        that `launched` states are counted."""
+        count = self._places[bucket]
+        count.saturated.zero_()
+        count.casts = 0
+        return count
+
+    def launched(self, bucket: str) -> None:
+        """States that the current step launches the bucket's captured round."""
+        self._launched[bucket] = self._places[bucket]
+
     def total(self) -> Tensor:
         """The numbers of saturated casts and of all casts in the step so far, (2,) int64, without waiting for
         the device."""
         counts = torch.zeros(2, dtype=torch.int64, device="cpu")
-        for each in self._rounds:
+        for each in (*self._rounds, *self._launched.values()):
             counts = counts.to(each.saturated.device)
             counts[0] += each.saturated
             counts[1] += each.casts
@@ -73,6 +92,7 @@ class CastCounts:
     def forget(self) -> None:
         """Reset the counts for a new step."""
         self._rounds.clear()
+        self._launched.clear()
 
 
 @dataclass(frozen=True)

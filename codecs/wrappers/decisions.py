@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -24,7 +25,7 @@ from torch import Tensor
 from gradwire.codecs.adaptation import Adapts, Agreed
 from gradwire.codecs.costs import Costs
 from gradwire.codecs.decision_file import DecisionFile
-from gradwire.codecs.interface import Codec, Collectives, Decision, Op, Round
+from gradwire.codecs.interface import Codec, Collectives, Decision, Layout, Op, Round
 from gradwire.codecs.wording import shortened
 from gradwire.codecs.wrappers.wrapper import Wrapper, innermost
 
@@ -85,6 +86,8 @@ class Decisions(Wrapper):
         if followed is not None:
             followed.check_all(f"{type(adapting).__qualname__} {adapting!r}", self._refusal)
         self._size = 0
+        self._places: dict[str, Tensor] = {}
+        """The memory from which captured rounds read this rank's numbers."""
         self._reduced: list[Tensor] | None = None
         self._stages: list[Mapping[str, Tensor]] = []
         """The combined numbers of all stages, once they have been exchanged."""
@@ -112,14 +115,41 @@ class Decisions(Wrapper):
             reason = self._adapting.refuses_in(own_round.decision, own_round)
             if reason is not None:
                 raise ValueError(self.followed.refusal(this_round.step, reason))
+        capture = this_round.capture
+        if capture is not None:
+            own_round = replace(own_round, capture=replace(capture, decision=lambda: self._decision))
         if this_round.bucket:
             return await run(x, own_round, comm)
         self._size = this_round.size
-        parts = [(self._own[name].to(x.device), op) for name, op in self._operations.items()]
-        carrier = _Carrier(comm, parts)
+        own = self._places if capture is not None else self._own
+        carrier = _Carrier(comm, [(own[name].to(x.device), op) for name, op in self._operations.items()])
         mean = await run(x, own_round, cast(Collectives, carrier))
         self._reduced = await carrier.delivered()
+        if capture is not None:
+            capture.kept.append(self._places)
+            capture.before_launch.append(partial(self._begin_launch, self._reduced))
         return mean
+
+    def _begin_launch(self, reduced: list[Tensor]) -> None:
+        """Writes this rank's numbers to where the captured round of the step's first bucket reads them;
+        `reduced` is where it leaves the ranks' combined ones."""
+        for name, place in self._places.items():
+            place.copy_(self._own[name])
+        self._reduced = reduced
+
+    def refuses_capture(self, layout: Layout) -> str | None:
+        """Refuses a file of decisions that a codec has to look at in every step."""
+        own = self._adapting
+        if self.followed is not None and (own.hindsight or type(own).refuses_in is not Adapts.refuses_in):
+            return f"codec={self.name} checks in every step whether it can follow codec.decisions"
+        return self.inner.refuses_capture(layout)
+
+    def prepare_capture(self, this_round: Round) -> None:
+        super().prepare_capture(this_round)
+        if not this_round.bucket:
+            for name, numbers in self._own.items():
+                if name not in self._places:
+                    self._places[name] = torch.zeros_like(numbers, device=this_round.layout.device)
 
     def end_step(self, step: int) -> Mapping[str, float]:
         if self._reduced is not None:

@@ -29,6 +29,7 @@ void maxima(const gradwire_mxfp& args, int64_t begin, int64_t end) {
 
 template <int WIDTH, class T>
 void quantize(const gradwire_mxfp& args, int64_t begin, int64_t end) {
+  const float mu = args.mu_place ? *args.mu_place : args.mu;
   int64_t saturated = 0;
   for (int64_t first = begin; first < end; first += BLOCKS) {
     const int64_t blocks = smaller(end - first, (int64_t)BLOCKS);
@@ -38,7 +39,7 @@ void quantize(const gradwire_mxfp& args, int64_t begin, int64_t end) {
     alignas(64) uint32_t alive[BLOCKS], codes[VALUES];
     GRADWIRE_SIMD
     for (int b = 0; b < BLOCKS; ++b) {
-      const WayIn scale = way_in<WIDTH>(maximum[b], args.mu, args.rule);
+      const WayIn scale = way_in<WIDTH>(maximum[b], mu, args.rule);
       normalizer[b] = scale.normalizer;
       factor[b] = scale.factor;
       alive[b] = scale.alive;
@@ -65,6 +66,7 @@ void quantize(const gradwire_mxfp& args, int64_t begin, int64_t end) {
 
 template <int WIDTH, class T>
 void dequantize(const gradwire_mxfp& args, int64_t begin, int64_t end) {
+  const float mu = args.mu_place ? *args.mu_place : args.mu;
   for (int64_t first = begin; first < end; first += BLOCKS) {
     const int64_t blocks = smaller(end - first, (int64_t)BLOCKS);
     uint16_t maximum[BLOCKS] = {};
@@ -73,7 +75,7 @@ void dequantize(const gradwire_mxfp& args, int64_t begin, int64_t end) {
     alignas(64) uint32_t codes[VALUES];
     GRADWIRE_SIMD
     for (int b = 0; b < BLOCKS; ++b) {
-      const WayOut scale = way_out<WIDTH>(maximum[b], args.mu, args.rule, args.workers);
+      const WayOut scale = way_out<WIDTH>(maximum[b], mu, args.rule, args.workers);
       step[b] = scale.step;
       restorer[b] = scale.restorer;
     }

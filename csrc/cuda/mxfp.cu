@@ -32,6 +32,12 @@ __device__ __forceinline__ int64_t group_of(int64_t tile, int step, int lane) {
   return tile * (TILE / FOUR) + step * WARP + lane;
 }
 
+// Captured rounds, whose mu is in memory, have kernels of their own: others would need registers for it.
+template <bool PLACED>
+__device__ __forceinline__ float mu_of(const gradwire_mxfp& args) {
+  return PLACED ? *args.mu_place : args.mu;
+}
+
 // ---- Maxima
 
 // Magnitude bits of the block that this lane writes, from what all lanes have of one step's blocks.
@@ -127,7 +133,7 @@ __device__ __forceinline__ uint32_t quantize_four(float* values, float own_norma
   return cast_four<WIDTH>(values, bits_of(normalizer) ? ~0u : 0u, saturated);
 }
 
-template <int WIDTH, class T>
+template <int WIDTH, class T, bool PLACED>
 __global__ void __launch_bounds__(THREADS)
     quantize(const GRADWIRE_GRID_CONSTANT gradwire_mxfp args, bool vectors) {
   const int lane = lane_of_thread();
@@ -136,7 +142,7 @@ __global__ void __launch_bounds__(THREADS)
   uint32_t saturated = 0;
   for (int64_t tile = warp_of_grid(); tile < tiles; tile += warps_of_grid()) {
     const int64_t block = tile * WARP + lane;
-    const WayIn own = way_in<WIDTH>(block < blocks ? args.maxima[block] : 0, args.mu, args.rule);
+    const WayIn own = way_in<WIDTH>(block < blocks ? args.maxima[block] : 0, mu_of<PLACED>(args), args.rule);
     const float normalizer = own.alive ? own.normalizer : 0.0f;
     if (vectors && is_whole(args, tile)) {
       float values[STEPS][FOUR];
@@ -212,7 +218,7 @@ __device__ __forceinline__ void dequantize_four(uint32_t four, const WayOut& own
   for (int i = 0; i < FOUR; ++i) values[i] = mul(mul(values[i], scale), restorer);
 }
 
-template <int WIDTH, class T>
+template <int WIDTH, class T, bool PLACED>
 __global__ void __launch_bounds__(THREADS)
     dequantize(const GRADWIRE_GRID_CONSTANT gradwire_mxfp args, bool vectors) {
   const int lane = lane_of_thread();
@@ -221,7 +227,7 @@ __global__ void __launch_bounds__(THREADS)
   for (int64_t tile = warp_of_grid(); tile < tiles; tile += warps_of_grid()) {
     const int64_t block = tile * WARP + lane;
     const WayOut own =
-        way_out<WIDTH>(block < blocks ? args.maxima[block] : 0, args.mu, args.rule, args.workers);
+        way_out<WIDTH>(block < blocks ? args.maxima[block] : 0, mu_of<PLACED>(args), args.rule, args.workers);
     if (vectors && is_whole(args, tile)) {
       uint32_t fours[STEPS];
 #pragma unroll
@@ -255,17 +261,27 @@ int launch(Kernel kernel, const gradwire_mxfp& args, bool vectors, cudaStream_t 
   return cudaGetLastError();
 }
 
-template <int WIDTH>
+template <int WIDTH, class T>
 int launch_quantize(const gradwire_mxfp& args, cudaStream_t stream) {
   const bool vectors = aligned(args.x) && aligned(args.elements);
-  return args.call.dtype == GRADWIRE_FLOAT32 ? launch(quantize<WIDTH, float>, args, vectors, stream)
-                                             : launch(quantize<WIDTH, uint16_t>, args, vectors, stream);
+  return args.mu_place ? launch(quantize<WIDTH, T, true>, args, vectors, stream)
+                       : launch(quantize<WIDTH, T, false>, args, vectors, stream);
+}
+template <int WIDTH>
+int launch_quantize(const gradwire_mxfp& args, cudaStream_t stream) {
+  return args.call.dtype == GRADWIRE_FLOAT32 ? launch_quantize<WIDTH, float>(args, stream)
+                                             : launch_quantize<WIDTH, uint16_t>(args, stream);
+}
+template <int WIDTH, class T>
+int launch_dequantize(const gradwire_mxfp& args, cudaStream_t stream) {
+  const bool vectors = aligned(args.mean) && aligned(args.elements);
+  return args.mu_place ? launch(dequantize<WIDTH, T, true>, args, vectors, stream)
+                       : launch(dequantize<WIDTH, T, false>, args, vectors, stream);
 }
 template <int WIDTH>
 int launch_dequantize(const gradwire_mxfp& args, cudaStream_t stream) {
-  const bool vectors = aligned(args.mean) && aligned(args.elements);
-  return args.call.dtype == GRADWIRE_FLOAT32 ? launch(dequantize<WIDTH, float>, args, vectors, stream)
-                                             : launch(dequantize<WIDTH, uint16_t>, args, vectors, stream);
+  return args.call.dtype == GRADWIRE_FLOAT32 ? launch_dequantize<WIDTH, float>(args, stream)
+                                             : launch_dequantize<WIDTH, uint16_t>(args, stream);
 }
 
 }  // namespace

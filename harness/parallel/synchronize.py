@@ -69,7 +69,7 @@ class BucketRound(Capturable):
             return reason
         if own.size == 1:
             return "a single rank sends nothing"
-        subject = id(self.codec), own.layout.uid, own.rank, own.size, own.seed, x.numel(), x.dtype
+        subject = id(self.codec), own.layout.uid, own.bucket, own.rank, own.size, own.seed, x.numel(), x.dtype
         return Identity((type(self), *subject), x.data_ptr())
 
     def differs(self) -> str | None:

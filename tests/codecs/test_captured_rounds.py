@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 import torch
-from captured_rounds import CASES, STATEFUL, Rounds
+from captured_rounds import CASES, STATEFUL, Rounds, assert_launches_keep_state
 from emulated_graph import EmulatedGraph
 from emulation import emulation
 
@@ -44,7 +46,7 @@ def test_launches_give_the_bytes_of_each_step(
     captured = rounds.captured(EmulatedGraph())
     for step in (2, 5, 3):
         rounds.fill(step)
-        expected = rounds.run(step, rounds.new_codecs())
+        expected = rounds.run(step, rounds.copies())
         captured.launch(rounds.key(step))
         for mean, wanted in zip(captured.result, expected, strict=True):
             assert torch.equal(mean.view(torch.int32), wanted.view(torch.int32))
@@ -107,7 +109,7 @@ def test_a_key_comes_to_the_device_as_it_is(key: tuple[int, int]) -> None:
         ("qsgd", {"bits": [2, 8], "ef": True}, "codec.bits=[2, 8]"),
         ("powersgd", {"exclude": ["bias"]}, "codec=powersgd"),
         ("qsgd", {"bits": [2, 8]}, "codec.bits=[2, 8]"),
-        ("mxfp8", {}, "codec=mxfp8"),
+        ("edgc", {}, "codec=edgc"),
         ("powersgd", {}, "codec=powersgd"),
     ],
 )
@@ -125,7 +127,19 @@ def test_definitions_take_the_key_by_value() -> None:
 
 
 def test_codecs_with_compiled_kernels_allow_a_capture() -> None:
-    kernels = {"dynamiq", "dynamiq_plus", "uniform", "qsgd", "terngrad", "onebit", "tfp", "thc"}
+    kernels = {
+        "dynamiq",
+        "dynamiq_plus",
+        "uniform",
+        "qsgd",
+        "terngrad",
+        "onebit",
+        "tfp",
+        "thc",
+        "mxfp8",
+        "mxfp6",
+        "mxfp4",
+    }
     assert {"fp32", "bf16", *kernels} <= {name for name, _ in CASES}
 
 
@@ -156,21 +170,6 @@ def test_a_clock_tells_when_each_launch_passed_its_marks() -> None:
     assert graph.marks == 3 and first == sorted(first) and first[-1] <= second[0] and second == sorted(second)
 
 
-def states(rounds: Rounds) -> list[dict[str, torch.Tensor]]:
-    """All ranks' states; a value that nothing has set is zero."""
-    return [
-        {key: x.clone() for key, x in codec.state_dict().items() if x.count_nonzero()}
-        for codec in rounds.codecs
-    ]
-
-
-def assert_equal(found: list[dict[str, torch.Tensor]], expected: list[dict[str, torch.Tensor]]) -> None:
-    for own, other in zip(found, expected, strict=True):
-        assert own.keys() == other.keys()
-        for key, x in own.items():
-            assert torch.equal(x.view(torch.uint8), other[key].view(torch.uint8)), key
-
-
 @pytest.mark.parametrize(("topology", "scatters"), [("ring", False), ("butterfly", False), ("ring", True)])
 @pytest.mark.parametrize(
     ("name", "options", "layout"), [*((name, options, None) for name, options in CASES), *STATEFUL]
@@ -178,37 +177,32 @@ def assert_equal(found: list[dict[str, torch.Tensor]], expected: list[dict[str, 
 def test_launches_keep_state_as_steps_do(
     name: str, options: dict[str, Any], layout: Layout | None, topology: str, scatters: bool
 ) -> None:
-    """Over steps that count, are skipped, are run without the graph, and a state that is loaded."""
     rounds, plain = (Rounds(name, options, 3, topology, NUMEL, CPU, layout) for _ in range(2))
     if scatters and not rounds.codecs[0].scatters:
         pytest.skip("this codec has no scatter")
     rounds.scatters = plain.scatters = scatters
     assert rounds.codecs[0].refuses_capture(rounds.layout) is None
-    captured = rounds.captured(EmulatedGraph())
-    for step in range(2):
-        plain.fill(step)
-        plain.run(step)
-        plain.end_step(step)
-    saved = states(plain)
-    assert_equal(states(rounds), saved)
-    for step in range(2, 9):
-        if step == 7:
-            for own, other, state in zip(rounds.codecs, plain.codecs, saved, strict=True):
-                own.load_state_dict(state)
-                other.load_state_dict(state)
-        rounds.fill(step)
-        plain.fill(step)
-        expected = plain.run(step)
-        if step == 5:
-            found = rounds.run(step)
-        else:
-            captured.launch(rounds.key(step))
-            found = captured.result
-        for mean, wanted in zip(found, expected, strict=True):
-            assert torch.equal(mean.view(torch.int32), wanted.view(torch.int32))
-        for each in (rounds, plain):
-            each.end_step(step, skipped=step in (3, 6))
-        assert_equal(states(rounds), states(plain))
+    assert_launches_keep_state(rounds, plain, EmulatedGraph())
+
+
+def test_launches_follow_a_file_of_decisions(tmp_path: Path) -> None:
+    rows = [{"steps": None, "settings": {}}, *({"step": n, "mu": [1 + n / 4, 1.0]} for n in range(1, 11))]
+    path = tmp_path / "decisions.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {"decisions": str(path)}
+    rounds, plain = (Rounds("mxfp4", options, 2, "ring", NUMEL, CPU) for _ in range(2))
+    assert_launches_keep_state(rounds, plain, EmulatedGraph())
+
+
+def test_a_launch_brings_what_a_codec_has_decided_to_the_device() -> None:
+    """The key; and for each rank μ and the counts of the step before."""
+    graph = EmulatedGraph()
+    captured = Rounds("mxfp8", {}, 3, "ring", NUMEL, CPU).captured(graph)
+    operations, launch = _Operations(), graph.launch
+    with mock.patch.object(graph, "launch"), operations:
+        captured.launch((1, 2))
+    launch()
+    assert dict(operations.names) == {"aten.fill_.Scalar": 1 + 3, "aten.copy_.default": 3}
 
 
 @pytest.mark.parametrize("count", range(6))

@@ -360,6 +360,24 @@ def test_decisions_are_followed_and_checked_from_the_first_step_on(refused: int 
             assert decision == rows[step - 1]
 
 
+@dataclass
+class Allowing(Counting):
+    """A codec that allows captures and has to look at every step's decision."""
+
+    def refuses_capture(self, layout: Layout) -> str | None:
+        return None
+
+
+def test_a_file_that_is_checked_in_every_step_allows_no_capture() -> None:
+    layout, row = Layout.flat(1), json.dumps({"sums": [1, 1], "largest": 0.0}).encode()
+    file = DecisionFile("codec.decisions=f", Path("f"), "1", {}, [row])
+    assert with_decisions(Allowing()).refuses_capture(layout) is None
+    said = with_decisions(Allowing(), file).refuses_capture(layout)
+    assert said == "codec=counting checks in every step whether it can follow codec.decisions"
+    said = with_decisions(Counting()).refuses_capture(layout)
+    assert said is not None and "does not do the same" in said
+
+
 def test_a_followed_decision_is_about_the_blocks_that_there_are() -> None:
     codec = make_codec("aqgb")
     assert isinstance(codec, Decisions)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from captured_rounds import CASES, Rounds
+from captured_rounds import CASES, STATEFUL, Rounds, assert_launches_keep_state
 
+from gradwire.codecs.interface import Layout
 from gradwire.codecs.native.choice import available_kernels, using_kernels
 from gradwire.harness.comm.transport.graph import CudaGraph
 
@@ -36,9 +37,22 @@ def test_launches_give_the_bytes_of_each_step(
                 own.fill(step)
             rounds.run(step)
             captured.launch(rounds.key(step))
-            expected = on_cpu.run(step, on_cpu.new_codecs())
+            expected = on_cpu.run(step, rounds.copies())
             for mean, wanted in zip(captured.result, expected, strict=True):
                 assert torch.equal(mean.cpu().view(torch.int32), wanted.view(torch.int32))
+
+
+@pytest.mark.parametrize("topology", ["ring", "butterfly"])
+@pytest.mark.parametrize(("name", "options", "layout"), STATEFUL)
+def test_launches_keep_state_as_steps_do(
+    name: str, options: dict[str, Any], layout: Layout | None, topology: str
+) -> None:
+    """Residuals, norms, μ and its counts: those of rounds that run on this GPU step by step."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    with using_kernels("auto"), torch.cuda.stream(torch.cuda.Stream()):
+        rounds, plain = (Rounds(name, options, 3, topology, 3000, device, layout) for _ in range(2))
+        assert rounds.codecs[0].refuses_capture(rounds.layout) is None
+        assert_launches_keep_state(rounds, plain, CudaGraph())
 
 
 def test_a_capture_that_reads_back_is_refused_and_leaves_the_device_usable() -> None:

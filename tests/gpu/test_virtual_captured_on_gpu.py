@@ -59,7 +59,10 @@ def steps(codec: str, topology: str, size: int, graphs: str) -> tuple[list[Tenso
     return means, sent, measured
 
 
-@pytest.mark.parametrize("codec", ["fp32", "bf16", "dynamiq", "dynamiq_plus", "thc", "qsgd", "onebit"])
+CODECS = ["fp32", "bf16", "dynamiq", "dynamiq_plus", "thc", "qsgd", "onebit", "mxfp8"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("topology", ["ring", "butterfly"])
 @pytest.mark.parametrize("size", [2, 3])
 def test_captured_rounds_are_those_step_by_step(codec: str, topology: str, size: int) -> None:

@@ -230,6 +230,10 @@ KEYS = (
     Mutant("cuda/dynamiq_shared.h", "void fill(SharedKeys&", ">= PHILOX_ROUNDS", ">= 6", "dynamiq"),
     Mutant("cuda/dynamiq_shared.h", "const SharedKeys& keys) {", "(keys, 0)", "(keys, 1)", "dynamiq"),
     Mutant("cuda/dynamiq_shared.h", "round_key(const SharedKeys&", "pair >> 32", "pair >> 31", "dynamiq"),
+    Mutant("cuda/mxfp.cu", "    quantize(const", "mu_of<PLACED>", "mu_of<false>", "mxfp"),
+    Mutant("cuda/mxfp.cu", "    dequantize(const", "mu_of<PLACED>", "mu_of<false>", "mxfp"),
+    Mutant("cuda/mxfp.cu", "launch(quantize<WIDTH, T, true>", "true", "false", "mxfp"),
+    Mutant("cuda/mxfp.cu", "launch(dequantize<WIDTH, T, true>", "true", "false", "mxfp"),
 )
 
 COPY, THRESHOLD, MAKE = "void fill(Shared& tables", "float padded_threshold(", "bool make_tables("

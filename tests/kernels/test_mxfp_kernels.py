@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast, get_args
 
 import pytest
@@ -154,6 +155,32 @@ def test_means_equal_the_definition(name: str, width: int, dtype: torch.dtype) -
             assert_same(dequantized(packed, maxima, mu, rule, width, numel, dtype, offset), expected)
 
 
+@pytest.mark.parametrize("name", [*IMPLEMENTATIONS, "default"])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rule", "numel"), [("bf16_mu", 5000), ("e8m0_floor", 1063), ("e8m0_ceil", 1)])
+def test_mu_comes_from_memory_where_it_is_given(
+    name: str, width: int, dtype: torch.dtype, rule: str, numel: int
+) -> None:
+    """Another one is given by value, as that of the step in which a round was captured."""
+    mu, element = 1.75 + 2.0**-23, BY_WIDTH[width]
+    x = gradient("normal", numel).to(dtype)
+    maxima = defined(block_maxima, x)
+    elements, count = defined(quantized, x, maxima, mu, rule, width)
+    means = defined(dequantized, elements, maxima, mu, rule, width, numel, dtype, 0)
+    scales = replace(scales_of(maxima, 8.0, rule), mu_place=torch.tensor([mu]))
+    with implementation(name) if name != "default" else using_kernels(name):
+        found, counted = torch.empty_like(elements), torch.tensor(7)
+        definition.quantize(x, scales, element, found, counted)
+        assert_same(found, elements)
+        assert_same(counted[None], count)
+        mean = torch.empty_like(means)
+        definition.dequantize(found, scales, element, mean)
+        assert_same(mean, means)
+        other, _ = quantized(x, maxima, 8.0, rule, width)
+        assert not torch.equal(other, elements)
+
+
 def every_pair(width: int) -> tuple[Tensor, Tensor]:
     """Packed elements of 35 blocks or more, in any order: each pair of codes but those with E4M3's NaN, which
     no cast gives."""
@@ -228,6 +255,9 @@ def test_refuse_what_does_not_fit(name: str) -> None:
                 write_maxima(bad, maxima)
         with pytest.raises(ValueError, match="elements must be a contiguous torch.uint8 of 768 elements"):
             definition.quantize(x, scales, e3m2, packed[:767], count)
+        with pytest.raises(ValueError, match="mu_place must be a contiguous torch.float32 of 1 elements"):
+            placed = replace(scales, mu_place=torch.ones(1).double())
+            definition.quantize(x, placed, e3m2, packed[:768], count)
         with pytest.raises(ValueError, match="saturated must be a contiguous torch.int64 of 1 elements"):
             definition.add(packed, packed, e4m3, count.int())
         with pytest.raises(RuntimeError, match="mxfp_dequantize on cpu: an argument is out of range"):

@@ -15,9 +15,10 @@ typedef struct {
   void* mean;              // numel of call.dtype
   int64_t numel;           // coordinates; of add, a multiple of 32
   float mu;
-  int32_t rule;     // of scales: MXFP_...
-  int32_t width;    // of an element: 8 is E4M3, 6 is E3M2, 4 is E2M1
-  int32_t workers;  // that the sums are divided by
+  int32_t rule;           // of scales: MXFP_...
+  int32_t width;          // of an element: 8 is E4M3, 6 is E3M2, 4 is E2M1
+  int32_t workers;        // that the sums are divided by
+  const float* mu_place;  // where mu is read from in each launch of a CUDA graph; null: it is `mu`
 } gradwire_mxfp;
 
 enum { MXFP_BF16_MU = 0, MXFP_E8M0_FLOOR = 1, MXFP_E8M0_EVEN = 2, MXFP_E8M0_CEIL = 3 };

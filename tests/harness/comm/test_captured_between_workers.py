@@ -15,7 +15,7 @@ from gradwire.harness.comm.transport.launch_watch import end_process
 pytestmark = pytest.mark.skipif(library("emulated") is None, reason=NOT_BUILT)
 
 
-@pytest.mark.parametrize("codec", ["fp32", "dynamiq"])
+@pytest.mark.parametrize("codec", ["fp32", "dynamiq", "mxfp8"])
 @pytest.mark.parametrize("size", [2, 3])
 def test_launches_between_workers_give_what_rounds_give(codec: str, size: int, workers: Workers) -> None:
     """Means and bytes of every step; three buckets for two threads, of which each keeps to its own."""

@@ -53,6 +53,7 @@ CASES = [
     ("codec=qsgd", "topology=ring", "cluster.workers=3"),
     ("codec=bf16", "topology=broadcast", "cluster.workers=3"),
     ("codec=bf16", "codec.ef=true", "topology=ring", "cluster.workers=3"),
+    ("codec=mxfp8", "codec.ef=true", "topology=ring", "cluster.workers=3"),
 ]
 
 pytestmark = pytest.mark.skipif(library("cpu") is None, reason="definitions take the key by value")
@@ -109,6 +110,12 @@ def traces(directory: Path) -> dict[int, StepTrace]:
     return dict(timed_steps(directory))
 
 
+def decisions(directory: Path) -> list[str]:
+    """The decisions that steps followed, as the record has them."""
+    path = directory / "decisions.jsonl"
+    return path.read_text().splitlines()[1:] if path.exists() else []
+
+
 def buckets(directory: Path) -> int:
     """The number of buckets of a rank."""
     return len(traces(directory)[0][0].tasks)
@@ -128,6 +135,8 @@ def test_captured_rounds_are_those_step_by_step(
     assert outcome(captured) == outcome(plain)
     assert rows(captured) == rows(plain)
     assert traces(captured) == traces(plain)
+    assert decisions(captured) == decisions(plain)
+    assert bool(decisions(plain)) == ("codec=mxfp8" in overrides)
 
 
 def test_scattered_buckets_are_captured_too(captures: Capturing, tmp_path: Path) -> None:
@@ -139,9 +148,12 @@ def test_scattered_buckets_are_captured_too(captures: Capturing, tmp_path: Path)
     assert traces(captured) == traces(plain)
 
 
-def test_a_resumed_run_captures_its_rounds_again(captures: Capturing, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", [CASES[0], CASES[-1]], ids=lambda case: case[0])
+def test_a_resumed_run_captures_its_rounds_again(
+    case: tuple[str, ...], captures: Capturing, tmp_path: Path
+) -> None:
     """The second attempt has steps enough for a launch, and the first one's launches count in its record."""
-    overrides = (*MODELLED, *CASES[0], "train.steps=8")
+    overrides = (*MODELLED, *case, "train.steps=8")
     plain = trained(tmp_path / "plain", *overrides)
     rounds, config, directory = captures(EmulatedGraph), tiny_run(*RUN, *overrides), tmp_path / "parts"
     for stop_after in (4, None):
@@ -150,6 +162,7 @@ def test_a_resumed_run_captures_its_rounds_again(captures: Capturing, tmp_path: 
     assert [each.launches for each in rounds] == [(4 - SETTLING) * buckets(plain)] * 2
     assert outcome(directory) == outcome(plain)
     assert rows(directory) == rows(plain)
+    assert decisions(directory) == decisions(plain)
 
 
 def test_what_cannot_be_captured_runs_step_by_step(
