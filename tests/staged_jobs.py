@@ -28,7 +28,7 @@ from gradwire.harness.parallel.synchronize import synchronization, synchronize_b
 
 CPU = torch.device("cpu")
 GARBAGE = 113
-"""What host memory holds before a copy or a message is there."""
+"""The contents of host memory before a copy or a message is there."""
 
 
 class _Late:
@@ -142,8 +142,8 @@ def required_of_rank(rank: int, size: int) -> str:
 
 
 def lost_by_rank(rank: int, size: int) -> tuple[str, float]:
-    """What rank 0 says of a rank that leaves instead of sending, and the seconds until its world is closed;
-    the messages of its other buckets wait meanwhile."""
+    """The error of rank 0 if the other one leaves instead of sending, and the seconds until its world is
+    closed; the messages of its other buckets wait meanwhile."""
     world, codec = world_of("ring", "late"), make_codec("fp32")
     world.gather({rank: [0.0]})
     if rank:

@@ -262,6 +262,8 @@ def computation_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     spread = {key: value for key, value in parallel.items() if key not in NOT_OF_THE_PARALLELISM}
     if parallel.get("name") not in BY_REPLICAS:
         spread["workers"] = cluster.get("workers")
+    if cluster.get("share_device"):  # it computes at the speed that the others leave it
+        spread["on_one_device"] = cluster.get("workers")
     return {
         "model": shape,
         "dataset": batches,

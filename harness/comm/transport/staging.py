@@ -33,7 +33,7 @@ class Moment(Protocol):
 
 
 class Waitable(Protocol):
-    """What is in flight: a `dist.Work`, or a message on its way through host memory."""
+    """A message in flight: a `dist.Work`, or one on its way through host memory."""
 
     def wait(self, timeout: timedelta = ...) -> object: ...
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gradwire.codecs.native import choice
+from gradwire.harness.config import resources
 from gradwire.harness.config.cluster import check_graphs
 from gradwire.harness.config.compose import compose
+from gradwire.harness.config.resources import check_memory
 from gradwire.harness.config.validate import validate, validate_any
 from gradwire.harness.network.configured import NO_NETWORK, common_text, network_text, recorded_text
 from gradwire.harness.network.settings import UnpacedConfig
-from gradwire.harness.record.identity import settings_id
+from gradwire.harness.record.identity import computation_id, settings_id
 from gradwire.harness.runtime.errors import ConfigError
 from gradwire.harness.timing.measure.metrics import kind_of
 from gradwire.harness.tracking.messages import tags
@@ -107,6 +109,19 @@ def test_only_runs_that_share_have_another_id() -> None:
     assert settings_id(settings) == settings_id(earlier)
     settings["cluster"]["share_device"] = True
     assert settings_id(settings) != settings_id(earlier)
+    assert computation_id(settings) != computation_id(earlier), "ranks take one another's time"
+
+
+def test_a_gpu_has_to_hold_all_ranks_that_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = config("cluster.workers=3")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    one = resources.PARAMETER_BYTES * resources.num_parameters(found.model)
+    monkeypatch.setattr(resources, "_gpu_bytes", lambda: 2 * one)
+    with pytest.raises(ConfigError, match="training in 3 workers takes at least .* GiB, and this GPU has"):
+        check_memory(found)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    with pytest.raises(ConfigError, match="training in 2 workers takes at least .* GiB, and this GPU has"):
+        check_memory(found)
 
 
 def test_required_graphs_are_refused() -> None:

@@ -45,7 +45,7 @@ def assert_equal(found: Any, expected: Any) -> None:
 def test_buckets_through_host_memory_have_the_bits_of_direct_ones(
     codec: str, topology: str, size: int, segments: int, workers: Workers
 ) -> None:
-    """What left before its copy had ended, or was decoded before it came, would be garbage."""
+    """A message that left before its copy had ended, or was decoded before it came, would be garbage."""
     expected = workers(size)(means_of_rank, topology, codec, "direct", segments)
     assert_equal(workers(size)(means_of_rank, topology, codec, "late", segments), expected)
 
