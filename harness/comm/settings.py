@@ -47,6 +47,8 @@ class ClusterConfig:
     ranks_per_node: int | None = at_least(1, None, MOST_WORKERS)
     backend: str = one_of("auto", "gloo", "nccl")  # auto: nccl where every worker has a GPU, else gloo
     device: str = one_of("auto", "cpu", "cuda")  # auto: cuda where there is a GPU
+    # local: more workers than GPUs, to try things out: they share them, and send through host memory
+    share_device: bool = False
     timeout_s: float = at_least(0.1, 120.0, 604_800)  # a worker silent for this long counts as lost
     # end the run, with all ranks' stacks, if no rank progresses for so many seconds; null: never (debugging)
     hang_s: float | None = between(1, 1e6, 1800.0)

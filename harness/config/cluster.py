@@ -11,6 +11,7 @@ from gradwire.codecs.native.choice import choose_kernels, using_kernels
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.settings import ClusterConfig
 from gradwire.harness.comm.topology.registry import placed
+from gradwire.harness.comm.transport.staging import REFUSES_CAPTURE
 from gradwire.harness.config.network_checks import (
     check_links,
     check_network,
@@ -26,6 +27,9 @@ from gradwire.harness.trainer.settings import KernelsConfig, RunConfig
 
 WORKERS_WITHOUT_GPUS = 4
 
+SHARE = ", or to try out what needs no network, cluster.share_device=true"
+"""The way to have more workers than GPUs."""
+
 OVER_GLOO = ("paced", "shaped")
 """Networks that real workers use through gloo, which sends from CPU memory."""
 
@@ -40,6 +44,9 @@ def resolve_cluster(run: RunConfig) -> RunConfig:
     run = replace(run, network=check_links(run.network))
     check_network(run)
     gpus, cluster = torch.cuda.device_count(), run.cluster
+    if cluster.share_device:
+        _check_shared(run, gpus)
+        cluster = replace(cluster, device="cuda")
     if cluster.device == "auto":
         cluster = replace(cluster, device="cuda" if _gpus_serve(run, gpus) else "cpu")
     _check_gpus(cluster, gpus)
@@ -67,6 +74,32 @@ def resolve_device(cluster: ClusterConfig) -> ClusterConfig:
 def _check_gpus(cluster: ClusterConfig, gpus: int) -> None:
     if cluster.device == "cuda" and not gpus:
         raise ConfigError("cluster.device=cuda: there is no GPU here; use cluster.device=cpu or auto")
+
+
+def _check_shared(run: RunConfig, gpus: int) -> None:
+    """Raises ConfigError for ranks that cannot share a GPU, or would be taken for ranks on a network."""
+    asked, cluster, network = "cluster.share_device=true", run.cluster, run.network
+    if cluster.name == "virtual":
+        raise ConfigError(f"{asked} is for real workers, and cluster=virtual has one process; leave it out")
+    if not gpus:
+        raise ConfigError(f"{asked}: there is no GPU here; leave it out")
+    if cluster.device == "cpu":
+        raise ConfigError(f"{asked} shares GPUs, and cluster.device=cpu uses none; leave one of them out")
+    if cluster.backend == "nccl":
+        raise ConfigError(
+            f"{asked} sends through host memory, because nccl refuses two ranks on one GPU; leave "
+            "cluster.backend out"
+        )
+    if network.name != "none":
+        raise ConfigError(
+            f"{asked} measures no network and cannot be used with network={network.name}; use network=none, "
+            "or cluster=virtual"
+        )
+    if (cluster.workers or 0) <= gpus and "RANK" not in os.environ:
+        raise ConfigError(
+            f"{asked} needs more workers than GPUs: cluster.workers={cluster.workers or 'null'}, and there "
+            f"are {gpus}; leave it out, or use cluster.workers={2 * gpus}"
+        )
 
 
 def _workers(cluster: ClusterConfig, network: NetworkConfig, gpus: int) -> int:
@@ -112,6 +145,13 @@ def _backend(cluster: ClusterConfig, network: NetworkConfig, gpus: int) -> str:
     if cluster.name == "virtual":
         return "gloo" if cluster.backend == "auto" else cluster.backend
     enough = on_gpus and gpus >= _local_workers(cluster, gpus)
+    if cluster.share_device:
+        if enough:  # under a launcher
+            raise ConfigError(
+                "cluster.share_device=true needs more workers than GPUs, and the launcher started "
+                f"{_local_workers(cluster, gpus)} here for {gpus}; leave it out"
+            )
+        return "gloo"
     if cluster.backend == "nccl" and not enough:
         raise ConfigError(
             f"cluster.backend=nccl needs a GPU for each of the {_local_workers(cluster, gpus)} workers, "
@@ -121,7 +161,7 @@ def _backend(cluster: ClusterConfig, network: NetworkConfig, gpus: int) -> str:
         raise ConfigError(
             f"cluster.device=cuda needs cluster.backend=nccl and a GPU for each of the "
             f"{_local_workers(cluster, gpus)} workers, there are {gpus}; use cluster.device=cpu or "
-            f"cluster=virtual"
+            f"cluster=virtual{SHARE if gpus and not enough else ''}"
         )
     if on_gpus and network.name == "paced":
         raise ConfigError(
@@ -170,6 +210,8 @@ def check_graphs(run: RunConfig) -> None:
 
 
 def _refused_graphs(run: RunConfig) -> str | None:
+    if run.cluster.share_device:
+        return REFUSES_CAPTURE
     if run.cluster.name == "virtual" and run.cluster.gradients == "disk":
         return "cluster.gradients=disk has each round read gradients from other memory"
     if run.parallel.name not in CAPTURED:

@@ -79,6 +79,12 @@ OF_WORKERS = (
         "it starts again from checkpoints, which only task=train keeps; leave it out",
     ),
     ReadWith(
+        ("cluster.share_device",),
+        ("task",),
+        lambda task: task == "train",
+        "ranks that share a device measure no network, and this task measures one; leave it out",
+    ),
+    ReadWith(
         ("cluster.gradients",),
         ("cluster",),
         lambda cluster: cluster != "local",

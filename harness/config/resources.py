@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Sequence
@@ -42,7 +43,7 @@ def check_memory(run: RunConfig) -> None:
     on_gpu = cluster.device == "cuda"
     if on_gpu and not torch.cuda.is_available():
         return
-    replicas = 1 if cluster.name == "virtual" or on_gpu else _workers_here(run)
+    replicas = _replicas(run)
     state = _parameter_bytes(run) * num_parameters(run.model)
     field, activations = max(
         (f"train.micro_batch={run.train.micro_batch}", _training_pass_bytes(run)),
@@ -69,6 +70,16 @@ def check_memory(run: RunConfig) -> None:
         f"{what}: training{copies} takes at least {needed / GIB:.3g} GiB, and this {where} has "
         f"{there / GIB:.3g}; {fix}"
     )
+
+
+def _replicas(run: RunConfig) -> int:
+    """The number of workers that share a memory: this machine's, or a GPU's."""
+    cluster = run.cluster
+    if cluster.name == "virtual":
+        return 1
+    if cluster.device != "cuda":
+        return _workers_here(run)
+    return math.ceil(_workers_here(run) / torch.cuda.device_count()) if cluster.share_device else 1
 
 
 def _parameter_bytes(run: RunConfig) -> float:

@@ -29,10 +29,13 @@ from gradwire.harness.network.settings import (
     recorded_network,
 )
 
-MEASURED = "measured"
+MEASURED, EMULATED = "measured", "emulated"
 
 AS_IT_IS = f"{MEASURED} (network as it is)"
 """The description of real workers on links that nothing limits."""
+
+NO_NETWORK = "emulated, ranks share a device, messages through host memory: no network was measured"
+"""The description of real workers whose messages pass no link."""
 
 HOW = {"paced": "paced", "shaped": "shaped by the kernel"}
 """The way in which the links of real workers are limited, in words."""
@@ -93,10 +96,11 @@ def network_text(network: NetworkConfig, kind: str) -> str:
     and its links.
 
     Examples: `measured (network as it is)`, `emulated, 200 Mbit/s, paced`, `emulated, 100 Mbit/s, shaped by
-    the kernel, 3 background jobs`, `modelled, 1 Gbit/s, 1 ms`, `modelled, aqgb, 2.5 Gbit/s, multicast`.
+    the kernel, 3 background jobs`, `modelled, 1 Gbit/s, 1 ms`, `modelled, aqgb, 2.5 Gbit/s, multicast`. Where
+    nothing limits links, only ranks that share a device are emulated.
     """
     if isinstance(network, UnpacedConfig):
-        return AS_IT_IS if kind == MEASURED else f"{kind}, unlimited links"
+        return {MEASURED: AS_IT_IS, EMULATED: NO_NETWORK}.get(kind, f"{kind}, unlimited links")
     rate, latency = rate_text(network.rate_mbit), latency_text(getattr(network, "latency_s", 0.0))
     if isinstance(network, SimulatedConfig):
         preset = "" if network.preset == "custom" else network.preset

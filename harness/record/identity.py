@@ -159,6 +159,8 @@ def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
                 whole=group == GRADIENTS,
                 files=_described_files(Path(place)) if group == GRADIENTS else None,
             )
+    if not settings.get("cluster", {}).get("share_device", True):
+        del settings["cluster"]["share_device"]  # as in records from before there was a choice
     network = settings.get("network", {})
     if network.get("codec_times", CODEC_TIMES[0]) not in CODEC_TIMES:
         network["codec_times"] = hashlib.sha256(Path(network["codec_times"]).read_bytes()).hexdigest()
@@ -260,6 +262,8 @@ def computation_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     spread = {key: value for key, value in parallel.items() if key not in NOT_OF_THE_PARALLELISM}
     if parallel.get("name") not in BY_REPLICAS:
         spread["workers"] = cluster.get("workers")
+    if cluster.get("share_device"):  # it computes at the speed that the others leave it
+        spread["on_one_device"] = cluster.get("workers")
     return {
         "model": shape,
         "dataset": batches,

@@ -82,7 +82,13 @@ class Run:
     @property
     def kind(self) -> Kind:
         """The kind of its times: measured, emulated or modelled."""
-        return kind_of(self.choice("cluster"), self.choice("network"))
+        return kind_of(self.choice("cluster"), self.choice("network"), share_device=self.shares_device)
+
+    @property
+    def shares_device(self) -> bool:
+        """True if several of its ranks were on one GPU; earlier records do not say so."""
+        cluster = self.config.get("cluster")
+        return isinstance(cluster, Mapping) and cluster.get("share_device") is True
 
     @property
     def network(self) -> str:

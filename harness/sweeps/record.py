@@ -219,7 +219,9 @@ class _Cell:
             return "modelled"
         if self.task not in ("train", "allreduce"):
             return "measured"
-        return kind_of(self.settings.get("cluster.name"), self.settings.get("network.name"))
+        share_device = self.settings.get("cluster.share_device") is True
+        names = self.settings.get("cluster.name"), self.settings.get("network.name")
+        return kind_of(*names, share_device=share_device)
 
     @property
     def network(self) -> str | None:

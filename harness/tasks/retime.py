@@ -68,6 +68,11 @@ def resolve(config: RetimeTask) -> RetimeTask:
             f"run={config.run}: codec={found.codec} leaves its messages to the backend, so that it is "
             "not known when they were sent; retime a run of codec=bf16 or fp32"
         )
+    if found.shares_device:
+        raise ValueError(
+            f"run={config.run}: its ranks shared a device, and so one another's time; retime a run of "
+            "cluster=virtual"
+        )
     if not (found.folder / FOLDER).is_dir():
         raise ValueError(f"run={config.run} keeps no trace; train it again with measure.trace=true")
     _check_covered(config.run, recorded(found), len(found.steps))

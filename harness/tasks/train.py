@@ -70,7 +70,9 @@ def compare(folders: Sequence[Path], output: Path, axes: Sequence[str]) -> Compa
 
 def first_lines(config: RunConfig, directory: Path) -> list[str]:
     """The first lines of output of the run in `directory`: its model and data, and limits of its links."""
-    network = network_text(config.network, kind_of(config.cluster.name, config.network.name))
+    cluster, links = config.cluster, config.network
+    kind = kind_of(cluster.name, links.name, share_device=cluster.share_device)
+    network = network_text(links, kind)
     source = config.dataset.path or f"{config.dataset.name} {FITS[config.dataset.kind][0]}"
     size = f"size {config.size.name}"
     what = size if config.model.architecture is None else f"{model_in_words(config.model)}; {size}"

@@ -104,7 +104,11 @@ def tags(config: Mapping[str, Any]) -> list[str]:
     found = [str(groups[key]["name"]) for key in GROUPS if groups.get(key, {}).get("name") is not None]
     network = groups.get("network")
     if network is not None:
-        links: list[str] = [kind_of(groups.get("cluster", {}).get("name"), network.get("name"))]
+        cluster = groups.get("cluster", {})
+        share_device = cluster.get("share_device") is True
+        links: list[str] = [kind_of(cluster.get("name"), network.get("name"), share_device=share_device)]
+        if share_device:
+            links.append("shared device")
         if network.get("preset", "custom") != "custom":
             links.append(str(network["preset"]))
         if isinstance(network.get("rate_mbit"), int | float):

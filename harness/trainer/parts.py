@@ -16,6 +16,7 @@ from gradwire.harness.comm.nodes import num_nodes
 from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.transport.captured_rounds import make_captured_rounds
 from gradwire.harness.comm.transport.pacer import PacedLink
+from gradwire.harness.comm.transport.staging import HostCopies
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.comm.world.process import Connections, ProcessWorld
 from gradwire.harness.comm.world.virtual import VirtualWorld
@@ -144,6 +145,7 @@ def build_world(config: WorldConfig, device: torch.device, stages: int = 1) -> W
             timeout_s=cluster.timeout_s,
             in_flight=config.overlap.buckets,
             overlap=config.overlap.enabled,
+            host_copies=HostCopies(device) if cluster.share_device else None,
         ),
         spans=measure.spans,
         trace=measure.trace and measure.spans,

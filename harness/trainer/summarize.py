@@ -70,7 +70,11 @@ def summarize(
         tta={f"{target:g}": _tta(curve, target, metric) for target in settings["measure"]["targets"]},
         vnmse_mean=_mean(errors) if errors else None,
         clock=totals.clock,
-        kind=kind_of(settings["cluster"]["name"], network.name),
+        kind=kind_of(
+            settings["cluster"]["name"],
+            network.name,
+            share_device=settings["cluster"].get("share_device") is True,
+        ),
         train_time_s=evaluations[-1]["train_time_s"],
         wall_time_s=totals.wall_time_s,
         rounds_per_second=1.0 / mean_step_s,

@@ -146,6 +146,7 @@ class CapturedRounds:
         self._known: dict[Hashable, dict[Hashable, _AtAddress]] = {}
         self._lock = threading.Lock()
         self._watch: LaunchWatch | None = None
+        self._refusal: str | None = None
         self.make_times: MakeTimes | None = None
         self.failure: str | None = None
         """Why a capture has failed; None if none has."""
@@ -160,6 +161,10 @@ class CapturedRounds:
         """Limits launches to `timeout_s` seconds; `rank` is this process's."""
         if self._device.type == "cuda":
             self._watch = LaunchWatch(timeout_s, partial(end_process, rank, timeout_s))
+
+    def refuse(self, reason: str) -> None:
+        """Has every round run uncaptured for this reason, or raise an error if graphs are required."""
+        self._refusal = reason
 
     @property
     def failed(self) -> bool:
@@ -178,7 +183,7 @@ class CapturedRounds:
         refusal, identity = None, self._identity(collective)
         if isinstance(identity, str):
             if isinstance(collective, Capturable):
-                refusal = collective.refusal()
+                refusal = self._refusal or collective.refusal()
             if refusal is not None and self._required:
                 raise RuntimeError(f"a round cannot be captured in a CUDA graph: {refusal}")
             self.reasons[buffers] = refusal or identity
@@ -205,7 +210,7 @@ class CapturedRounds:
             return self.failure
         if not isinstance(collective, Capturable):
             return "is no synchronization of a bucket"
-        return collective.refusal() or collective.identity()
+        return self._refusal or collective.refusal() or collective.identity()
 
     def __iter__(self) -> Iterator[CapturedRound]:
         """All of them, captured or about to be."""

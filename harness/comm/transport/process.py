@@ -1,8 +1,9 @@
-"""Messages between real processes: torch.distributed point-to-point, on gloo or NCCL.
+"""Messages between real processes: torch.distributed point-to-point, on gloo or NCCL, or through host memory.
 
 gloo matches messages by tag, and is twice as fast on a butterfly if receives are posted before sends: the
 receiver's ready message otherwise queues behind this rank's bulk data. NCCL ignores tags and matches by
-order, so there every hop is one grouped batch, and each collective in flight has a communicator.
+order, so there every hop is one grouped batch, and each collective in flight has a communicator. Ranks that
+share a device have gloo carry their messages through host memory.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch import Tensor
 from gradwire.harness.comm.settings import MOST_COMMUNICATORS
 from gradwire.harness.comm.transport.channel import Channel, Handle, TaggedMessage, Traffic
 from gradwire.harness.comm.transport.pacer import Pacer
+from gradwire.harness.comm.transport.staging import Staging, Waitable, wait_for
 from gradwire.harness.runtime.threads import NoAnswerError, within
 from gradwire.harness.timing.trace.log import TaskLog
 from gradwire.harness.timing.trace.step import BACKEND, MEASURE
@@ -135,41 +137,34 @@ class ProcessHandle(Handle):
 
     def __init__(self, rank: int, timeout: timedelta | None, posted: object) -> None:
         self._rank, self._timeout, self.posted = rank, timeout, posted
-        self.works: list[tuple[int, Callable[[], dist.Work | None]]] = []
+        self.works: list[tuple[int, Callable[[], Waitable | None]]] = []
 
-    def add(self, peer: int, work: dist.Work | None) -> None:
+    def add(self, peer: int, work: Waitable | None) -> None:
         self.works.append((peer, lambda: work))
 
     def block(self) -> None:
-        """Waits for every message (CPU), or makes the current stream wait for it (CUDA).
+        """Waits for every message (gloo), or makes the current stream wait for it (NCCL).
 
         Raises PeerError naming the peer when one is lost or late.
         """
         for peer, get in self.works:
             try:
-                _wait(get(), self._timeout)
+                wait_for(get(), self._timeout)
             except (RuntimeError, TimeoutError) as error:
                 raise PeerError(self._rank, peer, error) from error
-
-
-def _wait(work: dist.Work | None, timeout: timedelta | None) -> None:
-    if work is None:
-        return
-    if timeout is None:
-        work.wait()
-    else:
-        work.wait(timeout)
 
 
 @dataclass(frozen=True)
 class MessageGroup:
     """A process group that `private_group` has made, and how messages travel in it: `batched` hop by hop (on
-    NCCL), or one by one, each waited for as long as `timeout`, what is sent held back by the `pacer`."""
+    NCCL), or one by one, each waited for as long as `timeout`, what is sent held back by the `pacer`, or all
+    of them through host memory by `staging`."""
 
     group: dist.ProcessGroup
     timeout: timedelta
     batched: bool
     pacer: Pacer | None = None
+    staging: Staging | None = None
 
 
 class ProcessChannel(Channel):
@@ -186,7 +181,7 @@ class ProcessChannel(Channel):
         group = carrier.group
         super().__init__(dist.get_rank(group), dist.get_world_size(group), number, traffic, log)
         self._group, self._timestamp = group, timestamp
-        self._batched, self._pacer = carrier.batched, carrier.pacer
+        self._batched, self._pacer, self._staging = carrier.batched, carrier.pacer, carrier.staging
         self._timeout = None if carrier.batched else carrier.timeout
 
     def _handle(self) -> ProcessHandle:
@@ -196,6 +191,9 @@ class ProcessChannel(Channel):
         handle = self._handle()
         if self._batched:
             self._post_batch(handle, sends, receives)
+            return handle
+        if self._staging is not None:
+            self._post_staged(handle, self._staging, sends, receives)
             return handle
         for message in receives:
             handle.add(message[0], self._issue(dist.irecv, *message))
@@ -215,6 +213,21 @@ class ProcessChannel(Channel):
             return operation(buffer, group=self._group, tag=tag, **named)
         except RuntimeError as error:
             raise PeerError(self.rank, peer, error) from error
+
+    def _post_staged(
+        self,
+        handle: ProcessHandle,
+        staging: Staging,
+        sends: Sequence[TaggedMessage],
+        receives: Sequence[TaggedMessage],
+    ) -> None:
+        for peer, buffer, tag in receives:
+            try:
+                handle.add(peer, staging.receive(self._group, peer, buffer, tag))
+            except RuntimeError as error:
+                raise PeerError(self.rank, peer, error) from error
+        for peer, buffer, tag in sends:
+            handle.add(peer, staging.send(self._group, peer, buffer, tag))
 
     def _post_batch(
         self, handle: ProcessHandle, sends: Sequence[TaggedMessage], receives: Sequence[TaggedMessage]
@@ -243,7 +256,10 @@ class ProcessChannel(Channel):
         handle = self._handle()
         if self._log is not None:
             handle.number = self._log.post(BACKEND, (), ())
-        handle.add(self.rank, dist.all_reduce(x, group=self._group, async_op=True))
+        if self._staging is not None:
+            handle.add(self.rank, self._staging.sum(self._group, x))
+        else:
+            handle.add(self.rank, dist.all_reduce(x, group=self._group, async_op=True))
         return handle
 
 

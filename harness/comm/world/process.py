@@ -27,6 +27,7 @@ from gradwire.harness.comm.transport.process import (
     communicators,
     private_group,
 )
+from gradwire.harness.comm.transport.staging import REFUSES_CAPTURE, HostCopies, Staging
 from gradwire.harness.comm.transport.thread import CommunicationThread, Task, Turn
 from gradwire.harness.comm.world.interface import (
     Collective,
@@ -57,8 +58,9 @@ class Connections:
     """The connections of a process with the other ranks of `group`, by default all.
 
     A rank that is silent for `timeout_s` is lost; connecting takes no longer than `connect_s`, by default as
-    long. `link` paces what is sent (gloo only). Up to `in_flight` collectives run at once (on NCCL as many as
-    there are `communicators`), without `overlap` only while the rank waits.
+    long. `link` paces what is sent between CPUs. Up to `in_flight` collectives run at once (on NCCL as many
+    as there are `communicators`), without `overlap` only while the rank waits. With `host_copies`, ranks that
+    share a device send through host memory, on gloo.
     """
 
     group: dist.ProcessGroup | None = None
@@ -67,6 +69,7 @@ class Connections:
     connect_s: float | None = None
     in_flight: int = 2
     overlap: bool = True
+    host_copies: HostCopies | None = None
 
 
 class _ThreadPlace(NamedTuple):
@@ -105,19 +108,22 @@ class ProcessWorld:
         self.clock: SimulatedClock | None = None
         self.measured: StepTrace = {}
         self._fabric, timeout = fabric, timedelta(seconds=timeout_s)
-        self._batched = device.type == "cuda"
+        self._on_gpu, copies = device.type == "cuda", connections.host_copies
+        self._on_nccl = self._on_gpu and copies is None
         in_flight = connections.in_flight
-        num_threads = in_flight if not self._batched else communicators(in_flight)
-        backend, num_groups = ("nccl", num_threads) if self._batched else ("gloo", 1)
+        num_threads = communicators(in_flight) if self._on_nccl else in_flight
+        backend, num_groups = ("nccl", num_threads) if self._on_nccl else ("gloo", 1)
         connect = timedelta(seconds=min(timeout_s, connect_s or timeout_s))
         groups = [private_group(group, backend, timeout, connect=connect) for _ in range(num_groups)]
-        self._pacer = self._make_pacer(connections.link, timeout_s)
-        self._groups = [MessageGroup(made, timeout, self._batched, self._pacer) for made in groups]
+        self._pacer = self._make_pacer(connections, timeout_s)
+        self._staging = None if copies is None else Staging(copies)
+        carried = self._on_nccl, self._pacer, self._staging
+        self._groups = [MessageGroup(made, timeout, *carried) for made in groups]
         self._turn = Turn()
         recorder = self.recorders[rank]
         self._threads = [CommunicationThread(recorder, device, self._turn) for _ in range(num_threads)]
         self._control = self._threads[0]
-        if not self._batched:  # what a step leaves in flight does not hold up what is run between steps
+        if not self._on_nccl:  # what a step leaves in flight does not hold up what is run between steps
             self._control = CommunicationThread(recorder, device, self._turn)
         self._lines: dict[Line, tuple[CommunicationThread, Iterator[int]]] = {}
         self._numbers, self._arenas = count(), dict[str, Arena]()  # twice a number, and odd ones on lines
@@ -127,6 +133,8 @@ class ProcessWorld:
         self._captured: CapturedWork | None = None
         if captured is not None:
             captured.watch(rank, timeout_s)
+            if copies is not None:
+                captured.refuse(REFUSES_CAPTURE)
             self._captured = CapturedWork(captured, recorder, spans=spans, traces=trace)
         self.closed = False
 
@@ -188,7 +196,7 @@ class ProcessWorld:
 
         Each line has its own thread, so that no transfer waits for another line's.
         """
-        if self._batched:
+        if self._on_nccl:
             raise ValueError(
                 "ranks on GPUs can only send and receive inside collectives, because NCCL matches messages "
                 "by order: start one on all ranks and call comm.send_and_receive there"
@@ -228,7 +236,7 @@ class ProcessWorld:
         return CollectiveTask(coroutine, future.set_result, future.set_exception, log, recorded=recorded)
 
     def _group_of(self, thread: CommunicationThread) -> MessageGroup:
-        return self._groups[self._threads.index(thread)] if self._batched else self._groups[0]
+        return self._groups[self._threads.index(thread)] if self._on_nccl else self._groups[0]
 
     def _log(self, bucket: int, coordinates: int, in_turn: bool, urgency: Urgency) -> TaskLog | None:
         if not self._traces:
@@ -253,7 +261,7 @@ class ProcessWorld:
         self.started.settle()
         with self._turn.taken(None):  # the thread that has set the last result is about to record its work
             pass
-        if self._batched:
+        if self._on_gpu:
             torch.cuda.synchronize(self.device)
         if self._captured is not None:
             self._captured.rounds.read_times(wait=True)
@@ -277,7 +285,7 @@ class ProcessWorld:
             self._captured.rounds.read_times(wait=True)
         # Timestamps of collectives still in flight are missing, so only their start is reported.
         ended = [log if log.has_ended else log.begun() for log in self._logs]
-        if self._batched:
+        if self._on_gpu:
             torch.cuda.synchronize(self.device)
         seconds = self.recorders[self.rank].seconds
         trace = LaneNotes(self._lane, ended).resolve(0.0, 0.0, seconds)
@@ -295,14 +303,15 @@ class ProcessWorld:
         make = partial(self._task, collectives[self.rank], place, future, recorded=False)
         self._give(place.thread, future, make)
         result = {self.rank: future.result()}
-        if self._batched:  # the result was made on the communication stream
+        if self._on_gpu:  # the result was made on the communication stream
             torch.cuda.synchronize(self.device)
         return result
 
-    def _make_pacer(self, link: PacedLink | None, timeout_s: float) -> Pacer | None:
+    def _make_pacer(self, connections: Connections, timeout_s: float) -> Pacer | None:
+        link = connections.link
         if link is None or link.bytes_per_second == float("inf"):
             return None
-        if self._batched:
+        if self._on_gpu or connections.host_copies is not None:
             raise ValueError("links can be paced between CPU workers only; leave the rate out on GPUs")
         return Pacer(link, timeout_s)
 
@@ -340,8 +349,12 @@ class ProcessWorld:
         self.closed = True
         if self._pacer is not None:  # first: the messages that it still holds back will not be received
             self._pacer.close()
+        if self._staging is not None and self.error is not None:  # nor what waits for its copy
+            self._staging.drop()
         for thread in self._all_threads():
             thread.close()
+        if self._staging is not None:
+            self._staging.close()
         if self._captured is not None:
             self._captured.rounds.close(failed=self.error is not None)
         self._arenas.clear()

@@ -19,7 +19,8 @@ longest step."""
 Better = Literal["lower", "higher"]
 
 Kind = Literal["measured", "emulated", "modelled"]
-"""Real processes and links; real processes on artificially slowed links; the simulated clock."""
+"""Real processes and links; real processes on artificially slowed links, or that share a device and have no
+links; the simulated clock."""
 
 Section = Literal[
     "result", "step", "machine", "overlap", "bytes", "operation", "gradients", "evolution", "weights"

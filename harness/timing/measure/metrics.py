@@ -39,11 +39,12 @@ PARTS = keys(lambda metric: metric.plot == "parts")
 """The parts of a step, which sum to it."""
 
 
-def kind_of(cluster: str | None, network: str | None) -> Kind:
-    """The kind of a run's times, given the names of its cluster and network."""
+def kind_of(cluster: str | None, network: str | None, *, share_device: bool = False) -> Kind:
+    """The kind of a run's times, given the names of its cluster and network, and whether its ranks share a
+    device."""
     if cluster == "virtual":
         return "modelled"
-    return "emulated" if network in ("paced", "shaped") else "measured"
+    return "emulated" if share_device or network in ("paced", "shaped") else "measured"
 
 
 def of_ranks(ranks: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
