@@ -24,6 +24,9 @@ from gradwire.codecs.slices import SliceCoder, chunk_bounds
 UNIT = 8
 """Slices begin at multiples of so many coordinates: of 16 bytes in bfloat16."""
 
+_SOURCES = {torch.uint8: "first", torch.float32: "own"}
+"""The field of `cast_slice` for the own numbers, by dtype; `x` for a bucket in bfloat16."""
+
 
 @dataclass(frozen=True)
 class SlicePass:
@@ -59,16 +62,17 @@ class SlicePass:
             if mean is not None:
                 mean.copy_(total / constant(self.workers, total))
             return
-        numel = own.numel() // wire.itemsize if own.dtype == torch.uint8 else own.numel()
-        num_bytes = numel * wire.itemsize
-        if own.dtype == torch.bfloat16 and mean is not None and mean.dtype != own.dtype:
-            own = own.to(torch.float32)
-        source = {torch.uint8: "first", torch.float32: "own"}.get(own.dtype, "x")
+        given, dtype, item = own.numel(), own.dtype, wire.itemsize
+        numel = given // item if dtype == torch.uint8 else given
+        num_bytes = numel * item
+        if dtype == torch.bfloat16 and mean is not None and mean.dtype != dtype:
+            own, dtype = own.to(torch.float32), torch.float32
+        source = _SOURCES.get(dtype, "x")
         run(
             library,
             "cast_slice",
             own.device,
-            **{source: (own, own.numel())},
+            **{source: (own, given)},
             message=(message, num_bytes),
             sums=(sums, numel),
             out=(out, num_bytes),
