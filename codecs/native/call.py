@@ -54,9 +54,12 @@ class Call:
                 dtypes = tensors.get(name)
                 if dtypes is not None:
                     tensor, numel = value
-                    value = pointer(tensor, self._operation, name, dtypes, numel, self._device)
-                    if dtypes is BUCKETS and tensor is not None:
-                        dtype = BUCKETS.index(tensor.dtype)
+                    if tensor is None:
+                        value = None
+                    else:
+                        value = pointer(tensor, self._operation, name, dtypes, numel, self._device)
+                        if dtypes is BUCKETS:
+                            dtype = BUCKETS.index(tensor.dtype)
                 setattr(arguments, name, value)
         except AttributeError as error:
             raise ImportError(f"{self._library.path}: {error}; build the package again") from None

@@ -149,8 +149,8 @@ class CommunicationThread:
                 task.log.waited(handle.number, start, end)
 
     def _advance(self, task: CollectiveTask, waited: object) -> object:
-        """Does one stretch of codec work under the lock. `waited` is the timestamp of the wait's end, if there
-        was one: on a stream the stretch begins there, unless it first waits for another stretch.
+        """Does one stretch of codec work under the lock. `waited` is the timestamp of the wait's end, if
+        there was one: on a stream the stretch begins there, unless it first waits for another stretch.
 
         Returns the timestamp of the stretch's end; None once the task has ended.
         """
