@@ -1,13 +1,14 @@
 """Hops that send partial sums of all or of selected coordinates as float32 or bfloat16.
 
-Each hop is one pass over its slice of the bucket, `SlicePass`: no copy of the bucket is made at the start,
+Each hop is one pass over its slice of the bucket, `BucketPass`: no copy of the bucket is made at the start,
 and the division by the workers is a part of the last hop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -16,67 +17,12 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.hop_codec import LossyHops
 from gradwire.codecs.memory import copied, empty
-from gradwire.codecs.native.call import readable, run
-from gradwire.codecs.native.choice import library_for
-from gradwire.codecs.native.loading import BUCKETS
+from gradwire.codecs.native.call import readable
+from gradwire.codecs.slice_pass import BucketPass, SlicePass
 from gradwire.codecs.slices import SliceCoder, chunk_bounds
 
 UNIT = 8
 """Slices begin at multiples of so many coordinates: of 16 bytes in bfloat16."""
-
-
-@dataclass(frozen=True)
-class SlicePass:
-    """One pass over a slice: messages have `wire` numbers, a mean is a sum divided by `workers`."""
-
-    wire: torch.dtype
-    workers: int = 1
-
-    def run(
-        self,
-        own: Tensor,
-        message: Tensor | None = None,
-        *,
-        sums: Tensor | None = None,
-        out: Tensor | None = None,
-        mean: Tensor | None = None,
-    ) -> None:
-        """Add a message to `own` in float32, and write the sum to what is given: `sums`, `out` or `mean`.
-
-        `own` are (numel,) float32 or bfloat16 coordinates, or the bytes of a message, uint8. `sums`, float32,
-        may be `own`. `out` is the message of the sum, `mean`, float32 or bfloat16, is the sum divided by
-        the workers: with `out`, the sum that this message stands for.
-        """
-        wire, library = self.wire, library_for(own.device)
-        if library is None:
-            total = (own.view(wire) if own.dtype == torch.uint8 else own).to(torch.float32)
-            if message is not None:
-                total = total + message.view(wire)
-            if sums is not None:
-                sums.copy_(total)
-            if out is not None:
-                total = out.view(wire).copy_(total).to(torch.float32)
-            if mean is not None:
-                mean.copy_(total / constant(self.workers, total))
-            return
-        numel = own.numel() // wire.itemsize if own.dtype == torch.uint8 else own.numel()
-        num_bytes = numel * wire.itemsize
-        if own.dtype == torch.bfloat16 and mean is not None and mean.dtype != own.dtype:
-            own = own.to(torch.float32)
-        source = {torch.uint8: "first", torch.float32: "own"}.get(own.dtype, "x")
-        run(
-            library,
-            "cast_slice",
-            own.device,
-            **{source: (own, own.numel())},
-            message=(message, num_bytes),
-            sums=(sums, numel),
-            out=(out, num_bytes),
-            mean=(mean, numel),
-            numel=numel,
-            wire=BUCKETS.index(wire),
-            workers=self.workers,
-        )
 
 
 @dataclass(frozen=True)
@@ -108,11 +54,9 @@ class CastHops(LossyHops):
         has ended; it is not written to."""
         self._x = readable(x).contiguous()
         self._size, self._dtype, self._wire = size, x.dtype, wire
-        self._pass = SlicePass(wire, size)
+        self._pass = BucketPass(self._x, wire, size)
         self._bounds = chunk_bounds(x.numel(), num_chunks, UNIT)
         self._is_summed, self._is_final = [False] * num_chunks, [False] * num_chunks
-        self._sums: Tensor | None = None
-        self._mean: Tensor | None = None
         self._sends_means = False
 
     def message_bytes(self, chunks: range, workers: int) -> int:
@@ -124,34 +68,37 @@ class CastHops(LossyHops):
     def _own(self, chunks: range) -> Tensor:
         """This worker's sums of `chunks`, which are either all still in the bucket or all stored: the
         bucket's coordinates, or the stored sums."""
-        place = self._place(chunks)
-        if self._is_summed[chunks.start]:
-            assert self._sums is not None
-            return self._sums[place]
-        return self._x[place]
+        summed = self._is_summed[chunks.start]
+        return (self._pass.sums if summed else self._x)[self._place(chunks)]
 
-    def _alike(self, chunks: range) -> Iterator[range]:
+    def _alike(self, chunks: range) -> Sequence[range]:
         """Splits `chunks` where chunks with a stored sum adjoin chunks without one."""
-        start = chunks.start
-        for chunk in chunks[1:]:
-            if self._is_summed[chunk] != self._is_summed[start]:
-                yield range(start, chunk)
-                start = chunk
-        yield range(start, chunks.stop)
+        if len(chunks) == 1:
+            return (chunks,)
+        cuts = [c for c in chunks[1:] if self._is_summed[c] != self._is_summed[c - 1]]
+        return [range(*bounds) for bounds in pairwise((chunks.start, *cuts, chunks.stop))]
 
     def _part(self, message: Tensor, whole: range, chunks: range) -> Tensor:
         """The part of a message of the chunks `whole` that belongs to `chunks`."""
         assert message.numel() == self.message_bytes(whole, 1), "message length differs from message_bytes()"
-        if chunks == whole:
+        if chunks is whole or chunks == whole:
             return message
         start = self.message_bytes(range(whole.start, chunks.start), 1)
         return message[start : start + self.message_bytes(chunks, 1)]
 
-    def _means(self) -> Tensor:
-        """The result tensor, in the bucket's dtype if kernels can write it."""
-        if self._mean is None:
-            self._mean = empty(self._x.numel(), self._x.dtype, self._x.device)
-        return self._mean
+    def _run(
+        self,
+        chunks: range,
+        message: Tensor | None = None,
+        *,
+        out: Tensor | None = None,
+        sums: bool = False,
+        mean: bool = False,
+    ) -> None:
+        """One pass over this worker's sums of `chunks`, which are either all still in the bucket or all
+        stored."""
+        summed = self._is_summed[chunks.start]
+        self._pass.run(self._place(chunks), message, summed=summed, out=out, sums=sums, mean=mean)
 
     def leaf(self, chunks: range) -> Tensor | None:
         if self._x.dtype != self._wire or self._losses is not None:
@@ -165,22 +112,19 @@ class CastHops(LossyHops):
         if self._x.dtype != self._wire or self._losses is not None:
             return None
         self._sends_means = True
-        return self._means().view(torch.uint8)
+        return self._pass.mean.view(torch.uint8)
 
     def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         for alike in self._alike(chunks):
-            own, part = self._own(alike), self._part(out, chunks, alike)
-            self._pass.run(own, out=part)
+            part = self._part(out, chunks, alike)
+            self._run(alike, out=part)
             if self._losses is not None:
-                lost = own.to(torch.float32) - part.view(self._wire)
+                lost = self._own(alike).to(torch.float32) - part.view(self._wire)
                 self._losses[self._place(alike)] = lost
 
     def accumulate(self, message: Tensor, chunks: range, workers: int) -> None:
-        if self._sums is None:
-            self._sums = empty(self._x.numel(), torch.float32, self._x.device)
         for alike in self._alike(chunks):
-            part = self._part(message, chunks, alike)
-            self._pass.run(self._own(alike), part, sums=self._sums[self._place(alike)])
+            self._run(alike, self._part(message, chunks, alike), sums=True)
         self._is_summed[chunks.start : chunks.stop] = [True] * len(chunks)
 
     def accumulate_encode(
@@ -191,7 +135,7 @@ class CastHops(LossyHops):
             return
         for alike in self._alike(chunks):
             came, sent = self._part(message, chunks, alike), self._part(out, chunks, alike)
-            self._pass.run(self._own(alike), came, out=sent)
+            self._run(alike, came, out=sent)
 
     def seal(self, message: Tensor | None, chunks: range, out: Tensor, received: int, workers: int) -> None:
         if self._losses is not None:
@@ -200,36 +144,33 @@ class CastHops(LossyHops):
             return
         for alike in self._alike(chunks):
             came = None if message is None else self._part(message, chunks, alike)
-            sent, mean = self._part(out, chunks, alike), self._means()[self._place(alike)]
+            sent = self._part(out, chunks, alike)
             if not self._sends_means:
-                self._pass.run(self._own(alike), came, out=sent, mean=mean)
+                self._run(alike, came, out=sent, mean=True)
             elif self._wire == torch.float32:
-                self._pass.run(self._own(alike), came, mean=mean)
+                self._run(alike, came, mean=True)
             else:  # what is divided is the sum as a message has it
-                self._pass.run(self._own(alike), came, out=sent)
-                self._pass.run(sent, mean=mean)
+                self._run(alike, came, out=sent)
+                self._pass.run(self._place(alike), first=sent, mean=True)
         self._end(chunks)
 
     def decode(self, message: Tensor, chunks: range, workers: int) -> None:
         assert message.numel() == self.message_bytes(chunks, 1), "message length differs from message_bytes()"
         if not self._sends_means:  # or it is where it belongs
-            mean = self._means()[self._place(chunks)]
-            self._pass.run(message, mean=mean)
+            self._pass.run(self._place(chunks), first=message, mean=True)
         self._end(chunks)
 
     def collect(self, messages: Sequence[Tensor], chunks: range) -> None:
         first, *others = messages
-        mean, sums = self._means()[self._place(chunks)], first
-        if not others:
-            self._pass.run(first, mean=mean)
+        place = self._place(chunks)
+        if len(others) <= 1:
+            self._pass.run(place, *others, first=first, mean=True)
             self._end(chunks)
             return
-        if len(others) > 1:
-            sums = empty(mean.numel(), torch.float32, mean.device)
-            self._pass.run(first, others[0], sums=sums)
-            for message in others[1:-1]:
-                self._pass.run(sums, message, sums=sums)
-        self._pass.run(sums, others[-1], mean=mean)
+        self._pass.run(place, others[0], first=first, sums=True)
+        for message in others[1:-1]:
+            self._pass.run(place, message, summed=True, sums=True)
+        self._pass.run(place, others[-1], summed=True, mean=True)
         self._end(chunks)
 
     def _end(self, chunks: range) -> None:
@@ -239,7 +180,7 @@ class CastHops(LossyHops):
         if self._size == 1 and not any(self._is_final):  # nothing is sent
             return self._x.to(self._dtype, copy=True)
         assert all(self._is_final), "finish() before the sums of all chunks have come"
-        mean = self._means()
+        mean = self._pass.mean
         return mean if mean.dtype == self._dtype else copied(mean, self._dtype)
 
     def shard(self, chunks: Sequence[int]) -> Tensor:
@@ -250,7 +191,7 @@ class CastHops(LossyHops):
         for chunk, place in zip(chunks, places, strict=True):
             stop = start + place.stop - place.start
             own = self._own(range(chunk, chunk + 1))
-            self._pass.run(own, mean=mean[start:stop])
+            SlicePass(self._wire, self._size).run(own, mean=mean[start:stop])
             start = stop
         return mean
 

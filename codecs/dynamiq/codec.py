@@ -29,7 +29,7 @@ from gradwire.codecs.dynamiq.hops import DynamiQHops, KeptRounds, Pool
 from gradwire.codecs.dynamiq.values import Values
 from gradwire.codecs.hop_codec import LossyHopCodec
 from gradwire.codecs.interface import Collectives, Layout, Op, Round
-from gradwire.codecs.native.call import readable
+from gradwire.codecs.native.call import readable, stream_pointer
 from gradwire.codecs.native.choice import library_for, without_kernels
 from gradwire.codecs.options.dynamiq import (
     Allocation,
@@ -129,7 +129,7 @@ class DynamiQ(DynamiQOptions, LossyHopCodec):
         chunks, coder = self._chunks(x.numel(), num_chunks, this_round.rank), self._coder(x, this_round)
         library = library_for(x.device)
         if library is not None and self._counts:
-            stream = torch.cuda.current_stream(x.device).cuda_stream if x.is_cuda else None
+            stream = stream_pointer(x.get_device()) if x.is_cuda else None
             key = library, x.numel(), x.dtype, x.device, stream, this_round.size, num_chunks
             make = partial(KeptRounds, library, x, chunks, self._increments(), coder)
             kept = self._pool.take(key, make)

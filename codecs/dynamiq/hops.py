@@ -91,12 +91,11 @@ class DynamiQHops(LossyHops):
 
     def _each(self, chunks: range, message: Tensor) -> Sequence[tuple[int, Tensor]]:
         """The non-empty chunks, each with its part of a message."""
-        bounds = self._offsets[chunks.start : chunks.stop + 1]
+        first, bounds = chunks.start, self._offsets[chunks.start : chunks.stop + 1]
         assert message.numel() == bounds[-1] - bounds[0], "message length differs from message_bytes()"
         if len(chunks) == 1:
-            parts: Sequence[Tensor] = (message,)
-        else:
-            parts = message.split_with_sizes([stop - start for start, stop in pairwise(bounds)])
+            return ((first, message),) if self._filled[first].super_groups else ()
+        parts = message.split_with_sizes([stop - start for start, stop in pairwise(bounds)])
         return [pair for pair in zip(chunks, parts, strict=True) if self._filled[pair[0]].super_groups]
 
     @property

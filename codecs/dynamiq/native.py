@@ -180,6 +180,7 @@ def _plan_words(library: Library, total: int, chunks: int) -> int:
 
 
 _HOP = "dynamiq_hop"
+_BYTES = (torch.uint8,)
 
 
 class NativeHop:
@@ -258,10 +259,8 @@ class NativeHop:
         arguments.out = (
             self._bucket(result, "result") if result is not None else self._sums(new_sums, "new_sums")
         )
-        arguments.incoming = self._message(incoming, "incoming")
-        arguments.outgoing = self._message(outgoing, "outgoing")
-        arguments.incoming_bytes = 0 if incoming is None else incoming.numel()
-        arguments.outgoing_bytes = 0 if outgoing is None else outgoing.numel()
+        arguments.incoming, arguments.incoming_bytes = self._message(incoming, "incoming")
+        arguments.outgoing, arguments.outgoing_bytes = self._message(outgoing, "outgoing")
         self._call.run()
 
     def _bucket(self, x: Tensor, name: str) -> int | None:
@@ -270,9 +269,11 @@ class NativeHop:
     def _sums(self, sums: Tensor | None, name: str) -> int | None:
         return pointer(sums, _HOP, name, (torch.float32,), self._rows * SUPER_GROUP, self._device)
 
-    def _message(self, message: Tensor | None, name: str) -> int | None:
+    def _message(self, message: Tensor | None, name: str) -> tuple[int | None, int]:
+        """The address and the bytes of a message."""
         if message is None:
-            return None
-        if message.numel() < self._least:  # more, as the widths need it, is checked where these are known
-            raise ValueError(f"{_HOP}: {name} has {message.numel()} bytes, {self._least} or more are needed")
-        return pointer(message, _HOP, name, (torch.uint8,), message.numel(), self._device)
+            return None, 0
+        num_bytes = message.numel()
+        if num_bytes < self._least:  # more, as the widths need it, is checked where these are known
+            raise ValueError(f"{_HOP}: {name} has {num_bytes} bytes, {self._least} or more are needed")
+        return pointer(message, _HOP, name, _BYTES, num_bytes, self._device), num_bytes

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,32 +33,43 @@ class Call:
         kernels do not check their pointers. Raises ImportError for a field that the library does not have.
         """
         struct, self._function = library.operation(operation)
-        dtype = 0
-        for name, dtypes in struct.tensors.items():
-            if name in given:
-                tensor, numel = given[name]
-                given[name] = pointer(tensor, operation, name, dtypes, numel, device)
-                if dtypes is BUCKETS and tensor is not None:
-                    dtype = BUCKETS.index(tensor.dtype)
-        try:
-            self.arguments: Any = struct(**given)
-        except AttributeError as error:
-            raise ImportError(f"{library.path}: {error}; build the package again") from None
-        call = self.arguments.call
-        call.bytes = ctypes.sizeof(struct)
-        if device.type == "cpu":
-            call.device = -1
-        else:
-            call.device = torch.cuda.current_device() if device.index is None else device.index
-        call.dtype = dtype
-        self._reference = ctypes.byref(self.arguments)
         self._library, self._operation, self._device = library, operation, device
+        self.arguments: Any = struct()
+        self._tensors = struct.tensors
+        self._header = self.arguments.call  # the same memory; looking it up each time takes longer
+        self._header.bytes = ctypes.sizeof(struct)
+        self._index: int | None = None
+        if device.type == "cuda":
+            self._index = torch.cuda.current_device() if device.index is None else device.index
+        self._header.device = -1 if self._index is None else self._index
+        self._reference = ctypes.byref(self.arguments)
+        self.fill(given)
+
+    def fill(self, given: Mapping[str, Any]) -> None:
+        """Set these fields and leave the others as they are; `given` and errors are those of the
+        constructor."""
+        arguments, tensors, dtype = self.arguments, self._tensors, 0
+        try:
+            for name, value in given.items():
+                dtypes = tensors.get(name)
+                if dtypes is not None:
+                    tensor, numel = value
+                    if tensor is None:
+                        value = None
+                    else:
+                        value = pointer(tensor, self._operation, name, dtypes, numel, self._device)
+                        if dtypes is BUCKETS:
+                            dtype = BUCKETS.index(tensor.dtype)
+                setattr(arguments, name, value)
+        except AttributeError as error:
+            raise ImportError(f"{self._library.path}: {error}; build the package again") from None
+        self._header.dtype = dtype
 
     def run(self) -> None:
         """Makes the call, on the current stream. Raises KernelError, naming the operation and the cause."""
-        self.arguments.call.threads = torch.get_num_threads()
-        if self._device.type == "cuda":
-            self.arguments.call.stream = torch.cuda.current_stream(self._device).cuda_stream
+        self._header.threads = torch.get_num_threads()
+        if self._index is not None:
+            self._header.stream = stream_pointer(self._index)
         code = self._function(self._reference)
         if code:
             raise KernelError(self._failure(code))
@@ -69,9 +81,38 @@ class Call:
         return f"{where}: {self._library.error(code)} (code {code}; {numbers})"
 
 
+class _Kept(threading.local):
+    """A thread's calls by library, operation, device and the names of their fields."""
+
+    def __init__(self) -> None:
+        self.calls: dict[tuple[object, ...], Call] = {}
+
+
+_kept = _Kept()
+
+
 def run(library: Library, operation: str, device: torch.device, **given: Any) -> None:
-    """Make one call with these fields of the operation's struct, in the form that `Call` takes."""
-    Call(library, operation, device, given).run()
+    """Make one call with these fields of the operation's struct, in the form that `Call` takes.
+
+    A thread keeps the struct for its next call with the same fields, which sets all of them anew: making one
+    takes longer.
+    """
+    key = (library, operation, device, *given)
+    call = _kept.calls.get(key)
+    if call is None:
+        call = _kept.calls[key] = Call(library, operation, device, given)
+    else:
+        call.fill(given)
+    call.run()
+
+
+def stream_pointer(index: int) -> int:
+    """The calling thread's current stream on CUDA device `index`, as kernels take it.
+
+    `torch.cuda.current_stream` makes a `Stream` first, which takes several times as long.
+    """
+    current: int = torch._C._cuda_getCurrentRawStream(index)
+    return current
 
 
 def pointer(

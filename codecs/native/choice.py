@@ -88,10 +88,13 @@ def library_for(device: torch.device) -> Library | None:
     if _active == "default":
         return None
     if _active == "auto":
-        names: dict[str, LibraryName] = {"cpu": "cpu", "cuda": "cuda"}
-        if device.type == "cuda":
-            _refuse_old_driver("auto")
-        return library(names[device.type]) if device.type in names else None
+        kind = device.type
+        if kind == "cpu":
+            return library("cpu")
+        if kind != "cuda":
+            return None
+        _refuse_old_driver("auto")
+        return library("cuda")
     name: LibraryName = "emulated" if _active == "emulated" else "cuda" if _active == "cuda" else "cpu"
     found = library(name)
     wanted = "cuda" if name == "cuda" else "cpu"

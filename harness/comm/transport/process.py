@@ -131,7 +131,7 @@ class PeerError(RuntimeError):
 class ProcessHandle(Handle):
     """The works in flight; a paced send is a function that waits and returns its work.
 
-    `posted` is the recorder's timestamp of the moment they were posted. Without a `timeout` (CUDA) the stream
+    `posted` is the timestamp of the moment they were posted. Without a `timeout` (CUDA) the stream
     waits, not the host.
     """
 
@@ -168,7 +168,7 @@ class MessageGroup:
 
 
 class ProcessChannel(Channel):
-    """A channel over its own process group; `timestamp` reads the clock."""
+    """A channel over its own process group; `timestamp` reads the clock, which is also the log's."""
 
     def __init__(
         self,
@@ -185,7 +185,10 @@ class ProcessChannel(Channel):
         self._timeout = None if carrier.batched else carrier.timeout
 
     def _handle(self) -> ProcessHandle:
-        return ProcessHandle(self.rank, self._timeout, self._timestamp())
+        """The handle of what has just been posted: a log has taken the moment, and on a GPU each one is an
+        event."""
+        posted = self._timestamp() if self._log is None else self._log.posted
+        return ProcessHandle(self.rank, self._timeout, posted)
 
     def _post(self, sends: Sequence[TaggedMessage], receives: Sequence[TaggedMessage], phase: str) -> Handle:
         handle = self._handle()
@@ -196,21 +199,21 @@ class ProcessChannel(Channel):
             self._post_staged(handle, self._staging, sends, receives)
             return handle
         for message in receives:
-            handle.add(message[0], self._issue(dist.irecv, *message))
+            handle.add(message[0], self._issue(self._group.recv, *message))
         for message in sends:
             if self._pacer is None or phase == MEASURE:
-                handle.add(message[0], self._issue(dist.isend, *message))
+                handle.add(message[0], self._issue(self._group.send, *message))
             else:
                 handle.works.append((message[0], self._pacer.send(self._group, *message)))
         return handle
 
     def _issue(
-        self, operation: Callable[..., dist.Work | None], peer: int, buffer: Tensor, tag: int
-    ) -> dist.Work | None:
-        """Starts one message. Raises PeerError if the connection is already broken."""
+        self, operation: Callable[[list[Tensor], int, int], dist.Work], peer: int, buffer: Tensor, tag: int
+    ) -> dist.Work:
+        """Starts one message with the group's own method, around which `dist.isend` and `dist.irecv` only
+        check what holds here. Raises PeerError if the connection is already broken."""
         try:
-            named = {"group_dst" if operation is dist.isend else "group_src": peer}
-            return operation(buffer, group=self._group, tag=tag, **named)
+            return operation([buffer], peer, tag)
         except RuntimeError as error:
             raise PeerError(self.rank, peer, error) from error
 
@@ -253,9 +256,9 @@ class ProcessChannel(Channel):
             handle.add(peer, work)
 
     def backend_sum(self, x: Tensor) -> Handle:
+        number = 0 if self._log is None else self._log.post(BACKEND, (), ())
         handle = self._handle()
-        if self._log is not None:
-            handle.number = self._log.post(BACKEND, (), ())
+        handle.number = number
         if self._staging is not None:
             handle.add(self.rank, self._staging.sum(self._group, x))
         else:

@@ -27,7 +27,6 @@ class RoundMarks:
     def __init__(self, clock: GraphClock, *, logs: bool) -> None:
         self._clock, self._logs = clock, logs
         self._spans: list[tuple[Kind, object, object, int]] = []
-        self._latest: object = None
         self.log: TaskLog | None = None
         self.count = 0
         """Marks in the graph."""
@@ -38,13 +37,8 @@ class RoundMarks:
         self.log = TaskLog(self.timestamp, 0, 0, None) if self._logs else None
 
     def timestamp(self) -> object:
-        self._latest = self._clock.timestamp()
         self.count += 1
-        return self._latest
-
-    def posted(self) -> object:
-        """The mark of messages that are being posted, which the log, if any, has just taken."""
-        return self.timestamp() if self.log is None else self._latest
+        return self._clock.timestamp()
 
     def drive(self, coroutine: Coroutine[Handle, None, Result]) -> Result:
         """Runs a collective of this rank to its end, as `process.driven` does, with marks."""

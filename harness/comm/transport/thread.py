@@ -36,22 +36,25 @@ class Turn:
     codec.
 
     On a GPU the stretches are ordered in the same way across streams, so that a stretch may use memory that
-    an earlier one has written or freed. Messages travel meanwhile on streams of their own.
+    an earlier one has written or freed; stretches on one stream follow each other by themselves. Messages
+    travel meanwhile on streams of their own.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._last: torch.cuda.Event | None = None
+        self._last: tuple[torch.cuda.Stream, torch.cuda.Event] | None = None
 
     @contextlib.contextmanager
-    def taken(self, stream: torch.cuda.Stream | None) -> Iterator[None]:
-        """Holds the lock for the block, a stretch of work on this stream if there is one."""
+    def taken(self, stream: torch.cuda.Stream | None) -> Iterator[bool]:
+        """Holds the lock for the block, a stretch of work on this stream if there is one. Gives True if
+        nothing comes between the stream's earlier work and the stretch."""
         with self._lock:
-            if stream is not None and self._last is not None:
-                stream.wait_event(self._last)
-            yield
+            follows = stream is not None and self._last is not None and self._last[0] is stream
+            if stream is not None and self._last is not None and not follows:
+                stream.wait_event(self._last[1])
+            yield follows
             if stream is not None:
-                self._last = stream.record_event()
+                self._last = stream, stream.record_event()
 
 
 Task = CollectiveTask | CapturedTask
@@ -134,11 +137,10 @@ class CommunicationThread:
         return None
 
     def _run_to_end(self, task: CollectiveTask) -> None:
-        recorder = self._recorder
-        while self._advance(task):
+        recorder, end = self._recorder, None
+        while (start := self._advance(task, end)) is not None:
             handle = task.handle
             assert isinstance(handle, ProcessHandle)
-            start = None if task.log is None else recorder.timestamp()
             handle.block()
             end = recorder.timestamp()
             if task.recorded:
@@ -146,10 +148,15 @@ class CommunicationThread:
             if task.log is not None:
                 task.log.waited(handle.number, start, end)
 
-    def _advance(self, task: CollectiveTask) -> bool:
-        """Does one stretch of codec work under the lock."""
-        with self._turn.taken(self._stream):
-            start, cpu_start = self._recorder.timestamp(), self._recorder.cpu_time()
+    def _advance(self, task: CollectiveTask, waited: object) -> object:
+        """Does one stretch of codec work under the lock. `waited` is the timestamp of the wait's end, if
+        there was one: on a stream the stretch begins there, unless it first waits for another stretch.
+
+        Returns the timestamp of the stretch's end; None once the task has ended.
+        """
+        with self._turn.taken(self._stream) as follows:
+            start = waited if follows and waited is not None else self._recorder.timestamp()
+            cpu_start = self._recorder.cpu_time()
             if task.log is not None:
                 task.log.resume(start)
             more = task.advance()
@@ -159,7 +166,7 @@ class CommunicationThread:
                 self._recorder.worked("codec", cpu_start)
             if task.log is not None and more:
                 task.log.suspend(end)
-            return more
+            return end if more else None
 
     def _fail(self, task: Task, error: BaseException) -> None:
         with self._lock:

@@ -80,7 +80,7 @@ class DueRound:
         marks, timestamp = self._marks, _no_timestamp
         if marks is not None:
             marks.begin()
-            timestamp = marks.posted
+            timestamp = marks.timestamp
         log = None if marks is None else marks.log
         channel = ProcessChannel(place.carrier, place.number, traffic, timestamp, log)
         collectives = ScheduledCollectives(channel, place.fabric, Arena(place.device))

@@ -52,6 +52,27 @@ class WallStopwatch:
         """Does nothing, because wall-clock timestamps keep their precision."""
 
 
+class CurrentStream:
+    """The current stream of whatever thread asks for it, on a CUDA device. Each stream's object is made once:
+    `torch.cuda.current_stream` makes one every time, which takes longer than recording an event."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._made = device, dict[int, "torch.cuda.Stream"]()
+
+    def get(self) -> torch.cuda.Stream:
+        import torch
+
+        from gradwire.codecs.native.call import stream_pointer
+
+        if self._device.index is None:
+            return torch.cuda.current_stream(self._device)
+        pointer = stream_pointer(self._device.index)
+        found = self._made.get(pointer)
+        if found is None:
+            found = self._made[pointer] = torch.cuda.current_stream(self._device)
+        return found
+
+
 class CudaStopwatch:
     """Timestamps are events on the current stream, placed on the wall clock by one anchor event.
 
@@ -59,7 +80,7 @@ class CudaStopwatch:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self._device, self._stream = device, CurrentStream(device)
         self.restart()
 
     def restart(self) -> None:
@@ -68,14 +89,12 @@ class CudaStopwatch:
         device = self._device
         self._anchor = _event()
         torch.cuda.synchronize(device)
-        self._anchor.record(torch.cuda.current_stream(device))
+        self._anchor.record(self._stream.get())
         self._anchor_s = time.perf_counter()
 
     def timestamp(self) -> object:
-        import torch
-
         event = _event()
-        event.record(torch.cuda.current_stream(self._device))
+        event.record(self._stream.get())
         return event
 
     def has_passed(self, timestamp: object) -> bool:

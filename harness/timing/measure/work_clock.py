@@ -12,6 +12,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gradwire.harness.timing.measure.stopwatch import CurrentStream
+
 if TYPE_CHECKING:
     import torch
 
@@ -60,7 +62,7 @@ class StreamClock:
     """Marks are events on the current stream of a GPU."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self._device, self._stream = device, CurrentStream(device)
         self._first: torch.cuda.Event | None = None
 
     def begin(self) -> None:
@@ -70,7 +72,7 @@ class StreamClock:
         import torch
 
         event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream(self._device))
+        event.record(self._stream.get())
         return event
 
     def settle(self) -> None:

@@ -57,6 +57,8 @@ class TaskLog:
         self._parts: list[RawPart] = []
         self._operations: list[tuple[Any, ...]] = []
         self.num_posts = 0
+        self.posted: Any = None
+        """The timestamp of the last post."""
         self.has_ended = False
         """True once all its timestamps have been taken."""
 
@@ -81,7 +83,7 @@ class TaskLog:
         now = self.timestamp()
         self._end_work(now)
         self._operations.append(("post", now, phase, tuple(sends), tuple(receives), copies, self._urgency))
-        self._work_start, self._parts = now, []
+        self._work_start, self.posted, self._parts = now, now, []
         self.num_posts += 1
         return self.num_posts - 1
 

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradwire.codecs.casts import SlicePass
+from gradwire.codecs.slice_pass import SlicePass
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 WIRE = {"bf16": torch.bfloat16, "fp32": torch.float32}

@@ -29,14 +29,16 @@ class Stream:
 def test_a_stretch_on_one_stream_follows_the_last_one_on_any() -> None:
     said = list[str]()
     first, second, turn = Stream("first", said), Stream("second", said), Turn()
+    followed = list[bool]()
     for stream in (first, second, second, first):
-        with turn.taken(stream):  # type: ignore[arg-type]
+        with turn.taken(stream) as follows:  # type: ignore[arg-type]
+            followed.append(follows)
             said.append(f"{stream.name} works")
+    assert followed == [False, False, True, False]
     assert said == [
         "first works",
         "second waits for first's stretch",
         "second works",
-        "second waits for second's stretch",
         "second works",
         "first waits for second's stretch",
         "first works",
