@@ -9,7 +9,7 @@ from typing import Any
 
 from gradwire.codecs.decision_file import read_decisions
 from gradwire.codecs.registry import make_codec
-from gradwire.harness.checkpoint.folder import CheckpointReader, verified
+from gradwire.harness.checkpoint.folder import STATE, CheckpointReader, verified
 from gradwire.harness.data.prepare import labels_of
 from gradwire.harness.data.settings import DatasetConfig
 from gradwire.harness.data.tokenizer import own_tokenizer
@@ -29,6 +29,8 @@ from gradwire.harness.record.seal import check_sealed_decisions
 from gradwire.harness.runtime.errors import ConfigError, did_you_mean, refused_as_config_error
 from gradwire.harness.trainer.settings import RunConfig, WorldConfig
 
+CHECKPOINTS = "outputs/<run>/checkpoints/step-<number>"
+
 
 def check_start(run: RunConfig) -> None:
     """Raises ConfigError unless `train.start_from` is null or a checkpoint that this run can start from."""
@@ -43,7 +45,9 @@ def check_start(run: RunConfig) -> None:
         )
     path = Path(given).expanduser()
     if not path.is_dir():
-        raise ConfigError(f"{start}: no such folder; use outputs/<run>/checkpoints/step-<number>")
+        raise ConfigError(f"{start}: no such folder; use {CHECKPOINTS}")
+    if not (path / STATE).is_file():
+        raise ConfigError(f"{start}: holds no checkpoint; use {CHECKPOINTS}")
     state = refused_as_config_error(lambda: verified(path, CheckpointReader(path).state.run_id))
     workers = len(state.train_time_s)
     if workers != run.cluster.size and any(name.startswith(CODEC_PART) for name in state.files):

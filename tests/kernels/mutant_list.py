@@ -194,7 +194,6 @@ TAILS = (
     Mutant(
         "include/gradwire/metadata.h", "int64_t start = 0;", ", start), last", ", begin), last", "metadata"
     ),
-    Mutant("include/gradwire/metadata.h", "int64_t first_word(", "% METADATA_WORD", "% 1", "metadata"),
     Mutant("cuda/metadata.cu", "struct ByWords {", "begin >= 0 && end <=", "end <=", "metadata"),
     Mutant(
         "cuda/metadata.cu", "struct ByWords {", "&& end <= (int)bytes", "&& begin < (int)bytes", "metadata"

@@ -73,7 +73,7 @@ def _check_buckets(config: BenchTask) -> None:
             except ValueError as error:
                 reason = str(error)
             if reason is not None:
-                raise ValueError(f"bench.codecs: {codec} among {workers} workers: {reason}")
+                raise ValueError(f"bench.codecs: {codec} with bench.workers={workers}: {reason}")
 
 
 def name(config: BenchTask) -> str:
