@@ -230,7 +230,7 @@ def sample(x: Tensor, method: str, stride: int, seed: int) -> Sample:
     flat = x.detach().reshape(-1)
     if method == "hist":
         return _scaled_histogram(flat, stride, seed)
-    counts = sampled_histogram(flat, stride, seed).cpu()  # once: whoever reads it would wait for a device
+    counts = sampled_histogram(flat, stride, seed).cpu()  # once: each reading would wait for the device
     if method == "bits":
         return Sample(*entropy_and_zeros(counts))
     return Sample(gaussian_entropy_with_zeros(counts), zero_share(counts))

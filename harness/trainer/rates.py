@@ -1,4 +1,4 @@
-"""The learning rate that suits a batch, and how long a warm-up may be."""
+"""The learning rate that suits a batch, and how long a warm-up may be; it needs no PyTorch."""
 
 from __future__ import annotations
 

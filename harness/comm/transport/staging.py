@@ -143,7 +143,7 @@ class Staging:
                 issued.set_exception(error)
 
     def drop(self) -> None:
-        """Drops messages that have not left, and later ones: whoever waits for them gets an error."""
+        """Drops messages that have not left, and later ones: waiting for them raises an error."""
         self._closed.set()
 
     def close(self) -> None:
