@@ -28,9 +28,9 @@ from gradwire.harness.parallel.sharded.shards import FlatBucket
 from gradwire.harness.parallel.sharded.weights import (
     Exact,
     QuantizedDifferences,
+    WeightGathering,
     WeightMessages,
     gathered_by_level,
-    gathering,
     weight_messages,
 )
 from gradwire.harness.parallel.synchronize import Scattering, compare_hashes, end_codecs
@@ -159,7 +159,7 @@ class ShardStep(ModelSteps):
         world, numel = self.world, main.numel()
         layout = Layout.flat(weights.numel(), f"weights {module.name}", weights.device)
         bucket = FlatBucket(layout, weights[:0], weights, contiguous(world.size, numel))
-        found = self._await(partial(gathering, messages, bucket, world.rank), main.float(), layout)
+        found = self._await(partial(WeightGathering, messages, bucket, world.rank), main, layout)
         for rank, message in enumerate(found):
             messages.decode(message, bucket, rank)
         self._compare(world, weights)

@@ -30,7 +30,7 @@ from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.sharded.errors import sharded_error, whole_buckets, whole_main
 from gradwire.harness.parallel.sharded.shards import FlatBucket, ShardOptimizer, flattened
 from gradwire.harness.parallel.sharded.state import load_sharded, sharded_state
-from gradwire.harness.parallel.sharded.weights import gathering, weight_messages
+from gradwire.harness.parallel.sharded.weights import WeightGathering, weight_messages
 from gradwire.harness.parallel.synchronize import Scattering, compare_hashes
 from gradwire.harness.parallel.update import with_value
 from gradwire.harness.timing.trace.step import CONTROL, GATHERED, UPDATE, passes_until
@@ -86,7 +86,10 @@ class Sharded(Replicas):
             self._buckets.append(bucket)
             begun.append(whole)
         optimizer = self._setup.optimizer
-        self._optimizers = {rank: ShardOptimizer(self._buckets, rank, optimizer) for rank in self._codecs}
+        self._optimizers = {
+            rank: ShardOptimizer(self._buckets, rank, optimizer, keeps_main=self._has_main)
+            for rank in self._codecs
+        }
         for own in self._optimizers.values():
             own.take(begun)
         for bucket, whole in zip(self._buckets, begun, strict=True):
@@ -149,7 +152,6 @@ class Sharded(Replicas):
             own = self._optimizers[rank_step.rank]
             with rank_step.compute(UPDATE):
                 if not self._has_main:
-                    own.hold()
                     own.take([bucket.weights for bucket in self._buckets])
                 own.update(gradients, norm, rate)
             await self._gather_weights(rank_step)
@@ -173,13 +175,11 @@ class Sharded(Replicas):
             messages = await under_way.pop(0)  # and forgets it: messages are kept no longer than needed
             with rank_step.compute(GATHERED):
                 rank_step.replicated(partial(self._decode, bucket, messages))
-        if not self._has_main:
-            self._optimizers[rank_step.rank].release()
 
     def _start_gathering(self, number: int, rank_step: RankStep) -> Any:
         bucket, rank = self._buckets[number], rank_step.rank
         return rank_step.start(
-            partial(gathering, self._messages, bucket, rank, keeps_main=self._has_main),
+            partial(WeightGathering, self._messages, bucket, rank),
             self._optimizers[rank].shards[number],
             Submission(
                 buffers=f"{GATHERED} {bucket.layout.uid}",

@@ -87,16 +87,29 @@ class Segment:
 class ShardOptimizer:
     """The main weights of the shards of `rank`, and their moments; nothing here has a full model's size.
 
-    `shards` are the main weights by bucket, (shard,) float32 each, views of one buffer. The optimizer works
-    coordinate by coordinate, so a shard may consist of any coordinates; only weight decay depends on
-    parameters.
+    `shards` are the main weights by bucket, (shard,) float32 each. With `keeps_main` they last, in one
+    buffer. Otherwise they lie in the buckets' gradients, which a step no longer needs once they are
+    scattered: there they have the same place in every step, apart from other ranks' in this process, until
+    the next backward pass. The optimizer works coordinate by coordinate, so a shard may consist of any
+    coordinates; only weight decay depends on parameters.
     """
 
-    def __init__(self, buckets: Sequence[FlatBucket], rank: int, settings: OptimizerSettings) -> None:
+    def __init__(
+        self,
+        buckets: Sequence[FlatBucket],
+        rank: int,
+        settings: OptimizerSettings,
+        *,
+        keeps_main: bool = True,
+    ) -> None:
         self.rank, self._buckets, self._clip_norm = rank, buckets, settings.clip_norm
         sizes = [bucket.sizes[rank] for bucket in buckets]
-        self._main = torch.empty(sum(sizes), dtype=torch.float32, device=buckets[0].weights.device)
-        self.shards: Sequence[Tensor] = torch.split(self._main, sizes)
+        self.shards: Sequence[Tensor]
+        if keeps_main:
+            main = torch.empty(sum(sizes), dtype=torch.float32, device=buckets[0].weights.device)
+            self.shards = torch.split(main, sizes)
+        else:
+            self.shards = [torch.split(bucket.gradient, bucket.sizes)[rank] for bucket in buckets]
         self._segments = list(self._make_segments())
         self._optimizer = make_optimizer(
             [segment.weights for segment in self._segments if segment.decays],
@@ -151,13 +164,6 @@ class ShardOptimizer:
         """Sets the main weights to this rank's shards of `whole` buckets, (numel,) of any dtype each."""
         for main, bucket, values in zip(self.shards, self._buckets, whole, strict=True):
             main.copy_(bucket.shards[self.rank].take(values))
-
-    def release(self) -> None:
-        """Frees the memory of the main weights until `hold` allocates it again, without the values."""
-        self._main.untyped_storage().resize_(0)
-
-    def hold(self) -> None:
-        self._main.untyped_storage().resize_(4 * self._main.numel())
 
     @property
     def num_steps(self) -> int:

@@ -134,19 +134,17 @@ def weight_messages(settings: ShardedConfig) -> WeightMessages:
 
 @dataclass(frozen=True)
 class WeightGathering(Capturable):
-    """The coroutine that sends the `main` weights of a rank's shard to all others; returns all ranks'
-    messages. Later steps may launch it as it was captured: the messages are then always in the same memory.
+    """The coroutine that sends the `main` weights of a rank's shard, of any dtype, to all others; returns all
+    ranks' messages. Later steps may launch it as it was captured: the messages are then always in the same memory.
     """
 
     messages: WeightMessages
     bucket: FlatBucket
     rank: int
-    keeps_main: bool
-    """True if main weights last from step to step; otherwise their memory moves."""
     main: Tensor
 
     async def __call__(self, comm: ScheduledCollectives) -> list[Tensor]:
-        own = self.messages.encode(self.main, self.bucket, self.rank)
+        own = self.messages.encode(self.main.float(), self.bucket, self.rank)
         sizes = [self.messages.size(numel) for numel in self.bucket.sizes]
         return await gathered_by_level(comm.in_phase(WEIGHTS), own, sizes)
 
@@ -162,20 +160,11 @@ class WeightGathering(Capturable):
         bucket = self.bucket
         if len(bucket.shards) == 1:
             return "a single rank sends nothing"
-        if not self.keeps_main:
-            return "parallel.main=algorithm4 keeps no main weights in one place"
         subject = type(self), bucket.layout.uid, bucket.weights.data_ptr(), self.rank, self.main.numel()
         return Identity(subject, self.main.data_ptr())
 
     def captured(self, capture: Capture) -> WeightGathering:
         return self
-
-
-def gathering(
-    messages: WeightMessages, bucket: FlatBucket, rank: int, main: Tensor, *, keeps_main: bool = True
-) -> WeightGathering:
-    """The collective of a rank's shard with these main weights."""
-    return WeightGathering(messages, bucket, rank, keeps_main, main)
 
 
 async def gathered_by_level(comm: ScheduledCollectives, own: Tensor, sizes: Sequence[int]) -> list[Tensor]:

@@ -36,7 +36,7 @@ from gradwire.harness.network.shaped.namespace import Entrance
 from gradwire.harness.network.shaped.rate_changes import ClockListener, clock_sender, ignore_clock
 from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.sharded.shards import FlatBucket
-from gradwire.harness.parallel.sharded.weights import gathering, weight_messages
+from gradwire.harness.parallel.sharded.weights import WeightGathering, weight_messages
 from gradwire.harness.parallel.synchronize import Scattering, end_codecs, synchronize_buckets
 from gradwire.harness.runtime.heartbeat import COMPLETE, beat
 from gradwire.harness.runtime.memory import keep_freed_memory
@@ -126,7 +126,7 @@ class Gathering:
         async def run(rank_step: RankStep) -> None:
             layout = self._bucket.layout
             messages = await rank_step.start(
-                partial(gathering, self._messages, self._bucket, rank_step.rank),
+                partial(WeightGathering, self._messages, self._bucket, rank_step.rank),
                 self._main,
                 Submission(
                     buffers=f"{WEIGHTS} {layout.uid}",

@@ -139,11 +139,19 @@ def test_captured_rounds_are_those_step_by_step(
     assert bool(decisions(plain)) == ("codec=mxfp8" in overrides)
 
 
-def test_scattered_buckets_are_captured_too(captures: Capturing, tmp_path: Path) -> None:
-    overrides = (*MODELLED, "parallel=sharded", "codec=fp32", "topology=ring", "cluster.workers=3")
+@pytest.mark.parametrize(
+    "weights", [(), ("parallel.weights=qwd", "parallel.main=algorithm4")], ids=["exact", "algorithm4"]
+)
+def test_scattered_buckets_are_captured_too(
+    weights: tuple[str, ...], captures: Capturing, tmp_path: Path
+) -> None:
+    """And the weights of all ranks, also where main weights do not last."""
+    overrides = (*MODELLED, "parallel=sharded", "codec=fp32", "topology=ring", "cluster.workers=3", *weights)
     plain, rounds = trained(tmp_path / "plain", *overrides), captures(EmulatedGraph)
     captured = trained(tmp_path / "captured", *overrides)
-    assert rounds[0].launches >= STEPS - SETTLING
+    assert rounds[0].launches >= 2 * (STEPS - SETTLING)
+    about = load_run(captured).done.captured
+    assert about is not None and about["refused"] == {"is no synchronization of a bucket": 1}, "the norm"
     assert outcome(captured) == outcome(plain) and rows(captured) == rows(plain)
     assert traces(captured) == traces(plain)
 

@@ -26,7 +26,7 @@ def rows(directory: Path) -> list[dict[str, Any]]:
         (("parallel=ddp",), 1),
         (("parallel=sharded",), 2),
         (("parallel=sharded", "parallel.weights=qwd"), 2),
-        (("parallel=sharded", "parallel.weights=qwd", "parallel.main=algorithm4"), 1),
+        (("parallel=sharded", "parallel.weights=qwd", "parallel.main=algorithm4"), 2),
         (("parallel=blocks", "parallel.bucket_cap_mb=25", "parallel.num_blocks=3"), 1),
     ],
     ids=str,

@@ -162,17 +162,20 @@ def test_a_rank_keeps_its_share(main: str) -> None:
         own._gather_weights = watched  # type: ignore[method-assign]
         assert made.advance(0, 2)
         assert 0 < found.largest <= 4 * (numel / size + 64)
-        shares = [state_bytes(optimizer) for optimizer in own._optimizers.values()]
+        shares = [state_bytes(optimizer, own._buckets) for optimizer in own._optimizers.values()]
         kept = 3 if main == "algorithm2" else 2
         assert all(share <= 4 * kept * (numel / size + 64) for share in shares)
         assert sum(shares) == 4 * kept * numel
 
 
-def state_bytes(optimizer: Any) -> int:
-    """The bytes of an optimizer's storages: main weights and moments."""
+def state_bytes(optimizer: Any, buckets: Any) -> int:
+    """The bytes of an optimizer's storages: moments, and main weights unless they lie in the buckets."""
     states = optimizer._optimizer.state.values()
-    tensors = [optimizer._main, *(state[field] for state in states for field in ("exp_avg", "exp_avg_sq"))]
-    return sum(each.untyped_storage().nbytes() for each in tensors)
+    tensors = [*optimizer.shards, *(state[field] for state in states for field in ("exp_avg", "exp_avg_sq"))]
+    storages = {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in tensors}
+    for bucket in buckets:
+        storages.pop(bucket.gradient.untyped_storage().data_ptr(), None)
+    return sum(storages.values())
 
 
 def read_from(parts: dict[str, dict[str, Tensor]]) -> Any:
