@@ -37,6 +37,32 @@ def _storages(of: Any) -> set[int]:
     return {x.untyped_storage().data_ptr() for x in tree_leaves(of) if isinstance(x, Tensor)}
 
 
+class Given:
+    """The values that tensors from outside had before the capture wrote to them: a capture runs nothing."""
+
+    def __init__(self) -> None:
+        self._before = dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]]()
+
+    def keep(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: Sequence[Tensor] = ()
+    ) -> None:
+        """Keeps the values of tensors that the operation writes to, unless the capture has `made` them."""
+        own = _storages(made)
+        for number, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            written = args[number] if number < len(args) else kwargs.get(argument.name)
+            for x in tree_leaves(written):
+                if isinstance(x, Tensor) and x.untyped_storage().data_ptr() not in own:
+                    storage = x.untyped_storage()
+                    if storage.data_ptr() not in self._before:
+                        self._before[storage.data_ptr()] = storage, storage.clone()
+
+    def restore(self) -> None:
+        for written, before in self._before.values():
+            written.copy_(before)
+
+
 class HostMark:
     """A mark whose time is the host's when a launch passes it."""
 
@@ -72,7 +98,7 @@ class EmulatedGraph:
 
     def capture(self, work: Callable[[], None]) -> None:
         made: list[Tensor] = []
-        self._given = dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]]()
+        self._given = Given()
         with ExitStack() as stack:
             for name in READING:
                 stack.enter_context(mock.patch.object(torch.Tensor, name, _refuse))
@@ -84,8 +110,7 @@ class EmulatedGraph:
             work()
         for tensor in made:
             tensor.untyped_storage().fill_(GARBAGE)
-        for written, before in self._given.values():
-            written.copy_(before)
+        self._given.restore()
 
     def launch(self) -> None:
         for step in self._steps:
@@ -127,7 +152,7 @@ class EmulatedGraph:
         """Runs an operation of PyTorch and keeps it; what it has made is added to `made`."""
         if any(name in str(func) for name in DATA_DEPENDENT):
             raise RuntimeError(f"{func} is not permitted when a stream is capturing")
-        self._keep_given(func, args, kwargs, made)
+        self._given.keep(func, args, kwargs, made)
         found = func(*args, **kwargs)
         fresh = _storages(found) - _storages((args, kwargs))
         results = [x for x in tree_leaves(found) if isinstance(x, Tensor)]
@@ -147,21 +172,6 @@ class EmulatedGraph:
         made += [x for x in results if x.untyped_storage().data_ptr() in fresh and x.is_contiguous()]
         return found
 
-    def _keep_given(
-        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], made: list[Tensor]
-    ) -> None:
-        """Keeps the values of tensors from outside that the operation writes to: a capture runs nothing."""
-        own = _storages(made)
-        for number, argument in enumerate(func._schema.arguments):
-            if argument.alias_info is None or not argument.alias_info.is_write:
-                continue
-            written = args[number] if number < len(args) else kwargs.get(argument.name)
-            for x in tree_leaves(written):
-                if isinstance(x, Tensor) and x.untyped_storage().data_ptr() not in own:
-                    storage = x.untyped_storage()
-                    if storage.data_ptr() not in self._given:
-                        self._given[storage.data_ptr()] = storage, storage.clone()
-
 
 class _Keeping(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, graph: EmulatedGraph, made: list[Tensor]) -> None:
@@ -178,8 +188,24 @@ def _refuse(*given: object, **named: object) -> Any:
     raise RuntimeError("operation not permitted when a stream is capturing")
 
 
+class _Restoring(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps in `given` what operations of PyTorch overwrite. New memory is zeros: where kernels do not run,
+    operations must not find indices that are out of bounds."""
+
+    def __init__(self, given: Given) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._given = given
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        self._given.keep(func, args, kwargs or {})
+        found = func(*args, **kwargs or {})
+        return found.zero_() if "empty" in str(func) else found
+
+
 _capturing = threading.local()
-_post = ProcessChannel._post
+_post, _run = ProcessChannel._post, Call.run
 
 
 def post_unless_capturing(
@@ -191,8 +217,15 @@ def post_unless_capturing(
     return _post(channel, sends, receives, phase)
 
 
+def run_unless_capturing(call: Call) -> None:
+    """In the place of `Call.run`: runs no kernel while its thread captures a `RerunGraph`."""
+    if not getattr(_capturing, "now", False):
+        _run(call)
+
+
 class RerunGraph:
-    """A graph that does its work again in every launch, as it was captured: without messages."""
+    """A graph that does its work again in every launch, messages too, as in the capture, which runs nothing:
+    it leaves tensors as they were, sends no messages and, with `run_unless_capturing`, runs no kernels."""
 
     def __init__(self) -> None:
         self._work: Callable[[], None] | None = None
@@ -200,11 +233,13 @@ class RerunGraph:
         self._next = 0
 
     def capture(self, work: Callable[[], None]) -> None:
-        _capturing.now = True
+        _capturing.now, given = True, Given()
         try:
-            work()
+            with _Restoring(given):
+                work()
         finally:
             _capturing.now = False
+            given.restore()
         self._work = work
 
     def launch(self) -> None:

@@ -102,7 +102,8 @@ def scattered_alike(rank: int, size: int, codec: dict[str, Any]) -> bool:
 
     def scatter(other: int) -> Any:
         this_round = gradwire.Round(0, slices.layout, other, size, 0, 0)
-        return lambda comm: made.scatter(slices.placed(raw[other]), this_round, comm)
+        with slices.placed(raw[other]) as x:
+            return lambda comm: made.scatter(x, this_round, comm)
 
     found = world.run({other: scatter(other) for other in range(size)})
     return torch.equal(found[rank][: own.numel()], own)

@@ -11,7 +11,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.codecs.interface import Codec
 from gradwire.harness.comm.topology.schedule import Topology, made_for
-from gradwire.harness.comm.transport.captured_rounds import make_captured_rounds
 from gradwire.harness.comm.world.process import Connections
 from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.bucket_hook import BucketHook
@@ -28,7 +27,7 @@ from gradwire.harness.library.ddp_internals import first_buckets
 from gradwire.harness.library.decisions import check_given_decisions
 from gradwire.harness.library.options import (
     AttachOptions,
-    check_graphs,
+    check_device,
     check_runs,
     describe_call,
     make_checked_codec,
@@ -59,6 +58,7 @@ def attach(
     ranks_per_node: int | None = None,
     check_hashes: bool = False,
     graphs: str = "auto",
+    share_device: bool = False,
     **codec_options: Any,
 ) -> Synchronizer:
     """Synchronize `model`'s gradients through `codec` over `topology` from now on.
@@ -76,7 +76,8 @@ def attach(
     nothing for `timeout_s` seconds is considered lost; by default this is the timeout of the process group's
     collectives, and 120 seconds within this call. `check_hashes` compares the result over all ranks after
     every synchronization. On GPUs rounds are captured in CUDA graphs if the codec allows it;
-    `graphs="always"` refuses other codecs, `"never"` disables capture.
+    `graphs="always"` refuses other codecs, `"never"` disables capture. With `share_device=True` several ranks
+    may use one GPU, for tests: gloo carries their messages through host memory.
 
     The ranks compare their arguments before anything is sent. Raises ValueError on every rank if arguments
     differ, naming the ranks and their values, if an argument, codec or model is refused on any rank, or if
@@ -94,6 +95,7 @@ def attach(
         "ranks_per_node": ranks_per_node,
         "check_hashes": check_hashes,
         "graphs": graphs,
+        "share_device": share_device,
     }
     with calling(WHAT) as call:
         agreement, plan = agreed(
@@ -116,7 +118,6 @@ def attach(
                 device,
                 options,
                 trace=plan.codec.traits.clock_driven,
-                captured=make_captured_rounds(options.graphs, device),
             )
         assert options.timeout_s is not None, "with_timeout() fills it in"
         agreement.timeout_s = options.timeout_s
@@ -148,7 +149,7 @@ def _plan(
     own = make_checked_codec(codec, codec_options)
     check_unused(own, WHAT)
     size, device = dist.get_world_size(model.process_group), model.device
-    check_graphs(own, device, options)
+    check_device(own, device, model.process_group, options)
     options = with_timeout(with_nodes(options, size), model.process_group, device)
     made = make_checked_schedule(topology, size, num_nodes(options, size))
     schedule = made_for(made, size, num_nodes(options, size))

@@ -12,6 +12,7 @@ from torch import Tensor
 from gradwire.codecs.interface import Codec, Decision
 from gradwire.codecs.wrappers.decisions import decision_of
 from gradwire.harness.comm.world.process import ProcessWorld
+from gradwire.harness.comm.world.process_captured import CapturedBuckets, joined
 from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.calls import in_no_mode
 from gradwire.harness.library.failures import MeshAgreement, again, bare
@@ -71,6 +72,17 @@ class Attached(ABC):
         name. Before the first step it is the decision for the first. Empty for a codec that makes no
         decisions."""
         return decision_of(self.codec)
+
+    @property
+    def captured(self) -> CapturedBuckets | None:
+        """Of how many buckets and weights of a step the rounds are captured in CUDA graphs, and why the
+        others' are not. None if none are to be: on CPUs, and with `graphs="never"`."""
+        found = [world.captured_buckets() for world in self._worlds]
+        return joined(each for each in found if each is not None)
+
+    @property
+    def _worlds(self) -> Sequence[ProcessWorld]:
+        return [self.world]
 
     @in_no_mode
     def skip_step(self) -> None:

@@ -17,7 +17,9 @@ from gradwire.codecs.interface import Codec
 from gradwire.codecs.wrappers.wrapper import innermost
 from gradwire.harness.comm.collective.collectives import Fabric
 from gradwire.harness.comm.topology.schedule import Topology
+from gradwire.harness.comm.transport.captured_rounds import make_captured_rounds
 from gradwire.harness.comm.transport.pacer import PacedLink
+from gradwire.harness.comm.transport.staging import HostCopies
 from gradwire.harness.comm.world.process import Connections, ProcessWorld
 from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.failures import MeshAgreement, SynchronizationError, in_words
@@ -174,8 +176,9 @@ def connect(
     nodes: int | None = None,
     **settings: Any,
 ) -> ProcessWorld:
-    """Connects the ranks of a group on `nodes` nodes, with the rate and timeout of `options`; the number of
-    nodes is by default that of `options`, too. The other `settings` are those of `ProcessWorld`."""
+    """Connects the ranks of a group on `nodes` nodes, with the rate, timeout, graphs and shared device of
+    `options`; the number of nodes is by default that of `options`, too. The other `settings` are those of
+    `ProcessWorld`."""
     assert options.timeout_s is not None, "with_timeout() fills it in"
     assert connections.group is not None
     nodes = num_nodes(options, connections.group.size()) if nodes is None else nodes
@@ -184,7 +187,13 @@ def connect(
     return ProcessWorld(
         Fabric(topology, num_nodes=nodes, segments=options.segments),
         device,
-        replace(connections, link=link, timeout_s=options.timeout_s),
+        replace(
+            connections,
+            link=link,
+            timeout_s=options.timeout_s,
+            host_copies=HostCopies(device) if options.share_device else None,
+        ),
+        captured=make_captured_rounds(options.graphs, device),
         **settings,
     )
 

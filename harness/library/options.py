@@ -37,6 +37,7 @@ from gradwire.harness.comm.settings import GRAPHS, ClusterConfig, OverlapConfig
 from gradwire.harness.comm.topology.check import check_schedule
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.comm.topology.schedule import Schedule, Topology, made_for
+from gradwire.harness.comm.transport.staging import REFUSES_CAPTURE
 from gradwire.harness.parallel.settings import ShardedConfig
 from gradwire.harness.parallel.synchronize import refused_graphs
 from gradwire.harness.runtime.errors import fitted
@@ -63,6 +64,9 @@ class CommonArguments:
     # consecutive ranks on each node; None: torchrun's on each machine, else all
     ranks_per_node: int | None = _as_in(ClusterConfig, "ranks_per_node")
     check_hashes: bool = False  # compare the result over all ranks after every synchronization
+    graphs: str = one_of(*GRAPHS)  # which rounds are captured in CUDA graphs
+    # several ranks use one GPU, and gloo carries their messages through host memory; for tests
+    share_device: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,6 @@ class AttachOptions(CommonArguments):
 
     overlap: bool = True  # synchronize while the backward pass is running; False: after it
     buckets: int = _as_in(OverlapConfig, "buckets")  # in flight at once, at most
-    graphs: str = one_of(*GRAPHS)  # which rounds are captured in CUDA graphs
 
 
 @dataclass(frozen=True)
@@ -234,12 +237,29 @@ def describe_call(codec: Codec, schedule: Schedule, options: CommonArguments) ->
     }
 
 
-def check_graphs(codec: Codec, device: torch.device, options: AttachOptions) -> None:
-    """Raises ValueError if graphs are required but impossible."""
+def check_device(
+    codec: Codec, device: torch.device, group: dist.ProcessGroup, options: CommonArguments
+) -> None:
+    """Raises ValueError if ranks cannot share the device as they are asked to, or if graphs are required but
+    impossible."""
+    if options.share_device:
+        _check_shared(device, group)
     if options.graphs != "always":
         return
-    if (reason := refused_graphs(codec, device, options.check_hashes)) is not None:
+    reason = REFUSES_CAPTURE if options.share_device else None
+    if (reason := reason or refused_graphs(codec, device, options.check_hashes)) is not None:
         raise ValueError(f"graphs='always': {reason}; use graphs='auto'")
+
+
+def _check_shared(device: torch.device, group: dist.ProcessGroup) -> None:
+    """Raises ValueError for ranks that have no GPU to share, or whose own collectives NCCL would refuse."""
+    if device.type != "cuda":
+        raise ValueError(f"share_device=True: ranks share GPUs, and the model is on {device}; leave it out")
+    if group._get_backend(device).name() == "nccl":
+        raise ValueError(
+            "share_device=True: the model's process group is on nccl, which refuses two ranks on one GPU; "
+            'use init_process_group("gloo"), or leave it out'
+        )
 
 
 def _check_backend(codec: Codec, schedule: Schedule, options: CommonArguments) -> None:

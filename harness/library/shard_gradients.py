@@ -3,7 +3,9 @@ hold the same parameters (the whole model, or the same shards of it)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,6 +15,7 @@ from gradwire.codecs.shards import Shard
 from gradwire.harness.comm.world.interface import Submission
 from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.shard_modules import ShardedModule
+from gradwire.harness.library.shard_places import Places
 from gradwire.harness.parallel.synchronize import synchronization
 
 UNIT = 256
@@ -44,16 +47,23 @@ class GradientSlices:
                     "topology; use topology=ring, or shard more parameters as one module"
                 )
 
-    def placed(self, x: Tensor) -> Tensor:
-        """The slices of `x`, (ranks · numel,), in their places: (bucket,) float32, which may share memory
-        with `x`."""
-        slices = list(torch.split(x.float(), self.numel))
-        if self.layout.numel == x.numel() and self.shards == contiguous(len(slices), self.numel):
-            return x.float()
-        bucket = torch.zeros(self.layout.numel, dtype=torch.float32, device=x.device)
-        for shard, own in zip(self.shards, slices, strict=True):
-            shard.put(torch.nn.functional.pad(own, (0, shard.numel - self.numel)), bucket)
-        return bucket
+    @contextmanager
+    def placed(self, x: Tensor, places: Places | None = None) -> Iterator[Tensor]:
+        """The slices of `x`, (ranks · numel,), in their places in a bucket, (bucket,) float32: one of
+        `places`, or one that may share memory with `x`."""
+        slices = torch.split(x, self.numel)
+        as_they_are = self.shards == contiguous(len(slices), self.numel)
+        if places is None and as_they_are:
+            yield x.float()
+            return
+        with (
+            nullcontext(torch.zeros(self.layout.numel, device=x.device))
+            if places is None
+            else places.taken("gradients", self.layout.numel, torch.float32)
+        ) as bucket:
+            for shard, own in zip(self.shards, slices, strict=True):
+                shard.put(torch.nn.functional.pad(own.float(), (0, shard.numel - self.numel)), bucket)
+            yield bucket
 
 
 def gradient_slices(
@@ -83,7 +93,7 @@ class ReplicaMeans:
         check_hashes: bool,
     ) -> None:
         self.world, self.codec, self.layouts = world, codec, layouts
-        self._seed, self._check_hashes = seed, check_hashes
+        self._seed, self._check_hashes, self._places = seed, check_hashes, Places(world.device)
         self._rank_step = world.open_step()
 
     def begin_step(self) -> None:
@@ -93,11 +103,17 @@ class ReplicaMeans:
         """The mean of all ranks' gradients of module `number`, (numel,) float32."""
         world, layout = self.world, self.layouts[number]
         this_round = Round(step, layout, world.rank, world.size, self._seed, number)
-        started = self._rank_step.start(
-            lambda own: synchronization(self.codec, own, this_round, self._check_hashes, captures=False),
-            x.float(),
-            Submission(
-                buffers=str(layout.uid), coordinates=layout.numel, in_turn=self.codec.traits.uses_backend
-            ),
+        submission = Submission(
+            buffers=str(layout.uid), coordinates=layout.numel, in_turn=self.codec.traits.uses_backend
         )
-        return started.result()
+
+        def run(own: Tensor) -> Tensor:
+            make = partial(
+                synchronization, self.codec, this_round=this_round, check_hashes=self._check_hashes
+            )
+            return self._rank_step.start(make, own, submission).result()
+
+        if not world.captures or self.codec.refuses_capture(layout) is not None:
+            return run(x.float())
+        with self._places.taken("gradients", x.numel(), torch.float32) as place:
+            return run(place.copy_(x))

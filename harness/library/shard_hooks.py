@@ -25,6 +25,7 @@ from gradwire.harness.library.calls import (
 from gradwire.harness.library.decisions import check_given_decisions
 from gradwire.harness.library.options import (
     ShardOptions,
+    check_device,
     check_runs,
     describe_call,
     make_checked_codec,
@@ -67,6 +68,8 @@ def shard_hooks(
     rate_mbit: float | None = None,
     ranks_per_node: int | None = None,
     check_hashes: bool = False,
+    graphs: str = "auto",
+    share_device: bool = False,
     **codec_options: Any,
 ) -> ShardSynchronizer:
     """Scatter the gradients of `model`, sharded by `fully_shard`, with `codec`, and gather its weights as
@@ -99,6 +102,8 @@ def shard_hooks(
         "rate_mbit": rate_mbit,
         "ranks_per_node": ranks_per_node,
         "check_hashes": check_hashes,
+        "graphs": graphs,
+        "share_device": share_device,
     }
     with calling(WHAT) as call:
         agreement, plan = agreed(
@@ -133,6 +138,7 @@ def _plan(
         raise ValueError(
             f"{WHAT}: FSDP2 neither gathers nor scatters on one rank; start two or more, or leave it out"
         )
+    check_device(own, device, groups[0], options)
     size = groups[0].size()
     options = with_timeout(with_nodes(options, size), groups[0], device)
     nodes = num_nodes(options, size)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gradwire.codecs.interface import Codec, Layout, Round
-from gradwire.harness.comm.collective.collectives import ScheduledCollectives, all_gathering
+from gradwire.harness.comm.collective.collectives import all_gathering
 from gradwire.harness.comm.topology.schedule import Topology
 from gradwire.harness.comm.world.interface import Collective, Result, Submission
 from gradwire.harness.comm.world.process import ProcessWorld
@@ -22,19 +22,24 @@ from gradwire.harness.library.failures import again, in_words
 from gradwire.harness.library.options import ShardOptions
 from gradwire.harness.library.shard_gradients import GradientSlices, ReplicaMeans, contiguous
 from gradwire.harness.library.shard_modules import WHAT, ShardedModule, check_complete, share_of_sum
+from gradwire.harness.library.shard_places import Places
+from gradwire.harness.library.shard_weights import (
+    ModuleWeights,
+    WholeGathering,
+    as_sent,
+    in_place,
+    module_bucket,
+)
 from gradwire.harness.library.steps import NO_PASS, ModelSteps
 from gradwire.harness.parallel.settings import ShardedConfig
-from gradwire.harness.parallel.sharded.shards import FlatBucket
 from gradwire.harness.parallel.sharded.weights import (
     Exact,
     QuantizedDifferences,
-    WeightGathering,
     WeightMessages,
-    gathered_by_level,
     weight_messages,
 )
 from gradwire.harness.parallel.synchronize import Scattering, compare_hashes, end_codecs
-from gradwire.harness.timing.trace.step import CONTROL, WEIGHTS
+from gradwire.harness.timing.trace.step import CONTROL
 
 PartKey = tuple[int, ...]
 """The subset of ranks among which a module's weights are kept between forward and backward."""
@@ -58,24 +63,12 @@ class ShardPlan:
     description: Statement
 
 
-class ModuleWeights:
-    """The memory of a module's weights if differences are sent.
-
-    `whole` holds the weights that all ranks have, (ranks · shard,), None before they are first gathered.
-    `sent` holds this rank's main weights as last gathered; None once gradients have been scattered since,
-    because the main weights are then expected to change.
-    """
-
-    def __init__(self) -> None:
-        self.whole: Tensor | None = None
-        self.sent: Tensor | None = None
-
-
 class ShardStep(ModelSteps):
     """Gathers weights and scatters gradients for the modules of one model.
 
     A step is a backward pass: it begins with the pass's first scatter, and ends for the codec when the next
     one begins, or on `end_step`. A pass that was aborted by an error of the script counts as a skipped step.
+    Where rounds are captured, they find their inputs in memory of this object, which stays in its place.
     """
 
     def __init__(
@@ -103,7 +96,7 @@ class ShardStep(ModelSteps):
         )
         self._messages, self._seed = weight_messages(settings), seed
         self._check_hashes = options.check_hashes
-        self._slices, self._parts = plan.slices, parts
+        self._slices, self._parts, self._places = plan.slices, parts, Places(world.device)
         self._scattered, self._averaged = set[int](), set[int]()
         """The modules that have scattered in the step, and those that have averaged over replicas."""
         self._pass = NO_PASS
@@ -135,43 +128,48 @@ class ShardStep(ModelSteps):
         if reason is not None:
             raise ValueError(f"{module.name or 'the model'} {reason}")
         if group.size() != self.world.size:
-            self._gather_bytes(self._parts[part_key(group)], module, output, main)
+            self._gather_moved(self._parts[part_key(group)], Exact(), module, output, main)
             return
         if not self.remembers_weights:
-            self._gather(self._messages, module, output, main)
+            self._gather_moved(self.world, self._messages, module, output, main)
             return
-        own = self.weights[module.number]
+        own, messages = self.weights[module.number], self._messages
         if own.whole is None:
-            own.whole = torch.empty_like(output)
-            self._gather(Exact(), module, own.whole, main)
-        elif own.sent is None:
-            self._gather(self._messages, module, own.whole, main)
-        elif self._changed(module, own.sent, main):  # not by an update, which follows a scatter
-            self._gather(Exact(), module, own.whole, main)
-        own.sent = main.clone()
+            own.whole, messages = torch.empty_like(output), Exact()
+        elif own.sent is not None and not own.awaits_update:
+            if not self._changed(module, own.sent, main):
+                output.copy_(own.whole)
+                return
+            messages = Exact()  # no update changes them, because one follows a scatter
+        self._gather(self.world, messages, module, own.whole, own.keep(main))
         output.copy_(own.whole)
 
-    def _gather(self, messages: WeightMessages, module: ShardedModule, weights: Tensor, main: Tensor) -> None:
-        """Updates `weights`, (ranks · shard,), from all ranks' main weights."""
-        if isinstance(messages, Exact):
-            self._gather_bytes(self.world, module, weights, main)
-            return
-        world, numel = self.world, main.numel()
-        layout = Layout.flat(weights.numel(), f"weights {module.name}", weights.device)
-        bucket = FlatBucket(layout, weights[:0], weights, contiguous(world.size, numel))
-        found = self._await(partial(WeightGathering, messages, bucket, world.rank), main, layout)
-        for rank, message in enumerate(found):
-            messages.decode(message, bucket, rank)
-        self._compare(world, weights)
+    def _gather_moved(
+        self,
+        world: ProcessWorld,
+        messages: WeightMessages,
+        module: ShardedModule,
+        weights: Tensor,
+        main: Tensor,
+    ) -> None:
+        """`_gather` for tensors that are not where they were in the pass before."""
+        with in_place(self._places if world.captures else None, weights, main) as (whole, own):
+            self._gather(world, messages, module, whole, own)
 
-    def _gather_bytes(self, world: ProcessWorld, module: ShardedModule, weights: Tensor, own: Tensor) -> None:
-        """Gathers the weights of all ranks of `world` into `weights` unchanged, for any dtype."""
-        rows, row = weights.view(torch.uint8).view(world.size, -1), own.view(torch.uint8)
-        layout = Layout.flat(rows.numel(), f"weights {module.name}", weights.device)
+    def _gather(
+        self,
+        world: ProcessWorld,
+        messages: WeightMessages,
+        module: ShardedModule,
+        weights: Tensor,
+        main: Tensor,
+    ) -> None:
+        """Updates `weights`, (ranks · shard,), from the main weights of all ranks of `world`."""
+        whole, own = as_sent(messages, weights, main)
+        bucket = module_bucket(module.name, whole, contiguous(world.size, own.numel()))
         step = self._rank_step if world is self.world else world.open_step()
-        make = partial(_gathering_bytes, [row.numel()] * world.size)
-        for each, message in zip(rows, self._await(make, row, layout, step), strict=True):
-            each.copy_(message)
+        make = partial(WholeGathering, messages, bucket, world.rank)
+        self._await(make, own, bucket.layout, step)
         self._compare(world, weights)
 
     def _compare(self, world: ProcessWorld, weights: Tensor) -> None:
@@ -198,9 +196,11 @@ class ShardStep(ModelSteps):
         this_round = Round(self.step, slices.layout, world.rank, world.size, self._seed, module.number)
         shard = slices.shards[world.rank]
         make = partial(Scattering, self.codec, this_round=this_round, shard=shard)
-        mean = self._await(make, slices.placed(x), slices.layout)[: output.numel()]
-        output.copy_(mean if share is None else mean * (share * world.size))
-        self.weights[module.number].sent = None
+        captures = world.captures and self.codec.refuses_capture(slices.layout) is None
+        with slices.placed(x, self._places if captures else None) as bucket:
+            mean = self._await(make, bucket, slices.layout)[: output.numel()]
+            output.copy_(mean if share is None else mean * (share * world.size))
+        self.weights[module.number].awaits_update = True
 
     def average(self, module: ShardedModule, x: Tensor, op: Any) -> None:
         """Replaces `x`, (numel,), by its mean over all replicas, or by the sum if `op` requires it."""
@@ -289,10 +289,3 @@ class ShardStep(ModelSteps):
 
 def part_key(group: dist.ProcessGroup) -> PartKey:
     return tuple(dist.get_process_group_ranks(group))
-
-
-def _gathering_bytes(sizes: Sequence[int], own: Tensor) -> Collective[list[Tensor]]:
-    async def run(comm: ScheduledCollectives) -> list[Tensor]:
-        return await gathered_by_level(comm.in_phase(WEIGHTS), own, sizes)
-
-    return run

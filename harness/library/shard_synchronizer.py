@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Codec
 from gradwire.harness.comm.collective.collectives import all_gathering
+from gradwire.harness.comm.world.process import ProcessWorld
 from gradwire.harness.library.agreement import Statement
 from gradwire.harness.library.attached import Attached
 from gradwire.harness.library.calls import in_no_mode
@@ -55,7 +56,7 @@ class ShardSynchronizer(Attached):
     @property
     def bytes_sent(self) -> int:
         """Bytes that this rank has sent for gradients and weights since the hooks were installed."""
-        return sum(world.traffic[world.rank].total for world in self._step.worlds)
+        return sum(world.traffic[world.rank].total for world in self._worlds)
 
     @in_no_mode
     def state_dict(self) -> dict[str, Tensor]:
@@ -72,11 +73,15 @@ class ShardSynchronizer(Attached):
         for number, own in enumerate(step.weights):
             if own.whole is not None:
                 weights[number] = own.whole.chunk(self.world.size)[rank]
-                if own.sent is not None:
+                if own.sent is not None and not own.awaits_update:
                     sent[number] = own.sent
         between = {} if self._between is None else self._between.codec.state_dict()
         saved = SavedShards(step.step, self.codec.state_dict(), weights, sent, dict(between))
         return saved.pack(self._place, self._description)
+
+    @property
+    def _worlds(self) -> Sequence[ProcessWorld]:
+        return self._step.worlds
 
     def _codecs(self) -> list[Codec]:
         return [self.codec] if self._between is None else [self.codec, self._between.codec]
@@ -89,12 +94,11 @@ class ShardSynchronizer(Attached):
     def _take(self, saved: SavedShards) -> None:
         device = self.world.device
         for number, own in enumerate(self._step.weights):
-            own.whole = own.sent = None
+            whole, sent = None, saved.sent.get(number)
             if number in saved.weights:
                 part = saved.weights[number].to(device)
-                own.whole = torch.cat(self._step.run(all_gathering(part)))
-            if number in saved.sent:
-                own.sent = saved.sent[number].to(device)
+                whole = torch.cat(self._step.run(all_gathering(part)))
+            own.restore(whole, None if sent is None else sent.to(device))
 
     @property
     def _place(self) -> int:
@@ -109,7 +113,7 @@ class ShardSynchronizer(Attached):
 
         self._process.check()
         try:
-            for world in self._step.worlds:
+            for world in self._worlds:
                 world.close()
         finally:
             for module, before in self._before:

@@ -21,8 +21,6 @@ from gradwire.harness.comm.world.interface import Collective, RankProgram, RankS
 from gradwire.harness.parallel.buckets import MemoryOrder
 from gradwire.harness.timing.trace.step import MEASURE
 
-NOT_HERE = "this parallelism captures no rounds"
-
 
 def synchronization(
     codec: Codec,
@@ -30,18 +28,17 @@ def synchronization(
     this_round: Round,
     check_hashes: bool,
     *,
-    captures: bool = True,
     order: MemoryOrder | None = None,
 ) -> Collective[Tensor]:
     """The coroutine that turns bucket `x` of `this_round.rank` into the mean over all ranks.
 
     With one rank the gradient is returned unchanged. Raises RuntimeError if the codec's result does not fit
-    the bucket or, with `check_hashes`, differs between ranks. With `captures`, if the codec allows it, later
-    steps may launch the captured round: the result is then always in the same memory.
+    the bucket or, with `check_hashes`, differs between ranks. If the codec allows it, later steps may launch
+    the captured round: the result is then always in the same memory.
 
     `order` is the memory order of `x` and of the mean, if it may differ from the layout's.
     """
-    return Synchronization(codec, x, this_round, check_hashes, captures, order)
+    return Synchronization(codec, x, this_round, check_hashes, order)
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,6 @@ class Synchronization(BucketRound):
     """The collective that `synchronization` makes."""
 
     check_hashes: bool
-    captures: bool
     order: MemoryOrder | None
 
     async def __call__(self, comm: ScheduledCollectives) -> Tensor:
@@ -103,8 +99,6 @@ class Synchronization(BucketRound):
         return mean if self.order is None else self.order.in_memory(mean)
 
     def differs(self) -> str | None:
-        if not self.captures:
-            return NOT_HERE
         return "the host compares the result's hashes" if self.check_hashes else None
 
 

@@ -171,6 +171,11 @@ class CapturedRounds:
         """True once a capture has failed."""
         return self.failure is not None
 
+    @property
+    def is_open(self) -> bool:
+        """True unless all rounds run uncaptured, because a capture has failed or `refuse` was called."""
+        return not self.failed and self._refusal is None
+
     def due(
         self, collective: Any, buffers: str, communicator: int, *, marked: bool = False
     ) -> CapturedRound | None:

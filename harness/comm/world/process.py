@@ -271,6 +271,11 @@ class ProcessWorld:
             shares = self.gather({self.rank: [self._captured.own_share()]})
             self._captured.cost.agree([share for (share,) in shares])
 
+    @property
+    def captures(self) -> bool:
+        """True if rounds of this process may still be captured."""
+        return self._captured is not None and self._captured.rounds.is_open
+
     def captured_buckets(self) -> CapturedBuckets | None:
         return None if self._captured is None else self._captured.report()
 

@@ -4,7 +4,7 @@ the record says of them."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -107,6 +107,16 @@ class CapturedBuckets:
     spans_every: int | None = None
     marks_share: float | None = None
     marks: int = 0
+
+
+def joined(records: Iterable[CapturedBuckets]) -> CapturedBuckets | None:
+    """The record of the buckets of several worlds, none of whose rounds is timed; None without any."""
+    found = list(records)
+    if not found:
+        return None
+    refused = sum((Counter(each.refused) for each in found), Counter[str]())
+    captured = sum(each.captured for each in found)
+    return CapturedBuckets(sum(each.buckets for each in found), captured, dict(refused))
 
 
 class CapturedWork:

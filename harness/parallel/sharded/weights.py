@@ -28,7 +28,7 @@ class WeightMessages(Protocol):
     """
 
     def encode(self, main: Tensor, bucket: FlatBucket, rank: int) -> Tensor:
-        """The message with the main weights of a shard, (shard,) float32, of `rank`."""
+        """The message with the main weights of a shard, (shard,) of any dtype, of `rank`."""
         ...
 
     def size(self, numel: int) -> int:
@@ -69,7 +69,7 @@ class QuantizedWeights:
     def encode(self, main: Tensor, bucket: FlatBucket, rank: int) -> Tensor:
         message = torch.empty(self.size(main.numel()), dtype=torch.uint8, device=main.device)
         if main.numel():
-            self.quantizer.quantize(main, message)
+            self.quantizer.quantize(main.float(), message)
         return message
 
     def size(self, numel: int) -> int:
@@ -96,7 +96,7 @@ class QuantizedDifferences(QuantizedWeights):
 
     def encode(self, main: Tensor, bucket: FlatBucket, rank: int) -> Tensor:
         own = _Window(bucket.shards[rank], bucket.weights)
-        return super().encode(main - own.values, bucket, rank)
+        return super().encode(main.float() - own.values, bucket, rank)
 
     def decode(self, message: Tensor, bucket: FlatBucket, rank: int) -> None:
         own = _Window(bucket.shards[rank], bucket.weights)
@@ -135,7 +135,8 @@ def weight_messages(settings: ShardedConfig) -> WeightMessages:
 @dataclass(frozen=True)
 class WeightGathering(Capturable):
     """The coroutine that sends the `main` weights of a rank's shard, of any dtype, to all others; returns all
-    ranks' messages. Later steps may launch it as it was captured: the messages are then always in the same memory.
+    ranks' messages. Later steps may launch it as it was captured: the messages are then always in the same
+    memory.
     """
 
     messages: WeightMessages
@@ -144,7 +145,7 @@ class WeightGathering(Capturable):
     main: Tensor
 
     async def __call__(self, comm: ScheduledCollectives) -> list[Tensor]:
-        own = self.messages.encode(self.main.float(), self.bucket, self.rank)
+        own = self.messages.encode(self.main, self.bucket, self.rank)
         sizes = [self.messages.size(numel) for numel in self.bucket.sizes]
         return await gathered_by_level(comm.in_phase(WEIGHTS), own, sizes)
 
