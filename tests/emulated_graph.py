@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from gradwire.codecs.native.call import Call
 from gradwire.harness.comm.transport.channel import Handle, TaggedMessage
+from gradwire.harness.comm.transport.graph import Pool
 from gradwire.harness.comm.transport.local import Mailboxes
 from gradwire.harness.comm.transport.process import ProcessChannel
 
@@ -87,18 +88,22 @@ class HostClock:
 
 
 class EmulatedGraph:
-    """A graph whose memory is garbage until it is launched."""
+    """A graph whose memory is garbage until it is launched, and again before each launch: another graph of
+    its `pool` may have used it."""
+
+    pool: Pool | None = None
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], None]] = []
         self._kept: list[Any] = []
+        self._made: list[Tensor] = []
         self.calls = self.operations = self.copies_of_messages = self.marks = 0
         """Calls of kernels and operations of PyTorch that a launch runs, without views; of the operations,
         those that stand for messages between ranks in one process; and marks that it passes."""
 
-    def capture(self, work: Callable[[], None]) -> None:
-        made: list[Tensor] = []
-        self._given = Given()
+    def capture(self, work: Callable[[], None], pool: Pool | None = None) -> None:
+        made = self._made
+        self._given, self.pool = Given(), pool
         with ExitStack() as stack:
             for name in READING:
                 stack.enter_context(mock.patch.object(torch.Tensor, name, _refuse))
@@ -108,11 +113,15 @@ class EmulatedGraph:
             stack.enter_context(mock.patch.object(Mailboxes, "_match", self._counted(Mailboxes._match)))
             stack.enter_context(_Keeping(self, made))
             work()
-        for tensor in made:
-            tensor.untyped_storage().fill_(GARBAGE)
+        self._spoil()
         self._given.restore()
 
+    def _spoil(self) -> None:
+        for tensor in self._made:
+            tensor.untyped_storage().fill_(GARBAGE)
+
     def launch(self) -> None:
+        self._spoil()
         for step in self._steps:
             step()
 
@@ -227,12 +236,15 @@ class RerunGraph:
     """A graph that does its work again in every launch, messages too, as in the capture, which runs nothing:
     it leaves tensors as they were, sends no messages and, with `run_unless_capturing`, runs no kernels."""
 
+    pool: Pool | None = None
+
     def __init__(self) -> None:
         self._work: Callable[[], None] | None = None
         self._marks = list[HostMark]()
         self._next = 0
 
-    def capture(self, work: Callable[[], None]) -> None:
+    def capture(self, work: Callable[[], None], pool: Pool | None = None) -> None:
+        self.pool = pool
         _capturing.now, given = True, Given()
         try:
             with _Restoring(given):
@@ -265,7 +277,7 @@ class RerunGraph:
 class RefusingGraph:
     """Captures nothing."""
 
-    def capture(self, work: Callable[[], None]) -> None:
+    def capture(self, work: Callable[[], None], pool: Pool | None = None) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nand more lines")
 
     def launch(self) -> None:

@@ -81,7 +81,8 @@ def summarize(
         tokens_per_s=_tokens_per_s(timed),
         figures=_figures(timed, size)
         | {"utilization": used}
-        | _of_machine(timed, size // (per_machine or size)),
+        | _of_machine(timed, size // (per_machine or size))
+        | _captured(totals.captured),
         spread=_spread(timed),
         bytes_sent_per_rank=by_rank,
         bytes_by_phase=by_phase,
@@ -149,6 +150,14 @@ def _of_machine(rows: Sequence[Mapping[str, Any]], machines: int) -> dict[str, f
         own = own_s / machines / _mean([row["step_time_s"] for row in rows])
         found["others_cpus"] = max(0.0, busy - own)
     return found
+
+
+def _captured(about: Mapping[str, Any] | None) -> dict[str, float | None]:
+    """How many of a step's buckets are captured, and their share; nothing where none can be."""
+    if about is None or not about["buckets"]:
+        return {}
+    captured = float(about["captured"])
+    return {"captured_buckets": captured, "captured_share": captured / about["buckets"]}
 
 
 def _spread(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:

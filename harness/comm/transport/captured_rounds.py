@@ -27,7 +27,7 @@ import torch
 from gradwire.codecs.arithmetic.random import Key
 from gradwire.codecs.interface import Capture
 from gradwire.harness.comm.transport.channel import Traffic
-from gradwire.harness.comm.transport.graph import CudaGraph, Graph, GraphClock
+from gradwire.harness.comm.transport.graph import CudaGraph, Graph, GraphClock, Pool
 from gradwire.harness.comm.transport.launch_times import LaunchTimes
 from gradwire.harness.comm.transport.launch_watch import LaunchWatch, end_process
 from gradwire.harness.timing.trace.log import TaskLog
@@ -81,10 +81,17 @@ class Capturable(ABC):
 
 
 class CapturedRound:
-    """One bucket's round of this rank, on one communicator. `times`, if given, times its launches."""
+    """One bucket's round of this rank, on one communicator, in memory of a `pool`, by default its own.
+    `times`, if given, times its launches."""
 
-    def __init__(self, graph: Graph, device: torch.device, times: LaunchTimes | None = None) -> None:
-        self._graph, self.times = graph, times
+    def __init__(
+        self,
+        graph: Graph,
+        device: torch.device,
+        times: LaunchTimes | None = None,
+        pool: Pool | None = None,
+    ) -> None:
+        self._graph, self.times, self._pool = graph, times, pool
         self._words = torch.zeros((), dtype=torch.int64, device=device)
         self.given = Capture(self._words.view(1).view(torch.int32))
         self.traffic: Traffic | None = None
@@ -103,7 +110,7 @@ class CapturedRound:
         def work() -> None:
             self.result = drive(self.given, traffic)
 
-        self._graph.capture(work)
+        self._graph.capture(work, self._pool)
         self.traffic = Traffic(traffic.node)
         self.traffic.include(traffic)
 
@@ -138,12 +145,14 @@ class CapturedRounds:
 
     If capturing fails, this round and all later ones on this rank run uncaptured; this causes one warning or,
     if graphs are `required`, an error. Once `watch` was called, a launch on a GPU that does not complete in
-    time ends the process. `make_times` is set by a world that records spans.
+    time ends the process. `make_times` is set by a world that records spans. All rounds on a communicator
+    share the memory of a pool: they run one after another on one stream.
     """
 
     def __init__(self, make_graph: Callable[[], Graph], device: torch.device, *, required: bool) -> None:
         self._make_graph, self._device, self._required = make_graph, device, required
         self._known: dict[Hashable, dict[Hashable, _AtAddress]] = {}
+        self._pools: dict[int, Pool] = {}
         self._lock = threading.Lock()
         self._watch: LaunchWatch | None = None
         self._refusal: str | None = None
@@ -206,7 +215,8 @@ class CapturedRounds:
         if marked not in known.captured:
             graph = self._make_graph()
             times = None if self.make_times is None else self.make_times(graph, buffers, marked)
-            known.captured[marked] = CapturedRound(graph, self._device, times)
+            pool = self._pools.setdefault(communicator, Pool())
+            known.captured[marked] = CapturedRound(graph, self._device, times, pool)
         return known.captured[marked]
 
     def _identity(self, collective: Any) -> Identity | str:
@@ -255,6 +265,7 @@ class CapturedRounds:
         if wait:
             self.read_times(wait=True)
         self._known.clear()
+        self._pools.clear()
         self.reasons.clear()
 
     def close(self, *, failed: bool) -> None:

@@ -28,12 +28,34 @@ class GraphClock(Protocol):
         ...
 
 
+class Pool:
+    """Memory that several graphs take turns with, for what lives only within a launch.
+
+    A capture may be given memory that an earlier capture in the same pool has freed, and a launch then
+    overwrites what the other graph's launch has left there. That is safe if
+
+    - their launches never run at the same time: all graphs of a pool are captured on one stream, and all are
+      launched on one stream, where each launch begins when the one before has ended;
+    - no launch reads what an earlier one has left in memory that its capture has allocated: state that lasts
+      from step to step is made before the capture (`Capturable.prepare`), which tests hold every codec to;
+    - what is read after a launch is not freed: a graph's owner keeps its result, and memory in use is given
+      to no other capture.
+
+    Once all graphs of a pool are gone, PyTorch ends it: later graphs need another one.
+    """
+
+    def __init__(self) -> None:
+        self.handle: Any = None
+        """PyTorch's name for it, from the first capture on a GPU on."""
+
+
 class Graph(Protocol):
     """A CUDA graph, or a substitute in tests. It is captured once."""
 
-    def capture(self, work: Callable[[], None]) -> None:
-        """Records the work that `work` starts on the current stream, without running it. Raises RuntimeError
-        if `work` does something that cannot be captured."""
+    def capture(self, work: Callable[[], None], pool: Pool | None = None) -> None:
+        """Records the work that `work` starts on the current stream, without running it; what that allocates
+        comes from the pool, or its own. Raises RuntimeError if `work` does something that cannot be
+        captured."""
         ...
 
     def launch(self) -> None:
@@ -46,16 +68,18 @@ class Graph(Protocol):
 
 
 class CudaGraph:
-    """PyTorch's CUDA graph with its own memory pool. Neither capture nor launch waits for the device or
-    blocks other threads."""
+    """PyTorch's CUDA graph. Neither capture nor launch waits for the device or blocks other threads."""
 
     def __init__(self) -> None:
         self._graph = torch.cuda.CUDAGraph()
 
-    def capture(self, work: Callable[[], None]) -> None:
+    def capture(self, work: Callable[[], None], pool: Pool | None = None) -> None:
+        pool = pool or Pool()
+        if pool.handle is None:
+            pool.handle = torch.cuda.graph_pool_handle()
         # `torch.cuda.graph` would first wait for the device. That can deadlock: a launch of another bucket in
         # flight may depend on a rank that waits in the same manner for this bucket's launch.
-        self._graph.capture_begin(capture_error_mode="thread_local")
+        self._graph.capture_begin(pool=pool.handle, capture_error_mode="thread_local")
         try:
             work()
         except BaseException:

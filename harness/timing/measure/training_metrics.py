@@ -220,6 +220,16 @@ MACHINE = (
         timed=True,
         shown=MILLISECONDS,
     ),
+    Metric(
+        *("captured_buckets", "captured", "", "buckets of a step whose rounds are captured in CUDA graphs"),
+        places=SUMMARY,
+    ),
+    Metric(
+        *("captured_share", "captured share", "", "of a step's buckets; on GPUs, without graphs 0"),
+        places=SUMMARY,
+        section="machine",
+        shown=PERCENT,
+    ),
     _observed(
         *("cpu_steal", "CPUs stolen", "", "by the hypervisor, of the machine's"),
         ranks="max",
