@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from emulated_graph import RefusingGraph, RerunGraph, post_unless_capturing
+from emulated_graph import RefusingGraph, RerunGraph, post_unless_capturing, run_unless_capturing
 from torch import Tensor
 
 from gradwire.codecs.interface import Layout
@@ -35,13 +35,13 @@ Trained = tuple[list[list[Tensor]], list[dict[str, int]], int, list[str]]
 """Means by step and bucket, bytes by phase of each step, launches, and what was logged."""
 
 
-_run, _emulation = Call.run, threading.Lock()
+_emulation = threading.Lock()
 
 
 def _one_at_a_time(call: Call) -> None:
     """The emulation has one device for all threads; launches, unlike rounds, do not take turns."""
     with _emulation:
-        _run(call)
+        run_unless_capturing(call)
 
 
 def _world(captured: CapturedRounds | None, *, spans: bool = False, trace: bool = False) -> ProcessWorld:
@@ -65,7 +65,8 @@ def steps_of_rank(
     moves: bool = False,
     kernels: str = "emulated",
 ) -> Trained:
-    """Trains one rank; buckets keep their place in memory from step to step unless `moves` is true."""
+    """Trains one rank; buckets keep their place in memory from step to step unless `moves` is true. `codec`
+    is a name, followed by "+ef" for error feedback."""
     said = list[str]()
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
@@ -73,7 +74,8 @@ def steps_of_rank(
     logger.addHandler(handler)
     captured = None if graphs is None else CapturedRounds(GRAPHS[graphs], CPU, required=required)
     world = _world(captured, spans=spans)
-    made, means, sent = make_codec(codec), list[list[Tensor]](), list[dict[str, int]]()
+    name, _, feedback = codec.partition("+")
+    made, means, sent = make_codec(name, ef=bool(feedback)), list[list[Tensor]](), list[dict[str, int]]()
     buckets = [torch.empty(numel) for numel in SIZES]
     kept = list[Tensor]()
     try:

@@ -167,6 +167,7 @@ class Synchronizer(Attached):
             if not ddp_internals.has_hook(model):  # the reducer is a new one
                 self._hook.layouts = []
                 self._register(model)
+                self.world.forget_buffers()  # captured rounds have read the buckets of the one before
         if saved.upcoming is not None and model.static_graph:
             self._hook.delayed = True
             self._hook.announce(self._layouts(model, saved.upcoming))

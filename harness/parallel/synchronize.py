@@ -98,6 +98,12 @@ class Synchronization(BucketRound):
             await compare_hashes(mean, f"step {this_round.step}", "gradients", comm)
         return mean if self.order is None else self.order.in_memory(mean)
 
+    def identity(self) -> Identity | str:
+        found = super().identity()
+        if isinstance(found, str) or self.order is None:
+            return found
+        return replace(found, subject=(found.subject, tuple(sorted(self.order.permuted.items()))))
+
     def differs(self) -> str | None:
         return "the host compares the result's hashes" if self.check_hashes else None
 

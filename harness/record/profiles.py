@@ -109,7 +109,20 @@ def codec_of(settings: Mapping[str, Any]) -> dict[str, Any]:
         "workers": cluster.get("workers"),
         "ranks_per_node": in_nodes and (cluster.get("ranks_per_node") or network.get("ranks_per_node")),
         "segments": overlap.get("segments"),
+        **({"captured": True} if _captures(settings) else {}),  # others' ids are as before there were graphs
     }
+
+
+def _captures(settings: Mapping[str, Any]) -> bool:
+    """True if a run with these settings captures what its codec allows: its kernels then follow one another
+    without the host, and take less time than step by step."""
+    cluster, kernels, measure = (dict(settings.get(name) or {}) for name in ("cluster", "kernels", "measure"))
+    return (
+        cluster.get("device") == "cuda"
+        and kernels.get("graphs", "never") != "never"
+        and cluster.get("gradients") != "disk"
+        and not measure.get("check_hashes")
+    )
 
 
 def digest_of(part: Computation | CodecWork) -> str:

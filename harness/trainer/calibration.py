@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradwire.harness.comm.transport.captured_rounds import SETTLING
 from gradwire.harness.comm.world.interface import World
 from gradwire.harness.network.settings import (
     FROM_FILE,
@@ -173,18 +174,21 @@ def _from_folder(wanted: ProfileIds, profile: Profile, folder: Path) -> Profile:
 
 def calibration_steps(parts: Parts, batches: StepBatches) -> list[StepTrace]:
     """Measures steps from the run's current state, and restores it afterwards: model, optimizer, codecs,
-    buffers. No bytes or times are counted."""
+    buffers. No bytes or times are counted. Where rounds are captured, steps before that are left out: their
+    codec times are others."""
     world, parallelism = parts.world, parts.parallelism
     state = {
         part: {name: value.clone() for name, value in tensors.items()}
         for part, tensors in parallelism.state_dict().items()
     }
     found = list[StepTrace]()
-    for step in range(STEPS):
+    before = 0 if world.captured_buckets() is None else SETTLING
+    for step in range(before + STEPS):
         beat()
         world.begin_step(0.0)
         parallelism.step(step, batches.of_step(step), 0.0, False)
         found.append(world.measured)
+    del found[:before]
     parallelism.finish()
 
     def read(part: str) -> dict[str, Tensor]:

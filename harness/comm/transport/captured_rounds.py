@@ -256,6 +256,14 @@ class CapturedRounds:
                 "gradwire: rounds do not run as CUDA graphs, because one cannot be captured: %s", reason
             )
 
+    def discard_failed(self) -> None:
+        """Frees the memory of all captures once one has failed, because none is launched any more. A launch
+        that still runs ends first: CUDA keeps its graph that long."""
+        if self.failed:
+            self.read_times(wait=True)
+            self._known.clear()
+            self._pools.clear()
+
     def forget(self, *, wait: bool = True) -> None:
         """Discards all captures, because the buckets change; with `wait`, after they have finished running
         and their times were read.

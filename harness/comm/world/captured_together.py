@@ -151,6 +151,7 @@ class CapturedTogether:
                 captured.capture(lambda given, _: drive(together.captured(given), clock), Traffic())
         except RuntimeError as error:
             self._rounds.fail(error)
+            self._rounds.discard_failed()
             return False
         return True
 

@@ -133,6 +133,7 @@ class CapturedWork:
 
     def begin_step(self, step: int) -> None:
         self._step = step
+        self.rounds.discard_failed()  # tasks of the step before hold what they launch themselves
 
     def due(self, collective: Any, buffers: str, communicator: int) -> DueRound | None:
         """The round to launch instead of running `collective`; see `CapturedRounds.due`."""

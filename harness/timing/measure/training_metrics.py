@@ -225,7 +225,7 @@ MACHINE = (
         places=SUMMARY,
     ),
     Metric(
-        *("captured_share", "captured share", "", "of a step's buckets; on GPUs, without graphs 0"),
+        *("captured_share", "captured share", "", "of a step's buckets; empty where none is to be captured"),
         places=SUMMARY,
         section="machine",
         shown=PERCENT,

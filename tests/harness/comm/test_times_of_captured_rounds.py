@@ -81,9 +81,11 @@ def test_ranks_agree_on_the_steps_with_marks(workers: Workers) -> None:
     assert found[1].marks_share == found[0].marks_share
 
 
-def test_bytes_with_marks_are_those_without(workers: Workers) -> None:
-    expected = workers(2)(steps_of_rank, "dynamiq", None)
-    found = workers(2)(steps_of_rank, "dynamiq", "rerun", False, True)
+@pytest.mark.parametrize("codec", ["dynamiq", "qsgd+ef", "mxfp8+ef"])
+def test_bytes_with_marks_are_those_without(codec: str, workers: Workers) -> None:
+    """Also of codecs that remember something: the graph with marks and the other one share it."""
+    expected = workers(2)(steps_of_rank, codec, None)
+    found = workers(2)(steps_of_rank, codec, "rerun", False, True)
     for (means, sent, count, said), (wanted, wanted_sent, *_) in zip(found, expected, strict=True):
         assert count > 0 and said == [] and sent == wanted_sent
         for own, other in zip(means, wanted, strict=True):

@@ -29,6 +29,7 @@ from gradwire.harness.comm.transport.captured_rounds import (
     CapturedRounds,
     Identity,
 )
+from gradwire.harness.comm.transport.graph import Pool
 from gradwire.harness.comm.world.captured_together import OTHER_BITS, RoundTogether
 from gradwire.harness.comm.world.interface import Collective, RankStep, Submission
 from gradwire.harness.comm.world.process_captured import CapturedBuckets
@@ -190,6 +191,33 @@ def test_what_cannot_be_captured_runs_step_by_step(
     ]
     assert [each.launches for each in made] == [0, 0, 0]
     assert outcome(refused) == outcome(plain) and rows(refused) == rows(plain)
+
+
+class LateGraph(EmulatedGraph):
+    """A graph whose capture fails at its end, because memory is used up."""
+
+    def capture(self, work: Callable[[], None], pool: Pool | None = None) -> None:
+        super().capture(work, pool)
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.\nMore words")
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[-2], CASES[-1]], ids=lambda case: case[0])
+def test_a_capture_that_fails_late_changes_nothing(
+    case: tuple[str, ...], captures: Capturing, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The codec does again on the host what it has done in the capture."""
+    overrides = (*MODELLED, *case)
+    plain = trained(tmp_path / "plain", *overrides)
+    rounds = captures(LateGraph)
+    captured = trained(tmp_path / "captured", *overrides)
+    assert rounds[0].launches == 0 and not list(rounds[0])
+    assert [each.rpartition(": ")[2] for each in caplog.messages] == [
+        "CUDA out of memory. Tried to allocate 20.00 MiB."
+    ]
+    assert outcome(captured) == outcome(plain) and rows(captured) == rows(plain)
+    assert decisions(captured) == decisions(plain)
+    about = load_run(captured).done.captured
+    assert about is not None and about["captured"] == 0
 
 
 SIZE, RING = 3, Fabric(partial(make_schedule, "ring"))

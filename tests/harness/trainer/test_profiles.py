@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from emulated_graph import EmulatedGraph
 from recorded import outcome
 from training_jobs import tiny_run, train_all_virtually
 
+from gradwire.harness.comm.transport.captured_rounds import SETTLING, CapturedRounds
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_any
 from gradwire.harness.record.directory import PROFILE, PROFILES
@@ -18,7 +21,7 @@ from gradwire.harness.record.profiles import codec_id, own_profile
 from gradwire.harness.record.timed_steps import timed_steps
 from gradwire.harness.tasks import retime
 from gradwire.harness.timing.trace.step import step_end
-from gradwire.harness.trainer.calibration import request_profile
+from gradwire.harness.trainer.calibration import STEPS, request_profile
 from gradwire.harness.trainer.settings import RunConfig
 
 SHORT = ("cluster=virtual", "cluster.workers=2", "train.steps=3", "train.log_every=1", "eval.every=3")
@@ -110,6 +113,40 @@ def test_codec_work_is_the_same_for_all_seeds_and_networks() -> None:
     assert set(same) == {first}
     for more in ("codec.bits=3", "topology=butterfly", "parallel.bucket_cap_mb=1", "train.micro_batch=4"):
         assert codec_id(tiny_run(*SHORT, more).mapping()) != first
+
+
+def test_codec_work_of_captured_rounds_is_another() -> None:
+    """Where rounds are captured: on GPUs, unless gradients or hashes pass through the host."""
+
+    def on(device: str, **given: Any) -> str:
+        settings = tiny_run(*SHORT, "measure.check_hashes=false").mapping()
+        settings["cluster"]["device"] = device
+        for key, value in given.items():
+            group, _, field = key.partition("__")
+            settings[group][field] = value
+        return codec_id(settings)
+
+    step_by_step, captured = on("cuda", kernels__graphs="never"), on("cuda", kernels__graphs="auto")
+    assert captured != step_by_step and on("cuda", kernels__graphs="always") == captured
+    for given in ({"measure__check_hashes": True}, {"cluster__gradients": "disk"}):
+        assert on("cuda", kernels__graphs="auto", **given) == step_by_step
+    assert on("cpu", kernels__graphs="auto") == on("cpu", kernels__graphs="never")
+
+
+def test_a_profile_of_captured_rounds_has_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps before the capture are made besides those that count."""
+    made = list[CapturedRounds]()
+
+    def make(graphs: str, device: torch.device) -> CapturedRounds:
+        made.append(CapturedRounds(EmulatedGraph, device, required=False))
+        return made[-1]
+
+    monkeypatch.setattr("gradwire.harness.trainer.parts.make_captured_rounds", make)
+    in_sweep(tiny_run(*SHORT, "codec=bf16", "measure.check_hashes=false"), tmp_path / "run")
+    profile = own_profile(tmp_path / "run")
+    assert profile is not None and profile.codecs[0].origin.steps == STEPS
+    buckets = len({piece.coordinates for piece in profile.codecs[0].pieces})
+    assert made[0].launches == buckets * (STEPS + 3 - SETTLING)
 
 
 def test_a_damaged_profile_is_named(tmp_path: Path) -> None:

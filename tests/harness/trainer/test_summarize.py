@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
@@ -10,6 +12,8 @@ import numpy as np
 import pytest
 from training_jobs import tiny_run
 
+from gradwire.harness.comm.world.process_captured import CapturedBuckets
+from gradwire.harness.record.summary import Summary
 from gradwire.harness.timing.measure.metrics import METRICS
 from gradwire.harness.trainer.steplog import LEVELS
 from gradwire.harness.trainer.summarize import OBSERVED, RunTotals, summarize
@@ -93,10 +97,9 @@ def test_a_summary_is_what_its_rows_come_to(workers: int, share: float) -> None:
     }
 
 
-def test_steps_that_are_all_measured_count() -> None:
-    rows = rows_of(random.Random(0), 2, 1)
+def summary_of(rows: Sequence[Mapping[str, Any]], captured: Mapping[str, Any] | None = None) -> Summary:
     config = tiny_run("cluster=virtual")
-    found = summarize(
+    return summarize(
         config.mapping(),
         config_hash="1",
         steps=rows,
@@ -111,6 +114,22 @@ def test_steps_that_are_all_measured_count() -> None:
             gradients_sent=1.0,
             layout_hash="2",
             data={},
+            captured=captured,
         ),
     )
+
+
+def test_captured_buckets_are_figures_of_the_run() -> None:
+    rows = rows_of(random.Random(0), 3, 1)
+    about = asdict(CapturedBuckets(buckets=4, captured=3, refused={"moves": 1}))
+    figures = summary_of(rows, about).values()
+    assert (figures["captured_buckets"], figures["captured_share"]) == (3, 0.75)
+    none = summary_of(rows, asdict(CapturedBuckets(2, 0, {"moves": 2}))).values()
+    assert (none["captured_buckets"], none["captured_share"]) == (0, 0)
+    assert not {"captured_buckets", "captured_share"} & summary_of(rows).values().keys()
+
+
+def test_steps_that_are_all_measured_count() -> None:
+    rows = rows_of(random.Random(0), 2, 1)
+    found = summary_of(rows)
     assert found.rounds_per_second == pytest.approx(1 / fmean(row["step_time_s"] for row in rows))

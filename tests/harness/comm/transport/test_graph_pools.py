@@ -77,6 +77,21 @@ def test_rounds_that_follow_one_another_share_memory() -> None:
     assert later.pool is not first.pool, "that has ended with its graphs"
 
 
+def test_captures_of_a_rank_that_captures_no_more_leave_memory() -> None:
+    """All of them, because none is launched any more; the reason stays."""
+    rounds = CapturedRounds(EmulatedGraph, CPU, required=False)
+    bucket, due = torch.ones(3), None
+    while due is None:
+        due = rounds.due(Doubling(bucket), "a", 0)
+    rounds.discard_failed()
+    assert list(rounds) == [due] and rounds.is_open
+    rounds.fail(torch.OutOfMemoryError("CUDA out of memory"))
+    rounds.discard_failed()
+    assert not list(rounds) and not rounds.is_open
+    assert rounds.due(Doubling(bucket), "a", 0) is None
+    assert rounds.reasons == {"a": "CUDA out of memory"}
+
+
 def test_a_launch_finds_garbage_where_another_may_have_been() -> None:
     """The emulated graph shows what a shared pool does: only what a launch makes itself is there."""
     kept, bucket = Kept(), torch.ones(3)
