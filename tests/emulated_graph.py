@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from gradwire.codecs.native.call import Call
 from gradwire.harness.comm.transport.channel import Handle, TaggedMessage
-from gradwire.harness.comm.transport.graph import Pool
+from gradwire.harness.comm.transport.graph import GraphPool
 from gradwire.harness.comm.transport.local import Mailboxes
 from gradwire.harness.comm.transport.process import ProcessChannel
 
@@ -91,7 +91,7 @@ class EmulatedGraph:
     """A graph whose memory is garbage until it is launched, and again before each launch: another graph of
     its `pool` may have used it."""
 
-    pool: Pool | None = None
+    pool: GraphPool | None = None
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], None]] = []
@@ -101,7 +101,7 @@ class EmulatedGraph:
         """Calls of kernels and operations of PyTorch that a launch runs, without views; of the operations,
         those that stand for messages between ranks in one process; and marks that it passes."""
 
-    def capture(self, work: Callable[[], None], pool: Pool | None = None) -> None:
+    def capture(self, work: Callable[[], None], pool: GraphPool | None = None) -> None:
         made = self._made
         self._given, self.pool = Given(), pool
         with ExitStack() as stack:
@@ -236,14 +236,14 @@ class RerunGraph:
     """A graph that does its work again in every launch, messages too, as in the capture, which runs nothing:
     it leaves tensors as they were, sends no messages and, with `run_unless_capturing`, runs no kernels."""
 
-    pool: Pool | None = None
+    pool: GraphPool | None = None
 
     def __init__(self) -> None:
         self._work: Callable[[], None] | None = None
         self._marks = list[HostMark]()
         self._next = 0
 
-    def capture(self, work: Callable[[], None], pool: Pool | None = None) -> None:
+    def capture(self, work: Callable[[], None], pool: GraphPool | None = None) -> None:
         self.pool = pool
         _capturing.now, given = True, Given()
         try:
@@ -277,7 +277,7 @@ class RerunGraph:
 class RefusingGraph:
     """Captures nothing."""
 
-    def capture(self, work: Callable[[], None], pool: Pool | None = None) -> None:
+    def capture(self, work: Callable[[], None], pool: GraphPool | None = None) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nand more lines")
 
     def launch(self) -> None:

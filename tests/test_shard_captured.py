@@ -48,7 +48,7 @@ def test_captured_training_is_that_step_by_step(
 
 
 def test_a_resumed_run_launches_on(workers: Workers) -> None:
-    """What remembers weights keeps them where graphs read them."""
+    """The weights that a rank remembers stay where graphs read them."""
     given = {"codec": "mxfp8", "ef": True, "weights": "qwd", "weight_group": 32}
     plain = workers(2)(jobs.train, given, False, {}, True)
     for own, other in zip(workers(2)(jobs.train, given, True, {}, True), plain, strict=True):

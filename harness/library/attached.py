@@ -75,8 +75,8 @@ class Attached(ABC):
 
     @property
     def captured(self) -> CapturedBuckets | None:
-        """Of how many buckets and weights of a step the rounds are captured in CUDA graphs, and why the
-        others' are not. None if none are to be: on CPUs, and with `graphs="never"`."""
+        """The number of buckets and weights of a step, of those whose rounds are captured in CUDA graphs, and
+        why the others' are not. None if none are to be: on CPUs, and with `graphs="never"`."""
         found = [world.captured_buckets() for world in self._worlds]
         return joined(each for each in found if each is not None)
 

@@ -153,7 +153,7 @@ def _of_machine(rows: Sequence[Mapping[str, Any]], machines: int) -> dict[str, f
 
 
 def _captured(about: Mapping[str, Any] | None) -> dict[str, float | None]:
-    """How many of a step's buckets are captured, and their share; nothing where none can be."""
+    """The number of a step's buckets that are captured, and their share; empty where none can be."""
     if about is None or not about["buckets"]:
         return {}
     captured = float(about["captured"])

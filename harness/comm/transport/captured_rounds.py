@@ -27,7 +27,7 @@ import torch
 from gradwire.codecs.arithmetic.random import Key
 from gradwire.codecs.interface import Capture
 from gradwire.harness.comm.transport.channel import Traffic
-from gradwire.harness.comm.transport.graph import CudaGraph, Graph, GraphClock, Pool
+from gradwire.harness.comm.transport.graph import CudaGraph, Graph, GraphClock, GraphPool
 from gradwire.harness.comm.transport.launch_times import LaunchTimes
 from gradwire.harness.comm.transport.launch_watch import LaunchWatch, end_process
 from gradwire.harness.timing.trace.log import TaskLog
@@ -89,7 +89,7 @@ class CapturedRound:
         graph: Graph,
         device: torch.device,
         times: LaunchTimes | None = None,
-        pool: Pool | None = None,
+        pool: GraphPool | None = None,
     ) -> None:
         self._graph, self.times, self._pool = graph, times, pool
         self._words = torch.zeros((), dtype=torch.int64, device=device)
@@ -152,7 +152,7 @@ class CapturedRounds:
     def __init__(self, make_graph: Callable[[], Graph], device: torch.device, *, required: bool) -> None:
         self._make_graph, self._device, self._required = make_graph, device, required
         self._known: dict[Hashable, dict[Hashable, _AtAddress]] = {}
-        self._pools: dict[int, Pool] = {}
+        self._pools: dict[int, GraphPool] = {}
         self._lock = threading.Lock()
         self._watch: LaunchWatch | None = None
         self._refusal: str | None = None
@@ -215,7 +215,7 @@ class CapturedRounds:
         if marked not in known.captured:
             graph = self._make_graph()
             times = None if self.make_times is None else self.make_times(graph, buffers, marked)
-            pool = self._pools.setdefault(communicator, Pool())
+            pool = self._pools.setdefault(communicator, GraphPool())
             known.captured[marked] = CapturedRound(graph, self._device, times, pool)
         return known.captured[marked]
 

@@ -28,7 +28,7 @@ class GraphClock(Protocol):
         ...
 
 
-class Pool:
+class GraphPool:
     """Memory that several graphs take turns with, for what lives only within a launch.
 
     A capture may be given memory that an earlier capture in the same pool has freed, and a launch then
@@ -52,7 +52,7 @@ class Pool:
 class Graph(Protocol):
     """A CUDA graph, or a substitute in tests. It is captured once."""
 
-    def capture(self, work: Callable[[], None], pool: Pool | None = None) -> None:
+    def capture(self, work: Callable[[], None], pool: GraphPool | None = None) -> None:
         """Records the work that `work` starts on the current stream, without running it; what that allocates
         comes from the pool, or its own. Raises RuntimeError if `work` does something that cannot be
         captured."""
@@ -73,8 +73,8 @@ class CudaGraph:
     def __init__(self) -> None:
         self._graph = torch.cuda.CUDAGraph()
 
-    def capture(self, work: Callable[[], None], pool: Pool | None = None) -> None:
-        pool = pool or Pool()
+    def capture(self, work: Callable[[], None], pool: GraphPool | None = None) -> None:
+        pool = pool or GraphPool()
         if pool.handle is None:
             pool.handle = torch.cuda.graph_pool_handle()
         # `torch.cuda.graph` would first wait for the device. That can deadlock: a launch of another bucket in

@@ -29,7 +29,7 @@ from gradwire.harness.comm.transport.captured_rounds import (
     CapturedRounds,
     Identity,
 )
-from gradwire.harness.comm.transport.graph import Pool
+from gradwire.harness.comm.transport.graph import GraphPool
 from gradwire.harness.comm.world.captured_together import OTHER_BITS, RoundTogether
 from gradwire.harness.comm.world.interface import Collective, RankStep, Submission
 from gradwire.harness.comm.world.process_captured import CapturedBuckets
@@ -196,7 +196,7 @@ def test_what_cannot_be_captured_runs_step_by_step(
 class LateGraph(EmulatedGraph):
     """A graph whose capture fails at its end, because memory is used up."""
 
-    def capture(self, work: Callable[[], None], pool: Pool | None = None) -> None:
+    def capture(self, work: Callable[[], None], pool: GraphPool | None = None) -> None:
         super().capture(work, pool)
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.\nMore words")
 

@@ -116,7 +116,7 @@ def test_codec_work_is_the_same_for_all_seeds_and_networks() -> None:
 
 
 def test_codec_work_of_captured_rounds_is_another() -> None:
-    """Where rounds are captured: on GPUs, unless gradients or hashes pass through the host."""
+    """Rounds are captured on GPUs, unless gradients or hashes pass through the host."""
 
     def on(device: str, **given: Any) -> str:
         settings = tiny_run(*SHORT, "measure.check_hashes=false").mapping()

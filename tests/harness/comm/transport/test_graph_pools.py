@@ -18,7 +18,7 @@ from gradwire.harness.comm.transport.captured_rounds import (
     Identity,
 )
 from gradwire.harness.comm.transport.channel import Traffic
-from gradwire.harness.comm.transport.graph import CudaGraph, Pool
+from gradwire.harness.comm.transport.graph import CudaGraph, GraphPool
 
 CPU = torch.device("cpu")
 
@@ -70,7 +70,7 @@ def test_rounds_that_follow_one_another_share_memory() -> None:
     _, marked = kept.capture(buckets[0], "a", 0, marked=True)
     _, second = kept.capture(buckets[1], "b", 0)
     _, beside = kept.capture(buckets[1], "b", 1)
-    assert first is not marked and isinstance(first.pool, Pool)
+    assert first is not marked and isinstance(first.pool, GraphPool)
     assert first.pool is marked.pool is second.pool is not beside.pool
     kept.rounds.forget()
     _, later = kept.capture(buckets[0], "a", 0)
@@ -125,7 +125,7 @@ def test_graphs_of_a_pool_are_captured_into_it(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("torch.cuda.CUDAGraph", Fake)
     monkeypatch.setattr("torch.cuda.graph_pool_handle", lambda: (0, next(handles)))
-    pool = Pool()
+    pool = GraphPool()
     for own in (pool, pool, None):
         CudaGraph().capture(lambda: None, own)
     mode = "thread_local"
