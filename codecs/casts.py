@@ -62,6 +62,9 @@ class CastHops(LossyHops):
     def message_bytes(self, chunks: range, workers: int) -> int:
         return (self._bounds[chunks.stop] - self._bounds[chunks.start]) * self._wire.itemsize
 
+    def message_offsets(self) -> tuple[int, ...]:
+        return tuple([bound * self._wire.itemsize for bound in self._bounds])
+
     def _place(self, chunks: range) -> slice:
         return slice(self._bounds[chunks.start], self._bounds[chunks.stop])
 

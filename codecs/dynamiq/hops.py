@@ -120,6 +120,9 @@ class DynamiQHops(LossyHops):
     def message_bytes(self, chunks: range, workers: int) -> int:
         return self._offsets[chunks.stop] - self._offsets[chunks.start]
 
+    def message_offsets(self) -> tuple[int, ...]:
+        return self._offsets
+
     def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         for chunk, message in self._each(chunks, out):
             self._hops[chunk].run(**self._source(chunk), outgoing=message)

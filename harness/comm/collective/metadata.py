@@ -115,6 +115,9 @@ class MetadataHops(Hops):
     def message_bytes(self, chunks: range, workers: int) -> int:
         return self._starts[chunks.stop] - self._starts[chunks.start]
 
+    def message_offsets(self) -> tuple[int, ...]:
+        return self._starts
+
     def messages_in_place(self) -> Tensor:
         return self._memory
 
