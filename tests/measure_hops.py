@@ -3,13 +3,13 @@
     python tests/measure_hops.py [codecs] [--workers 8] [--topology ring] [--against <python>] [--turns 4]
 
 All ranks run in this process, as in a virtual cluster. `hop_us` is the CPU time of the fastest round, in
-microseconds, over the messages posted by all ranks; `round_us` is that of one rank's round. Both include kernels,
-the copy that stands for the wire, and the log. Buckets are small, `--numel` coordinates, so that the host's
-work is most of it. The codec `nothing` sends messages that nobody reads or writes.
+microseconds, over the posts of all ranks; `round_us` is that of one rank's round. Both include kernels, the copy
+that stands for the wire, and the log. Buckets are small, `--numel` coordinates, so that the host's work is
+most of it. The codec `nothing` sends messages that nobody reads or writes.
 
-`--against` names the Python of another checkout: its rounds and these are measured by processes in turns, and
-each line gives the fastest of all, the other checkout's as `base_…`. Metadata may take other hops there, which
-`hops` and `base_hops`, of all ranks in a round, tell.
+`--against` names the Python of another checkout: its rounds and these are measured by processes in turns,
+and each line gives the fastest of all, the other checkout's as `base_…`. Where metadata takes other hops,
+compare rounds: `hops` counts the posts of all ranks in one.
 """
 
 from __future__ import annotations
@@ -156,8 +156,13 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=4)
     given = parser.parse_args()
     if given.against:
-        options = [*given.codecs, *(f"--{key}={getattr(given, key)}" for key in ("workers", "topology", "numel"))]
-        for figures in by_turns((sys.executable, given.against), given.turns, [*options, f"--rounds={given.rounds}"]):
+        options = [
+            *given.codecs,
+            *(f"--{key}={getattr(given, key)}" for key in ("workers", "topology", "numel")),
+        ]
+        for figures in by_turns(
+            (sys.executable, given.against), given.turns, [*options, f"--rounds={given.rounds}"]
+        ):
             print(json.dumps(figures))
         return
     for codec in given.codecs:

@@ -11,7 +11,8 @@ from torch import Tensor
 from gradwire.codecs.interface import align
 
 MOST_KEPT = 64
-"""Number of objects that an arena keeps; they are discarded where messages change their lengths every round."""
+"""Number of objects that an arena keeps; they are discarded where messages change their lengths every
+round."""
 
 Kept = TypeVar("Kept")
 

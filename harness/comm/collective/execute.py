@@ -51,7 +51,8 @@ class Execution:
             if posts:
                 in_flight.append(self._post(step))
                 continue
-            self._decode_gathered()  # while these messages are in flight
+            if self._undecoded:  # while these messages are in flight
+                self._decode_gathered()
             await channel.completed(in_flight.popleft())
             if step.work:
                 self._process(step.work)
@@ -68,10 +69,7 @@ class Execution:
         if room is not None:
             sealing = "given"
         plan = self._plan(sealing, in_place is not None)
-        self._buffers = list(plan.buffers)
-        if room is not None:
-            for number, start, stop in plan.given:
-                self._buffers[number] = room[start:stop]
+        self._buffers = plan.begin(room)
         return plan
 
     def _plan(self, sealing: Sealing, in_place: bool) -> Plan:
@@ -90,9 +88,7 @@ class Execution:
         for leaf in step.leaves:
             if buffers[leaf.buffer] is None:  # it may go to several ranks, encoded once
                 buffers[leaf.buffer] = self._leaf(leaf)
-        return self._channel.start(
-            step.messages, [buffers[at] for at in step.sends], [buffers[at] for at in step.receives]
-        )
+        return self._channel.start(step.messages, buffers)
 
     def _leaf(self, leaf: Leaf) -> Tensor:
         message = self._hops.leaf(leaf.chunks)
@@ -103,7 +99,7 @@ class Execution:
         return message
 
     def _process(self, works: Sequence[Work]) -> None:
-        hops, buffers = self._hops, self._buffers
+        hops, buffers, channel, label = self._hops, self._buffers, self._channel, self._label
         for action, chunks, share, buffer, received, out, workers, collected in works:
             if action == "accumulate":
                 hops.accumulate(buffers[buffer], chunks, received)
@@ -115,9 +111,8 @@ class Execution:
                 hops.decode(buffers[buffer], chunks, received)
             else:
                 hops.collect([buffers[each] for each in collected], chunks)
-            self._channel.worked(self._label or action, share)
+            channel.worked(label or action, share)
 
     def _decode_gathered(self) -> None:
-        if self._undecoded:
-            self._process(self._undecoded)
-            self._undecoded = ()
+        self._process(self._undecoded)
+        self._undecoded = ()

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
@@ -63,13 +64,11 @@ class Work(NamedTuple):
 
 
 class PlannedStep(NamedTuple):
-    """A step: its messages and their buffers by number, the leaves among these, the work on what arrives, and
-    the decoding, which is done while the next step's messages are under way."""
+    """A step: its messages, the leaves among them, the work on what arrives, and the decoding, which is done
+    while the next step's messages are under way."""
 
     messages: Messages
     leaves: tuple[Leaf, ...]
-    sends: tuple[int, ...]
-    receives: tuple[int, ...]
     work: tuple[Work, ...]
     decoding: tuple[Work, ...]
 
@@ -85,19 +84,60 @@ class Move(NamedTuple):
 class Plan:
     """A rank's moves, and the buffers of its messages by number: tensors (bytes,) uint8.
 
-    A buffer that is None belongs to a leaf, or to a sealed message in memory that the codec gives: `given`
-    has its number and its bounds there.
+    A buffer that is None belongs to a leaf, or to a sealed message in memory that the codec gives.
     """
 
     route: Route
     moves: tuple[Move, ...]
     buffers: Sequence[Any]
-    given: Sequence[tuple[int, int, int]]
+    given: Given
+
+    def begin(self, room: Tensor | None) -> list[Any]:
+        """The buffers of a round; `room`, (bytes,) uint8, is the memory that the codec gives."""
+        buffers = list(self.buffers)
+        if room is not None:
+            parts = room.split_with_sizes(self.given.sizes)
+            for at, part in zip(self.given.pieces, parts, strict=True):
+                if at is not None:
+                    buffers[at] = part
+            for at, start, stop in self.given.others:
+                buffers[at] = room[start:stop]
+        return buffers
+
+
+class Given(NamedTuple):
+    """The buffers of messages in memory that the codec gives: it is cut into pieces of these `sizes`, which
+    takes less than as many views, and each piece is the buffer of this number, or none. `others` are (number,
+    start, stop) of buffers that overlap pieces."""
+
+    sizes: tuple[int, ...]
+    pieces: tuple[int | None, ...]
+    others: tuple[tuple[int, int, int], ...]
+
+
+def cut(buffers: Sequence[tuple[int, int, int]], num_bytes: int) -> Given:
+    """The cut of `num_bytes` bytes into buffers, given as (number, start, stop), of which no two are the
+    same."""
+    sizes, pieces, others, end = list[int](), list[int | None](), list[tuple[int, int, int]](), 0
+    for at, start, stop in sorted(buffers, key=itemgetter(2, 1)):
+        if start < end:
+            others.append((at, start, stop))
+            continue
+        if start > end:
+            sizes.append(start - end)
+            pieces.append(None)
+        sizes.append(stop - start)
+        pieces.append(at)
+        end = stop
+    if end < num_bytes:
+        sizes.append(num_bytes - end)
+        pieces.append(None)
+    return Given(tuple(sizes), tuple(pieces), tuple(others))
 
 
 class Group(NamedTuple):
-    """The ranks of a collective on the channel, the `own` one of them, and how its messages are counted: under
-    their schedule's phases, or `phase`."""
+    """The ranks of a collective on the channel, `own` among them, and the phase that its messages are counted
+    under; None for those of the schedule."""
 
     members: Sequence[int]
     own: int
@@ -142,7 +182,7 @@ class Planner:
         if self._sealing == "nowhere":
             steps = tuple(step for step in steps if step.phase != "all_gather")
         moves = tuple(self._moves([self._step(step) for step in steps]))
-        return Plan(self._route, moves, self._buffers, self._given)
+        return Plan(self._route, moves, self._buffers, cut(self._given, self._offsets[-1]))
 
     def _moves(self, steps: Sequence[PlannedStep]) -> Iterator[Move]:
         """The number of steps in flight is the schedule's number of segments, or less if a step's messages
@@ -163,22 +203,22 @@ class Planner:
         leaving = [(send, self._outgoing(send), sized(send.chunks, send.workers)) for send in step.sends]
         arriving = [(each, *self._incoming(each), sized(each.chunks, each.workers)) for each in step.receives]
         leaves = [self._leaves[at] for _, at, _ in leaving if at in self._leaves]
-        sends = tuple(at for _, at, size in leaving if size)
-        sent = tuple((members[send.peer], size) for send, _, size in leaving if size)
+        sends = [(members[send.peer], at, size) for send, at, size in leaving if size]
+        receives = [(members[each.peer], at, size) for each, at, _, size in arriving if size]
         work = [each for _, _, own, _ in arriving for each in own]
         if step.collects:
             work = [self._collecting(step.receives, [each.buffer for each in work])]
         return PlannedStep(
             Messages(
                 phase=self._group.phase or step.phase,
-                sends=sent,
-                receives=tuple((members[each.peer], size) for each, *_, size in arriving if size),
-                sent_bytes=sum(size for _, size in sent),
-                copies=len(sends) > 1 and len(set(sends)) == 1,
+                sends=tuple((peer, size) for peer, _, size in sends),
+                receives=tuple((peer, size) for peer, _, size in receives),
+                outgoing=tuple((peer, at) for peer, at, _ in sends),
+                incoming=tuple((peer, at) for peer, at, _ in receives),
+                sent_bytes=sum(size for _, _, size in sends),
+                copies=len(sends) > 1 and len({at for _, at, _ in sends}) == 1,
             ),
             leaves=tuple(dict.fromkeys(leaves)),
-            sends=sends,
-            receives=tuple(at for _, at, _, size in arriving if size),
             work=tuple(each for each in work if each.action != "decode"),
             decoding=tuple(each for each in work if each.action == "decode"),
         )

@@ -28,13 +28,15 @@ TaggedMessage = tuple[int, Tensor, int]
 
 
 class Messages(NamedTuple):
-    """The messages that a rank posts together, without their contents: `sends` and `receives` are (peer,
-    bytes), none of them empty. `sent_bytes` is the sum of what is sent, `copies` says that several sends are
-    copies of one message."""
+    """The messages that a rank posts together: `sends` and `receives` are (peer, bytes), none of them empty,
+    `outgoing` and `incoming` (peer, number of its buffer) in the same order. `sent_bytes` is the sum of what
+    is sent, `copies` says that several sends are copies of one message."""
 
     phase: str
     sends: tuple[tuple[int, int], ...]
     receives: tuple[tuple[int, int], ...]
+    outgoing: tuple[tuple[int, int], ...]
+    incoming: tuple[tuple[int, int], ...]
     sent_bytes: int
     copies: bool
 
@@ -69,8 +71,8 @@ class Traffic:
 
     def add(self, messages: Messages) -> None:
         """Counts the messages that are sent."""
-        phase, node, counts = messages.phase, self.node, self.by_phase
-        counts[phase] = counts.get(phase, 0) + messages.sent_bytes
+        phase, node = messages.phase, self.node
+        self.by_phase[phase] += messages.sent_bytes
         if node is not None:
             self._between[phase] += sum(num_bytes for peer, num_bytes in messages.sends if peer not in node)
         if self._whole is not None:
@@ -133,27 +135,27 @@ class Channel(ABC):
         receives = [message for message in receives if message[1].nbytes]
         sent = tuple((peer, buffer.nbytes) for peer, buffer in sends)
         messages = Messages(
-            phase,
-            sent,
-            tuple((peer, buffer.nbytes) for peer, buffer in receives),
-            sum(num_bytes for _, num_bytes in sent),
-            _are_copies(sends),
+            phase=phase,
+            sends=sent,
+            receives=tuple((peer, buffer.nbytes) for peer, buffer in receives),
+            outgoing=tuple((peer, at) for at, (peer, _) in enumerate(sends)),
+            incoming=tuple((peer, at) for at, (peer, _) in enumerate(receives, len(sends))),
+            sent_bytes=sum(num_bytes for _, num_bytes in sent),
+            copies=_are_copies(sends),
         )
-        return self.start(messages, [buffer for _, buffer in sends], [buffer for _, buffer in receives])
+        return self.start(messages, [buffer for _, buffer in (*sends, *receives)])
 
-    def start(self, messages: Messages, sends: Sequence[Tensor], receives: Sequence[Tensor]) -> Handle:
-        """`post` of messages that are prepared, given the buffers of what is sent and received."""
-        outgoing = self._tagged(messages.sends, sends, self._sent)
-        incoming = self._tagged(messages.receives, receives, self._received)
-        phase, number = messages.phase, 0
+    def start(self, messages: Messages, buffers: Sequence[Tensor]) -> Handle:
+        """`post` of messages that are prepared, in buffers by number."""
+        phase, sends, receives, outgoing, incoming, sent_bytes, copies = messages
+        leaving = self._tagged(outgoing, buffers, self._sent)
+        arriving = self._tagged(incoming, buffers, self._received)
         if phase != MEASURE:
             self._traffic.add(messages)
-        if self._log is not None:
-            number = self._log.post(
-                phase, messages.sends, messages.receives, copies=messages.copies
-            )
-        handle = self._post(outgoing, incoming, phase)
-        handle.sent_bytes, handle.number = messages.sent_bytes, number
+        log = self._log
+        number = 0 if log is None else log.post(phase, sends, receives, copies=copies)
+        handle = self._post(leaving, arriving, phase)
+        handle.sent_bytes, handle.number = sent_bytes, number
         return handle
 
     def worked(self, label: str, share: float) -> None:
@@ -162,15 +164,16 @@ class Channel(ABC):
             self._log.worked(label, share)
 
     def _tagged(
-        self, messages: Sequence[tuple[int, int]], buffers: Sequence[Tensor], counts: dict[int, int]
+        self, places: Sequence[tuple[int, int]], buffers: Sequence[Tensor], counts: dict[int, int]
     ) -> list[TaggedMessage]:
+        """Messages, given as (peer, number of the buffer), with their buffers and tags."""
         tagged: list[TaggedMessage] = []
-        for (peer, _), buffer in zip(messages, buffers, strict=True):
+        for peer, at in places:
             number = counts.get(peer, 0)
             if number == MOST_MESSAGES:
                 raise RuntimeError(f"a collective sends a peer at most {MOST_MESSAGES} messages")
             counts[peer] = number + 1
-            tagged.append((peer, buffer, self._first_tag + number))
+            tagged.append((peer, buffers[at], self._first_tag + number))
         return tagged
 
     def completed(self, handle: Handle) -> Handle:
@@ -210,7 +213,7 @@ class CollectiveTask:
         self.recorded = recorded
         """True if it leaves spans."""
         self.handle: Any = None
-        """The handle, its channel's, that the coroutine waits for; None before the start and after the end."""
+        """The handle that the coroutine waits for, its channel's; None before the start and after the end."""
         self.ready: torch.cuda.Event | None = None
         """On CUDA: when the inputs are ready on the stream that made them."""
 

@@ -76,13 +76,18 @@ class TaskLog:
         self._parts += ((label, share, self.timestamp()),)
 
     def post(
-        self, phase: str, sends: Sequence[Message], receives: Sequence[Message], *, copies: bool = False
+        self,
+        phase: str,
+        sends: tuple[Message, ...],
+        receives: tuple[Message, ...],
+        *,
+        copies: bool = False,
     ) -> int:
         """Records posted messages, given as (peer, bytes); `copies` says that all sends are copies of one
         message. Returns the post's number in this coroutine."""
         now, operations, number = self.timestamp(), self._operations, self.num_posts
         operations.append(("work", self._work_start, now, self._parts))
-        operations.append(("post", now, phase, tuple(sends), tuple(receives), copies, self._urgency))
+        operations.append(("post", now, phase, sends, receives, copies, self._urgency))
         self._work_start, self.posted, self._parts, self.num_posts = now, now, (), number + 1
         return number
 
