@@ -3,9 +3,9 @@
     python tests/measure_hops.py [codecs] [--workers 8] [--topology ring] [--against <python>] [--turns 4]
 
 All ranks run in this process, as in a virtual cluster. `hop_us` is the CPU time of the fastest round, in
-microseconds, over the posts of all ranks; `round_us` is that of one rank's round. Both include kernels, the copy
-that stands for the wire, and the log. Buckets are small, `--numel` coordinates, so that the host's work is
-most of it. The codec `nothing` sends messages that nobody reads or writes.
+microseconds, over the posts of all ranks; `round_us` is that of one rank's round. Both include kernels, the
+copy that stands for the wire, and the log. Buckets are small, `--numel` coordinates, so that the host's work
+is most of it. The codec `nothing` sends messages that nobody reads or writes.
 
 `--against` names the Python of another checkout: its rounds and these are measured by processes in turns,
 and each line gives the fastest of all, the other checkout's as `base_…`. Where metadata takes other hops,

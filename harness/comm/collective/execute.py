@@ -11,7 +11,8 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Hops
 from gradwire.harness.comm.collective.arena import Arena
-from gradwire.harness.comm.collective.plan import Group, Leaf, Plan, PlannedStep, Planner, Sealing, Work
+from gradwire.harness.comm.collective.plan import Leaf, Plan, PlannedStep, Work
+from gradwire.harness.comm.collective.planner import Group, Planner, Sealing
 from gradwire.harness.comm.topology.schedule import Schedule
 from gradwire.harness.comm.transport.channel import Channel, Handle
 

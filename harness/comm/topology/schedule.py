@@ -74,8 +74,11 @@ class Route:
     @cached_property
     def counts(self) -> tuple[tuple[int, int], ...]:
         """Each chunk with each number of contributions that its messages hold."""
-        messages = [each for step in self.steps for each in (*step.sends, *step.receives)]
-        return tuple(dict.fromkeys((chunk, each.workers) for each in messages for chunk in each.chunks))
+        found = dict[tuple[int, int], None]()
+        for step in self.steps:
+            messages: tuple[Send | Receive, ...] = (*step.sends, *step.receives)
+            found.update(((chunk, each.workers), None) for each in messages for chunk in each.chunks)
+        return tuple(found)
 
 
 @dataclass(frozen=True)
