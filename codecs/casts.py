@@ -243,7 +243,7 @@ class SelectedHops(CastHops):
             own = own.to(torch.float32) * constant(selection.factor, x)
         super().__init__(own, size, num_chunks, wire)
         if bounds is not None:
-            self._bounds = selection.before(bounds)
+            self._bounds = tuple(selection.before(bounds))
 
     def finish(self) -> Tensor:
         mean = torch.zeros_like(self._bucket)

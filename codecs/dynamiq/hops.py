@@ -167,9 +167,9 @@ class DynamiQHops(LossyHops):
             super().seal(message, chunks, out, received, workers)
             self.decode(out, chunks, workers)
             return
-        received_too = () if message is None else (message,)
-        for chunk, target, *incoming in self._each(chunks, out, *received_too):
-            self._run(chunk, *incoming, outgoing=target, result=self._result)
+        messages = (out,) if message is None else (out, message)
+        for chunk, target, *incoming in self._each(chunks, *messages):
+            self._run(chunk, incoming[0] if incoming else None, target, result=self._result)
             self._finished.add(chunk)
 
     def decode(self, message: Tensor, chunks: range, workers: int) -> None:

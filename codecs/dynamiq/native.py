@@ -255,8 +255,8 @@ class NativeHop:
         if gather or scatter:
             self._header.dtype = self._dtype_code
         arguments.gather, arguments.scatter = gather, scatter
-        arguments.x = self._bucket(x, "x") if gather else self._sums(sums, "sums")
-        arguments.out = self._bucket(result, "result") if scatter else self._sums(new_sums, "new_sums")
+        arguments.x = self._sums(sums, "sums") if x is None else self._bucket(x, "x")
+        arguments.out = self._sums(new_sums, "new_sums") if result is None else self._bucket(result, "result")
         arguments.incoming, arguments.incoming_bytes = self._message(incoming, "incoming")
         arguments.outgoing, arguments.outgoing_bytes = self._message(outgoing, "outgoing")
         self._call.run()

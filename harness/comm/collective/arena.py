@@ -70,8 +70,8 @@ class Arena:
             self._kept.clear()  # it may be views of memory that the slot has left
 
     def keep(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """What `make` makes, taking the next slots: made once for each `key` and first slot, until a slot
-        moves."""
+        """The object that `make` makes, taking the next slots: made once for each `key` and first slot, until
+        a slot moves."""
         place = key, self._next
         found = self._kept.get(place)
         if found is None:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Hops
 from gradwire.harness.comm.collective.arena import Arena
-from gradwire.harness.comm.collective.plan import Leaf, Plan, PlannedStep, Work
-from gradwire.harness.comm.collective.planner import Group, Planner, Sealing
+from gradwire.harness.comm.collective.plan import Leaf, MessageWork, PlannedStep, RoutePlan
+from gradwire.harness.comm.collective.planner import GroupRank, Planner, Sealing
 from gradwire.harness.comm.topology.schedule import Schedule
 from gradwire.harness.comm.transport.channel import Channel, Handle
 
@@ -43,7 +43,7 @@ class Execution:
         self._hops, self._schedule, self._phase, self._label = hops, schedule, phase, label
         self._channel, self._members, self._arena = group
         self._buffers: list[Any] = []
-        self._undecoded: tuple[Work, ...] = ()
+        self._undecoded: tuple[MessageWork, ...] = ()
 
     async def run(self, *, scatter_only: bool = False) -> None:
         """Goes through the steps; with `scatter_only` stops when every sink holds its full sum, unsealed."""
@@ -60,9 +60,10 @@ class Execution:
             self._undecoded += step.decoding
         self._decode_gathered()
 
-    def _prepare(self, scatter_only: bool) -> Plan:
+    def _prepare(self, scatter_only: bool) -> RoutePlan:
         """The plan of this round, whose buffers are in place but for the leaves."""
-        hops, sealing = self._hops, "nowhere" if scatter_only else "arena"
+        hops = self._hops
+        sealing: Sealing = "nowhere" if scatter_only else "arena"
         room = in_place = hops.messages_in_place()
         assert in_place is None or self._schedule.segments == 1, "a segment might be overwritten while sent"
         if in_place is None and not scatter_only:
@@ -73,14 +74,14 @@ class Execution:
         self._buffers = plan.begin(room)
         return plan
 
-    def _plan(self, sealing: Sealing, in_place: bool) -> Plan:
+    def _plan(self, sealing: Sealing, in_place: bool) -> RoutePlan:
         """The plan for this round's sizes of messages, made anew if there has been none."""
         hops, arena, schedule = self._hops, self._arena, self._schedule
         route = schedule.route(self._members.index(self._channel.rank))
         sizes = hops.message_offsets()
         if sizes is None:
             sizes = tuple(hops.message_bytes(range(chunk, chunk + 1), n) for chunk, n in route.counts)
-        group = Group(self._members, self._channel.rank, self._phase)
+        group = GroupRank(self._members, self._channel.rank, self._phase)
         planner = partial(Planner, schedule, group, hops.message_bytes, arena, sealing, in_place=in_place)
         return arena.keep((route, group, sealing, in_place, sizes), lambda: planner().plan())
 
@@ -99,7 +100,7 @@ class Execution:
             self._channel.worked(self._label or "encode", leaf.share)
         return message
 
-    def _process(self, works: Sequence[Work]) -> None:
+    def _process(self, works: Sequence[MessageWork]) -> None:
         hops, buffers, channel, label = self._hops, self._buffers, self._channel, self._label
         for action, chunks, share, buffer, received, out, workers, collected in works:
             if action == "accumulate":

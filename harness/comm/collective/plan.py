@@ -39,9 +39,9 @@ class Leaf:
         return self.made
 
 
-class Work(NamedTuple):
-    """What is done with a message, the sum of `received` contributions to `chunks`, that has arrived in a
-    buffer. `share` is the part of the bucket that it is done for.
+class MessageWork(NamedTuple):
+    """The work on a message, the sum of `received` contributions to `chunks`, that has arrived in a buffer.
+    `share` is the part of the bucket that it is done for.
 
     `out` is the buffer of the sum of `workers` contributions, if that is encoded. `collected` holds the
     buffers that are summed together, in the order of ranks.
@@ -63,8 +63,8 @@ class PlannedStep(NamedTuple):
 
     messages: Messages
     leaves: tuple[Leaf, ...]
-    work: tuple[Work, ...]
-    decoding: tuple[Work, ...]
+    work: tuple[MessageWork, ...]
+    decoding: tuple[MessageWork, ...]
 
 
 class Move(NamedTuple):
@@ -75,7 +75,7 @@ class Move(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class RoutePlan:
     """A rank's moves, and the buffers of its messages by number: tensors (bytes,) uint8.
 
     A buffer that is None belongs to a leaf, or to a sealed message in memory that the codec gives.

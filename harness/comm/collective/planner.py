@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from gradwire.harness.comm.collective.arena import Arena, Slot
-from gradwire.harness.comm.collective.plan import Leaf, Move, Plan, PlannedStep, Work, cut
+from gradwire.harness.comm.collective.plan import Leaf, MessageWork, Move, PlannedStep, RoutePlan, cut
 from gradwire.harness.comm.topology.schedule import Action, Receive, Schedule, Send, Step
 from gradwire.harness.comm.transport.channel import Messages
 
@@ -19,7 +19,7 @@ Sealing = Literal["arena", "given", "nowhere"]
 scatter seals nothing."""
 
 
-class Group(NamedTuple):
+class GroupRank(NamedTuple):
     """The ranks of a collective on the channel, `own` among them, and the phase that its messages are counted
     under; None for those of the schedule."""
 
@@ -38,7 +38,7 @@ class Planner:
     def __init__(
         self,
         schedule: Schedule,
-        group: Group,
+        group: GroupRank,
         message_bytes: Callable[[range, int], int],
         arena: Arena,
         sealing: Sealing,
@@ -60,13 +60,13 @@ class Planner:
         self._encoded: dict[range, int] = {}
         self._leaves: dict[int, Leaf] = {}
 
-    def plan(self) -> Plan:
+    def plan(self) -> RoutePlan:
         """The plan of all steps, or of those of a scatter."""
         steps = self._route.steps
         if self._sealing == "nowhere":
             steps = tuple(step for step in steps if step.phase != "all_gather")
         moves = tuple(self._moves([self._step(step) for step in steps]))
-        return Plan(self._route, moves, self._buffers, cut(self._given, self._offsets[-1]))
+        return RoutePlan(self._route, moves, self._buffers, cut(self._given, self._offsets[-1]))
 
     def _moves(self, steps: Sequence[PlannedStep]) -> Iterator[Move]:
         """The number of steps in flight is the schedule's number of segments, or less if a step's messages
@@ -128,19 +128,19 @@ class Planner:
             self._leaves[at] = Leaf(at, chunks, workers, self._share(chunks), slot, size)
         return self._encoded[chunks]
 
-    def _incoming(self, receive: Receive) -> tuple[int, list[Work]]:
+    def _incoming(self, receive: Receive) -> tuple[int, list[MessageWork]]:
         """The buffer of a message to receive, and the work on it."""
         chunks, workers, (action, _) = receive.chunks, receive.workers, receive.actions[0]
         if action == "gather":
             at = self._sealed_part(chunks)
-            decode = Work("decode", chunks, self._share(chunks), at, workers)
+            decode = MessageWork("decode", chunks, self._share(chunks), at, workers)
             return at, [] if self._in_place else [decode]
         size = self._bytes(chunks, workers)
         slot = self._arena.take(size)
         at = self._add(slot.part(0, size))
         if self._in_place or action == "collect":
             assert not (self._in_place and action == "collect"), "messages of a broadcast are no partial sums"
-            return at, [Work("accumulate", chunks, self._share(chunks), at, workers)]
+            return at, [MessageWork("accumulate", chunks, self._share(chunks), at, workers)]
         if len(receive.actions) == 1:
             return at, [self._summing(action, chunks, at, workers)]
         work, start = [], 0
@@ -150,18 +150,20 @@ class Planner:
             start = stop
         return at, work
 
-    def _summing(self, action: Action, chunks: range, buffer: int, received: int) -> Work:
+    def _summing(self, action: Action, chunks: range, buffer: int, received: int) -> MessageWork:
         """The work on a partial sum."""
         share = self._share(chunks)
         if action == "inner":
             workers = self._route.carriers[chunks.start].workers
-            return Work("accumulate_encode", chunks, share, buffer, received, self._carrier(chunks), workers)
+            return MessageWork(
+                "accumulate_encode", chunks, share, buffer, received, self._carrier(chunks), workers
+            )
         if action == "sink" and self._sealing != "nowhere":
             sealed, workers = self._sealed_part(chunks), len(self._group.members)
-            return Work("seal", chunks, share, buffer, received, sealed, workers)
-        return Work("accumulate", chunks, share, buffer, received)
+            return MessageWork("seal", chunks, share, buffer, received, sealed, workers)
+        return MessageWork("accumulate", chunks, share, buffer, received)
 
-    def _collecting(self, receives: Sequence[Receive], buffers: Sequence[int]) -> Work:
+    def _collecting(self, receives: Sequence[Receive], buffers: Sequence[int]) -> MessageWork:
         """Summing the messages of all ranks, including this one's, in rank order, which is the same on every
         rank."""
         (chunks,) = {receive.chunks for receive in receives}
@@ -169,7 +171,7 @@ class Planner:
         messages = {members[each.peer]: at for each, at in zip(receives, buffers, strict=True)}
         messages[self._group.own] = self._encoded[chunks]
         collected = tuple(messages[rank] for rank in sorted(messages))
-        return Work("collect", chunks, self._share(chunks), -1, 1, collected=collected)
+        return MessageWork("collect", chunks, self._share(chunks), -1, 1, collected=collected)
 
     def _sealed_part(self, chunks: range) -> int:
         """The buffer of the sealed messages of `chunks`."""

@@ -17,7 +17,7 @@ from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.arena import Arena, Slot
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.collective.execute import Execution
-from gradwire.harness.comm.collective.plan import Plan, cut
+from gradwire.harness.comm.collective.plan import RoutePlan, cut
 from gradwire.harness.comm.collective.planner import Planner
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 from gradwire.harness.comm.transport.channel import CollectiveTask, Traffic
@@ -47,7 +47,7 @@ class Ranks:
         return [results[rank] for rank in range(len(self._arenas))]
 
     def mean(self, codec: str, numel: int, step: int = 0) -> list[Tensor]:
-        """What each rank gets of a round of this codec."""
+        """The results of a round of this codec, by rank."""
         layout, made = Layout.flat(numel), make_codec(name=codec)
 
         def make(rank: int, comm: ScheduledCollectives) -> Any:
@@ -102,11 +102,11 @@ def test_sizes_may_follow_contributions_and_change_every_round(topology: str, se
         assert all(bool((result == 6).all()) for result in ranks.round(make))
 
 
-def planned(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Plan], list[Slot]]:
+def planned(monkeypatch: pytest.MonkeyPatch) -> tuple[list[RoutePlan], list[Slot]]:
     """The plans that are made, and the slots of which a view is made, from now on."""
-    plans, views, plan, part = list[Plan](), list[Slot](), Planner.plan, Slot.part
+    plans, views, plan, part = list[RoutePlan](), list[Slot](), Planner.plan, Slot.part
 
-    def noted(planner: Planner) -> Plan:
+    def noted(planner: Planner) -> RoutePlan:
         plans.append(plan(planner))
         return plans[-1]
 
@@ -165,7 +165,7 @@ def test_offsets_are_those_of_the_messages(codec: str, monkeypatch: pytest.Monke
     """Also of metadata, which most of these codecs have."""
     checked, prepare = list[Hops](), Execution._prepare
 
-    def check(execution: Execution, scatter_only: bool) -> Plan:
+    def check(execution: Execution, scatter_only: bool) -> RoutePlan:
         hops, num_chunks = execution._hops, execution._schedule.num_chunks
         if (offsets := hops.message_offsets()) is not None:
             checked.append(hops)
@@ -196,7 +196,7 @@ def test_given_memory_is_cut_into_every_buffer() -> None:
 
 
 def assert_filled(buffers: Sequence[tuple[int, int, int]], given: Any, room: Tensor) -> None:
-    plan = Plan(route=None, moves=(), buffers=[None] * 20, given=given)  # type: ignore[arg-type]
+    plan = RoutePlan(route=None, moves=(), buffers=[None] * 20, given=given)  # type: ignore[arg-type]
     found = plan.begin(room)
     for at, start, stop in buffers:
         assert torch.equal(found[at], room[start:stop])
