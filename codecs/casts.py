@@ -62,6 +62,9 @@ class CastHops(LossyHops):
     def message_bytes(self, chunks: range, workers: int) -> int:
         return (self._bounds[chunks.stop] - self._bounds[chunks.start]) * self._wire.itemsize
 
+    def message_offsets(self) -> tuple[int, ...]:
+        return tuple([bound * self._wire.itemsize for bound in self._bounds])
+
     def _place(self, chunks: range) -> slice:
         return slice(self._bounds[chunks.start], self._bounds[chunks.stop])
 
@@ -240,7 +243,7 @@ class SelectedHops(CastHops):
             own = own.to(torch.float32) * constant(selection.factor, x)
         super().__init__(own, size, num_chunks, wire)
         if bounds is not None:
-            self._bounds = selection.before(bounds)
+            self._bounds = tuple(selection.before(bounds))
 
     def finish(self) -> Tensor:
         mean = torch.zeros_like(self._bucket)

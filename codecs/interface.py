@@ -57,6 +57,12 @@ class Hops(Protocol):
         """
         ...
 
+    def message_offsets(self) -> tuple[int, ...] | None:
+        """The start of each chunk's message if the messages of all chunks lie one after another, and the end
+        of the last one. None if their sizes differ by the number of contributions: `message_bytes` is asked
+        about each then."""
+        return None
+
     def leaf(self, chunks: range) -> Tensor | None:
         """LEAF: the message of `chunks`, if its bytes already exist in the bucket: (message_bytes,) uint8.
 

@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, ClassVar, Protocol
 
@@ -64,11 +65,12 @@ class SliceCoder(Protocol):
         self.encode(sums + self.decode(message, first, sums.numel()), first, out)
 
 
-def chunk_bounds(numel: int, num_chunks: int, unit: int = 8) -> list[int]:
+@lru_cache(maxsize=1024)
+def chunk_bounds(numel: int, num_chunks: int, unit: int = 8) -> tuple[int, ...]:
     """`num_chunks + 1` boundaries of nearly equal slices, multiples of `unit`; the last ones may be short or
     empty."""
     per_chunk = -(-numel // (num_chunks * unit)) * unit
-    return [min(i * per_chunk, numel) for i in range(num_chunks + 1)]
+    return tuple(min(i * per_chunk, numel) for i in range(num_chunks + 1))
 
 
 def chunk_slice(numel: int, num_chunks: int, chunk: int, unit: int = 8) -> Shard:
@@ -89,10 +91,13 @@ class SumHops(LossyHops):
             coder.num_bytes(place.stop - place.start) if place.stop > place.start else 0
             for place in self._places
         )
-        self._offsets = [0, *accumulate(sizes)]
+        self._offsets = (0, *accumulate(sizes))
 
     def message_bytes(self, chunks: range, workers: int) -> int:
         return self._offsets[chunks.stop] - self._offsets[chunks.start]
+
+    def message_offsets(self) -> tuple[int, ...]:
+        return self._offsets
 
     def _slices(self, chunks: range, message: Tensor) -> list[tuple[slice, Tensor]]:
         """The slices of the bucket for the non-empty ones of `chunks`, and their parts of a message."""

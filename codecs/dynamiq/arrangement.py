@@ -49,8 +49,7 @@ def super_group_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     They lie one after another in memory, as in the message that is reduced first.
     """
     total = num_super_groups(x.numel())
-    both = torch.empty(2 * total, dtype=torch.bfloat16, device=x.device)
-    mean, norm = both[:total], both[total:]
+    mean, norm = torch.empty(2, total, dtype=torch.bfloat16, device=x.device).unbind()
     write_statistics(readable(x), mean, norm)
     return mean, norm
 

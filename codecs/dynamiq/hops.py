@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -89,14 +89,17 @@ class DynamiQHops(LossyHops):
             for number in range(len(self._filled))
         ]
 
-    def _each(self, chunks: range, message: Tensor) -> Sequence[tuple[int, Tensor]]:
-        """The non-empty chunks, each with its part of a message."""
-        first, bounds = chunks.start, self._offsets[chunks.start : chunks.stop + 1]
-        assert message.numel() == bounds[-1] - bounds[0], "message length differs from message_bytes()"
-        if len(chunks) == 1:
-            return ((first, message),) if self._filled[first].super_groups else ()
-        parts = message.split_with_sizes([stop - start for start, stop in pairwise(bounds)])
-        return [pair for pair in zip(chunks, parts, strict=True) if self._filled[pair[0]].super_groups]
+    def _each(self, chunks: range, *messages: Tensor) -> Sequence[tuple[Any, ...]]:
+        """The non-empty chunks, each with its part of the messages."""
+        first, stop, offsets = chunks.start, chunks.stop, self._offsets
+        for message in messages:
+            same = message.numel() == offsets[stop] - offsets[first]
+            assert same, "message length differs from message_bytes()"
+        if stop - first == 1:
+            return ((first, *messages),) if self._filled[first].super_groups else ()
+        sizes = [b - a for a, b in pairwise(offsets[first : stop + 1])]
+        parts = zip(chunks, *(message.split_with_sizes(sizes) for message in messages), strict=True)
+        return [found for found in parts if self._filled[found[0]].super_groups]
 
     @property
     def _result(self) -> Tensor:
@@ -113,21 +116,40 @@ class DynamiQHops(LossyHops):
             self._sums = sums.view(-1, SUPER_GROUP)
         return self._sums[self._arrangement.rows[chunk]]
 
-    def _source(self, chunk: int) -> dict[str, Tensor]:
-        """The chunk's partial sum, as `Hop.run` takes it."""
-        return {"sums": self._rows(chunk)} if chunk in self._summed else {"x": self._x}
+    def _run(
+        self,
+        chunk: int,
+        incoming: Tensor | None = None,
+        outgoing: Tensor | None = None,
+        *,
+        new_sums: Tensor | None = None,
+        result: Tensor | None = None,
+    ) -> None:
+        """`Hop.run` on the chunk's partial sum."""
+        summed = chunk in self._summed
+        self._hops[chunk].run(
+            x=None if summed else self._x,
+            sums=self._rows(chunk) if summed else None,
+            incoming=incoming,
+            outgoing=outgoing,
+            new_sums=new_sums,
+            result=result,
+        )
 
     def message_bytes(self, chunks: range, workers: int) -> int:
         return self._offsets[chunks.stop] - self._offsets[chunks.start]
 
+    def message_offsets(self) -> tuple[int, ...]:
+        return self._offsets
+
     def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         for chunk, message in self._each(chunks, out):
-            self._hops[chunk].run(**self._source(chunk), outgoing=message)
+            self._run(chunk, None, message)
             self._add_losses(chunk, message)
 
     def accumulate(self, message: Tensor, chunks: range, workers: int) -> None:
         for chunk, part in self._each(chunks, message):
-            self._hops[chunk].run(**self._source(chunk), incoming=part, new_sums=self._rows(chunk))
+            self._run(chunk, part, new_sums=self._rows(chunk))
             self._summed.add(chunk)
 
     def accumulate_encode(
@@ -137,20 +159,17 @@ class DynamiQHops(LossyHops):
             self.accumulate(message, chunks, received)
             self.encode(chunks, out, workers)
             return
-        incoming, outgoing = self._each(chunks, message), self._each(chunks, out)
-        for (chunk, source), (_, target) in zip(incoming, outgoing, strict=True):
-            self._hops[chunk].run(**self._source(chunk), incoming=source, outgoing=target)
+        for chunk, source, target in self._each(chunks, message, out):
+            self._run(chunk, source, target)
 
     def seal(self, message: Tensor | None, chunks: range, out: Tensor, received: int, workers: int) -> None:
         if self._losses is not None:  # the sum is needed once more
             super().seal(message, chunks, out, received, workers)
             self.decode(out, chunks, workers)
             return
-        sealed = self._each(chunks, out)
-        incoming = dict(self._each(chunks, message)) if message is not None else {}
-        for chunk, target in sealed:
-            own, result = self._source(chunk), self._result
-            self._hops[chunk].run(**own, incoming=incoming.get(chunk), outgoing=target, result=result)
+        messages = (out,) if message is None else (out, message)
+        for chunk, target, *incoming in self._each(chunks, *messages):
+            self._run(chunk, incoming[0] if incoming else None, target, result=self._result)
             self._finished.add(chunk)
 
     def decode(self, message: Tensor, chunks: range, workers: int) -> None:
@@ -167,9 +186,9 @@ class DynamiQHops(LossyHops):
             self.accumulate(message, chunks, 1)
 
     def finish(self) -> Tensor:
-        for chunk, hop in enumerate(self._hops):
-            if self._filled[chunk].super_groups and chunk not in self._finished:
-                hop.run(**self._source(chunk), result=self._result)
+        for chunk, size in enumerate(self._filled):
+            if chunk not in self._finished and size.super_groups:
+                self._run(chunk, result=self._result)
         if self._losses is None:
             self._release()
         return self._result.to(self._dtype)

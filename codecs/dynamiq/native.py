@@ -227,15 +227,15 @@ class NativeHop:
             "workers": dither.workers,
         }
         self._call = Call(library, _HOP, device, settings)
+        self._arguments, self._header = self._call.arguments, self._call.header
         self.begin_round(dither)
 
     def begin_round(self, dither: Dither) -> None:
         """Use these hops for another round, or another of the workers."""
-        arguments = self._call.arguments
+        arguments, place = self._arguments, dither.key_place
         arguments.key0, arguments.key1 = dither.key
-        arguments.key_place = pointer(dither.key_place, _HOP, "key_place", (torch.int32,), 2, self._device)
-        arguments.rank = dither.rank
-        self._keep_key = dither.key_place
+        at = None if place is None else pointer(place, _HOP, "key_place", (torch.int32,), 2, self._device)
+        arguments.key_place, arguments.rank, self._keep_key = at, dither.rank, place
 
     def run(
         self,
@@ -251,14 +251,12 @@ class NativeHop:
             if outgoing is not None:
                 outgoing.zero_()
             return
-        arguments = self._call.arguments
-        if x is not None or result is not None:
-            arguments.call.dtype = self._dtype_code
-        arguments.gather, arguments.scatter = x is not None, result is not None
-        arguments.x = self._bucket(x, "x") if x is not None else self._sums(sums, "sums")
-        arguments.out = (
-            self._bucket(result, "result") if result is not None else self._sums(new_sums, "new_sums")
-        )
+        arguments, gather, scatter = self._arguments, x is not None, result is not None
+        if gather or scatter:
+            self._header.dtype = self._dtype_code
+        arguments.gather, arguments.scatter = gather, scatter
+        arguments.x = self._sums(sums, "sums") if x is None else self._bucket(x, "x")
+        arguments.out = self._sums(new_sums, "new_sums") if result is None else self._bucket(result, "result")
         arguments.incoming, arguments.incoming_bytes = self._message(incoming, "incoming")
         arguments.outgoing, arguments.outgoing_bytes = self._message(outgoing, "outgoing")
         self._call.run()
@@ -267,6 +265,8 @@ class NativeHop:
         return pointer(x, _HOP, name, (self._dtype,), self._numel, self._device)
 
     def _sums(self, sums: Tensor | None, name: str) -> int | None:
+        if sums is None:
+            return None
         return pointer(sums, _HOP, name, (torch.float32,), self._rows * SUPER_GROUP, self._device)
 
     def _message(self, message: Tensor | None, name: str) -> tuple[int | None, int]:

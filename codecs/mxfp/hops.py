@@ -154,7 +154,7 @@ class MXFPHops(LossyHops):
         self._lost: CastLosses | None = None
         self._scales, self._count = scales, count
         self._bounds = chunk_bounds(num_blocks(x.numel()), num_chunks, BLOCKS_PER_UNIT)
-        self._offsets = [align(bound * definition.block_bytes(element)) for bound in self._bounds]
+        self._offsets = tuple(align(bound * definition.block_bytes(element)) for bound in self._bounds)
         self._sums = torch.empty(self._offsets[-1], dtype=torch.uint8, device=x.device)
         used = self._bounds[-1] * definition.block_bytes(element)
         self._sums[used:].zero_()
@@ -168,6 +168,9 @@ class MXFPHops(LossyHops):
 
     def message_bytes(self, chunks: range, workers: int) -> int:
         return self._offsets[chunks.stop] - self._offsets[chunks.start]
+
+    def message_offsets(self) -> tuple[int, ...]:
+        return self._offsets
 
     def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         out.copy_(self._own(out, chunks))

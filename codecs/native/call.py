@@ -36,12 +36,12 @@ class Call:
         self._library, self._operation, self._device = library, operation, device
         self.arguments: Any = struct()
         self._tensors = struct.tensors
-        self._header = self.arguments.call  # the same memory; looking it up each time takes longer
-        self._header.bytes = ctypes.sizeof(struct)
+        self.header: Any = self.arguments.call  # the same memory; looking it up each time takes longer
+        self.header.bytes = ctypes.sizeof(struct)
         self._index: int | None = None
         if device.type == "cuda":
             self._index = torch.cuda.current_device() if device.index is None else device.index
-        self._header.device = -1 if self._index is None else self._index
+        self.header.device = -1 if self._index is None else self._index
         self._reference = ctypes.byref(self.arguments)
         self.fill(given)
 
@@ -63,13 +63,13 @@ class Call:
                 setattr(arguments, name, value)
         except AttributeError as error:
             raise ImportError(f"{self._library.path}: {error}; build the package again") from None
-        self._header.dtype = dtype
+        self.header.dtype = dtype
 
     def run(self) -> None:
         """Makes the call, on the current stream. Raises KernelError, naming the operation and the cause."""
-        self._header.threads = torch.get_num_threads()
+        self.header.threads = torch.get_num_threads()
         if self._index is not None:
-            self._header.stream = stream_pointer(self._index)
+            self.header.stream = stream_pointer(self._index)
         code = self._function(self._reference)
         if code:
             raise KernelError(self._failure(code))

@@ -57,6 +57,9 @@ class THCHops(LossyHops):
     def message_bytes(self, chunks: range, workers: int) -> int:
         return (self._bounds[chunks.stop] - self._bounds[chunks.start]) // 8 * self._bits
 
+    def message_offsets(self) -> tuple[int, ...]:
+        return tuple(bound // 8 * self._bits for bound in self._bounds)
+
     def _own(self, message: Tensor, chunks: range) -> Tensor:
         """The sums of `chunks`, as many as `message` has bytes for."""
         assert message.numel() == self.message_bytes(chunks, 1), "message length differs from message_bytes()"

@@ -95,7 +95,7 @@ def test_parts_of_different_lengths_and_types(name: str, num_chunks: int) -> Non
 def test_a_message_of_another_length_is_refused(name: str) -> None:
     memory = torch.zeros(200, dtype=torch.uint8)
     with implementation(name):
-        kernel = kernel_for(memory, [("sum", torch.bfloat16, (100, 2))])
+        kernel = kernel_for(memory, (("sum", torch.bfloat16, 100),))
         assert kernel is not None
         with pytest.raises(ValueError, match="message must be a contiguous torch.uint8 of 100 elements"):
             kernel.run(torch.zeros(98, dtype=torch.uint8), 0, 100)
@@ -107,8 +107,8 @@ def test_a_message_of_another_length_is_refused(name: str) -> None:
 def test_more_parts_than_a_call_takes_are_combined_by_pytorch() -> None:
     memory = torch.zeros(108, dtype=torch.uint8)
     with implementation("base"):
-        assert kernel_for(memory, [("sum", torch.float32, (3, 4))] * 9) is None
-        assert kernel_for(memory, [("sum", torch.float16, (3, 2))]) is None
+        assert kernel_for(memory, (("sum", torch.float32, 3),) * 9) is None
+        assert kernel_for(memory, (("sum", torch.float16, 3),)) is None
 
 
 def test_the_kernel_does_what_it_knows_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import align
 
-MOST_PARTS = 4096
-"""Number of parts of a slot that are cached; the cache is cleared where messages change their lengths every
+MOST_KEPT = 64
+"""Number of objects that an arena keeps; they are discarded where messages change their lengths every
 round."""
+
+Kept = TypeVar("Kept")
 
 
 class Slot:
@@ -19,63 +22,34 @@ class Slot:
 
     def __init__(self, device: torch.device) -> None:
         self._room = torch.empty(0, dtype=torch.uint8, device=device)
-        self._num_bytes = 0  # a field, because asking a tensor takes longer
-        self._parts: dict[tuple[int, int], Tensor] = {}
-
-    @classmethod
-    def over(cls, room: Tensor) -> Slot:
-        """A slot over existing memory, (bytes,) uint8."""
-        slot = cls(room.device)
-        slot._room, slot._num_bytes = room, room.numel()
-        return slot
-
-    def reserve(self, num_bytes: int) -> None:
-        """Make room for `num_bytes` bytes."""
-        if self._num_bytes < num_bytes:
-            self._num_bytes = align(num_bytes)
-            self._room = torch.empty(self._num_bytes, dtype=torch.uint8, device=self._room.device)
-            self._parts.clear()
-
-    def part(self, start: int, stop: int) -> Tensor:
-        """The bytes from `start` to `stop`. Returns the same tensor object every time, because creating one
-        takes longer than the work on a short message."""
-        found = self._parts.get((start, stop))
-        if found is None:
-            if len(self._parts) == MOST_PARTS:
-                self._parts.clear()
-            found = self._parts[start, stop] = self._room[start:stop]
-        return found
-
-    @property
-    def num_bytes(self) -> int:
+        self.num_bytes = 0
         """Bytes of memory that the slot holds."""
-        return self._num_bytes
 
-
-class SlotPlace(NamedTuple):
-    """The place of a message in a slot."""
-
-    slot: Slot
-    start: int
-    stop: int
-
-    @property
-    def message(self) -> Tensor:
-        """The bytes of the message."""
-        return self.slot.part(self.start, self.stop)
+    def reserve(self, num_bytes: int) -> bool:
+        """Makes room for `num_bytes` bytes; True if the slot has moved in memory for that."""
+        if self.num_bytes >= num_bytes:
+            return False
+        self.num_bytes = align(num_bytes)
+        self._room = torch.empty(self.num_bytes, dtype=torch.uint8, device=self._room.device)
+        return True
 
     def part(self, start: int, stop: int) -> Tensor:
-        """The bytes of the message from `start` to `stop`, relative to its beginning."""
-        return self.slot.part(self.start + start, self.start + stop)
+        """The bytes from `start` to `stop`."""
+        return self._room[start:stop]
 
 
 class Arena:
-    """Hands out slots in a fixed order; the k-th slot of a round is the k-th of every round."""
+    """Hands out slots in a fixed order; the k-th slot of a round is the k-th of every round.
+
+    It also keeps what is made of views of its slots, because making a view takes the host longer than the
+    work on a short message.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._slots: list[Slot] = []
         self._next = 0
+        self._kept: dict[Hashable, tuple[Any, int]] = {}
 
     def begin_round(self) -> None:
         """Start handing out from the first slot again."""
@@ -86,9 +60,28 @@ class Arena:
         if self._next == len(self._slots):
             self._slots.append(Slot(self._device))
         slot = self._slots[self._next]
-        slot.reserve(num_bytes)
+        self.reserve(slot, num_bytes)
         self._next += 1
         return slot
+
+    def reserve(self, slot: Slot, num_bytes: int) -> None:
+        """Make room for `num_bytes` bytes in a slot that has been taken."""
+        if slot.reserve(num_bytes):
+            self._kept.clear()  # it may be views of memory that the slot has left
+
+    def keep(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """The object that `make` makes, taking the next slots: made once for each `key` and first slot, until
+        a slot moves."""
+        place = key, self._next
+        found = self._kept.get(place)
+        if found is None:
+            made = make()
+            if len(self._kept) == MOST_KEPT:
+                self._kept.clear()
+            found = self._kept[place] = made, self._next
+        kept: Kept
+        kept, self._next = found
+        return kept
 
     @property
     def num_bytes(self) -> int:

@@ -7,6 +7,7 @@ bytes on every rank and in every world.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import Hops, Op
-from gradwire.harness.comm.collective.metadata_kernel import kernel_for
+from gradwire.harness.comm.collective.metadata_kernel import Part, kernel_for
 
 
 def _sum(a: Tensor, b: Tensor) -> Tensor:
@@ -48,32 +49,45 @@ def magnitude_bits(x: Tensor) -> Tensor:
     return x.contiguous().view(integer) & torch.iinfo(integer).max
 
 
-@lru_cache(maxsize=1024)
-def _laid_out(sizes: tuple[tuple[int, int], ...], num_chunks: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The offset of each part in the memory of all of them, and of each chunk, followed by the end of the
-    last.
+@dataclass(frozen=True)
+class _Place:
+    """The places of metadata in memory: `parts` by descending item size, and the `order` of the tensors that
+    they are. `offsets` are where each part begins, `starts` where each chunk does, both followed by the end
+    of the last."""
 
-    `sizes` holds the number of elements and the item size of each part, by descending item size.
-    """
+    order: tuple[int, ...]
+    parts: tuple[Part, ...]
+    offsets: tuple[int, ...]
+    starts: tuple[int, ...]
+
+
+@lru_cache(maxsize=1024)
+def _placed(given: tuple[Part, ...], num_chunks: int) -> _Place:
+    """The places of these parts."""
+    order = tuple(sorted(range(len(given)), key=lambda i: -given[i][1].itemsize))
+    parts = tuple(given[i] for i in order)
+    sizes = [(numel, dtype.itemsize) for _, dtype, numel in parts]
     unit = sizes[0][1]
     offsets = tuple(accumulate((numel * item for numel, item in sizes), initial=0))
     whole = -(-offsets[-1] // unit) * unit
     chunk = -(-sum(-(-numel // num_chunks) * item for numel, item in sizes) // unit) * unit
-    return offsets, tuple(min(number * chunk, whole) for number in range(num_chunks + 1))
+    return _Place(
+        order, parts, offsets, tuple(min(number * chunk, whole) for number in range(num_chunks + 1))
+    )
 
 
 def _as_one(values: Sequence[Tensor], num_bytes: int) -> Tensor | None:
     """The memory of `values`, (num_bytes,) uint8, if they lie one after another and fill it; else None."""
-    first, end = values[0], values[0].storage_offset() * values[0].element_size()
-    start = end
+    first, start = values[0], values[0].data_ptr()
+    storage, end = first.untyped_storage().data_ptr(), start
     for value in values:
-        same = value.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
-        if not (same and value.is_contiguous() and value.storage_offset() * value.element_size() == end):
+        same = value.untyped_storage().data_ptr() == storage
+        if not (same and value.is_contiguous() and value.data_ptr() == end):
             return None
         end += value.nbytes
     if end - start != num_bytes or not first.numel():
         return None
-    return first.view(torch.uint8).as_strided((num_bytes,), (1,), start)
+    return first.view(torch.uint8).as_strided((num_bytes,), (1,), start - storage)
 
 
 class MetadataHops(Hops):
@@ -92,16 +106,16 @@ class MetadataHops(Hops):
         self._originals = [tensor for tensor, _ in parts]
         values = [magnitude_bits(tensor) if op == "max_bits" else tensor for tensor, op in parts]
         assert all(value.dim() == 1 for value in values), "metadata is one-dimensional"
-        self._order = sorted(range(len(parts)), key=lambda i: -values[i].element_size())
-        ordered = [values[i] for i in self._order]
-        sizes = tuple((value.numel(), value.element_size()) for value in ordered)
-        self._offsets, self._starts = _laid_out(sizes, num_chunks)
+        given = [(op, value.dtype, value.numel()) for value, (_, op) in zip(values, parts, strict=True)]
+        place = self._place = _placed(tuple(given), num_chunks)
+        self._offsets, self._starts = place.offsets, place.starts
+        ordered = [values[i] for i in place.order]
         made = all(value is not own for value, own in zip(values, self._originals, strict=True))
         whole = _as_one(ordered, self._starts[-1]) if in_place or made else None
+        self._values = None if whole is None else values
+        """The tensors, if their memory is that of the messages."""
         self._memory = self._copied(ordered) if whole is None else whole
-        self._ops = [parts[i][1] for i in self._order]
-        self._dtypes = [value.dtype for value in ordered]
-        self._kernel = kernel_for(self._memory, list(zip(self._ops, self._dtypes, sizes, strict=True)))
+        self._kernel = kernel_for(self._memory, place.parts)
 
     def _copied(self, values: Sequence[Tensor]) -> Tensor:
         num_bytes, used = self._starts[-1], self._offsets[-1]
@@ -114,6 +128,9 @@ class MetadataHops(Hops):
 
     def message_bytes(self, chunks: range, workers: int) -> int:
         return self._starts[chunks.stop] - self._starts[chunks.start]
+
+    def message_offsets(self) -> tuple[int, ...]:
+        return self._starts
 
     def messages_in_place(self) -> Tensor:
         return self._memory
@@ -135,14 +152,18 @@ class MetadataHops(Hops):
         for number, (start, stop) in enumerate(pairwise(self._offsets)):
             begin, end = max(start, first), min(stop, last)
             if begin < end:
-                dtype, combine = self._dtypes[number], _COMBINE[self._ops[number]]
+                op, dtype, _ = self._place.parts[number]
+                combine = _COMBINE[op]
                 own, received = self._memory[begin:end], message[begin - first : end - first]
                 own.view(dtype).copy_(combine(own.view(dtype), received.view(dtype)))
 
     def results(self) -> list[Tensor]:
         """The reduced tensors, in their original order and dtype (maxima as magnitudes)."""
+        if self._values is not None:
+            pairs = zip(self._values, self._originals, strict=True)
+            return [value if value is own else value.view(own.dtype) for value, own in pairs]
         found = dict[int, Tensor]()
-        for i, start, stop in zip(self._order, self._offsets, self._offsets[1:], strict=False):
+        for i, start, stop in zip(self._place.order, self._offsets, self._offsets[1:], strict=False):
             found[i] = self._memory[start:stop].view(self._originals[i].dtype)
         return [found[i] for i in range(len(found))]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
 from functools import cache
 
 import torch
@@ -16,6 +16,9 @@ from gradwire.codecs.native.loading import Library
 _OPERATION = "metadata_hop"
 
 MOST_PARTS = 8
+
+MOST_CALLS = 1024
+"""Number of calls that a thread keeps."""
 
 _KINDS: dict[tuple[Op, torch.dtype], str] = {
     ("sum", torch.bfloat16): "SUM_BFLOAT16",
@@ -44,36 +47,55 @@ def _kind(library: Library, op: Op, dtype: torch.dtype) -> int:
     return library.constant(f"GRADWIRE_{_KINDS[op, dtype]}")
 
 
-class MetadataKernel:
-    """A native call that adds messages to one rank's metadata; only the message and its place change between
-    calls."""
+Part = tuple[Op, torch.dtype, int]
+"""A part: its operation, its dtype and its number of elements."""
 
-    def __init__(self, library: Library, memory: Tensor, parts: Sequence[Part]) -> None:
-        settings = {
-            "parts": len(parts),
-            "kinds": tuple(_kind(library, op, dtype) for op, dtype, _ in parts),
-            "numel": tuple(numel for *_, (numel, _) in parts),
-            "values": (memory, memory.numel()),
-        }
-        self._keep, self._device = memory, memory.device
-        self._call = Call(library, _OPERATION, self._device, settings)
+_BYTES = (torch.uint8,)
+
+
+class _Calls(threading.local):
+    """A thread's calls by library, parts and device; the memory and the message are set in each."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[Library, tuple[Part, ...], torch.device], Call] = {}
+
+    def of(self, library: Library, parts: tuple[Part, ...], device: torch.device) -> Call:
+        """The call for these parts, made once."""
+        key = library, parts, device
+        found = self.made.get(key)
+        if found is None:
+            settings = {
+                "parts": len(parts),
+                "kinds": tuple(_kind(library, op, dtype) for op, dtype, _ in parts),
+                "numel": tuple(numel for *_, numel in parts),
+            }
+            if len(self.made) == MOST_CALLS:
+                self.made.clear()
+            found = self.made[key] = Call(library, _OPERATION, device, settings)
+        return found
+
+
+_calls = _Calls()
+
+
+class MetadataKernel:
+    """Native calls that add messages to one rank's metadata."""
+
+    def __init__(self, library: Library, memory: Tensor, parts: tuple[Part, ...]) -> None:
+        self._memory, self._device = memory, memory.device
+        self._at = pointer(memory, _OPERATION, "values", _BYTES, memory.numel(), self._device)
+        self._call = _calls.of(library, parts, self._device)
 
     def run(self, message: Tensor, first: int, last: int) -> None:
         """Combine `message`, (last − first,) uint8, with the bytes from `first` to `last`."""
         arguments = self._call.arguments
-        arguments.first, arguments.last = first, last
-        arguments.message = pointer(
-            message, _OPERATION, "message", (torch.uint8,), last - first, self._device
-        )
-        if message.numel():
+        arguments.values, arguments.first, arguments.last = self._at, first, last
+        arguments.message = pointer(message, _OPERATION, "message", _BYTES, last - first, self._device)
+        if first != last:
             self._call.run()
 
 
-Part = tuple[Op, torch.dtype, tuple[int, int]]
-"""A part: its operation, its dtype, its number of elements and their size."""
-
-
-def kernel_for(memory: Tensor, parts: Sequence[Part]) -> MetadataKernel | None:
+def kernel_for(memory: Tensor, parts: tuple[Part, ...]) -> MetadataKernel | None:
     """The kernel for parts that lie in `memory`, uint8, in this order; None if PyTorch's definition must be
     used."""
     library = library_for(memory.device)

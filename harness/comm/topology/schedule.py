@@ -60,9 +60,9 @@ class Step:
         return any(receive.actions[0][0] == "collect" for receive in self.receives)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Route:
-    """One rank's steps, with properties derived from them."""
+    """One rank's steps, with properties derived from them. Routes are compared by identity."""
 
     steps: tuple[Step, ...]
     needed: tuple[int, ...]
@@ -70,6 +70,15 @@ class Route:
     `last_needed`."""
     carriers: Mapping[int, Send]
     """For each chunk that this rank sends on, the message that carries its sum."""
+
+    @cached_property
+    def counts(self) -> tuple[tuple[int, int], ...]:
+        """Each chunk with each number of contributions that its messages hold."""
+        found = dict[tuple[int, int], None]()
+        for step in self.steps:
+            messages: tuple[Send | Receive, ...] = (*step.sends, *step.receives)
+            found.update(((chunk, each.workers), None) for each in messages for chunk in each.chunks)
+        return tuple(found)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Generator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from gradwire.harness.timing.trace.log import TaskLog
 from gradwire.harness.timing.trace.step import MEASURE, NOT_ENCODED
 
 HOP_BITS = 16
+MOST_MESSAGES = 1 << HOP_BITS
 
 Message = tuple[int, Tensor]
 """A peer's rank and a contiguous uint8 buffer."""
@@ -26,12 +27,30 @@ TaggedMessage = tuple[int, Tensor, int]
 """A message and its tag."""
 
 
+class Messages(NamedTuple):
+    """The messages that a rank posts together: `sends` and `receives` are (peer, bytes), none of them empty,
+    `outgoing` and `incoming` (peer, number of its buffer) in the same order. `sent_bytes` is the sum of what
+    is sent, `copies` says that several sends are copies of one message."""
+
+    phase: str
+    sends: tuple[tuple[int, int], ...]
+    receives: tuple[tuple[int, int], ...]
+    outgoing: tuple[tuple[int, int], ...]
+    incoming: tuple[tuple[int, int], ...]
+    sent_bytes: int
+    copies: bool
+
+
 class Handle:
     """Messages posted together by one rank, as post `number` of their coroutine; the rank sends `sent_bytes`
-    in total."""
+    in total. Awaiting it suspends the coroutine until its driver has seen that all are delivered, those that
+    are sent included."""
 
     sent_bytes: int = 0
     number: int = 0
+
+    def __await__(self) -> Generator[Handle, None, None]:
+        yield self
 
 
 class Traffic:
@@ -50,13 +69,14 @@ class Traffic:
         """Separate counters, from 0 on, for some of this rank's bytes."""
         return Traffic(self.node, self)
 
-    def add(self, phase: str, messages: Sequence[tuple[int, int]]) -> None:
-        """Counts sent messages, given as (peer, bytes)."""
-        self.by_phase[phase] += sum([num_bytes for _, num_bytes in messages])
-        if self.node is not None:
-            self._between[phase] += sum(num_bytes for peer, num_bytes in messages if peer not in self.node)
+    def add(self, messages: Messages) -> None:
+        """Counts the messages that are sent."""
+        phase, node = messages.phase, self.node
+        self.by_phase[phase] += messages.sent_bytes
+        if node is not None:
+            self._between[phase] += sum(num_bytes for peer, num_bytes in messages.sends if peer not in node)
         if self._whole is not None:
-            self._whole.add(phase, messages)
+            self._whole.add(messages)
 
     def include(self, other: Traffic) -> None:
         """Adds the counts of `other`."""
@@ -88,16 +108,6 @@ class Traffic:
         return total, between
 
 
-class Completion:
-    """An awaitable that suspends the coroutine until its driver has seen `handle` complete."""
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
-
-    def __await__(self) -> Generator[Handle, None, None]:
-        yield self._handle
-
-
 class Channel(ABC):
     """One coroutine's connection to its peers.
 
@@ -121,16 +131,31 @@ class Channel(ABC):
         Buffers belong to the transport until the handle has been awaited. Empty messages are not sent, so
         sender and receiver must both know the sizes. At most one message per peer and direction.
         """
-        outgoing, sent = self._tagged(sends, self._sent)
-        incoming, received = self._tagged(receives, self._received)
+        sends = [message for message in sends if message[1].nbytes]
+        receives = [message for message in receives if message[1].nbytes]
+        sent = tuple((peer, buffer.nbytes) for peer, buffer in sends)
+        messages = Messages(
+            phase=phase,
+            sends=sent,
+            receives=tuple((peer, buffer.nbytes) for peer, buffer in receives),
+            outgoing=tuple((peer, at) for at, (peer, _) in enumerate(sends)),
+            incoming=tuple((peer, at) for at, (peer, _) in enumerate(receives, len(sends))),
+            sent_bytes=sum(num_bytes for _, num_bytes in sent),
+            copies=_are_copies(sends),
+        )
+        return self.start(messages, [buffer for _, buffer in (*sends, *receives)])
+
+    def start(self, messages: Messages, buffers: Sequence[Tensor]) -> Handle:
+        """`post` of messages that are prepared, in buffers by number."""
+        phase, sends, receives, outgoing, incoming, sent_bytes, copies = messages
+        leaving = self._tagged(outgoing, buffers, self._sent)
+        arriving = self._tagged(incoming, buffers, self._received)
         if phase != MEASURE:
-            self._traffic.add(phase, sent)
-        number = 0
-        if self._log is not None:
-            copies = len(sent) > 1 and _are_copies(outgoing)
-            number = self._log.post(phase, sent, received, copies=copies)
-        handle = self._post(outgoing, incoming, phase)
-        handle.sent_bytes, handle.number = sum([num_bytes for _, num_bytes in sent]), number
+            self._traffic.add(messages)
+        log = self._log
+        number = 0 if log is None else log.post(phase, sends, receives, copies=copies)
+        handle = self._post(leaving, arriving, phase)
+        handle.sent_bytes, handle.number = sent_bytes, number
         return handle
 
     def worked(self, label: str, share: float) -> None:
@@ -139,27 +164,21 @@ class Channel(ABC):
             self._log.worked(label, share)
 
     def _tagged(
-        self, messages: Sequence[Message], counts: dict[int, int]
-    ) -> tuple[list[TaggedMessage], list[tuple[int, int]]]:
-        """The messages that are not empty, with their tags, and their (peer, bytes): a hop takes the host
-        microseconds, so one pass finds both."""
+        self, places: Sequence[tuple[int, int]], buffers: Sequence[Tensor], counts: dict[int, int]
+    ) -> list[TaggedMessage]:
+        """Messages, given as (peer, number of the buffer), with their buffers and tags."""
         tagged: list[TaggedMessage] = []
-        sizes: list[tuple[int, int]] = []
-        for peer, buffer in messages:
-            num_bytes = buffer.nbytes
-            if not num_bytes:
-                continue
+        for peer, at in places:
             number = counts.get(peer, 0)
-            if number == 1 << HOP_BITS:
-                raise RuntimeError(f"a collective sends a peer at most {1 << HOP_BITS} messages")
+            if number == MOST_MESSAGES:
+                raise RuntimeError(f"a collective sends a peer at most {MOST_MESSAGES} messages")
             counts[peer] = number + 1
-            tagged.append((peer, buffer, self._first_tag + number))
-            sizes.append((peer, num_bytes))
-        return tagged, sizes
+            tagged.append((peer, buffers[at], self._first_tag + number))
+        return tagged
 
-    def completed(self, handle: Handle) -> Completion:
+    def completed(self, handle: Handle) -> Handle:
         """Returns an awaitable that ends when all messages of `handle`, sent ones included, are delivered."""
-        return Completion(handle)
+        return handle
 
     @abstractmethod
     def _post(
@@ -171,11 +190,11 @@ class Channel(ABC):
         """Starts the backend's own in-place all-reduce (sum) of `x`."""
 
 
-def _are_copies(messages: Sequence[TaggedMessage]) -> bool:
+def _are_copies(messages: Sequence[Message]) -> bool:
     """True if two or more messages are the same bytes in memory for different peers."""
-    if len(messages) < 2 or len({peer for peer, *_ in messages}) < len(messages):
+    if len(messages) < 2 or len({peer for peer, _ in messages}) < len(messages):
         return False
-    return len({(buffer.data_ptr(), buffer.nbytes) for _, buffer, _ in messages}) == 1
+    return len({(buffer.data_ptr(), buffer.nbytes) for _, buffer in messages}) == 1
 
 
 class CollectiveTask:
@@ -193,8 +212,8 @@ class CollectiveTask:
         self._coroutine, self._finish, self._fail, self.log = coroutine, finish, fail, log
         self.recorded = recorded
         """True if it leaves spans."""
-        self.handle: Handle | None = None
-        """The messages that the coroutine waits for; None before the start and after the end."""
+        self.handle: Any = None
+        """The handle that the coroutine waits for, its channel's; None before the start and after the end."""
         self.ready: torch.cuda.Event | None = None
         """On CUDA: when the inputs are ready on the stream that made them."""
 

@@ -8,7 +8,6 @@ computed afterwards from the logs (`harness.timing.simulate`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,11 +28,8 @@ Key = tuple[int, int, int]
 """(source, destination, tag)"""
 
 
-@dataclass
-class _Posted:
-    buffer: Tensor
-    handle: LocalHandle
-    copy: Tensor | None
+_Posted = tuple[Tensor, LocalHandle, Tensor | None]
+"""A message that has been sent: its buffer, and a copy of it if that is to be compared."""
 
 
 class Mailboxes:
@@ -46,24 +42,27 @@ class Mailboxes:
 
     def send(self, key: Key, buffer: Tensor, handle: LocalHandle) -> None:
         assert key not in self._sends, f"two messages {key} in one step"
-        posted = _Posted(buffer, handle, buffer.clone() if self._debug else None)
-        if key in self._receives:
-            self._match(key, posted, *self._receives.pop(key))
-        else:
+        posted = buffer, handle, buffer.clone() if self._debug else None
+        received = self._receives.pop(key, None)
+        if received is None:
             self._sends[key] = posted
+        else:
+            self._match(key, posted, *received)
 
     def receive(self, key: Key, buffer: Tensor, handle: LocalHandle) -> None:
-        if key in self._sends:
-            self._match(key, self._sends.pop(key), buffer, handle)
+        posted = self._sends.pop(key, None)
+        if posted is None:
+            self._receives[key] = buffer, handle
         else:
-            self._receives[key] = (buffer, handle)
+            self._match(key, posted, buffer, handle)
 
     def _match(self, key: Key, posted: _Posted, buffer: Tensor, handle: LocalHandle) -> None:
-        assert posted.buffer.shape == buffer.shape, f"message {key}: {posted.buffer.shape} for {buffer.shape}"
-        intact = posted.copy is None or torch.equal(posted.copy, posted.buffer)
+        sent, sender, copy = posted
+        assert sent.shape == buffer.shape, f"message {key}: {sent.shape} for {buffer.shape}"
+        intact = copy is None or torch.equal(copy, sent)
         assert intact, f"send buffer {key} was written to before the message was received"
-        buffer.copy_(posted.buffer)
-        posted.handle.open -= 1
+        buffer.copy_(sent)
+        sender.open -= 1
         handle.open -= 1
 
     def waiting(self) -> str:
@@ -89,11 +88,11 @@ class LocalChannel(Channel):
         self._mailboxes = mailboxes
 
     def _post(self, sends: Sequence[TaggedMessage], receives: Sequence[TaggedMessage], phase: str) -> Handle:
-        handle = LocalHandle(len(sends) + len(receives))
+        handle, mailboxes, rank = LocalHandle(len(sends) + len(receives)), self._mailboxes, self.rank
         for peer, buffer, tag in receives:
-            self._mailboxes.receive((peer, self.rank, tag), buffer, handle)
+            mailboxes.receive((peer, rank, tag), buffer, handle)
         for peer, buffer, tag in sends:
-            self._mailboxes.send((self.rank, peer, tag), buffer, handle)
+            mailboxes.send((rank, peer, tag), buffer, handle)
         if self._log is not None:
             self._log.resume(self._log.timestamp())  # copying stands for the wire, whose time the clock knows
         return handle
@@ -115,24 +114,19 @@ def run_local(
     Raises the exception of a failed coroutine after cancelling the others. Raises RuntimeError naming the
     waiting ranks on a deadlock.
     """
-    running = list(tasks)
+    running, turn = list(tasks), turn or timestamp
     try:
         while running:
-            ready = [task for task in running if _is_through(task)]
+            ready = [task for task in running if task.handle is None or not task.handle.open]
             if not ready:
                 raise RuntimeError(f"the collective is stuck: {mailboxes.waiting()}")
-            ended = {id(task) for task in ready if not _advance(task, timestamp, turn or timestamp)}
-            running = [task for task in running if id(task) not in ended]
+            ended = [task for task in ready if not _advance(task, timestamp, turn)]
+            if ended:
+                running = [task for task in running if task not in ended]
     except BaseException as error:
         for task in running:
             task.cancel(error)
         raise
-
-
-def _is_through(task: CollectiveTask) -> bool:
-    """True if a task has nothing left to wait for."""
-    assert task.handle is None or isinstance(task.handle, LocalHandle)
-    return task.handle is None or task.handle.open == 0
 
 
 def _advance(task: CollectiveTask, timestamp: Callable[[], Any], turn: Callable[[], Any]) -> bool:

@@ -128,8 +128,18 @@ class PeerError(RuntimeError):
         """True if it did not come in time, rather than that the connection broke."""
 
 
+class _Paced:
+    """A send that is held back; `leave` waits until it has left, and returns its work."""
+
+    def __init__(self, leave: Callable[[], dist.Work | None]) -> None:
+        self._leave = leave
+
+    def wait(self, timeout: timedelta | None = None) -> None:
+        wait_for(self._leave(), timeout)
+
+
 class ProcessHandle(Handle):
-    """The works in flight; a paced send is a function that waits and returns its work.
+    """The works in flight, each with the peer of its message.
 
     `posted` is the timestamp of the moment they were posted. Without a `timeout` (CUDA) the stream
     waits, not the host.
@@ -137,19 +147,19 @@ class ProcessHandle(Handle):
 
     def __init__(self, rank: int, timeout: timedelta | None, posted: object) -> None:
         self._rank, self._timeout, self.posted = rank, timeout, posted
-        self.works: list[tuple[int, Callable[[], Waitable | None]]] = []
+        self._works: list[tuple[int, Waitable | None]] = []
 
     def add(self, peer: int, work: Waitable | None) -> None:
-        self.works.append((peer, lambda: work))
+        self._works.append((peer, work))
 
     def block(self) -> None:
         """Waits for every message (gloo), or makes the current stream wait for it (NCCL).
 
         Raises PeerError naming the peer when one is lost or late.
         """
-        for peer, get in self.works:
+        for peer, work in self._works:
             try:
-                wait_for(get(), self._timeout)
+                wait_for(work, self._timeout)
             except (RuntimeError, TimeoutError) as error:
                 raise PeerError(self._rank, peer, error) from error
 
@@ -204,7 +214,7 @@ class ProcessChannel(Channel):
             if self._pacer is None or phase == MEASURE:
                 handle.add(message[0], self._issue(self._group.send, *message))
             else:
-                handle.works.append((message[0], self._pacer.send(self._group, *message)))
+                handle.add(message[0], _Paced(self._pacer.send(self._group, *message)))
         return handle
 
     def _issue(

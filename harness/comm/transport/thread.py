@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Iterator
 
 import torch
 
@@ -44,17 +43,46 @@ class Turn:
         self._lock = threading.Lock()
         self._last: tuple[torch.cuda.Stream, torch.cuda.Event] | None = None
 
-    @contextlib.contextmanager
-    def taken(self, stream: torch.cuda.Stream | None) -> Iterator[bool]:
-        """Holds the lock for the block, a stretch of work on this stream if there is one. Gives True if
-        nothing comes between the stream's earlier work and the stretch."""
-        with self._lock:
-            follows = stream is not None and self._last is not None and self._last[0] is stream
-            if stream is not None and self._last is not None and not follows:
-                stream.wait_event(self._last[1])
-            yield follows
+    def taken(self, stream: torch.cuda.Stream | None) -> TakenTurn:
+        """Holds the lock for a block, a stretch of work on this stream if there is one. Gives True if nothing
+        comes between the stream's earlier work and the stretch."""
+        return TakenTurn(self, stream)
+
+    def begin(self, stream: torch.cuda.Stream | None) -> bool:
+        """Takes the lock; see `taken`."""
+        self._lock.acquire()
+        if stream is None or self._last is None:
+            return False
+        if self._last[0] is stream:
+            return True
+        try:
+            stream.wait_event(self._last[1])
+        except BaseException:
+            self._lock.release()
+            raise
+        return False
+
+    def end(self, stream: torch.cuda.Stream | None) -> None:
+        """Notes where the stretch ends on its stream, and gives the lock back; without a stream only the
+        latter."""
+        try:
             if stream is not None:
                 self._last = stream, stream.record_event()
+        finally:
+            self._lock.release()
+
+
+class TakenTurn:
+    """A context that holds a turn: a class, because a generator takes the host twice as long in each hop."""
+
+    def __init__(self, turn: Turn, stream: torch.cuda.Stream | None) -> None:
+        self._turn, self._stream = turn, stream
+
+    def __enter__(self) -> bool:
+        return self._turn.begin(self._stream)
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        self._turn.end(None if failed else self._stream)
 
 
 Task = CollectiveTask | CapturedTask

@@ -54,7 +54,7 @@ class TaskLog:
         self.bucket, self.coordinates, self.ready, self.in_turn = bucket, coordinates, ready, in_turn
         self.timestamp, self._urgency = timestamp, urgency
         self._work_start: Any = None
-        self._parts: list[RawPart] = []
+        self._parts: tuple[RawPart, ...] = ()
         self._operations: list[tuple[Any, ...]] = []
         self.num_posts = 0
         self.posted: Any = None
@@ -68,28 +68,32 @@ class TaskLog:
 
     def resume(self, at: Any) -> None:
         """Records that the coroutine runs from here on."""
-        self._work_start, self._parts = at, []
+        self._work_start, self._parts = at, ()
 
     def worked(self, label: str, share: float) -> None:
         """Labels the work since the last label, post or resumption, done for this share of the bucket's
         coordinates."""
-        self._parts.append((label, share, self.timestamp()))
+        self._parts += ((label, share, self.timestamp()),)
 
     def post(
-        self, phase: str, sends: Sequence[Message], receives: Sequence[Message], *, copies: bool = False
+        self,
+        phase: str,
+        sends: tuple[Message, ...],
+        receives: tuple[Message, ...],
+        *,
+        copies: bool = False,
     ) -> int:
         """Records posted messages, given as (peer, bytes); `copies` says that all sends are copies of one
         message. Returns the post's number in this coroutine."""
-        now = self.timestamp()
-        self._end_work(now)
-        self._operations.append(("post", now, phase, tuple(sends), tuple(receives), copies, self._urgency))
-        self._work_start, self.posted, self._parts = now, now, []
-        self.num_posts += 1
-        return self.num_posts - 1
+        now, operations, number = self.timestamp(), self._operations, self.num_posts
+        operations.append(("work", self._work_start, now, self._parts))
+        operations.append(("post", now, phase, sends, receives, copies, self._urgency))
+        self._work_start, self.posted, self._parts, self.num_posts = now, now, (), number + 1
+        return number
 
     def suspend(self, at: Any) -> None:
         """Records that the coroutine waits, or has ended."""
-        self._end_work(at)
+        self._operations.append(("work", self._work_start, at, self._parts))
 
     def waited(self, number: int, start: Any, end: Any) -> None:
         """Records that the driver waited for post `number`."""
@@ -100,9 +104,6 @@ class TaskLog:
         `seconds`. The log then has ended."""
         self._operations = [_converted(operation, self._urgency, seconds) for operation in other._operations]
         self.num_posts, self.has_ended = other.num_posts, True
-
-    def _end_work(self, at: Any) -> None:
-        self._operations.append(("work", self._work_start, at, self._parts))
 
     def resolve(self, seconds: Callable[[Any], float]) -> TaskTrace:
         """The trace of the task in seconds; on CUDA only after a synchronization."""

@@ -15,7 +15,7 @@ from gradwire.codecs.interface import Hops
 from gradwire.codecs.slices import SumHops
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
-from gradwire.harness.comm.transport.channel import Channel, Completion, Handle, TaggedMessage, Traffic
+from gradwire.harness.comm.transport.channel import Channel, Handle, TaggedMessage, Traffic
 
 Event = tuple[Any, ...]
 """("post", its number, phase), ("wait", post), ("through", post), ("lap", label, share) or (hop, chunks)."""
@@ -83,7 +83,7 @@ class DrivenChannel(Channel):
             self._wire.send(self.rank, peer, buffer, tag, handle)
         return handle
 
-    def completed(self, handle: Handle) -> Completion:
+    def completed(self, handle: Handle) -> Handle:
         assert isinstance(handle, DrivenHandle)
         self.events.append(("wait", handle.post))
         return super().completed(handle)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from gradwire.harness.comm.transport import thread
-from gradwire.harness.comm.transport.channel import CollectiveTask, Completion, Handle
+from gradwire.harness.comm.transport.channel import CollectiveTask, Handle
 from gradwire.harness.comm.transport.process import ProcessHandle
 from gradwire.harness.comm.transport.thread import CommunicationThread, Turn
 from gradwire.harness.timing.measure.spans import Recorder
@@ -52,7 +52,7 @@ async def hops(log: TaskLog) -> None:
         number = log.post("metadata", (), ())
         handle = ProcessHandle(0, None, log.posted)
         handle.number = number
-        await Completion(handle)
+        await handle
 
 
 def driven(on_stream: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[int, Stream, Recorder]:
