@@ -156,9 +156,25 @@ class DynamiQHops(LossyHops):
             self._sums = sums.view(-1, SUPER_GROUP)
         return self._sums[self._places(chunks)]
 
-    def _source(self, call: range) -> dict[str, Tensor]:
-        """The partial sums of a call's chunks, as `Hop.run` takes them."""
-        return {"sums": self._rows(call)} if call.start in self._summed else {"x": self._x}
+    def _run(
+        self,
+        call: range,
+        incoming: Tensor | None = None,
+        outgoing: Tensor | None = None,
+        *,
+        new_sums: Tensor | None = None,
+        result: Tensor | None = None,
+    ) -> None:
+        """`Hop.run` on the partial sums of a call's chunks."""
+        summed = call.start in self._summed
+        self._hops.of(call).run(
+            x=None if summed else self._x,
+            sums=self._rows(call) if summed else None,
+            incoming=incoming,
+            outgoing=outgoing,
+            new_sums=new_sums,
+            result=result,
+        )
 
     def message_bytes(self, chunks: range, workers: int) -> int:
         return self._offsets[chunks.stop] - self._offsets[chunks.start]
@@ -166,13 +182,13 @@ class DynamiQHops(LossyHops):
     def encode(self, chunks: range, out: Tensor, workers: int) -> None:
         for call in self._calls(chunks):
             message = self._part(out, chunks, call)
-            self._hops.of(call).run(**self._source(call), outgoing=message)
+            self._run(call, None, message)
             self._add_losses(call, message)
 
     def accumulate(self, message: Tensor, chunks: range, workers: int) -> None:
         for call in self._calls(chunks):
             part = self._part(message, chunks, call)
-            self._hops.of(call).run(**self._source(call), incoming=part, new_sums=self._rows(call))
+            self._run(call, part, new_sums=self._rows(call))
             self._summed.update(call)
 
     def accumulate_encode(
@@ -183,8 +199,7 @@ class DynamiQHops(LossyHops):
             self.encode(chunks, out, workers)
             return
         for call in self._calls(chunks):
-            source, target = self._part(message, chunks, call), self._part(out, chunks, call)
-            self._hops.of(call).run(**self._source(call), incoming=source, outgoing=target)
+            self._run(call, self._part(message, chunks, call), self._part(out, chunks, call))
 
     def seal(self, message: Tensor | None, chunks: range, out: Tensor, received: int, workers: int) -> None:
         if self._losses is not None:  # the sum is needed once more
@@ -192,9 +207,8 @@ class DynamiQHops(LossyHops):
             self.decode(out, chunks, workers)
             return
         for call in self._calls(chunks):
-            incoming = self._part(message, chunks, call) if message is not None else None
-            own, target, result = self._source(call), self._part(out, chunks, call), self._result
-            self._hops.of(call).run(**own, incoming=incoming, outgoing=target, result=result)
+            incoming = None if message is None else self._part(message, chunks, call)
+            self._run(call, incoming, self._part(out, chunks, call), result=self._result)
             self._finished.update(call)
 
     def decode(self, message: Tensor, chunks: range, workers: int) -> None:
@@ -215,7 +229,7 @@ class DynamiQHops(LossyHops):
         for chunk in range(len(self._filled)):
             if chunk not in self._finished:
                 for call in self._calls(range(chunk, chunk + 1)):
-                    self._hops.of(call).run(**self._source(call), result=self._result)
+                    self._run(call, result=self._result)
         if self._losses is None:
             self._release()
         return self._result.to(self._dtype)

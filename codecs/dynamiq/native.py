@@ -189,7 +189,7 @@ class ChunkSizes:
 
     def __init__(self, library: Library, sizes: Sequence[tuple[int, int]]) -> None:
         """`sizes` are the super-groups and the bytes of the message of each chunk."""
-        struct = library.declarations.structs["gradwire_dynamiq_chunk"]
+        struct: Any = library.declarations.structs["gradwire_dynamiq_chunk"]
         self._array = (struct * len(sizes))(*sizes)
         self._item = ctypes.sizeof(struct)
 
@@ -203,7 +203,7 @@ class ChunkSizesPart(NamedTuple):
     """An address, how many chunks are described from there on, and the owner of this memory."""
 
     address: int
-    count: int
+    number: int
     memory: object
 
 
@@ -240,7 +240,7 @@ class NativeHop:
             "rows": self._rows,
             "order": (order, self._rows),
             "mean": (mean, self._rows),
-            "counts": (counts, COUNTED_WIDTHS * (sizes.count if sizes else 1)),
+            "counts": (counts, COUNTED_WIDTHS * (sizes.number if sizes else 1)),
             "values": (values, values.numel()),
             "costs": (costs, costs.numel()),
             "tables": (tables, tables.numel()),
@@ -255,7 +255,7 @@ class NativeHop:
         }
         self._call = Call(library, _HOP, device, settings)
         if sizes is not None:
-            self._call.arguments.chunks, self._call.arguments.chunk_count = sizes.address, sizes.count
+            self._call.arguments.chunks, self._call.arguments.chunk_count = sizes.address, sizes.number
         self.begin_round(dither)
 
     def begin_round(self, dither: Dither) -> None:
