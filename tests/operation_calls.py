@@ -151,6 +151,7 @@ OPERATIONS: dict[str, Callable[..., None]] = {
     "pack_bits": bitpack.pack,
     "unpack_bits": bitpack.write_values,
     "add_bits": bitpack.unpack_add,
+    "add_and_pack_bits": bitpack.add_and_pack,
     "hadamard_transform": transform,
     **{
         f"{family}_{name}": function
@@ -270,7 +271,8 @@ def group_codes(numel: int, dtype: torch.dtype) -> dict[str, list[Arguments]]:
 
 def bit_streams(numel: int) -> dict[str, list[Arguments]]:
     eights = -(-numel // 8) * 8
-    calls: dict[str, list[Arguments]] = {"pack_bits": [], "unpack_bits": [], "add_bits": []}
+    names = ("pack_bits", "unpack_bits", "add_bits", "add_and_pack_bits")
+    calls: dict[str, list[Arguments]] = {name: [] for name in names}
     for bits in (1, 3, 4, 12, 17, 32):
         codes = torch.randint(1 << min(bits, 30), (eights,), dtype=torch.int32)
         packed = room(packed_bytes(eights, bits))
@@ -278,6 +280,8 @@ def bit_streams(numel: int) -> dict[str, list[Arguments]]:
         calls["pack_bits"].append((codes, bits, room(packed.numel())))
         calls["unpack_bits"].append((packed, bits, room(eights, torch.int32)))
         calls["add_bits"].append((packed, bits, codes.clone()))
+        own, sums = codes & 0 if bits < 32 else codes.clone(), room(eights, torch.int32)
+        calls["add_and_pack_bits"].append((packed, bits, own, room(packed.numel()), sums))
     return calls
 
 

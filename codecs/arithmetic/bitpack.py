@@ -63,6 +63,33 @@ def unpack_add(stream: Tensor, bits: int, sums: Tensor) -> None:
         sums.add_(unpacked(stream, bits))
 
 
+def add_and_pack(stream: Tensor, bits: int, codes: Tensor, out: Tensor, sums: Tensor | None = None) -> None:
+    """Write the sums of the values of `stream`, (m·bits,) uint8, and of `codes`, (8·m,) int32, as a stream to
+    `out`, (m·bits,) uint8, and if given to `sums`, (8·m,) int32, which may be `codes`.
+
+    The sums lie in [0, 2^bits); at 32 bits they wrap around. `out` is aligned as for `pack`.
+    """
+    library = library_for(stream.device)
+    if library is None:
+        total = codes + unpacked(stream, bits)
+        out.copy_(packed(total, bits))
+        if sums is not None:
+            sums.copy_(total)
+        return
+    numel = codes.numel()
+    num_bytes = numel * bits // _EIGHT
+    given = {"packed_in": (stream, num_bytes), "codes_in": (codes, numel), "packed_out": (out, num_bytes)}
+    run(
+        library,
+        "add_and_pack_bits",
+        stream.device,
+        **given,
+        codes_out=(sums, numel),
+        numel=numel,
+        bits=bits,
+    )
+
+
 def _unpack_native(library: Library, operation: str, stream: Tensor, bits: int, codes: Tensor) -> None:
     numel = codes.numel()
     given = {"packed_in": (stream, numel * bits // _EIGHT), "codes_out": (codes, numel)}

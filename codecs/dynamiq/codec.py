@@ -137,7 +137,7 @@ class DynamiQ(DynamiQOptions, LossyHopCodec):
             release = partial(self._pool.give, key, kept)
             if this_round.capture is not None:  # replays use it, too
                 release = partial(this_round.capture.kept.append, kept)
-            return DynamiQHops(x, dtype, arrangement, coder, kept.hops, release)
+            return DynamiQHops(x, dtype, arrangement, coder, kept, release)
         absent = torch.zeros(chunks.super_groups, dtype=torch.bfloat16, device=x.device)
         arrangement = arrange(
             absent if mean_sum is None else mean_sum,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -183,9 +184,32 @@ _HOP = "dynamiq_hop"
 _BYTES = (torch.uint8,)
 
 
+class ChunkSizes:
+    """The chunks of a bucket as kernels take them, in host memory."""
+
+    def __init__(self, library: Library, sizes: Sequence[tuple[int, int]]) -> None:
+        """`sizes` are the super-groups and the bytes of the message of each chunk."""
+        struct: Any = library.declarations.structs["gradwire_dynamiq_chunk"]
+        self._array = (struct * len(sizes))(*sizes)
+        self._item = ctypes.sizeof(struct)
+
+    def of(self, chunks: range) -> ChunkSizesPart:
+        """Those of some chunks."""
+        at = ctypes.addressof(self._array) + self._item * chunks.start
+        return ChunkSizesPart(at, len(chunks), self._array)
+
+
+class ChunkSizesPart(NamedTuple):
+    """An address, how many chunks are described from there on, and the owner of this memory."""
+
+    address: int
+    number: int
+    memory: object
+
+
 class NativeHop:
-    """The hops of one chunk of one worker, see `hops.Hop`: native calls of which only the changing fields are
-    filled in.
+    """The hops of one chunk of one worker, or of several that follow one another, see `hops.Hop`: native
+    calls of which only the changing fields are filled in.
 
     `begin_round` moves them to another round, for which order, means and counts may have changed.
     """
@@ -197,7 +221,10 @@ class NativeHop:
         dtype: torch.dtype,
         chunk: OrderedChunk,
         coder: Coder,
+        sizes: ChunkSizesPart | None = None,
     ) -> None:
+        """`sizes` are those of several chunks, whose super-groups follow one another in `chunk`, with
+        (chunks, 17) counts; None for one chunk."""
         order, mean, counts = chunk
         dither, form, device = coder.dither, coder.format, order.device
         pairs = tuple(sorted(coder.values.items()))
@@ -207,13 +234,13 @@ class NativeHop:
             raise ValueError(f"{_HOP}: a bucket of float32 or bfloat16 is needed, got {dtype}")
         self._dtype_code = BUCKETS.index(dtype)
         self._least = used_bytes({min(form.widths): self._rows}, form)
-        self._keep = (*chunk, values, costs, tables)
+        self._keep = (*chunk, values, costs, tables, sizes)
         settings = {
             "numel": numel,
             "rows": self._rows,
             "order": (order, self._rows),
             "mean": (mean, self._rows),
-            "counts": (counts, COUNTED_WIDTHS),
+            "counts": (counts, COUNTED_WIDTHS * (sizes.number if sizes else 1)),
             "values": (values, values.numel()),
             "costs": (costs, costs.numel()),
             "tables": (tables, tables.numel()),
@@ -228,6 +255,8 @@ class NativeHop:
         }
         self._call = Call(library, _HOP, device, settings)
         self._arguments, self._header = self._call.arguments, self._call.header
+        if sizes is not None:
+            self._arguments.chunks, self._arguments.chunk_count = sizes.address, sizes.number
         self.begin_round(dither)
 
     def begin_round(self, dither: Dither) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.arithmetic.bitpack import pack, unpack, unpack_add
+from gradwire.codecs.arithmetic.bitpack import add_and_pack, pack, unpack_add, write_values
 from gradwire.codecs.costs import COPY, MAXIMUM, NOTHING, Costs, hop_costs, moved, nearest, once
 from gradwire.codecs.hop_codec import LossyHopCodec, LossyHops
 from gradwire.codecs.interface import Layout, Op, Round
@@ -71,8 +71,20 @@ class THCHops(LossyHops):
     def accumulate(self, message: Tensor, chunks: range, workers: int) -> None:
         unpack_add(message, self._bits, self._own(message, chunks))
 
+    def accumulate_encode(
+        self, message: Tensor, chunks: range, out: Tensor, received: int, workers: int
+    ) -> None:
+        add_and_pack(message, self._bits, self._own(message, chunks), out)
+
+    def seal(self, message: Tensor | None, chunks: range, out: Tensor, received: int, workers: int) -> None:
+        if message is None:
+            self.encode(chunks, out, workers)
+        else:
+            own = self._own(message, chunks)
+            add_and_pack(message, self._bits, own, out, sums=own)
+
     def decode(self, message: Tensor, chunks: range, workers: int) -> None:
-        self._own(message, chunks).copy_(unpack(message, self._bits))
+        write_values(message, self._bits, self._own(message, chunks))
 
     def finish(self) -> Tensor:
         return self._mean(self._size, self._x.dtype)

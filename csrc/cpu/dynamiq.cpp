@@ -176,9 +176,8 @@ void give_nan(const gradwire_dynamiq& args, int64_t first, int64_t last) {
   }
 }
 
-}  // namespace
-
-GRADWIRE_CPU_KERNEL(dynamiq_hop, gradwire_dynamiq, 64) {
+// Rows `begin` to `end` of a chunk.
+void hop_rows(const gradwire_dynamiq& args, int64_t begin, int64_t end) {
   const Layout layout = layout_of(args);
   if (args.outgoing && end == args.rows)
     memset(args.outgoing + layout.used_bytes, rest_of_message(layout.possible),
@@ -197,6 +196,17 @@ GRADWIRE_CPU_KERNEL(dynamiq_hop, gradwire_dynamiq, 64) {
       case 2: hop<2>(args, layout, slot, first, last); break;
       default: hop<1>(args, layout, slot, first, last); break;
     }
+  }
+}
+
+}  // namespace
+
+GRADWIRE_CPU_KERNEL(dynamiq_hop, gradwire_dynamiq, 64) {
+  if (!args.chunks) return hop_rows(args, begin, end);
+  int64_t row = 0;
+  for (int32_t i = 0; i < args.chunk_count && row < end; row += args.chunks[i++].rows) {
+    const int64_t first = larger(begin, row), last = smaller(end, row + args.chunks[i].rows);
+    if (first < last) hop_rows(chunks_of(args, i, 1), first - row, last - row);
   }
 }
 

@@ -62,20 +62,26 @@ __device__ __forceinline__ void store_rows(const uint32_t* rows, int bits, int64
   }
 }
 
+// The values in the warp's rows to their part of the stream.
+__device__ __forceinline__ void pack_tile(const gradwire_bitpack& args, int64_t tile, bool words, int lane,
+                                          uint32_t* rows) {
+  const int64_t bytes = args.numel / EIGHT * args.bits, byte = tile * (TILE / EIGHT) * args.bits;
+  __syncwarp();
+  pack_row(rows + lane * STRIDE, args.bits);
+  __syncwarp();
+  store_rows(rows, args.bits, bytes - byte, words, lane, args.packed_out + byte);
+  __syncwarp();
+}
+
 __global__ void __launch_bounds__(THREADS)
     pack(const GRADWIRE_GRID_CONSTANT gradwire_bitpack args, bool vectors, bool words) {
   GRADWIRE_SHARED(Rows, shared);
   const int lane = lane_of_thread();
   uint32_t* rows = shared[threadIdx.x / WARP];
-  const int64_t tiles = divide_up(args.numel, TILE), bytes = args.numel / EIGHT * args.bits;
+  const int64_t tiles = divide_up(args.numel, TILE);
   for (int64_t tile = warp_of_grid(); tile < tiles; tile += warps_of_grid()) {
-    const int64_t byte = tile * (TILE / EIGHT) * args.bits;
     load_rows((const uint32_t*)args.codes_in + tile * TILE, args.numel - tile * TILE, vectors, lane, rows);
-    __syncwarp();
-    pack_row(rows + lane * STRIDE, args.bits);
-    __syncwarp();
-    store_rows(rows, args.bits, bytes - byte, words, lane, args.packed_out + byte);
-    __syncwarp();
+    pack_tile(args, tile, words, lane, rows);
   }
 }
 
@@ -131,6 +137,65 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
+// Whether a stream of this many values is read by words, and the bits in whole words.
+struct Stream {
+  const uint8_t* bytes;
+  bool words;
+  int64_t whole;
+};
+__device__ __forceinline__ void load_four_of(const Stream& stream, int64_t four, int bits, uint32_t* values) {
+  const int64_t bit = 4 * four * bits;
+  if (stream.words && bit + 4 * bits <= stream.whole)
+    unpack_words((const uint32_t*)stream.bytes + bit / 32, (int)(bit % 32), bits, values);
+  else
+    unpack_bytes(stream.bytes + bit / 8, (int)(bit % 8), bits, values);
+}
+
+// The sums of the warp's values and those of a stream into its rows, zeros beyond the end. `vectors`: values
+// may be loaded and stored by four.
+__device__ __forceinline__ void add_rows(const gradwire_bitpack& args, const Stream& stream, int64_t tile,
+                                         bool vectors, int lane, uint32_t* rows) {
+  const int64_t fours = args.numel / 4;
+  for (int k = 0; k < ROW / 4; ++k) {
+    const int64_t four = (tile * (TILE / 4)) + k * WARP + lane;
+    uint32_t* target = rows + (4 * k + lane / 8) * STRIDE + lane % 8 * 4;
+    uint32_t values[4] = {0, 0, 0, 0};
+    if (four < fours) {
+      load_four_of(stream, four, args.bits, values);
+      const uint32_t* codes = (const uint32_t*)args.codes_in + 4 * four;
+      uint32_t* sums = (uint32_t*)args.codes_out + 4 * four;
+      if (vectors) {
+        const uint4 own = *reinterpret_cast<const uint4*>(codes);
+        values[0] += own.x, values[1] += own.y, values[2] += own.z, values[3] += own.w;
+        if (args.codes_out)
+          *reinterpret_cast<uint4*>(sums) = make_uint4(values[0], values[1], values[2], values[3]);
+      } else {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          values[j] += codes[j];
+          if (args.codes_out) sums[j] = values[j];
+        }
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) target[j] = values[j];
+  }
+}
+
+// As `pack`, of sums.
+__global__ void __launch_bounds__(THREADS) add_and_pack(const GRADWIRE_GRID_CONSTANT gradwire_bitpack args,
+                                                        bool vectors, bool read_words, bool words) {
+  GRADWIRE_SHARED(Rows, shared);
+  const int lane = lane_of_thread();
+  uint32_t* rows = shared[threadIdx.x / WARP];
+  const int64_t tiles = divide_up(args.numel, TILE);
+  const Stream stream = {args.packed_in, read_words, args.numel / EIGHT * args.bits / 4 * 32};
+  for (int64_t tile = warp_of_grid(); tile < tiles; tile += warps_of_grid()) {
+    add_rows(args, stream, tile, vectors, lane, rows);
+    pack_tile(args, tile, words, lane, rows);
+  }
+}
+
 template <bool ADD>
 int launch_unpack(const gradwire_bitpack& args, cudaStream_t stream) {
   const auto kernel = unpack<ADD>;
@@ -158,4 +223,14 @@ GRADWIRE_API int gradwire_unpack_bits(const gradwire_bitpack* args) {
 GRADWIRE_API int gradwire_add_bits(const gradwire_bitpack* args) {
   GRADWIRE_CUDA_BEGIN(add_bits, args);
   return launch_unpack<true>(*args, stream);
+}
+
+GRADWIRE_API int gradwire_add_and_pack_bits(const gradwire_bitpack* args) {
+  GRADWIRE_CUDA_BEGIN(add_and_pack_bits, args);
+  const auto kernel = add_and_pack;
+  const int grid = grid_of(kernel, divide_up(args->numel, WARPS * TILE));
+  const bool vectors = aligned(args->codes_in) && aligned(args->codes_out);
+  GRADWIRE_LAUNCH(kernel, grid, THREADS, stream, *args, vectors, aligned(args->packed_in, 4),
+                  aligned(args->packed_out, 4));
+  return cudaGetLastError();
 }

@@ -1,7 +1,7 @@
 // One hop of DynamiQ. Half a warp has a super-group, a lane sixteen of its coordinates: what is done once for
 // a group is done once, maxima take few exchanges, codes are stored by whole words. A warp has two
 // super-groups of one width at a time, so that it does not diverge, and goes through the widths one after
-// another. All widths of a message are one launch.
+// another. All widths of a message are one launch, and so are several chunks: blockIdx.y has one each.
 #include "dynamiq_decode.h"
 #include "dynamiq_encode.h"
 
@@ -10,8 +10,12 @@ using namespace gradwire_cuda;
 
 namespace {
 
+// Chunks that a launch can have.
+enum { MOST_CHUNKS = 16 };
+
 struct Parameters {
   gradwire_dynamiq args;
+  Part parts[MOST_CHUNKS];
   RoundKeys keys;
   Coordinates x, out;
   uint32_t part_of_worker;  // ⌈2^32 / workers⌉ mod 2^32
@@ -84,19 +88,22 @@ __device__ __forceinline__ const SharedKeys& keys_of_block(const Parameters& p, 
   return keys;
 }
 
-template <int KIND, bool INCOMING, bool PAPER, class Shared, class Keys>
-__global__ void __launch_bounds__(THREADS, sizeof(Shared) == sizeof(CodebookTables) ? 3 : 4)
-    dynamiq_encode(const GRADWIRE_GRID_CONSTANT Parameters p) {
-  GRADWIRE_SHARED(Shared, tables);
-  GRADWIRE_SHARED(Plan, plan);
+// How many blocks of encoders a multiprocessor holds.
+template <class Shared>
+constexpr int HELD = sizeof(Shared) == sizeof(CodebookTables) ? 3 : 4;
+
+// By the block: the rows of its chunk that are its own.
+template <int KIND, bool INCOMING, bool PAPER, class Keys, class Shared>
+__device__ __forceinline__ void encode_rows(const Parameters& p, Shared& tables, Plan& plan) {
   GRADWIRE_SHARED(RowsOfWarps<Shared>, rows_of_warps);
   fill(tables, p.args);
   const Keys& keys = keys_of_block(p, (const Keys*)nullptr);
-  if (threadIdx.x >= THREADS - WARP) make_plan(plan, p.args);
+  if (threadIdx.x >= THREADS - WARP) make_plan(plan, p.args, p.parts[blockIdx.y]);
   __syncthreads();
-  for (int64_t i = plan.used_bytes + blockIdx.x * THREADS + threadIdx.x; i < p.args.outgoing_bytes;
-       i += (int64_t)gridDim.x * THREADS)
-    p.args.outgoing[i] = rest_of_message(plan.possible);
+  uint8_t* message = p.args.outgoing + p.parts[blockIdx.y].first_byte;
+  for (int64_t i = plan.used_bytes + blockIdx.x * THREADS + threadIdx.x;
+       i < p.parts[blockIdx.y].outgoing_bytes; i += (int64_t)gridDim.x * THREADS)
+    message[i] = rest_of_message(plan.possible);
   const int lane = lane_of_thread();
   Rows<PREPARED<Shared>>& rows = rows_of_warps.of[threadIdx.x / WARP];
   for (int32_t pair = (int32_t)warp_of_grid(); pair < again(plan.pairs[WIDTH_SLOTS]);
@@ -112,6 +119,14 @@ __global__ void __launch_bounds__(THREADS, sizeof(Shared) == sizeof(CodebookTabl
     encode_slot<6, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
     encode_slot<7, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
   }
+}
+
+template <int KIND, bool INCOMING, bool PAPER, class Shared, class Keys>
+__global__ void __launch_bounds__(THREADS, HELD<Shared>)
+    dynamiq_encode(const GRADWIRE_GRID_CONSTANT Parameters p) {
+  GRADWIRE_SHARED(Shared, tables);
+  GRADWIRE_SHARED(Plan, plan);
+  encode_rows<KIND, INCOMING, PAPER, Keys>(p, tables, plan);
 }
 
 // What is to be summed, without the incoming message.
@@ -152,9 +167,10 @@ __device__ __forceinline__ void decode_slot(const Parameters& p, const Plan& pla
 // Where the counts are not those of the chunk.
 __device__ __forceinline__ void give_nan(const Parameters& p, const Warp& warp) {
   Lane lane = warp.lane;
-  for (int64_t row = 2 * warp_of_grid() + (lane.warp_lane >= LANES); row < p.args.rows;
+  const Part& part = p.parts[blockIdx.y];
+  for (int64_t row = 2 * warp_of_grid() + (lane.warp_lane >= LANES); row < part.rows;
        row += 2 * warps_of_grid()) {
-    lane.row = (int32_t)row;
+    lane.row = part.first_row + (int32_t)row;
     float values[16];
 #pragma unroll
     for (int k = 0; k < 16; ++k) values[k] = float_of(NOT_A_NUMBER);
@@ -162,13 +178,9 @@ __device__ __forceinline__ void give_nan(const Parameters& p, const Warp& warp) 
   }
 }
 
+// By the block: the rows of its chunk that are its own.
 template <bool SOURCE, bool INCOMING>
-__global__ void __launch_bounds__(THREADS, 4) dynamiq_decode(const GRADWIRE_GRID_CONSTANT Parameters p) {
-  GRADWIRE_SHARED(Tables, tables);
-  GRADWIRE_SHARED(Plan, plan);
-  if (INCOMING) fill(tables, p.args);
-  if (threadIdx.x >= THREADS - WARP) make_plan(plan, p.args);
-  __syncthreads();
+__device__ __forceinline__ void decode_rows(const Parameters& p, const Tables& tables, const Plan& plan) {
   Warp warp = this_warp();
   if (!plan.possible) give_nan(p, warp);
   decode_slot<0, SOURCE, INCOMING>(p, plan, tables, warp);
@@ -181,9 +193,34 @@ __global__ void __launch_bounds__(THREADS, 4) dynamiq_decode(const GRADWIRE_GRID
   decode_slot<7, SOURCE, INCOMING>(p, plan, tables, warp);
 }
 
+template <bool SOURCE, bool INCOMING>
+__global__ void __launch_bounds__(THREADS, 4) dynamiq_decode(const GRADWIRE_GRID_CONSTANT Parameters p) {
+  GRADWIRE_SHARED(Tables, tables);
+  GRADWIRE_SHARED(Plan, plan);
+  if (INCOMING) fill(tables, p.args);
+  if (threadIdx.x >= THREADS - WARP) make_plan(plan, p.args, p.parts[blockIdx.y]);
+  __syncthreads();
+  decode_rows<SOURCE, INCOMING>(p, tables, plan);
+}
+
+// A message, and then the values that it stands for: each warp decodes the rows that it has encoded. With the
+// registers of four blocks some of these kernels had a stack.
+template <int KIND, bool PAPER, class Shared, class Keys>
+__global__ void __launch_bounds__(THREADS, 3) dynamiq_seal(const GRADWIRE_GRID_CONSTANT Parameters p) {
+  GRADWIRE_SHARED(Shared, tables);
+  GRADWIRE_SHARED(Plan, plan);
+  encode_rows<KIND, true, PAPER, Keys>(p, tables, plan);
+  read_back(plan);
+  decode_rows<false, true>(p, tables, plan);
+}
+
 template <class Kernel>
 int launch(Kernel kernel, const Parameters& p, cudaStream_t stream) {
-  const int grid = grid_of(kernel, divide_up(most_pairs(p.args), WARPS));
+  const int chunks = p.args.chunks ? p.args.chunk_count : 1;
+  int64_t most = 0;
+  for (int i = 0; i < chunks; ++i) most = larger(most, most_pairs(p.parts[i].rows));
+  const int blocks = grid_of(kernel, divide_up(most, WARPS) * chunks);
+  const dim3 grid((unsigned)divide_up(blocks, chunks), (unsigned)chunks);
   GRADWIRE_LAUNCH(kernel, grid, THREADS, stream, p);
   return cudaGetLastError();
 }
@@ -194,7 +231,13 @@ int launch_encode(const Parameters& p, cudaStream_t stream) {
                           : launch(dynamiq_encode<KIND, INCOMING, PAPER, Shared, RoundKeys>, p, stream);
 }
 template <int KIND, bool PAPER, class Shared>
+int launch_seal(const Parameters& p, cudaStream_t stream) {
+  return p.args.key_place ? launch(dynamiq_seal<KIND, PAPER, Shared, SharedKeys>, p, stream)
+                          : launch(dynamiq_seal<KIND, PAPER, Shared, RoundKeys>, p, stream);
+}
+template <int KIND, bool PAPER, class Shared>
 int launch_encode(const Parameters& p, cudaStream_t stream) {
+  if (p.args.out) return launch_seal<KIND, PAPER, Shared>(p, stream);
   return p.args.incoming ? launch_encode<KIND, true, PAPER, Shared>(p, stream)
                          : launch_encode<KIND, false, PAPER, Shared>(p, stream);
 }
@@ -205,7 +248,7 @@ int launch_decode(const Parameters& p, cudaStream_t stream) {
                   : launch(dynamiq_decode<false, true>, p, stream);
 }
 
-// A message, and then the values that it stands for.
+// A message without another one that is added, and then the values that it stands for.
 int encode_and_decode(const gradwire_dynamiq& args) {
   gradwire_dynamiq encoding = args, decoding = args;
   encoding.out = nullptr;
@@ -224,27 +267,53 @@ bool is_paper(const gradwire_dynamiq& args) {
          !args.ceil_scales && args.correlated && args.workers <= 64;
 }
 
+Parameters parameters_of(const gradwire_dynamiq& args) {
+  Parameters p = {args,
+                  {},
+                  round_keys({args.key0, args.key1}),
+                  coordinates_of(args, args.x, args.gather),
+                  coordinates_of(args, args.out, args.scatter),
+                  (uint32_t)divide_up((int64_t)1 << 32, args.workers)};
+  p.parts[0] = {0, args.incoming_bytes, args.outgoing_bytes, 0, (int32_t)args.rows};
+  int64_t row = 0, byte = 0;
+  for (int i = 0; i < args.chunk_count; ++i) {
+    const gradwire_dynamiq_chunk& chunk = args.chunks[i];
+    p.parts[i] = {byte, chunk.bytes, chunk.bytes, (int32_t)row, (int32_t)chunk.rows};
+    row += chunk.rows;
+    byte += chunk.bytes;
+  }
+  return p;
+}
+
+// As many chunks as a launch can have.
+int hop(const gradwire_dynamiq& args, cudaStream_t stream) {
+  const Parameters p = parameters_of(args);
+  if (!args.outgoing) return launch_decode(p, stream);
+  switch (args.kind) {
+    case GRADWIRE_UNIFORM: return launch_encode<GRADWIRE_UNIFORM, false, EncodingTables>(p, stream);
+    case GRADWIRE_GEOMETRIC:
+      return is_paper(args) ? launch_encode<GRADWIRE_GEOMETRIC, true, EncodingTables>(p, stream)
+                            : launch_encode<GRADWIRE_GEOMETRIC, false, EncodingTables>(p, stream);
+    default:
+      return args.codebooks > 1 ? launch_encode<GRADWIRE_DISTINCT, false, CodebookTables>(p, stream)
+                                : launch_encode<GRADWIRE_DISTINCT, false, EncodingTables>(p, stream);
+  }
+}
+
 }  // namespace
 
 GRADWIRE_API int gradwire_dynamiq_hop(const gradwire_dynamiq* args) {
   GRADWIRE_CUDA_BEGIN(dynamiq_hop, args);
   if (!args->tables) return GRADWIRE_BAD_ARGUMENT;
   if (!aligned(args->tables)) return GRADWIRE_MISALIGNED;
-  if (args->outgoing && args->out) return encode_and_decode(*args);
+  if (args->outgoing && args->out && !args->incoming) return encode_and_decode(*args);
   if (args->rows > MOST_ROWS || args->numel > MOST_ROWS * SUPER_GROUP) return GRADWIRE_BAD_ARGUMENT;
-  const Parameters p = {
-      *args, round_keys({args->key0, args->key1}), coordinates_of(*args, args->x, args->gather),
-      coordinates_of(*args, args->out, args->scatter), (uint32_t)divide_up((int64_t)1 << 32, args->workers)};
-  if (args->out) return launch_decode(p, stream);
-  switch (args->kind) {
-    case GRADWIRE_UNIFORM: return launch_encode<GRADWIRE_UNIFORM, false, EncodingTables>(p, stream);
-    case GRADWIRE_GEOMETRIC:
-      return is_paper(*args) ? launch_encode<GRADWIRE_GEOMETRIC, true, EncodingTables>(p, stream)
-                             : launch_encode<GRADWIRE_GEOMETRIC, false, EncodingTables>(p, stream);
-    default:
-      return args->codebooks > 1 ? launch_encode<GRADWIRE_DISTINCT, false, CodebookTables>(p, stream)
-                                 : launch_encode<GRADWIRE_DISTINCT, false, EncodingTables>(p, stream);
+  if (args->chunk_count <= MOST_CHUNKS) return hop(*args, stream);
+  for (int32_t first = 0; first < args->chunk_count; first += MOST_CHUNKS) {
+    const int32_t count = smaller(args->chunk_count - first, (int32_t)MOST_CHUNKS);
+    if (const int error = hop(chunks_of(*args, first, count), stream)) return error;
   }
+  return GRADWIRE_OK;
 }
 
 GRADWIRE_API int gradwire_dynamiq_tables(const gradwire_dynamiq_values* args) {

@@ -98,6 +98,18 @@ struct Plan {
   bool possible;  // if not, there are no rows
 };
 
+// Which of the launch's rows and bytes a chunk has. Blocks with the same blockIdx.y have one.
+struct Part {
+  int64_t first_byte, incoming_bytes, outgoing_bytes;
+  int32_t first_row, rows;
+};
+
+__device__ __forceinline__ bool is_possible(const gradwire_dynamiq& args, const Part& part, int64_t rows,
+                                            int64_t used_bytes) {
+  return rows == part.rows && (!args.incoming || used_bytes <= part.incoming_bytes) &&
+         (!args.outgoing || used_bytes <= part.outgoing_bytes);
+}
+
 // The sum up to and with this lane's, over the first eight lanes.
 __device__ __forceinline__ int64_t sum_up_to(int64_t value, int lane) {
   uint64_t sum = (uint64_t)value;
@@ -112,37 +124,51 @@ __device__ __forceinline__ int64_t of_last_slot(int64_t value) {
   return (int64_t)__shfl_sync(ALL, (uint64_t)value, WIDTH_SLOTS - 1);
 }
 
-// What `layout_of` says, by one warp: a lane has a slot.
-__device__ __forceinline__ void make_plan(Plan& plan, const gradwire_dynamiq& args) {
+// What `layout_of` says of the block's chunk, by one warp: a lane has a slot. Rows are counted over all
+// chunks of the launch.
+__device__ __forceinline__ void make_plan(Plan& plan, const gradwire_dynamiq& args, const Part& part) {
   const int lane = lane_of_thread(), slot = lane % WIDTH_SLOTS, width = width_of_slot(slot);
-  const int64_t count = lane < WIDTH_SLOTS ? args.counts[width] : 0;
+  const int64_t count = lane < WIDTH_SLOTS ? args.counts[COUNTED * blockIdx.y + width] : 0;
   const int64_t rows = sum_up_to(count, lane), codes = sum_up_to(count * 32 * width, lane),
                 pairs = sum_up_to((count + 1) / 2, lane);
   const int64_t end_of_codes = of_last_slot(codes),
-                end_of_groups = end_of_codes + args.rows * bytes_of_groups(args),
-                used_bytes = end_of_groups + args.rows * bytes_of_scale(args);
+                end_of_groups = end_of_codes + part.rows * bytes_of_groups(args),
+                used_bytes = end_of_groups + part.rows * bytes_of_scale(args);
   const bool negative = __ballot_sync(ALL, count < 0) != 0,
-             possible = is_possible(args, of_last_slot(rows), used_bytes) && !negative;
+             possible = is_possible(args, part, of_last_slot(rows), used_bytes) && !negative;
+  const uintptr_t incoming = (uintptr_t)args.incoming + (uintptr_t)part.first_byte,
+                  outgoing = (uintptr_t)args.outgoing + (uintptr_t)part.first_byte;
   if (lane == 0) {
-    plan.incoming.groups = (const uint8_t*)((uintptr_t)args.incoming + (uintptr_t)end_of_codes);
-    plan.incoming.scales = (const uint8_t*)((uintptr_t)args.incoming + (uintptr_t)end_of_groups);
-    plan.outgoing.groups = (uint8_t*)((uintptr_t)args.outgoing + (uintptr_t)end_of_codes);
-    plan.outgoing.scales = (uint8_t*)((uintptr_t)args.outgoing + (uintptr_t)end_of_groups);
+    const int64_t groups = end_of_codes - part.first_row * bytes_of_groups(args),
+                  scales = end_of_groups - part.first_row * bytes_of_scale(args);
+    plan.incoming.groups = (const uint8_t*)(incoming + (uintptr_t)groups);
+    plan.incoming.scales = (const uint8_t*)(incoming + (uintptr_t)scales);
+    plan.outgoing.groups = (uint8_t*)(outgoing + (uintptr_t)groups);
+    plan.outgoing.scales = (uint8_t*)(outgoing + (uintptr_t)scales);
     plan.used_bytes = possible ? used_bytes : 0;
     plan.possible = possible;
     plan.pairs[0] = 0;
     plan.stride = (int32_t)warps_of_grid();
   }
   if (lane >= WIDTH_SLOTS) return;
-  const int64_t first = rows - count, begin = codes - count * 32 * width - first * 32 * width;
-  plan.incoming.codes[slot] = (const uint8_t*)((uintptr_t)args.incoming + (uintptr_t)begin);
-  plan.outgoing.codes[slot] = (uint8_t*)((uintptr_t)args.outgoing + (uintptr_t)begin);
+  const int64_t first = part.first_row + rows - count, begin = codes - (count + first) * 32 * width;
+  plan.incoming.codes[slot] = (const uint8_t*)(incoming + (uintptr_t)begin);
+  plan.outgoing.codes[slot] = (uint8_t*)(outgoing + (uintptr_t)begin);
   plan.firsts[slot] = (int32_t)(first - 2 * (pairs - (count + 1) / 2));
-  plan.lasts[slot] = (int32_t)rows - 1;
+  plan.lasts[slot] = part.first_row + (int32_t)rows - 1;
   plan.pairs[slot + 1] = possible ? (int32_t)pairs : 0;
 }
-// Pairs that there can be, whatever the counts.
-inline int64_t most_pairs(const gradwire_dynamiq& args) { return (args.rows + WIDTH_SLOTS) / 2; }
+// From here on the incoming message is the one that the block's warps have written: by the block.
+__device__ __forceinline__ void read_back(Plan& plan) {
+  __syncthreads();
+  if (threadIdx.x < WIDTH_SLOTS) plan.incoming.codes[threadIdx.x] = plan.outgoing.codes[threadIdx.x];
+  if (threadIdx.x == WIDTH_SLOTS) plan.incoming.groups = plan.outgoing.groups;
+  if (threadIdx.x == WIDTH_SLOTS + 1) plan.incoming.scales = plan.outgoing.scales;
+  __syncthreads();
+}
+
+// Pairs that there can be in a chunk of `rows` rows, whatever the counts.
+inline int64_t most_pairs(int64_t rows) { return (rows + WIDTH_SLOTS) / 2; }
 
 // Rows that a launch can have: sixteens of their coordinates are counted in 32 bits.
 enum : int64_t { MOST_ROWS = 1 << 28 };

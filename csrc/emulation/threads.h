@@ -144,7 +144,7 @@ inline void entry() {
 }
 
 inline void start_block(unsigned index, int size) {
-  block_index.x = index;
+  block_index = dim3(index % grid_size.x, index / grid_size.x);
   alive = size;
   warp_barriers.assign(size / 32 * 3, Barrier());
   block_barrier = Barrier();
@@ -193,8 +193,9 @@ void launch(const void* code, dim3 grid, int block, Body run) {
   block_size = dim3(block);
   if (threads.size() < (size_t)block) threads.resize(block);
   if (accesses::counting) accesses::start_launch(code);
-  for (unsigned i = 0; i < grid.x && !failure[0]; ++i) {
-    start_block(reversed ? grid.x - 1 - i : i, block);
+  const unsigned blocks = grid.x * grid.y;
+  for (unsigned i = 0; i < blocks && !failure[0]; ++i) {
+    start_block(reversed ? blocks - 1 - i : i, block);
     run_block(block);
     if (alive && !failure[0]) deadlock();
     if (accesses::counting) accesses::end_block();

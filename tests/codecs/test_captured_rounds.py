@@ -72,12 +72,12 @@ def test_other_rounds_leave_a_captured_one_alone() -> None:
     """No later round gets what the codec keeps from round to round if the graph uses it."""
     rounds = Rounds("dynamiq", {}, 2, "ring", NUMEL, CPU)
     captured = rounds.captured(EmulatedGraph())
-    memory = {hop._call.arguments.counts for kept in captured.given.kept for hop in kept.hops}  # type: ignore[attr-defined]
+    memory = {hop._call.arguments.counts for kept in captured.given.kept for hop in kept.hops.values()}  # type: ignore[attr-defined]
     assert len(captured.given.kept) == 2 and len(memory) == 4
     rounds.run(3)
     free = [item for codec in rounds.codecs for items in codec._pool._free.values() for item in items]  # type: ignore[attr-defined]
     assert len(free) == 2
-    assert not memory & {hop._call.arguments.counts for kept in free for hop in kept.hops}
+    assert not memory & {hop._call.arguments.counts for kept in free for hop in kept.hops.values()}
 
 
 def test_a_launch_is_one_operation_of_the_hosts() -> None:

@@ -69,7 +69,14 @@ STRIDES = (
         "cuda/histogram.cu", "    equal_bins(const", "gridDim.x * STRIP", "gridDim.x * STRIP * 2", "histogram"
     ),
     Mutant("cuda/bitpack.cu", "    pack(const", WARPS, TWICE, "bitpack"),
-    Mutant("cuda/bitpack.cu", "four < fours", "four += step", "four += 2 * step", "bitpack"),
+    Mutant("cuda/bitpack.cu", " add_and_pack(const", WARPS, TWICE, "bitpack"),
+    Mutant("cuda/bitpack.cu", "void add_rows(", "k * WARP + lane", "k * WARP + (lane ^ 1)", "bitpack"),
+    Mutant("cuda/bitpack.cu", "void add_rows(", "four < fours", "four + 1 < fours", "bitpack"),
+    Mutant("cuda/bitpack.cu", "void add_rows(", "values[3] += own.w", "values[3] += own.z", "bitpack"),
+    Mutant("cuda/bitpack.cu", "void add_rows(", "if (args.codes_out) sums[j]", "if (j) sums[j]", "bitpack"),
+    Mutant("cuda/bitpack.cu", "void load_four_of(", "bit % 32", "bit % 16", "bitpack"),
+    Mutant("cuda/bitpack.cu", "void load_four_of(", "bit % 8", "bit % 4", "bitpack"),
+    Mutant("cuda/bitpack.cu", "four < fours;", "four += step", "four += 2 * step", "bitpack"),
     Mutant("cuda/linear.cu", "    quantize(const", WARPS, TWICE, "linear"),
     Mutant("cuda/linear.cu", "    decode(const", WARPS, TWICE, "linear"),
     Mutant(
@@ -122,7 +129,7 @@ BARRIERS = (
     Mutant("cuda/rotation.h", "for (int half = 0; half < 2; ++half)", BARRIER, NONE, "hadamard"),
     Mutant("cuda/thc.cu", "entries.at[i] = make_float2", BARRIER, NONE, "thc"),
     Mutant("cuda/thc_norms.cu", "GRADWIRE_SHARED(Units, units)", BARRIER, LOCAL, "thc"),
-    Mutant("cuda/dynamiq.cu", "    dynamiq_encode(const", BARRIER, LOCAL, "dynamiq"),
+    Mutant("cuda/dynamiq.cu", "void encode_rows(const Parameters& p", BARRIER, LOCAL, "dynamiq"),
     Mutant("cuda/dynamiq.cu", "dynamiq_decode(const GRADWIRE_GRID", BARRIER, LOCAL, "dynamiq"),
     Mutant("cuda/plan_shared.h", "shared_.votes[threadIdx.x] = 0;", BARRIER, LOCAL, "plan"),
     Mutant("cuda/dynamiq_rows.h", "slot += pair >=", LOCAL, NONE, "dynamiq"),
@@ -223,7 +230,14 @@ KEYS = (
     Mutant("include/gradwire/tfp.h", "Stream stream_of(", PLACE, "nullptr", "tfp"),
     Mutant("include/gradwire/thc.h", "Key key_of(const gradwire_thc_in&", PLACE, "nullptr", "thc"),
     Mutant("include/gradwire/thc.h", "Key key_of(const gradwire_thc_out&", PLACE, "nullptr", "thc"),
-    Mutant("cuda/dynamiq.cu", "return p.args.key_place", "p.args.key_place ?", "false ?", "dynamiq"),
+    Mutant(
+        "cuda/dynamiq.cu",
+        "bool INCOMING, bool PAPER, class Shared>",
+        "p.args.key_place ?",
+        "false ?",
+        "dynamiq",
+    ),
+    Mutant("cuda/dynamiq.cu", "int launch_seal(", "p.args.key_place ?", "false ?", "dynamiq"),
     Mutant("cuda/dynamiq_shared.h", "void fill(SharedKeys&", "key_of(args)", BY_VALUE, "dynamiq"),
     Mutant("cuda/dynamiq_shared.h", "void fill(SharedKeys&", "round);", "round + 1);", "dynamiq"),
     Mutant("cuda/dynamiq_shared.h", "void fill(SharedKeys&", ">= PHILOX_ROUNDS", ">= 6", "dynamiq"),
@@ -233,6 +247,29 @@ KEYS = (
     Mutant("cuda/mxfp.cu", "    dequantize(const", "mu_of<PLACED>", "mu_of<false>", "mxfp"),
     Mutant("cuda/mxfp.cu", "launch(quantize<WIDTH, T, true>", "true", "false", "mxfp"),
     Mutant("cuda/mxfp.cu", "launch(dequantize<WIDTH, T, true>", "true", "false", "mxfp"),
+)
+
+CHUNKS = (
+    Mutant("cuda/dynamiq_shared.h", "void make_plan(", "COUNTED * blockIdx.y", "0", "dynamiq_chunks"),
+    Mutant("cuda/dynamiq_shared.h", "groups = end_of_codes -", "part.first_row", "0", "dynamiq_chunks"),
+    Mutant("cuda/dynamiq_shared.h", "scales = end_of_groups -", "part.first_row", "0", "dynamiq_chunks"),
+    Mutant("cuda/dynamiq_shared.h", "plan.lasts[slot] =", "part.first_row + ", "", "dynamiq_chunks"),
+    Mutant("cuda/dynamiq_shared.h", "uintptr_t incoming =", "part.first_byte", "0", "dynamiq_chunks"),
+    Mutant("cuda/dynamiq_shared.h", "outgoing = (uintptr_t)args", "part.first_byte", "0", "dynamiq_chunks"),
+    Mutant("cuda/dynamiq_shared.h", "void read_back(Plan& plan)", BARRIER, LOCAL, "dynamiq"),
+    Mutant("cuda/dynamiq_shared.h", "plan.incoming.scales = plan.outgoing", BARRIER, LOCAL, "dynamiq"),
+    Mutant("cuda/dynamiq_shared.h", "WIDTH_SLOTS) plan.incoming.groups", "outgoing", "incoming", "dynamiq"),
+    Mutant("cuda/dynamiq.cu", "uint8_t* message =", "p.parts[blockIdx.y].first_byte", "0", "dynamiq_chunks"),
+    Mutant("cuda/dynamiq.cu", "void give_nan(", "part.first_row + ", "", "dynamiq_chunks"),
+    Mutant("cuda/dynamiq.cu", "first < args->chunk_count", "+= MOST", "+= 2 * MOST", "dynamiq_chunks"),
+    Mutant(
+        "include/gradwire/dynamiq.h",
+        "dynamiq chunks_of(",
+        "mean += rows_before",
+        "mean += 0",
+        "dynamiq_chunks",
+    ),
+    Mutant("include/gradwire/dynamiq.h", "some.incoming +=", "bytes_before", "0", "dynamiq_chunks"),
 )
 
 COPY, THRESHOLD, MAKE = "void fill(Shared& tables", "float padded_threshold(", "bool make_tables("
@@ -265,7 +302,7 @@ TURNS = (
     Mutant("cuda/rotation.h", "void store_four(uint16_t*", "values[2 * i + 1]", "values[2 * i]", "thc"),
 )
 
-DECODE, DITHER, NEAR = "void decode_fours(", "*args, round_keys(", "struct Thresholds {"
+DECODE, DITHER, NEAR = "void decode_fours(", "round_keys({args.key0", "struct Thresholds {"
 DYNAMIQ = (
     Mutant("cuda/dynamiq_decode.h", DECODE, "FOUR * turn + lane.index / FOUR", "lane.index", "dynamiq"),
     Mutant("cuda/dynamiq_decode.h", DECODE, "WIDTH * k", "WIDTH * (k ^ 1)", "dynamiq"),
@@ -284,8 +321,8 @@ DYNAMIQ = (
     Mutant(
         "cuda/dynamiq.cu",
         DITHER,
-        "divide_up((int64_t)1 << 32, args->workers)",
-        "(((int64_t)1 << 32) / args->workers)",
+        "divide_up((int64_t)1 << 32, args.workers)",
+        "(((int64_t)1 << 32) / args.workers)",
         "dynamiq",
     ),
     Mutant("cuda/dynamiq_levels.h", "struct LaneDither {", "workers << 17", "workers << 16", "dynamiq"),
@@ -295,4 +332,4 @@ DYNAMIQ = (
     Mutant("cuda/dynamiq_rows.h", "void prepare(", "lane % 2", "0", "dynamiq"),
 )
 
-MUTANTS = STRIDES + BARRIERS + ROUNDING + TAILS + KEYS + TABLES + TURNS + DYNAMIQ
+MUTANTS = STRIDES + BARRIERS + ROUNDING + TAILS + KEYS + CHUNKS + TABLES + TURNS + DYNAMIQ

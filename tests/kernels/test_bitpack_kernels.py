@@ -8,7 +8,15 @@ from implementations import IMPLEMENTATIONS, defined, implementation
 from inputs import assert_same, misaligned, poisoned
 from torch import Tensor
 
-from gradwire.codecs.arithmetic.bitpack import pack, packed_bytes, unpack, unpack_add, write_values
+from gradwire.codecs.arithmetic.bitpack import (
+    add_and_pack,
+    pack,
+    packed,
+    packed_bytes,
+    unpack,
+    unpack_add,
+    write_values,
+)
 
 WIDTHS = range(1, 33)
 MANY = (1, 4, 7, 12, 16, 19, 27, 31, 32)
@@ -62,6 +70,56 @@ def check(name: str, bits: int, numel: int, offset: int) -> None:
         unpack_add(out, bits, added)
         assert_same(added, sums)
         assert_room_is_untouched(room, numel, offset)
+
+
+def summands(numel: int, bits: int) -> tuple[Tensor, Tensor]:
+    """Values whose sums have `bits` bits: the two differ in length by a bit."""
+    if bits == 1:
+        first = codes(numel, 1)
+        return first, 1 - first
+    first, second = codes(numel, 32 if bits == 32 else bits - 1), codes(numel, max(bits - 1, 1), seed=1)
+    return first, second
+
+
+def added_and_packed(bits: int, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """The stream of sums, and the sums."""
+    stream, out = (poisoned(packed_bytes(first.numel(), bits), torch.uint8) for _ in range(2))
+    pack(second, bits, stream)
+    sums = first.clone()
+    add_and_pack(stream, bits, first, out, sums=sums)
+    assert_same(sums, first + second)
+    assert_same(unpack(out, bits), sums)
+    return out, sums
+
+
+def check_sums(name: str, bits: int, numel: int, offset: int) -> None:
+    first, second = summands(numel, bits)
+    expected, sums = defined(added_and_packed, bits, first, second)
+    stream = misaligned(packed(second, bits), offset)
+    with implementation(name):
+        for kept in ("nowhere", "elsewhere", "in place"):
+            own, room = surrounded(first, offset)
+            apart, room_apart = surrounded(poisoned(numel, torch.int32, seed=1), offset)
+            out, room_out = surrounded(poisoned(stream.numel(), torch.uint8, seed=1), offset)
+            into = {"nowhere": None, "elsewhere": apart, "in place": own}[kept]
+            add_and_pack(stream, bits, own, out, sums=into)
+            assert_same(out, expected)
+            assert_same(own, sums if kept == "in place" else first)
+            if kept == "elsewhere":
+                assert_same(apart, sums)
+            for whole, length in ((room, numel), (room_apart, numel), (room_out, stream.numel())):
+                assert_room_is_untouched(whole, length, offset)
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_sums_equal_the_definition(name: str, bits: int) -> None:
+    for numel in (8, 120, 264, 1400):
+        check_sums(name, bits, numel, 0)
+    for offset in (1, 2, 4):
+        check_sums(name, bits, 424, offset)
+    if bits in (8, 12):
+        check_sums(name, bits, 40_000, 0)
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)

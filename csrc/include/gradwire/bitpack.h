@@ -15,17 +15,19 @@
 
 typedef struct {
   gradwire_call call;
-  const int32_t* codes_in;   // to pack: numel values in [0, 2^bits)
+  const int32_t* codes_in;   // to pack: numel values in [0, 2^bits), with those added that are unpacked
   uint8_t* packed_out;       // to pack: their stream
   const uint8_t* packed_in;  // to unpack: a stream of numel values
-  int32_t* codes_out;        // to unpack: where they go, or the sums they are added to
-  int64_t numel;             // a multiple of 8
-  int32_t bits;              // of a value: 1 to 32
+  int32_t* codes_out;  // to unpack: where they go, or the sums they are added to. To add and pack: where
+                       // the sums go, too, which may be `codes_in`, or null
+  int64_t numel;       // a multiple of 8
+  int32_t bits;        // of a value: 1 to 32
 } gradwire_bitpack;
 
 GRADWIRE_API int gradwire_pack_bits(const gradwire_bitpack* args);
 GRADWIRE_API int gradwire_unpack_bits(const gradwire_bitpack* args);
 GRADWIRE_API int gradwire_add_bits(const gradwire_bitpack* args);
+GRADWIRE_API int gradwire_add_and_pack_bits(const gradwire_bitpack* args);
 
 GRADWIRE_NAMESPACE_BEGIN
 
@@ -34,6 +36,7 @@ enum { EIGHT = 8, WIDEST = 32 };
 GRADWIRE_HD int64_t items_pack_bits(const gradwire_bitpack& args) { return args.numel / EIGHT; }
 GRADWIRE_HD int64_t items_unpack_bits(const gradwire_bitpack& args) { return args.numel / EIGHT; }
 GRADWIRE_HD int64_t items_add_bits(const gradwire_bitpack& args) { return args.numel / EIGHT; }
+GRADWIRE_HD int64_t items_add_and_pack_bits(const gradwire_bitpack& args) { return args.numel / EIGHT; }
 
 GRADWIRE_HD int check_bits(const gradwire_bitpack& args, bool there) {
   const bool numbers = args.numel >= 0 && args.numel % EIGHT == 0 && args.bits >= 1 && args.bits <= WIDEST;
@@ -46,6 +49,9 @@ GRADWIRE_HD int check_unpack_bits(const gradwire_bitpack& args) {
   return check_bits(args, args.packed_in && args.codes_out);
 }
 GRADWIRE_HD int check_add_bits(const gradwire_bitpack& args) { return check_unpack_bits(args); }
+GRADWIRE_HD int check_add_and_pack_bits(const gradwire_bitpack& args) {
+  return check_bits(args, args.codes_in && args.packed_in && args.packed_out);
+}
 
 // 32-bit words that hold `count` values; the last one is filled up with zeros.
 GRADWIRE_HD constexpr int words_of(int count, int bits) { return (count * bits + 31) / 32; }

@@ -10,6 +10,9 @@
 //
 // How many super-groups have each width is read where the kernel runs, so that nobody waits for it. Counts
 // that are not those of the chunk, or need more bytes than its messages have, give NaN.
+//
+// A call may be for several chunks whose rows and messages lie one after another: their messages have been
+// received together, or leave together.
 #pragma once
 #include "gradwire/abi.h"
 #include "gradwire/random.h"
@@ -43,26 +46,34 @@ typedef struct {
 
 enum { GRADWIRE_DYNAMIQ_TABLE_BYTES = 45680 };
 
+// One of several chunks. One without rows has no bytes.
 typedef struct {
-  gradwire_call call;             // dtype: of `x` if it is gathered, of `out` if it is the result
-  const void* x;                  // the bucket, or the sums of this chunk (float32), or null
-  void* out;                      // means of the bucket, or sums, or null
-  int64_t numel;                  // coordinates of the bucket
-  int64_t rows;                   // super-groups of the chunk
-  const int32_t* order;           // they, in the order of the message
-  const float* mean;              // theirs, in the same order
-  const int32_t* counts;          // 17: how many of them have each width, as `gradwire_dynamiq_plan` says
-  const uint8_t* incoming;        // at multiples of 16 bytes
-  uint8_t* outgoing;              //
-  int64_t incoming_bytes;         //
-  int64_t outgoing_bytes;         // what codes and scales leave is zeroed
-  const gradwire_values* values;  // one for each width
-  const uint64_t* costs;          // see codecs/dynamiq/codebooks.py
-  const uint8_t* tables;          // both, by `gradwire_dynamiq_tables`; kernels for CPUs do without
-  int32_t gather;                 // whether `x` is the bucket
-  int32_t scatter;                // whether `out` is the result: out = sum·inverse + mean
-  float inverse;                  // 1 / workers
-  int32_t group;                  // coordinates that share a scale: 16 or 32
+  int64_t rows;   // its super-groups
+  int64_t bytes;  // of its message, a multiple of 16
+} gradwire_dynamiq_chunk;
+
+typedef struct {
+  gradwire_call call;     // dtype: of `x` if it is gathered, of `out` if it is the result
+  const void* x;          // the bucket, or the sums of this chunk (float32), or null
+  void* out;              // means of the bucket, or sums, or null
+  int64_t numel;          // coordinates of the bucket
+  int64_t rows;           // super-groups of the chunk, or of all chunks
+  const int32_t* order;   // they, in the order of the message
+  const float* mean;      // theirs, in the same order
+  const int32_t* counts;  // 17: how many of them have each width, as `gradwire_dynamiq_plan` says;
+                          // of several chunks 17 each
+  const gradwire_dynamiq_chunk* chunks;  // in host memory: several chunks; null: one
+  const uint8_t* incoming;               // at multiples of 16 bytes
+  uint8_t* outgoing;                     //
+  int64_t incoming_bytes;                //
+  int64_t outgoing_bytes;                // what codes and scales leave is zeroed
+  const gradwire_values* values;         // one for each width
+  const uint64_t* costs;                 // see codecs/dynamiq/codebooks.py
+  const uint8_t* tables;                 // both, by `gradwire_dynamiq_tables`; kernels for CPUs do without
+  int32_t gather;                        // whether `x` is the bucket
+  int32_t scatter;                       // whether `out` is the result: out = sum·inverse + mean
+  float inverse;                         // 1 / workers
+  int32_t group;                         // coordinates that share a scale: 16 or 32
   int32_t bf16_scales;  // one bfloat16 a group instead of a byte a group and a bfloat16 a super-group
   int32_t ceil_scales;  // round group scales up instead of at random
   int32_t correlated;   // rounding among the workers
@@ -70,6 +81,7 @@ typedef struct {
   int32_t kind;         // of the values of 2 to 8 bits: GRADWIRE_UNIFORM, …
   uint32_t key0, key1;  // of the round's randomness
   uint32_t rank, workers;
+  int32_t chunk_count;        // how many `chunks` there are
   const uint32_t* key_place;  // where on the device the two words of the key are; null: they are key0, key1
 } gradwire_dynamiq;
 
@@ -79,6 +91,7 @@ GRADWIRE_API int gradwire_dynamiq_tables(const gradwire_dynamiq_values* args);
 GRADWIRE_NAMESPACE_BEGIN
 
 enum : int { WIDTH_SLOTS = GRADWIRE_DYNAMIQ_WIDTHS, GROUPS = SUPER_GROUP / 16 };
+enum : int { COUNTED = 17 };  // numbers of a chunk's `counts`
 
 GRADWIRE_HD int width_of_slot(int slot) {
   return slot == 0 ? 16 : slot == 1 ? 8 : slot == 2 ? 6 : slot == 3 ? 5 : 8 - slot;
@@ -91,6 +104,31 @@ GRADWIRE_HD int64_t bytes_of_groups(const gradwire_dynamiq& args) {
   return (args.group == 32 ? SUPER_GROUP / 32 : SUPER_GROUP / 16) * (args.bf16_scales ? 2 : 1);
 }
 GRADWIRE_HD int64_t bytes_of_scale(const gradwire_dynamiq& args) { return args.bf16_scales ? 0 : 2; }
+
+// The arguments for `count` of several chunks from number `first` on.
+GRADWIRE_HD gradwire_dynamiq chunks_of(const gradwire_dynamiq& args, int32_t first, int32_t count) {
+  gradwire_dynamiq some = args;
+  int64_t rows_before = 0, bytes_before = 0, bytes = 0;
+  for (int32_t i = 0; i < first; ++i) {
+    rows_before += args.chunks[i].rows;
+    bytes_before += args.chunks[i].bytes;
+  }
+  some.rows = 0;
+  for (int32_t i = first; i < first + count; ++i) {
+    some.rows += args.chunks[i].rows;
+    bytes += args.chunks[i].bytes;
+  }
+  some.order += rows_before;
+  some.mean += rows_before;
+  some.counts += (int64_t)COUNTED * first;
+  if (args.x && !args.gather) some.x = (const float*)args.x + rows_before * SUPER_GROUP;
+  if (args.out && !args.scatter) some.out = (float*)args.out + rows_before * SUPER_GROUP;
+  if (args.incoming) some.incoming += bytes_before, some.incoming_bytes = bytes;
+  if (args.outgoing) some.outgoing += bytes_before, some.outgoing_bytes = bytes;
+  some.chunks = count > 1 ? args.chunks + first : nullptr;
+  some.chunk_count = count > 1 ? count : 0;
+  return some;
+}
 
 // Where a chunk's messages hold the super-groups of each width: those of slot s are the rows from `rows[s]`
 // on up to `rows[s + 1]`, their codes begin at byte `codes[s]`.
@@ -131,6 +169,22 @@ GRADWIRE_HD int check_dynamiq_tables(const gradwire_dynamiq_values& args) {
   if (!there || (args.codebooks != 1 && args.codebooks != 4)) return GRADWIRE_BAD_ARGUMENT;
   return ((uintptr_t)args.tables & 15) ? GRADWIRE_MISALIGNED : GRADWIRE_OK;
 }
+GRADWIRE_HD int check_chunks(const gradwire_dynamiq& args) {
+  if (!args.chunks) return args.chunk_count == 0 ? GRADWIRE_OK : GRADWIRE_BAD_ARGUMENT;
+  if (args.chunk_count < 1) return GRADWIRE_BAD_ARGUMENT;
+  int64_t rows = 0, bytes = 0;
+  for (int32_t i = 0; i < args.chunk_count; ++i) {
+    const gradwire_dynamiq_chunk& chunk = args.chunks[i];
+    if (chunk.rows < 0 || chunk.bytes < 0 || (chunk.rows == 0 && chunk.bytes > 0))
+      return GRADWIRE_BAD_ARGUMENT;
+    if (chunk.bytes % 16) return GRADWIRE_MISALIGNED;
+    rows += chunk.rows;
+    bytes += chunk.bytes;
+  }
+  const bool incoming = !args.incoming || args.incoming_bytes == bytes,
+             outgoing = !args.outgoing || args.outgoing_bytes == bytes;
+  return rows == args.rows && incoming && outgoing ? GRADWIRE_OK : GRADWIRE_BAD_ARGUMENT;
+}
 GRADWIRE_HD int check_dynamiq_hop(const gradwire_dynamiq& args) {
   const bool encodes = args.outgoing && args.x, decodes = args.out && !args.outgoing;
   if (!encodes && !decodes) return GRADWIRE_BAD_ARGUMENT;
@@ -143,7 +197,7 @@ GRADWIRE_HD int check_dynamiq_hop(const gradwire_dynamiq& args) {
     return GRADWIRE_BAD_ARGUMENT;
   if (args.workers < 1 || args.workers > 256 || args.rank >= args.workers) return GRADWIRE_BAD_ARGUMENT;
   if (((uintptr_t)args.incoming | (uintptr_t)args.outgoing) & 15) return GRADWIRE_MISALIGNED;
-  return GRADWIRE_OK;
+  return check_chunks(args);
 }
 
 // ---- Randomness: codecs/dynamiq/definition.py
