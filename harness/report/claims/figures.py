@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Any
 
@@ -132,6 +133,15 @@ def tta(record: SweepRecord, factor: float, selection: Selection) -> SeedFigure:
     """Seconds to `factor` times the median final metric of the BF16 cells that differ in the codec alone;
     infinite for a seed that misses it or failed."""
     return _at_target(record, factor, selection, lambda found: found.train_time_s)
+
+
+def steps_to(record: SweepRecord, factor: float, selection: Selection) -> SeedFigure:
+    """Steps done at the evaluation that reaches that target, as the record counts them; infinite for a seed
+    that misses it or failed. No clock has a part in it."""
+    found = _at_target(
+        record, factor, selection, lambda found: math.inf if found.step is None else float(found.step)
+    )
+    return replace(found, timed=False)
 
 
 def stays(record: SweepRecord, factor: float, selection: Selection) -> SeedFigure:
