@@ -288,15 +288,26 @@ def _words(selection: Selection) -> str:
     return ", ".join(f"{key}={value}" for key, value in selection.items()) or "any value"
 
 
+@dataclass(frozen=True)
+class Planned:
+    """What a sweep runs at one size: its task, its models, and the values of its cells by dotted key, without
+    seeds and what is taken from other sweeps."""
+
+    task: str
+    models: tuple[str, ...]
+    cells: tuple[Mapping[str, Any], ...]
+
+
 @dataclass
 class KnownSweep:
     """The cells that a sweep may have at any size: axes and shared settings with their values, and
-    metrics.
+    metrics. `sizes` has what it runs at each size.
     """
 
     axes: dict[str, list[Any]] = field(default_factory=dict)
     shared: dict[str, list[Any]] = field(default_factory=dict)
     metrics: set[str] = field(default_factory=set)
+    sizes: dict[str, Planned] = field(default_factory=dict)
 
     def add_axis(self, key: str, values: Sequence[Any]) -> None:
         self.axes.setdefault(key, []).extend(values)
@@ -315,7 +326,7 @@ class KnownSweep:
         axes, shared = (
             {key: [*values] for key, values in found.items()} for found in (self.axes, self.shared)
         )
-        return KnownSweep(axes, shared, set(self.metrics))
+        return KnownSweep(axes, shared, set(self.metrics), dict(self.sizes))
 
     def key(self, name: str) -> str:
         """The dotted key for a short name; raises ValueError if there is none."""
