@@ -291,7 +291,8 @@ class AQGB(AQGBOptions, Codec, Adapts):
     def decide(self, agreed: Agreed) -> Decision:
         sent = self._sent_in(agreed.step - 1)
         backward = agreed.feedback["backward"]
-        if len(backward) != len(self._sizes) or not len(backward):
+        unknown = len(backward) != len(self._sizes) or not len(backward)
+        if unknown or self.bits is not None:
             return {**agreed.decision, SENT: sent}
         times = plan.AgreedTimes(
             [self._sizes[bucket] for bucket in sorted(self._sizes)],
