@@ -1,4 +1,4 @@
-"""What has not run of the sweeps that show a paper: sizes above those of their records.
+"""Sizes of the sweeps that show a paper that have not run: those above the sizes of their records.
 
 It is found from the sweeps' files and the records, so that no page says by hand what has run.
 """

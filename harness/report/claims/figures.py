@@ -290,7 +290,7 @@ def _words(selection: Selection) -> str:
 
 @dataclass(frozen=True)
 class Planned:
-    """What a sweep runs at one size: its task, its models, and the values of its cells by dotted key, without
+    """The cells of a sweep at one size: its task, its models, and the values of its cells by dotted key, without
     seeds and what is taken from other sweeps."""
 
     task: str

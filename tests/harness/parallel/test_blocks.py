@@ -58,7 +58,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def simulated_plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same with random rounding of floating-point numbers."""
+    """The run above, but with random rounding of floating-point numbers."""
     directory = tmp_path_factory.mktemp("blocks") / "plain"
     train_all_virtually(tiny_run(*AQGB, *PLAIN, *NETWORK, "train.steps=12"), str(directory))
     return directory
