@@ -182,7 +182,7 @@ def rounding_of(bits: int, random: CoordinateBits | None) -> RandomRounding | No
 
 
 def plane_of(x: Tensor, bits: int, more: int, encoding: Encoding = EMBEDDED) -> Tensor:
-    """The bytes that refine the payload of (numel,) `x` from `bits` to `more` bits: (refinement_bytes,) uint8.
+    """The bytes that refine (numel,) `x` from `bits` to `more` bits: (refinement_bytes,) uint8.
 
     If the payload was rounded, `x` are the patterns of `RandomRounding.dithered`.
     """

@@ -166,8 +166,8 @@ class AQGBOptions:
     """Bytes of a packet at most, into which partitions are packed."""
 
     base: str = one_of(*get_args(AQGBBase))
-    """The numbers that are cut: `embedded`, fixed-point numbers, of which any number of bits can be refined; or `plain`,
-    floating-point numbers as in AQGB §4.4, whose refinement begins anew below 10 bits."""
+    """The numbers that are cut: `embedded`, fixed-point numbers, of which any number of bits can be refined;
+    or `plain`, floating-point numbers as in AQGB §4.4, whose refinement begins anew below 10 bits."""
 
     rounding: str = one_of("truncate", "stochastic")
     """In the first stage: `truncate`, towards zero, or with base=plain `stochastic`, unbiased."""
@@ -177,8 +177,7 @@ class AQGBOptions:
     prints `none`."""
 
     bits: int | None = between(2, 32, None)
-    """Bits of every coordinate, in place of the ratio that follows the network; null: the ratio. Such a block is
-    not refined."""
+    """Bits of every coordinate, not refined, in place of the ratio that follows the network (null)."""
 
     step_bits: int = between(1, 32, 8)
     """Bits of a refinement that are sent at a time, 10 at first where it begins anew; before each of these a

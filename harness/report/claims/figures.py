@@ -290,8 +290,8 @@ def _words(selection: Selection) -> str:
 
 @dataclass(frozen=True)
 class Planned:
-    """The cells of a sweep at one size: its task, its models, and the values of its cells by dotted key, without
-    seeds and what is taken from other sweeps."""
+    """The cells of a sweep at one size: its task, its models, and the values by dotted key, without seeds and
+    what is taken from other sweeps."""
 
     task: str
     models: tuple[str, ...]
