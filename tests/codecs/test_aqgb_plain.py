@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -50,7 +51,7 @@ def special() -> Tensor:
 @pytest.mark.parametrize("scale", ["block", "all", "none"])
 def test_the_first_stage_is_tfps_broadcast(bits: int, rounding: str, scale: str) -> None:
     """Both codecs draw the same random numbers."""
-    settings = {"bits": bits, "rounding": rounding, "scale": scale}
+    settings: dict[str, Any] = {"bits": bits, "rounding": rounding, "scale": scale}
     ours = Cluster(SIZE, "broadcast", "aqgb", base="plain", **settings)
     theirs = Cluster(SIZE, "broadcast", "tfp", **settings)
     xs = gradients(LAYOUT, SIZE)
@@ -199,7 +200,7 @@ def test_fixed_bits_are_neither_planned_nor_refined() -> None:
         ({"base": "plain", "rounding": "stochastic", "scale": "none"}, False),
     ],
 )
-def test_it_says_when_it_is_unbiased(given: dict[str, str], unbiased: bool) -> None:
+def test_it_says_when_it_is_unbiased(given: dict[str, Any], unbiased: bool) -> None:
     assert make_codec("aqgb", **given).traits.unbiased is unbiased
 
 
