@@ -1,5 +1,6 @@
 """AQGB: gradients are broadcast at a ratio that follows the network, and refined while there is time.
 
-Reading order: `codec` (the settings and a round), `payload` (the bytes sent), `packets` (how they are cut),
-`profile` (what a rank observes), `plan` (what all ranks decide from it).
+Reading order: `codec` (the settings and a round), `encoding` (the numbers that are cut), `payload` (the bytes
+sent, and the packets that hold them), `rounding` (random, and refinable), `plan` (what a rank observes, and
+what all ranks decide from it).
 """

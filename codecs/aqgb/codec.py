@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
@@ -12,19 +12,19 @@ from torch import Tensor
 
 from gradwire.codecs.adaptation import Adapts, Agreed, Feedback, Numbers
 from gradwire.codecs.aqgb import plan
+from gradwire.codecs.aqgb.encoding import FULL, Encoding
 from gradwire.codecs.aqgb.payload import (
-    FULL,
     NOTHING,
     Packing,
     Payload,
     mean_of,
     packing,
     partitions_per_packet,
-    payload_bytes,
     plane_of,
-    refinement_bytes,
+    rounding_of,
 )
 from gradwire.codecs.aqgb.plan import StepProfile
+from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.interface import (
     Codec,
     Collectives,
@@ -51,9 +51,9 @@ HISTORY = "history"
 class Open:
     """A block of a step that is still to be refined.
 
-    Holds this rank's gradient, the payloads received from all ranks, and how many more bits are to follow
-    within `deadline` seconds of the block's backward pass. `followed` gives the bits that each rank sent in
-    the run whose decisions are followed, if any.
+    Holds this rank's gradient, as it is cut, the payloads received from all ranks, how many more bits are to
+    follow within `deadline` seconds of the block's backward pass, and how many each rank has `sent`.
+    `followed` gives the bits that each rank sent in the run whose decisions are followed, if any.
     """
 
     x: Tensor
@@ -61,6 +61,7 @@ class Open:
     more: int
     deadline: float
     followed: list[int] | None
+    sent: list[int]
 
 
 @dataclass
@@ -90,7 +91,8 @@ class AQGB(AQGBOptions, Codec, Adapts):
     about = About(
         group="adaptive broadcast",
         source="AQGB §4",
-        wire_bits="4 to 32 as the network allows, and 0.5 for scales below 32",
+        unbiased_if="codec.base=plain codec.rounding=stochastic",
+        wire_bits="4 to 32 as the network allows, and 0.5 for scales below 32 (`codec.base=plain`: 7)",
         metadata="times of blocks and a rate, once a step",
         state="averages of them; what was sent in the last step",
     )
@@ -98,6 +100,12 @@ class AQGB(AQGBOptions, Codec, Adapts):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._encoding = Encoding(self.base, self.scale)
+        self.traits = replace(
+            AQGB.traits,
+            clock_driven=self.bits is None,
+            unbiased=self.rounding == "stochastic" and self.scale != "none",
+        )
         self._per_packet(FULL)
         self.first_decision: Decision = {"first": [], "more": [], "deadlines": [], SENT: []}
         self._profile = StepProfile(self.gain, self.rate_gain)
@@ -108,17 +116,19 @@ class AQGB(AQGBOptions, Codec, Adapts):
         self._figures = Figures()
 
     def _per_packet(self, bits: int) -> int:
-        return partitions_per_packet(self.partition, self.packet, partial(payload_bytes, bits=bits))
+        return partitions_per_packet(
+            self.partition, self.packet, partial(self._encoding.payload_bytes, bits=bits)
+        )
 
     @property
     def refines(self) -> bool:
-        return True
+        return self.bits is None
 
     @property
     def boundary(self) -> int:
         """Bytes of a partition of uncompressed coordinates; with fewer bits per coordinate they hold
         several."""
-        return payload_bytes(self.partition, FULL)
+        return self._encoding.payload_bytes(self.partition, FULL)
 
     hindsight = {SENT: 2}
     decides = {
@@ -134,6 +144,10 @@ class AQGB(AQGBOptions, Codec, Adapts):
             return f"first, more and deadlines are of {len(first)}, {len(more)} and {len(deadlines)} blocks"
         if any(bits + others > FULL for bits, others in zip(first, more, strict=True)):
             return f"first and more are above {FULL} bits of a block together"
+        least = self._encoding.least_more
+        for bits, others in zip(first, more, strict=True):
+            if 0 < others < least(int(bits)):
+                return f"more is {others:g} of a block of {bits:g} bits, which {least(int(bits))} refine"
         if not sent or len(sent) % (len(first) or 1):
             return f"{SENT} has {len(sent)} numbers, not one for each block and rank"
         return None
@@ -160,27 +174,39 @@ class AQGB(AQGBOptions, Codec, Adapts):
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         bucket, decision = this_round.bucket, this_round.decision
         self._sizes[bucket], self._ranks = x.numel(), this_round.size
-        bits = _whole(decision, "first", bucket, FULL)
+        bits = _whole(decision, "first", bucket, FULL) if self.bits is None else self.bits
         self._planned = bool(decision.get("first"))
-        own = Payload.of(x, bits)
+        random = [self._random(this_round, rank) for rank in range(this_round.size)]
+        own = Payload.of(x, bits, self._encoding, random[this_round.rank])
         comm.worked("encode", 1.0)
         messages = await comm.all_gather(own.message)
-        parts = [Payload(own.numel, bits, message) for message in messages]
-        more = _whole(decision, "more", bucket, 0)
+        parts = [
+            replace(own, message=message, rounding=rounding_of(bits, of_rank))
+            for message, of_rank in zip(messages, random, strict=True)
+        ]
+        more = _whole(decision, "more", bucket, 0) if self.bits is None else 0
         if more:
             deadline = _number(decision, "deadlines", bucket, float("inf"))
             followed = self._sent_in_followed(decision, bucket, this_round.size)
-            block = Open(x.to(torch.float32, copy=True), parts, more, deadline, followed)
+            rounding = own.rounding
+            cut = x.to(torch.float32, copy=True) if rounding is None else rounding.dithered(x)
+            block = Open(cut, parts, more, deadline, followed, [0] * this_round.size)
             self._open[this_round.step, bucket] = block
         self._count(x.numel(), bits)
         mean = mean_of(parts, x.device)
         comm.worked("collect", 1.0)
         return mean.to(x.dtype)
 
+    def _random(self, this_round: Round, rank: int) -> CoordinateBits | None:
+        """A rank's private bits, which every rank can draw; None without random rounding."""
+        if self.rounding != "stochastic":
+            return None
+        return CoordinateBits(this_round.key, rank, this_round.key_place)
+
     def _count(self, numel: int, bits: int) -> None:
         self._figures.coordinates += numel
         self._figures.bits += numel * bits
-        size = partial(payload_bytes, bits=bits)
+        size = partial(self._encoding.payload_bytes, bits=bits)
         self._figures.packing += packing(numel, self.partition, self.packet, size)
 
     def _sent_in_followed(self, decision: Decision, bucket: int, ranks: int) -> list[int] | None:
@@ -201,45 +227,50 @@ class AQGB(AQGBOptions, Codec, Adapts):
         block = self._open.pop((this_round.step, this_round.bucket), None)
         if block is None:
             return mean
-        target = [part.bits + block.more for part in block.parts]
+        target = block.more
         if block.followed is not None:
-            target = [part.bits + sent for part, sent in zip(block.parts, block.followed, strict=True)]
-            elapsed = None
-        first = [part.bits for part in block.parts]
+            target, elapsed = block.followed[comm.rank], None
         going = [True] * comm.size
         own = block.parts[comm.rank]
         while any(going):
             late = elapsed is not None and elapsed() > block.deadline
-            step = 0 if late else min(self.step_bits, target[comm.rank] - own.bits)
+            step = 0 if late else self._next_step(own.bits, target - block.sent[comm.rank])
             header = torch.tensor([step if going[comm.rank] else 0], dtype=torch.uint8, device=block.x.device)
             steps = [int(each) for each in torch.cat(await comm.all_gather(header)).tolist()]
             going = [bits > 0 for bits in steps]
             if any(going):
                 await self._send(block, steps, comm)
-                full = first[0] + block.more
-                going = [more and part.bits < full for more, part in zip(going, block.parts, strict=True)]
-        sent = [part.bits - begun for part, begun in zip(block.parts, first, strict=True)]
-        self._sent.setdefault(this_round.step, {})[this_round.bucket] = sent
+                going = [more and sent < block.more for more, sent in zip(going, block.sent, strict=True)]
+        self._sent.setdefault(this_round.step, {})[this_round.bucket] = block.sent
         refined = mean_of(block.parts, block.x.device)
         comm.worked("finish", 1.0)
         return refined.to(mean.dtype)
 
+    def _next_step(self, bits: int, left: int) -> int:
+        """The bits to send next of a payload of `bits` with `left` bits to follow: 0 if these refine
+        nothing."""
+        least = self._encoding.least_more(bits)
+        return min(max(self.step_bits, least), left) if left >= least else 0
+
     async def _send(self, block: Open, steps: Sequence[int], comm: Collectives) -> None:
         """Exchanges one piece, in which rank r sends `steps[r]` bits of every coordinate, and adds the
         received bits to the block."""
-        numel, own, mine = block.x.numel(), block.parts[comm.rank], steps[comm.rank]
+        numel, encoding = block.x.numel(), self._encoding
+        bits = [part.bits for part in block.parts]
+        refined = [encoding.refined(own, more) for own, more in zip(bits, steps, strict=True)]
         plane = torch.empty(0, dtype=torch.uint8, device=block.x.device)
-        if mine:
-            plane = plane_of(block.x, own.bits, own.bits + mine)
+        if steps[comm.rank]:
+            plane = plane_of(block.x, bits[comm.rank], refined[comm.rank], encoding)
         comm.worked("encode", 1.0)
         sizes = [
-            refinement_bytes(numel, part.bits, part.bits + more) if more else 0
-            for part, more in zip(block.parts, steps, strict=True)
+            encoding.refinement_bytes(numel, own, longer) if more else 0
+            for own, longer, more in zip(bits, refined, steps, strict=True)
         ]
         planes = await comm.all_gather(plane, sizes)
-        for part, more, came in zip(block.parts, steps, planes, strict=True):
+        for rank, (part, more, came) in enumerate(zip(block.parts, steps, planes, strict=True)):
             if more:
-                part.refine(came, part.bits + more)
+                part.refine(came, refined[rank])
+                block.sent[rank] += more
         comm.worked("collect", 1.0)
 
     def observe(self, observations: Sequence[Observation]) -> None:
@@ -260,7 +291,8 @@ class AQGB(AQGBOptions, Codec, Adapts):
     def decide(self, agreed: Agreed) -> Decision:
         sent = self._sent_in(agreed.step - 1)
         backward = agreed.feedback["backward"]
-        if len(backward) != len(self._sizes) or not len(backward):
+        unknown = len(backward) != len(self._sizes) or not len(backward)
+        if unknown or self.bits is not None:
             return {**agreed.decision, SENT: sent}
         times = plan.AgreedTimes(
             [self._sizes[bucket] for bucket in sorted(self._sizes)],
@@ -268,7 +300,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
             agreed.feedback["forward"].tolist(),
             float(agreed.feedback["rate"]),
         )
-        made = plan.make_plan(times, self.floor, self.margin_s)
+        made = plan.make_plan(times, self.floor, self.margin_s, self._encoding)
         deadlines = [seconds - self.margin_s for seconds in times.forward]
         return {"first": list(made.first), "more": list(made.more), "deadlines": deadlines, SENT: sent}
 

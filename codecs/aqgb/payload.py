@@ -22,10 +22,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gradwire.codecs.aqgb.encoding import EMBEDDED, FULL, SINGLE, Encoding
+from gradwire.codecs.aqgb.rounding import RandomRounding
 from gradwire.codecs.arithmetic.floats import constant
-from gradwire.codecs.casts import Cast
+from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.slices import SliceCoder
-from gradwire.codecs.tfp.coder import Refinement, coder_of, plane_bytes
+from gradwire.codecs.tfp.coder import Refinement
 
 HEADER = 28
 """Bytes of a packet's headers of IPv4 (20) and UDP (8). They are no part of `packet`, as in the paper."""
@@ -110,70 +112,86 @@ def packets(numel: int, partition: int, packet: int, size: Size) -> Iterator[Pac
         yield Packet(first, count, num_bytes)
 
 
-FULL = 32
-"""Bits per coordinate where a block is sent as it is."""
-
-BASE = "embedded"
-
-
-def _coder(bits: int) -> SliceCoder:
-    return Cast(torch.float32) if bits == FULL else coder_of(bits, BASE)
-
-
-def payload_bytes(numel: int, bits: int) -> int:
+def payload_bytes(numel: int, bits: int, encoding: Encoding = EMBEDDED) -> int:
     """Bytes of the first `bits` of `numel` coordinates, scales included."""
-    return _coder(bits).num_bytes(numel)
-
-
-def refinement_bytes(numel: int, bits: int, more: int) -> int:
-    """Bytes of the planes that refine `numel` coordinates from `bits` bits by `more` bits."""
-    return plane_bytes(numel, bits, more)
+    return encoding.payload_bytes(numel, bits)
 
 
 @dataclass
 class Payload:
     """The first `bits` of a block of `numel` coordinates: (payload_bytes,) uint8.
 
-    A payload that was refined to 32 bits is `refined`: it holds 32 bits of the embedded base, not float32.
+    A payload that was refined to 32 bits is `refined`: it holds 32 bits of the encoding's base, not float32.
+    `rounding` is what it was rounded with, if it was and can be refined.
     """
 
     numel: int
     bits: int
     message: Tensor
     refined: bool = False
+    encoding: Encoding = EMBEDDED
+    rounding: RandomRounding | None = None
 
     @classmethod
-    def of(cls, x: Tensor, bits: int) -> Payload:
-        """Encodes (numel,) floating-point `x`, which is not changed."""
-        message = torch.empty(payload_bytes(x.numel(), bits), dtype=torch.uint8, device=x.device)
-        _coder(bits).encode(x.to(torch.float32), 0, message)
-        return cls(x.numel(), bits, message)
+    def of(
+        cls, x: Tensor, bits: int, encoding: Encoding = EMBEDDED, random: CoordinateBits | None = None
+    ) -> Payload:
+        """Encodes (numel,) floating-point `x`, which is not changed; rounds with `random`, otherwise towards
+        zero."""
+        message = torch.empty(encoding.payload_bytes(x.numel(), bits), dtype=torch.uint8, device=x.device)
+        encoding.coder(bits, random).encode(x.to(torch.float32), 0, message)
+        return cls(x.numel(), bits, message, False, encoding, rounding_of(bits, random))
 
     def refine(self, plane: Tensor, more: int) -> None:
-        """Appends the next plane, (refinement_bytes,) uint8, which adds `more` bits to every coordinate."""
-        refinement = Refinement(self.bits, more, BASE)
-        size = refinement.coder.num_bytes(self.numel)
-        joined = torch.empty(size, dtype=torch.uint8, device=plane.device)
-        refinement.join(self.message, plane, self.numel, joined)
+        """Appends what refines the payload to `more` bits of every coordinate, (refinement_bytes,) uint8, or
+        has it replace the payload if it begins anew."""
+        if self.encoding.begins_anew(self.bits):
+            joined = plane
+        else:
+            refinement = Refinement(self.bits, more, self.encoding.base)
+            size = refinement.coder.num_bytes(self.numel)
+            joined = torch.empty(size, dtype=torch.uint8, device=plane.device)
+            refinement.join(self.message, plane, self.numel, joined)
         self.bits, self.message, self.refined = more, joined, True
 
     def decode_into(self, values: Tensor) -> None:
         """Writes the decoded values to (numel,) float32 `values`."""
         self._own_coder().decode_into(self.message, 0, values)
+        if self.refined and self.rounding is not None:
+            self.rounding.restore_(values, self.bits)
 
     def add_to(self, sums: Tensor) -> None:
         """Adds the decoded values to (numel,) float32 `sums`."""
-        self._own_coder().accumulate(self.message, 0, sums)
+        if self.refined and self.rounding is not None:
+            values = torch.empty_like(sums)
+            self.decode_into(values)
+            sums.add_(values)
+        else:
+            self._own_coder().accumulate(self.message, 0, sums)
 
     def _own_coder(self) -> SliceCoder:
-        return coder_of(self.bits, BASE) if self.refined else _coder(self.bits)
+        return self.encoding.refined_coder(self.bits) if self.refined else self.encoding.coder(self.bits)
 
 
-def plane_of(x: Tensor, bits: int, more: int) -> Tensor:
-    """The plane that extends the payload of (numel,) `x` from `bits` bits by `more`: (refinement_bytes,)
-    uint8."""
-    plane = torch.empty(plane_bytes(x.numel(), bits, more), dtype=torch.uint8, device=x.device)
-    Refinement(bits, more, BASE).plane(x, plane)
+def rounding_of(bits: int, random: CoordinateBits | None) -> RandomRounding | None:
+    """The rounding that refinements of a payload of `bits` have to know of; None without one.
+
+    Fewer bits than float32 can be cut to are not refined but sent anew, as rounded at the fewest.
+    """
+    return None if random is None or bits == FULL else RandomRounding(random, max(bits, SINGLE))
+
+
+def plane_of(x: Tensor, bits: int, more: int, encoding: Encoding = EMBEDDED) -> Tensor:
+    """The bytes that refine (numel,) `x` from `bits` to `more` bits: (refinement_bytes,) uint8.
+
+    If the payload was rounded, `x` are the patterns of `RandomRounding.dithered`.
+    """
+    size = encoding.refinement_bytes(x.numel(), bits, more)
+    plane = torch.empty(size, dtype=torch.uint8, device=x.device)
+    if encoding.begins_anew(bits):
+        encoding.refined_coder(more).encode(x, 0, plane)
+    else:
+        Refinement(bits, more, encoding.base).plane(x, plane)
     return plane
 
 

@@ -16,7 +16,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from gradwire.codecs.aqgb.payload import FULL
+from gradwire.codecs.aqgb.encoding import EMBEDDED, FULL, Encoding
 from gradwire.codecs.interface import Observation
 
 MADE, SENT, USED = "compute", "all_gather", "forward"
@@ -133,13 +133,14 @@ class BitPlan:
     end: float
 
 
-def make_plan(agreed: AgreedTimes, floor: float, margin_s: float) -> BitPlan:
+def make_plan(agreed: AgreedTimes, floor: float, margin_s: float, encoding: Encoding = EMBEDDED) -> BitPlan:
     """Plans the bits of both stages.
 
     First stage: all undelivered data, when a block appears, is to be delivered before the next block appears.
     So the ratio is `q = rate · time / undelivered` of 32 bits, but at least `floor`. The last block is sent
     at the floor, unless sending all undelivered data in full takes hardly any time. Second stage: in the
-    order of the forward pass, each block gets as many more bits as arrive `margin_s` before its use.
+    order of the forward pass, each block gets as many more bits as arrive `margin_s` before its use, or none
+    if they are too few to refine the block in this `encoding`.
     """
     first, end = _first_bits(agreed, floor)
     more = [0] * len(first)
@@ -151,7 +152,10 @@ def make_plan(agreed: AgreedTimes, floor: float, margin_s: float) -> BitPlan:
             continue
         remaining = left * agreed.sizes[block] / 8
         share = min(1.0, agreed.rate * seconds / remaining)
-        more[block] = min(left, math.ceil(share * left))
+        planned = min(left, math.ceil(share * left))
+        if planned < encoding.least_more(first[block]):
+            continue
+        more[block] = planned
         now += more[block] * agreed.sizes[block] / 8 / agreed.rate
     return BitPlan(tuple(first), tuple(more), end)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from gradwire.codecs.fields import WHOLE, Rule, at_least, between, number_or_pair, one_of
+from gradwire.codecs.fields import TEXT, WHOLE, Rule, at_least, between, number_or_pair, one_of
 from gradwire.codecs.options.common import codec_at
 
 GROUP_SIZES = tuple(1 << power for power in range(3, 17))
@@ -15,6 +15,7 @@ GROUP_SIZES = tuple(1 << power for power in range(3, 17))
 Norm = Literal["l2", "max"]
 TruncationRounding = Literal["stochastic", "truncate"]
 Scale = Literal["block", "all", "none"]
+AQGBBase = Literal["embedded", "plain"]
 ElementName = Literal["mxfp8", "mxfp6", "mxfp4"]
 ScaleRule = Literal["bf16_mu", "e8m0_floor", "e8m0_even", "e8m0_ceil"]
 
@@ -164,11 +165,35 @@ class AQGBOptions:
     )
     """Bytes of a packet at most, into which partitions are packed."""
 
-    rounding: str = one_of("truncate")
-    """Towards zero: what is rounded up stochastically is no prefix of more bits."""
+    base: str = one_of(*get_args(AQGBBase))
+    """The numbers that are cut: `embedded`, fixed-point numbers, of which any number of bits can be refined;
+    or `plain`, floating-point numbers as in AQGB §4.4, whose refinement begins anew below 10 bits."""
+
+    rounding: str = one_of("truncate", "stochastic")
+    """In the first stage: `truncate`, towards zero, or with base=plain `stochastic`, unbiased."""
+
+    scale: str = one_of(*get_args(Scale))
+    """With base=plain, the formats with a bf16 scale for every 32 coordinates, as in `codec=tfp`; the paper
+    prints `none`."""
+
+    bits: int | None = between(2, 32, None)
+    """Bits of every coordinate, not refined, in place of the ratio that follows the network (null)."""
 
     step_bits: int = between(1, 32, 8)
-    """Bits of a refinement that are sent at a time; before each of these a rank looks at the clock."""
+    """Bits of a refinement that are sent at a time, 10 at first where it begins anew; before each of these a
+    rank looks at the clock."""
+
+    @classmethod
+    def narrowed_rules(cls, fields: Mapping[str, Any]) -> dict[str, Rule]:
+        """Cuts fixed-point numbers towards zero, each with its block's scale."""
+        if fields["base"] == "plain":
+            return {}
+        rounds = "what base=embedded rounds up is no prefix of more bits; codec.base=plain has stochastic"
+        scales = "base=embedded has a scale for every block; codec.base=plain has all and none"
+        return {
+            "rounding": Rule((TEXT,), choices=("truncate",), hint=rounds),
+            "scale": Rule((TEXT,), choices=("block",), hint=scales),
+        }
 
 
 @codec_at("terngrad:TernGrad")

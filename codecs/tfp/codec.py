@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.costs import Costs, coder_costs, nearest
 from gradwire.codecs.interface import Layout, Round
-from gradwire.codecs.options.quantized import Scale, TFPOptions
+from gradwire.codecs.options.quantized import TFPOptions
 from gradwire.codecs.slices import SliceCodec
 from gradwire.codecs.tfp.coder import TruncationCoder
-from gradwire.codecs.tfp.definition import BLOCK, WIDEST_SCALED, truncated_format
+from gradwire.codecs.tfp.definition import BLOCK, SCALED_BITS, truncated_format
 from gradwire.codecs.traits import About, Traits
 from gradwire.codecs.wrappers.feedback import feedback_diverges
-
-_SCALED_BITS: dict[Scale, int] = {"block": 6, "all": WIDEST_SCALED, "none": 0}
-"""The widest formats that have block scales."""
 
 _LOST_SHARES = {2: 0.8, 3: 0.1}
 """By bits: the energy that stochastic rounding with block scales loses, relative to what it encodes, measured
@@ -45,12 +41,12 @@ class TFP(TFPOptions, SliceCodec):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._format = truncated_format(self.bits)
-        self._scaled = self.bits <= _SCALED_BITS[cast(Scale, self.scale)]
-        within_range = self._scaled or self.bits > _SCALED_BITS["block"]
+        self._scaled = self.bits <= SCALED_BITS[self.scale]
+        within_range = self._scaled or self.bits > SCALED_BITS["block"]
         self.traits = Traits(unbiased=self.rounding == "stochastic" and within_range, worst_vnmse=0.15)
 
     def refuses_feedback(self, largest_sum: int, layout: Layout) -> str | None:
-        if not self._scaled and self.bits <= _SCALED_BITS["block"]:
+        if not self._scaled and self.bits <= SCALED_BITS["block"]:
             return (
                 f"values beyond the range of {self.bits} bits are lost in every round; set codec.scale=block"
             )

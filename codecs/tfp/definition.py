@@ -122,6 +122,9 @@ BLOCK = 32
 WIDEST_SCALED = 9
 """Bits of the widest format with scales: those of single precision reach far enough."""
 
+SCALED_BITS = {"block": 6, "all": WIDEST_SCALED, "none": 0}
+"""Bits of the widest format with scales, by the option `scale` of codecs."""
+
 _BELOW_BF16 = 0xFFFF
 """The bits of float32 that bfloat16 has not."""
 

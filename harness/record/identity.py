@@ -67,6 +67,10 @@ FILES = (
 counts, False if only known formats do; None means that only a folder is a path and anything else is a name.
 """
 
+ADDED = {("codec", "aqgb"): {"base": "embedded", "scale": "block", "bits": None}}
+"""Settings of a choice, by group and name, that were added when runs had been recorded, with the values that
+mean what those runs did: an id holds them only if they differ."""
+
 WHOLE_FILE_BYTES = 64 * 2**20
 """Files of at least this size count by name and size only, smaller ones also by their contents."""
 
@@ -161,6 +165,12 @@ def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
             )
     if not settings.get("cluster", {}).get("share_device", True):
         del settings["cluster"]["share_device"]  # as in records from before there was a choice
+    for (group, name), before in ADDED.items():
+        holder = settings.get(group, {})
+        if holder.get("name") == name:
+            settings[group] = {
+                key: value for key, value in holder.items() if key not in before or before[key] != value
+            }
     network = settings.get("network", {})
     if network.get("codec_times", CODEC_TIMES[0]) not in CODEC_TIMES:
         network["codec_times"] = hashlib.sha256(Path(network["codec_times"]).read_bytes()).hexdigest()

@@ -19,6 +19,7 @@ from gradwire.harness.report.claims.figures import Known, KnownSweep
 from gradwire.harness.report.claims.sdp4bit import sdp4bit
 from gradwire.harness.report.claims.sdp4bit_throughput import sdp4bit_throughput
 from gradwire.harness.report.gpu_record import GpuRecord, gpu_folders, read_gpu_record
+from gradwire.harness.report.not_run import not_run
 from gradwire.harness.report.paper_tables import PaperTable, fill
 from gradwire.harness.report.papers import Item, Paper, check_papers, read_papers
 from gradwire.harness.report.reference import Reference
@@ -102,6 +103,8 @@ class Section:
     paper: Paper
     verdicts: list[Verdict]
     shown: list[ShownItem]
+    not_run: list[tuple[str, str]]
+    """(what, why) of its sweeps' sizes and cells that have no record."""
 
     def of_kind(self, kind: str) -> list[ShownItem]:
         return [each for each in self.shown if each.item.kind == kind]
@@ -118,8 +121,9 @@ class Section:
 
     @property
     def missing(self) -> list[tuple[str, str]]:
-        """(name, reason) of items, then claims, that have not run or cannot be judged."""
+        """(name, reason) of items, sizes and cells, then claims, that have not run or cannot be judged."""
         items = [(each.item.name, "; ".join(each.reasons)) for each in self.shown if each.reasons]
+        items += self.not_run
         reasons: dict[str, list[str]] = {}
         for verdict in self.verdicts:
             if verdict.ruling in ("not run", "not testable at this size"):
@@ -165,7 +169,9 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
             for claim in each.found
         ]
         shown = [_shown(item, by_sweep, folder, reference, left_out) for item in paper.items]
-        sections.append(Section(paper, verdicts, shown))
+        sweeps = [*(item.sweep for item in paper.items), *(name for v in verdicts for name in v.claim.sweeps)]
+        open_ = not_run((name for name in sweeps if name is not None), known, plain)
+        sections.append(Section(paper, verdicts, shown, open_))
     return Evaluations(folder, sections, records, _gpus(folder, left_out), list(dict.fromkeys(left_out)))
 
 

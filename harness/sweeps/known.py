@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from itertools import product
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from gradwire.codecs.fields import default_of
 from gradwire.harness.config.compose import choices_of_groups, compose, composed_hydra
-from gradwire.harness.config.declared import Declared, declared_in, taking
+from gradwire.harness.config.declared import SEED, Declared, declared_in, taking
 from gradwire.harness.config.store import group_schemas
-from gradwire.harness.report.claims.figures import KnownSweep
+from gradwire.harness.report.claims.figures import KnownSweep, Planned
 
 SWEEPS = "sweeps"
 
@@ -48,7 +49,21 @@ def known_sweep(declared: Declared, choices: Mapping[str, Any]) -> KnownSweep:
     commons = [common for common in declared.common.values() for common in common.items()]
     for key, value in [*choices.items(), *commons]:
         known.shared.setdefault(str(key), []).append(value)
+    known.sizes = {size: _planned(declared, size, choices) for size in declared.cases}
     return known
+
+
+def _planned(declared: Declared, size: str, choices: Mapping[str, Any]) -> Planned:
+    cases = declared.cases_of(size)
+    common = {**choices, **declared.common_of(size)}
+    models = [model for case in cases for model in _listed(case.get("model", common.get("model")))]
+    cells = []
+    for case in cases:
+        own = {key: value for key, value in case.items() if key != SEED and not isinstance(value, Mapping)}
+        cells += [dict(zip(own, each, strict=True)) for each in product(*map(_listed, own.values()))]
+    task = str(common.get("task", "train"))
+    trained = tuple(dict.fromkeys(str(model) for model in models if model)) if task == "train" else ()
+    return Planned(task, trained, tuple(cells))
 
 
 def _defaults(key: str, case: Mapping[str, Any]) -> Iterator[Any]:

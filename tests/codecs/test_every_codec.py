@@ -44,6 +44,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "thc": [{"block": 256, "table": "nonuniform"}, {"bits": 12, "block": 1024, "norm": "bucket"}],
     "qsgd": [{"bits": 4, "norm": "max"}, {"bits": [2, 8], "norm": "max"}],
     "tfp": [{"bits": 4}, {"bits": 12, "rounding": "truncate"}],
+    "aqgb": [{"bits": 12}, {"bits": 4, "base": "plain", "rounding": "stochastic"}],
     "powersgd": [{"rank": 1, "feedback": False}],
     "edgc": [{"max_rank": 2, "window": 1, "alpha": 1.0, "estimator": "gaussian"}],
     "topk": [{"values": "bf16", "fraction": 0.1}],

@@ -72,9 +72,10 @@ def test_training_in_the_virtual_cluster(model: str, tmp_path: Path) -> None:
     assert 4.9 < summary["wire_bits_per_coordinate"] <= 5
 
 
-def test_training_by_blocks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("given", [(), ("codec.base=plain", "codec.rounding=stochastic")])
+def test_training_by_blocks(given: tuple[str, ...], tmp_path: Path) -> None:
     """AQGB's kernels and refinements, in steps whose updates come with the next forward pass."""
-    overrides = ("codec=aqgb", "parallel=blocks", "topology=broadcast", "train.steps=8")
+    overrides = ("codec=aqgb", "parallel=blocks", "topology=broadcast", "train.steps=8", *given)
     simulated = ("cluster=virtual", "cluster.workers=3", "network=simulated", "network.rate_mbit=50")
     run_here(validate(compose([*TINY, *overrides, *simulated, "cluster.device=cuda"])), tmp_path)
     summary = json.loads((tmp_path / "summary.json").read_text())

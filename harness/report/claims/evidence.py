@@ -79,6 +79,11 @@ class Evidence:
         """Seconds to `factor` times the median final metric of BF16; infinite for a seed that misses it."""
         return self._take("tta", [factor], cells, figures.tta, factor)
 
+    def steps_to(self, factor: float, **cells: Any) -> SeedFigure:
+        """Steps to that target, by the record's numbers of evaluations; infinite for a seed that misses
+        it."""
+        return self._take("steps_to", [factor], cells, figures.steps_to, factor)
+
     def stays(self, factor: float, **cells: Any) -> SeedFigure:
         """1 for a seed that reaches that target and stays beyond it, else 0."""
         return self._take("stays", [factor], cells, figures.stays, factor)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Any
 
@@ -132,6 +133,15 @@ def tta(record: SweepRecord, factor: float, selection: Selection) -> SeedFigure:
     """Seconds to `factor` times the median final metric of the BF16 cells that differ in the codec alone;
     infinite for a seed that misses it or failed."""
     return _at_target(record, factor, selection, lambda found: found.train_time_s)
+
+
+def steps_to(record: SweepRecord, factor: float, selection: Selection) -> SeedFigure:
+    """Steps done at the evaluation that reaches that target, as the record counts them; infinite for a seed
+    that misses it or failed. No clock has a part in it."""
+    found = _at_target(
+        record, factor, selection, lambda found: math.inf if found.step is None else float(found.step)
+    )
+    return replace(found, timed=False)
 
 
 def stays(record: SweepRecord, factor: float, selection: Selection) -> SeedFigure:
@@ -278,15 +288,26 @@ def _words(selection: Selection) -> str:
     return ", ".join(f"{key}={value}" for key, value in selection.items()) or "any value"
 
 
+@dataclass(frozen=True)
+class Planned:
+    """The cells of a sweep at one size: its task, its models, and the values by dotted key, without seeds and
+    what is taken from other sweeps."""
+
+    task: str
+    models: tuple[str, ...]
+    cells: tuple[Mapping[str, Any], ...]
+
+
 @dataclass
 class KnownSweep:
     """The cells that a sweep may have at any size: axes and shared settings with their values, and
-    metrics.
+    metrics. `sizes` has what it runs at each size.
     """
 
     axes: dict[str, list[Any]] = field(default_factory=dict)
     shared: dict[str, list[Any]] = field(default_factory=dict)
     metrics: set[str] = field(default_factory=set)
+    sizes: dict[str, Planned] = field(default_factory=dict)
 
     def add_axis(self, key: str, values: Sequence[Any]) -> None:
         self.axes.setdefault(key, []).extend(values)
@@ -305,7 +326,7 @@ class KnownSweep:
         axes, shared = (
             {key: [*values] for key, values in found.items()} for found in (self.axes, self.shared)
         )
-        return KnownSweep(axes, shared, set(self.metrics))
+        return KnownSweep(axes, shared, set(self.metrics), dict(self.sizes))
 
     def key(self, name: str) -> str:
         """The dotted key for a short name; raises ValueError if there is none."""

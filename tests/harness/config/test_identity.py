@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from gradwire.harness.config.run_name import run_directory, run_name
 from gradwire.harness.config.validate import validate
-from gradwire.harness.record.identity import run_id
+from gradwire.harness.record.identity import run_id, settings_id
 
 Identify = Callable[..., str]
 
@@ -70,6 +70,26 @@ def test_auto_is_what_it_stands_for(identify: Identify) -> None:
 )
 def test_settings_that_change_the_result_change_it(override: str, identify: Identify) -> None:
     assert identify(override) != identify()
+
+
+@pytest.mark.parametrize("bits", ["null", "8"])
+def test_settings_added_later_keep_the_ids_of_what_ran_before(bits: str, identify: Identify) -> None:
+    """That is, those of `codec=aqgb` from when it had neither base nor scale nor bits."""
+    blocks = ("cluster=virtual", "cluster.workers=2", "parallel=blocks", "topology=broadcast", "codec=aqgb")
+    before = identify(*blocks, "size=tiny")
+    assert before == identify(*blocks, "size=tiny", "codec.base=embedded", "codec.scale=block")
+    assert (before == identify(*blocks, "size=tiny", f"codec.bits={bits}")) == (bits == "null")
+    assert before != identify(*blocks, "size=tiny", "codec.base=plain")
+
+
+def test_ids_of_records_are_those_of_the_same_settings_now(with_values: Callable[..., DictConfig]) -> None:
+    """Without the settings that were added since, a configuration has the id that its record has."""
+    blocks = ("cluster=virtual", "cluster.workers=2", "parallel=blocks", "topology=broadcast", "codec=aqgb")
+    settings = validate(with_values(*blocks)).mapping()
+    older = {**settings, "codec": {**settings["codec"]}}
+    for added in ("base", "scale", "bits"):
+        del older["codec"][added]
+    assert settings_id(older) == settings_id(settings)
 
 
 def write_text(folder: Path, text: str = "words\n") -> Path:

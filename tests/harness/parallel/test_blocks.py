@@ -26,6 +26,7 @@ SIZE = 3
 BLOCKS = ("parallel=blocks", "parallel.bucket_cap_mb=25", "parallel.num_blocks=3", "topology=broadcast")
 WORKERS = f"cluster.workers={SIZE}"
 AQGB = (*BLOCKS, "codec=aqgb", "codec.margin_s=0", WORKERS, "train.log_every=1", "measure.trace=true")
+PLAIN = ("codec.base=plain", "codec.rounding=stochastic")
 TICK = 1 / 1024
 NETWORK = ("cluster=virtual", "network=simulated", "network.rate_mbit=20", "network.codec_times=none")
 
@@ -52,6 +53,14 @@ def computing_takes_as_long_each_time() -> Iterator[None]:
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("blocks") / "simulated"
     train_all_virtually(tiny_run(*AQGB, *NETWORK, "train.steps=12"), str(directory))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def simulated_plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run above, but with random rounding of floating-point numbers."""
+    directory = tmp_path_factory.mktemp("blocks") / "plain"
+    train_all_virtually(tiny_run(*AQGB, *PLAIN, *NETWORK, "train.steps=12"), str(directory))
     return directory
 
 
@@ -90,11 +99,23 @@ def test_forward_passes_wait_for_blocks_of_the_step_before(simulated: Path) -> N
         assert awaited == [*([1] * 3 if number else []), *[0] * 3]
 
 
-def test_an_interruption_changes_neither_bits_nor_times(simulated: Path, tmp_path: Path) -> None:
+def test_floating_point_numbers_are_refined_by_ten_bits_or_more_where_they_begin_anew(
+    simulated_plain: Path,
+) -> None:
+    planned = [row for row in decisions(simulated_plain) if row["first"]]
+    pairs = {pair for row in planned for pair in zip(row["first"], row["more"], strict=True)}
+    assert any(first < 10 <= more for first, more in pairs)
+    assert all(more >= 10 or not more for first, more in pairs if first < 10)
+
+
+@pytest.mark.parametrize(("run", "given"), [("simulated", ()), ("simulated_plain", PLAIN)])
+def test_an_interruption_changes_neither_bits_nor_times(
+    run: str, given: tuple[str, ...], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """It comes where blocks are refined, and their collectives still under way."""
-    stopped = 9
+    stopped, simulated = 9, request.getfixturevalue(run)
     assert sum(decisions(simulated)[stopped - 2]["more"])
-    config, directory = tiny_run(*AQGB, *NETWORK, "train.steps=12"), tmp_path / "parts"
+    config, directory = tiny_run(*AQGB, *given, *NETWORK, "train.steps=12"), tmp_path / "parts"
     for stop_after in (stopped, None):
         train_all_virtually(config, str(directory), stop_after)
     assert load_run(directory).done.resumed_after == [stopped]
@@ -103,15 +124,18 @@ def test_an_interruption_changes_neither_bits_nor_times(simulated: Path, tmp_pat
     assert outcome(directory) == outcome(simulated)
 
 
-def test_real_equals_virtual_that_follows_it(tmp_path: Path, workers: Workers) -> None:
+@pytest.mark.parametrize("given", [(), PLAIN], ids=["embedded", "plain"])
+def test_real_equals_virtual_that_follows_it(
+    given: tuple[str, ...], tmp_path: Path, workers: Workers
+) -> None:
     """Real links are slow enough for a plan; some senders may run out of time, which is on record."""
-    config = tiny_run(*AQGB, "network=paced", "network.rate_mbit=20", "train.steps=8")
+    config = tiny_run(*AQGB, *given, "network=paced", "network.rate_mbit=20", "train.steps=8")
     real, run = tmp_path / "real", workers(SIZE)
     assert run(train_rank, config, str(real), None, 5) == [False] * SIZE
     assert run(train_rank, config, str(real), opened(config, real)) == [True] * SIZE
     assert any(row["first"] for row in decisions(real))
     following = (f"codec.decisions={real / 'decisions.jsonl'}", "train.steps=8", "cluster=virtual")
-    train_all_virtually(tiny_run(*AQGB, *following), str(tmp_path / "virtual"))
+    train_all_virtually(tiny_run(*AQGB, *given, *following), str(tmp_path / "virtual"))
     ours, theirs = (
         [(row["loss"], row["grad_norm"], row.get("vnmse")) for row in rows(tmp_path / name)]
         for name in ("virtual", "real")
