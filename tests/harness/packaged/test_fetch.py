@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Small
-from packaged_wheels import BERT_CONTEXT, CONTEXT, TEMPLATE, THETA, WORDS, tiny_llama
+from packaged_wheels import BERT_CONTEXT, CONTEXT, TEMPLATE, THETA, WORDS, Small, tiny_llama
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate_task

@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import Small
-from packaged_wheels import CONTEXT, SHAPE
+from packaged_wheels import CONTEXT, SHAPE, Small
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate

@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import Small
+from packaged_wheels import Small
 
 from gradwire.harness.packaged import wheel
 from gradwire.harness.packaged.catalogue import CATALOGUE, folder_of
