@@ -23,9 +23,9 @@ class Member:
     """A file in a package's wheel."""
 
     path: str
-    """Where it lies in the wheel."""
+    """Its place in the wheel."""
     name: str
-    """What it is called here."""
+    """Its name here."""
     num_bytes: int
     sha256: str
 
@@ -35,7 +35,7 @@ class PackagedWeights:
     """Weights in a Python package. Its first member holds the tensors."""
 
     name: str
-    """What `task=weights name=` calls them."""
+    """Their name in `task=weights name=`."""
     title: str
     model: str
     """The choice of `model=` that trains them."""
@@ -45,7 +45,7 @@ class PackagedWeights:
     source: str
     """The model as its authors call it, and what was done to it."""
     example: str
-    """What follows `python run.py`."""
+    """A use of them: the arguments of `python run.py`."""
     form: Literal["gguf", "safetensors"]
     room: int
     """Bytes of the disk that fetching and converting take at most, the package included."""

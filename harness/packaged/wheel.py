@@ -29,7 +29,7 @@ UNREACHABLE = re.compile(
     r"NewConnectionError|NameResolutionError|ConnectTimeout|ReadTimeout|Failed to establish|ProxyError"
     r"|Connection refused|Network is unreachable|Max retries exceeded"
 )
-"""What pip writes if there is no network."""
+"""The words of pip if there is no network."""
 
 NO_SPACE = re.compile(r"No space left on device|Errno 28\b|Disk quota exceeded")
 

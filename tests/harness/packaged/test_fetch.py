@@ -20,7 +20,7 @@ from gradwire.harness.tasks import weights as task
 
 
 def left_in_cache() -> list[str]:
-    """What is beside the locks in the folder of weights."""
+    """The names beside the locks in the folder of weights."""
     place = folder_of("minilm").parent
     return sorted(path.name for path in place.iterdir() if path.suffix != ".lock") if place.is_dir() else []
 
