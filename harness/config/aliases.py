@@ -127,6 +127,8 @@ CHOICE_ALIASES: Mapping[str, Mapping[str, Sequence[str]]] = {
         "gemma1b": ("gemma",),
         "bert_large": ("bert",),
         "resnet50": ("resnet", "cnn"),
+        "smollm2": ("smollm",),
+        "minilm_glue": ("minilm",),
     },
     "experiment": {"smoke": ("test", "quick", "tiny")},
     "sweeps": {"demo": ("test", "example")},
@@ -138,6 +140,7 @@ CHOICE_ALIASES: Mapping[str, Mapping[str, Sequence[str]]] = {
         "timeline": ("trace", "profile"),
         "report": ("plot", "plots", "compare"),
         "doctor": ("check", "info", "env"),
+        "weights": ("fetch", "download", "pretrained"),
     },
 }
 """Other programs' names of a group's choice."""

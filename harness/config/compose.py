@@ -34,7 +34,13 @@ from gradwire.harness.config.explain import (
     unknown_key,
 )
 from gradwire.harness.config.manual import register_manual
-from gradwire.harness.config.model_folder import UNSIZED, check_shape_given, keep_from_size
+from gradwire.harness.config.model_folder import (
+    UNSIZED,
+    check_shape_given,
+    keep_from_size,
+    keeps_its_files,
+    register_packaged_weights,
+)
 from gradwire.harness.config.overrides import (
     MISSING,
     check_as_read,
@@ -49,7 +55,6 @@ from gradwire.harness.config.overrides import (
 from gradwire.harness.config.own_files import REMEDY, SWEEP, OwnFile, OwnFolder, own_folder
 from gradwire.harness.config.plugins import allow_plugins, plugin_choices, register_plugins
 from gradwire.harness.config.store import group_schemas, register_additions
-from gradwire.harness.models.families import FOLDER
 from gradwire.harness.runtime.conf import CONFIG_NAME, conf_directory
 from gradwire.harness.runtime.effects import no_effect
 from gradwire.harness.runtime.errors import ConfigError, shortened
@@ -152,7 +157,7 @@ def _composed(choices: tuple[str, ...], folder: OwnFolder | None) -> tuple[DictC
     OmegaConf.set_struct(config, False)
     node = config.pop("hydra")
     OmegaConf.set_struct(config, True)
-    if plain(config, "model.family") == FOLDER and plain(config, "size.name") != UNSIZED:
+    if keeps_its_files(config):
         others = [choice for choice in choices if choice.partition("=")[0] != "size"]
         keep_from_size(config, _composed((*others, f"size={UNSIZED}"), folder)[0])
     return config, node
@@ -273,6 +278,7 @@ def prepare() -> None:
     """Registers everything that `conf/` refers to with Hydra; repeating it has no effect."""
     register_additions()
     register_manual(conf_directory())
+    register_packaged_weights()
 
 
 @contextmanager

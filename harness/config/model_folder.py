@@ -1,4 +1,7 @@
-"""Configurations of models whose files determine their shape: `model=folder`, and pretrained weights."""
+"""Configurations of models whose files determine their shape: `model=folder`, and pretrained weights.
+
+Sizes keep what files determine: of `model=folder`, and of presets whose YAML says where their weights lie.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from gradwire.harness.models.described import Described
 from gradwire.harness.models.families import AUTO, FOLDER
 from gradwire.harness.models.folder import described, objective_of, settled
 from gradwire.harness.models.settings import ModelConfig, check_length
+from gradwire.harness.packaged.catalogue import folder_of, packaged_at
 from gradwire.harness.runtime.effects import no_effect
 from gradwire.harness.runtime.errors import ConfigError, refused_as_config_error
 from gradwire.harness.trainer.settings import RunConfig
@@ -36,9 +40,31 @@ LENGTH = "recipe.sequence_length"
 explicitly."""
 
 
+def register_packaged_weights() -> None:
+    """Registers `${packaged_weights:<name>}`, the folder of weights that `task=weights` fetches; repeating it
+    has no effect."""
+    OmegaConf.register_new_resolver("packaged_weights", lambda name: str(folder_of(name)), replace=True)
+
+
+def keeps_its_files(config: DictConfig) -> bool:
+    """True if the files of the chosen model stay whatever the size: `config` has no values of the command
+    line."""
+    chosen = plain(config, "model.family") == FOLDER or plain(config, "model.path") is not None
+    return chosen and plain(config, "size.name") != UNSIZED
+
+
+def leave_packaged_weights(config: DictConfig) -> None:
+    """Remove the folder of packaged weights from a `config` that takes random ones, of the preset's shape."""
+    path = plain(config, "model.path")
+    if plain(config, "model.weights") == "random" and path is not None and packaged_at(path) is not None:
+        OmegaConf.update(config, "model.path", None)
+
+
 def keep_from_size(config: DictConfig, unsized: DictConfig) -> None:
-    """Replace the model in a `config` of `model=folder` by the one without a size, except for the keys of the
-    recipe that a size sets. `unsized` is the configuration of the same choices without a size."""
+    """Replace the model in a `config` whose files stay by the one without a size, except for the keys of the
+    recipe that a size sets. `unsized` is the configuration of the same choices without a size. The rate that
+    stays is not the size's, and nor is the batch that it is for."""
+    config.size.lr_batch = unsized.size.lr_batch
     sized = OmegaConf.to_container(config.model.recipe, resolve=False)
     assert isinstance(sized, dict)
     config.model = unsized.model.copy()

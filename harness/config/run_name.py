@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from gradwire.codecs.fields import Rule, rules_of
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.files.reading import printable
 from gradwire.harness.record.directory import CONFIG, GRADIENTS, WEIGHTS, is_done
@@ -81,7 +82,9 @@ GIVES: dict[str, Callable[[Path], Path | None]] = {
 def what_to_give(key: str, task: str) -> str:
     """Advice to add `key` of `task`, with an example from the newest runs in `outputs/`."""
     if key not in NEED:
-        return f"add {key}=<value>"
+        rule = rules_of(cast(type, TASKS[task].config)).get(key)
+        choices = rule.choices if isinstance(rule, Rule) and rule.choices else ("<value>",)
+        return f"add {' or '.join(f'{key}={choice}' for choice in choices)}"
     gives = GIVES["finished" if (key, task) == ("run", "retime") else key]
     runs = [path for path in OUTPUTS.glob("*") if (path / CONFIG).is_file()]
     runs.sort(key=lambda path: path.stat().st_mtime, reverse=True)

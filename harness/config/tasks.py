@@ -13,6 +13,7 @@ from typing import Any
 
 from gradwire.codecs.fields import LIST, NOTHING, TEXT, WHOLE, Rule, at_least, checked, list_of, one_of
 from gradwire.harness.network.settings import NetworkConfig
+from gradwire.harness.packaged.catalogue import CATALOGUE
 from gradwire.harness.record.figures import study_module, study_names
 from gradwire.harness.record.settings import Configuration, RecordedConfig
 from gradwire.harness.report.settings import ReportTask
@@ -122,6 +123,14 @@ class DoctorTask(Configuration):
     format: str = one_of("text", "json")  # of the page
 
 
+@dataclass(frozen=True, kw_only=True)
+class WeightsTask(Configuration):
+    """The fetching of pretrained weights."""
+
+    # SmolLM2-135M-Instruct, a LLaMA; all-MiniLM-L6-v2, a BERT
+    name: str = checked(dataclasses.MISSING, choices=tuple(CATALOGUE))
+
+
 @dataclass(frozen=True)
 class Task:
     """A task: the module that `task=<name>` runs, and the configuration that it reads."""
@@ -192,4 +201,5 @@ TASKS: dict[str, Task] = {
     "sync": Task("gradwire.harness.tasks.sync", SyncTask),
     "timeline": Task("gradwire.harness.tasks.timeline", TimelineTask),
     "doctor": Task("gradwire.harness.tasks.doctor", DoctorTask),
+    "weights": Task("gradwire.harness.tasks.weights", WeightsTask),
 }

@@ -14,7 +14,7 @@ from gradwire.codecs.registry import check_codec, make_codec
 from gradwire.harness.comm.topology.registry import topology
 from gradwire.harness.config.effects import READ_WITH
 from gradwire.harness.config.explain import broken_reference, plain
-from gradwire.harness.config.model_folder import settle_objective
+from gradwire.harness.config.model_folder import leave_packaged_weights, settle_objective
 from gradwire.harness.config.root_keys import check_root
 from gradwire.harness.config.run_name import what_to_give
 from gradwire.harness.config.store import group_schemas
@@ -59,6 +59,7 @@ def settings_of(config: DictConfig) -> Configuration:
     _check_family(resolved)
     if "model" in resolved:
         settle_objective(resolved)
+        leave_packaged_weights(resolved)
     _resolve(resolved)
     for group in group_schemas():
         typed_by = OmegaConf.get_type(resolved[group]) if group in resolved else None

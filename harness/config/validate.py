@@ -39,10 +39,12 @@ from gradwire.harness.config.tasks import Task
 from gradwire.harness.config.typed import task_of, typed
 from gradwire.harness.data.prepare import data_source, dataset_available
 from gradwire.harness.data.settings import at_most_evaluated, resolve_dataset
+from gradwire.harness.models.settings import ModelConfig
 from gradwire.harness.models.settings import check as check_model
 from gradwire.harness.models.weights import tokenizer_available, weights_available
 from gradwire.harness.network.settings import NetworkConfig, with_papers_computation
 from gradwire.harness.objectives.registry import OBJECTIVES
+from gradwire.harness.packaged.catalogue import not_fetched, packaged_at
 from gradwire.harness.parallel.settings import PASSES_PER_STAGE, BlocksConfig, PipelineConfig
 from gradwire.harness.record.directory import check_saved_steps
 from gradwire.harness.record.settings import Configuration
@@ -66,6 +68,7 @@ def validate(config: DictConfig) -> RunConfig:
     Raises ConfigError in one line: field, value, allowed values, the fix.
     """
     run = cast(RunConfig, typed(config))
+    _check_fetched(run.model)
     if run.model.path is not None or run.model.is_folder:
         run = refused_as_config_error(with_shape_of_weights, run)
     refused_as_config_error(check_model, run.model)
@@ -98,6 +101,14 @@ def validate(config: DictConfig) -> RunConfig:
     refused_as_config_error(check_folder_loads, run)
     _check_parallel(run)
     return run
+
+
+def _check_fetched(model: ModelConfig) -> None:
+    """Refuses packaged weights that are not here: they are fetched by a command of its own alone."""
+    name = packaged_at(model.path) if model.path is not None else None
+    reason = not_fetched(name) if name is not None else None
+    if reason is not None:
+        raise ConfigError(f"model={model.name}: {reason}")
 
 
 def validate_task(config: DictConfig) -> Configuration:

@@ -10,6 +10,7 @@ import pytest
 from benchmark_files import hub_records, write_files
 from commands import Files, commands, commands_of, fault, replaced
 from model_folders import save_folder
+from packaged_wheels import place_small_weights
 from pages import EXAMPLES, PAGES, name
 from tiny import TINY_MODEL
 
@@ -35,6 +36,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     for place in ("mmlu/test/a.csv", "mmlu/val/a.csv", *tasks):
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).touch()
+    place_small_weights(folder)
     numbers = np.random.default_rng(0).standard_normal((8, 4096), dtype=np.float32)
     np.savez(folder / "my.npz", gradients=numbers)
     kept = "measure.save_gradients_at=[0,1]"

@@ -13,6 +13,7 @@ from gradwire.harness.models.described import ENDINGS, Kind, architecture_of, co
 from gradwire.harness.models.families import HEADS
 from gradwire.harness.models.foreign import check_folder, check_settings, in_a_line
 from gradwire.harness.models.weights import SAFE, TOKENIZER_FILE, folder_named, not_to_be_had
+from gradwire.harness.packaged.catalogue import CATALOGUE, folder_of, not_fetched
 from gradwire.harness.record.directory import CONFIG, WEIGHTS
 from gradwire.harness.record.identity import data_fingerprint
 from gradwire.harness.record.runs import load_run, not_finished
@@ -94,8 +95,14 @@ class Checkpoint:
 
 
 def find_checkpoint(asked: str) -> Checkpoint:
-    """The checkpoint that `checkpoint=` names; raises ValueError in one line if it cannot be scored."""
+    """The checkpoint that `checkpoint=` names, or those weights of `task=weights`; raises ValueError in one
+    line if it cannot be scored."""
     folder = Path(asked).expanduser()
+    if asked in CATALOGUE and not folder.exists():
+        reason = not_fetched(asked)
+        if reason is not None:
+            raise ValueError(f"checkpoint={asked}: {reason}")
+        return _of_folder(asked, folder_of(asked), asked, None)
     if folder.name == WEIGHTS and (folder.parent / CONFIG).is_file():
         folder = folder.parent  # a run's weights are still the run's
     if (folder / CONFIG).is_file():

@@ -41,6 +41,7 @@ OTHERS = (
     ("task=sync", "run={folder}"),
     ("task=plan",),
     ("task=doctor",),
+    ("task=weights", "name=minilm"),
 )
 """Tasks to try. Those whose folder is no run are refused, as most mistyped ones are."""
 

@@ -26,6 +26,7 @@ REQUIRED = {
     "replay": ["gradients=somewhere.npz"],
     "statistics": ["gradients=somewhere.npz"],
     "score": ["checkpoint=somewhere"],
+    "weights": ["name=minilm"],
 }
 """The settings that a task requires."""
 

@@ -22,8 +22,10 @@ PUBLISHED = {
     "llama1b_mmlu": 1_235_814_400,
     "gemma1b": 999_885_952,
     "bert_large": 335_174_458,
+    "smollm2": 134_515_008,
+    "minilm_glue": 22_713_986,
 }
-"""The parameters of the checkpoints on the Hugging Face hub."""
+"""The parameters of the checkpoints on the Hugging Face hub (MiniLM's with the head for two labels)."""
 
 PRINTED = {
     "tinybert": "14.5M",
