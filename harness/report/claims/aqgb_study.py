@@ -65,15 +65,16 @@ def _(e: Evidence) -> Effects:
 fig10 = aqgb_study.on("aqgb_fig10")
 
 
-@fig10("A6", "Section 5.2.2, Figure 10(a)", "127; without compression 39", foil=UNCOMPRESSED)
+@fig10("A6", "Section 5.2.2, Figure 10(a)", "127; without compression 39", tolerance=0.02, foil=UNCOMPRESSED)
 def _(e: Evidence) -> Effects:
-    """AQGB completes 127 rounds in 200 s instead of 39 (without jitter)."""
+    """AQGB completes 127 rounds in 200 s instead of 39 (without jitter; within two)."""
     return near(e.rounds(scheme="aqgb", jitter=0, split=4), 127, null=39.0)
 
 
-@fig10("A6e", "Section 5.2.2, Figure 10(a)", "127; without compression 39", foil=UNCOMPRESSED)
+@fig10("A6e", "Section 5.2.2, Figure 10(a)", "127; without compression 39", tolerance=0.02, foil=UNCOMPRESSED)
 def _(e: Evidence) -> Effects:
-    """AQGB completes 127 rounds in 200 s instead of 39 (with the paper's jitter, a factor a round)."""
+    """AQGB completes 127 rounds in 200 s instead of 39 (with the paper's jitter, a factor a round;
+    within two)."""
     return near(e.rounds(scheme="aqgb", jitter=0.1, jitter_per="step"), 127, null=39.0)
 
 
@@ -111,7 +112,9 @@ def _(e: Evidence) -> bool:
     )
 
 
-@fig10("A7", "Section 5.2.2, Figure 10(b)", "77 %; 4 bits less than half of it", foil=FOUR_BITS)
+@fig10(
+    "A7", "Section 5.2.2, Figure 10(b)", "77 %; 4 bits less than half of it", tolerance=0.1, foil=FOUR_BITS
+)
 def _(e: Evidence) -> Effects:
     """Links are used to 77 % with AQGB (with jitter by block; 4 bits use half of that)."""
     e = e.where(jitter=0.1, jitter_per="block")
@@ -133,9 +136,9 @@ def _(e: Evidence) -> Effects:
     return below(e.utilization(scheme="fixed"), 0.5 * e.utilization(scheme="aqgb"))
 
 
-@fig10("A8", "Section 5.2.2, Figure 10(c)", "a plot, no number")
+@fig10("A8", "Section 5.2.2, Figure 10(c)", "a plot, no number", tolerance=0.1)
 def _(e: Evidence) -> Effects:
-    """AQGB waits as long as 4 bits do (a fifth at most of what waiting without compression adds, with jitter
+    """AQGB waits as long as 4 bits do (a tenth at most of what waiting without compression adds, with jitter
     by block)."""
     e = e.where(jitter=0.1, jitter_per="block")
     return spared(*(e.t_wait(scheme=s) for s in ("aqgb", "fixed", "none")))
@@ -196,7 +199,7 @@ def _(e: Evidence) -> Effects:
 fig13 = aqgb_study.on("aqgb_fig13")
 
 
-@fig13("A11", "Section 5.2.5, Figure 13(a)", "125.6 %, 118.0 %", foil=UNCOMPRESSED)
+@fig13("A11", "Section 5.2.5, Figure 13(a)", "125.6 %, 118.0 %", tolerance=0.12, foil=UNCOMPRESSED)
 def _(e: Evidence) -> Effects:
     """With stragglers 4 bits complete 125.6 % and AQGB 118.0 % more rounds than no compression, in the mean
     of the seeds."""

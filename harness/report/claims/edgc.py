@@ -40,8 +40,7 @@ def keeps_accuracy(e: Evidence, model: str) -> bool:
 
 
 def ranks_move(e: Evidence) -> bool:
-    """EDGC's ranks leave the largest one after the warm-up: it sends less than an uncompressed tenth and that
-    rank in all other steps."""
+    """EDGC's ranks leave the largest one after the warm-up, whose steps and that rank would send as much."""
     least = 0.1 * 32 + 0.9 * e.wire_bits_per_coordinate(codec="powersgd", rank=16)
     return e.wire_bits_per_coordinate(codec="edgc") < least
 

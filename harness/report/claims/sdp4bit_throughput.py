@@ -217,20 +217,25 @@ def _(e: Evidence) -> bool:
     return close(float(e.gradient_comm_s(experiment="tlq_hs") / e.gradient_comm_s(experiment="ulq")), 1, 0.15)
 
 
+@table4("S13a", "Table 4", "379.3 ms", "paper", foil=swap(experiment=("sharded_baseline", "tlq_hs")))
+def _(e: Evidence) -> Effects:
+    """The baseline's gradients are predicted to take 379 ms on 32 A100."""
+    e = e.where(overlap_enabled=False)
+    return near(e.gradient_comm_s(experiment="sharded_baseline"), 0.3793, null=0.0)
+
+
 @table4(
-    "S13a",
+    "S13e",
     "Table 4",
-    "379.3 and 45.9 ms",
+    "45.9 ms; baseline 379.3 ms",
     "paper",
+    tolerance=0.02,
     foil=swap(experiment=("tlq_hs", "sharded_baseline")),
 )
 def _(e: Evidence) -> Effects:
-    """The baseline's gradients take 379 ms on 32 A100, TLq-HS's 45.9 ms (codec work left out)."""
+    """TLq-HS's gradients are predicted to take 45.9 ms on 32 A100 (within 7 ms, codec work left out)."""
     e = e.where(overlap_enabled=False)
-    return every(
-        near(e.gradient_comm_s(experiment="sharded_baseline"), 0.3793, null=0.0),
-        near(e.gradient_comm_s(experiment="tlq_hs"), 0.0459, null=0.3793),
-    )
+    return near(e.gradient_comm_s(experiment="tlq_hs"), 0.0459, null=0.3793)
 
 
 @table4(

@@ -187,7 +187,8 @@ def _decided(claim: Claim, evidence: Evidence, blank: Verdict) -> Verdict:
         detail = f"guesses score {claim.chance.level:g}, over {claim.chance.questions} questions"
         return replace(blank, reason=Reason.CHANCE, detail=detail)
     if claim.active is not None and not claim.active(_aside(evidence)):
-        return replace(blank, reason=Reason.IDLE, detail=" ".join((claim.active.__doc__ or "").split()))
+        acting = " ".join((claim.active.__doc__ or "").split())
+        return replace(blank, reason=Reason.IDLE, detail=f"it has not been so that {acting.rstrip('.')}")
     if all(effect.vacuous for effect in told):
         return replace(blank, reason=Reason.IDLE, detail="both sides are the same to the last bit")
     return _resolved(claim, evidence, told, blank)

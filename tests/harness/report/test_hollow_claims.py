@@ -113,7 +113,7 @@ def test_an_idle_mechanism_is_not_testable() -> None:
         return below(e.vnmse(codec="idle"), e.vnmse(codec="dynamiq"))
 
     def acts(e: Evidence) -> bool:
-        """It sends fewer bits than DynamiQ."""
+        """it sends fewer bits than DynamiQ."""
         return e.wire_bits_per_coordinate(codec="idle") < e.wire_bits_per_coordinate(codec="dynamiq")
 
     assert told(made(lower, foil=THC)).reason is Reason.IDLE, "both sides are the same"
@@ -125,7 +125,7 @@ def test_an_idle_mechanism_is_not_testable() -> None:
     found = told(made(beats, foil=swap(codec=("idle", "thc")), active=acts))
     assert (found.text, found.detail) == (
         "not testable here: mechanism idle",
-        "It sends fewer bits than DynamiQ.",
+        "it has not been so that it sends fewer bits than DynamiQ",
     )
 
 
