@@ -38,7 +38,7 @@ class Effect:
     Without `claimed` its direction counts, with every seed; of two positive figures it is the logarithm of
     their ratio. With `claimed` its size counts: within the claim's tolerance of it, or at least it. With
     `harm`, the difference that a codec makes which fails the claim, it has to be at most the tolerance's
-    share of that.
+    share of that, and the seeds have to tell it from that.
     """
 
     ours: SeedFigure
@@ -78,8 +78,9 @@ class Effect:
         an effect lacks that does not hold."""
         least = RESOLUTION * self.spread
         if self.harm is not None:
-            lacking = self.mean - tolerance * _mean(self.harm)
-            return _mean(self.harm) >= max(least, 1e-300) and (lacking <= 0 or lacking >= least)
+            lacking, apart = self.mean - tolerance * _mean(self.harm), self.harm - self.ours
+            told = lacking >= least if lacking > 0 else _mean(apart) >= RESOLUTION * _spread(apart)
+            return told and _mean(self.harm) >= max(least, 1e-300)
         if self.claimed is None:
             return (self.mean if self.holds(tolerance) else -self.mean) >= max(least, 1e-300)
         if self.holds(tolerance):
@@ -96,7 +97,10 @@ class Effect:
             return f"effect {size:.3g}, {error}"
         if self.is_ratio and max(abs(size), spread) < 20:
             return f"a ratio of {math.exp(size):.4g}, spread by a factor of {math.exp(spread):.4g}"
-        return f"effect {size:.3g}, spread {spread:.3g}"
+        if self.harm is not None:
+            return f"{self.mean:.3g} of a harm of {size:.3g}, spread {spread:.3g}"
+        claimed = "" if self.claimed is None else f" where {self.claimed:.3g} is claimed"
+        return f"effect {size:.3g}{claimed}, spread {spread:.3g}"
 
 
 Effects = tuple[Effect, ...]
