@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from gradwire.harness.files.reading import MOST_TEXT, UnusableFileError, folders_in, open_file
-from gradwire.harness.report.claims.claim import About, rank
+from gradwire.harness.report.claims.claim import Basis, rank
 from gradwire.harness.report.claims.figures import Known, KnownSweep
 from gradwire.harness.report.claims.papers import CLAIMS
 from gradwire.harness.report.claims.verdict import Reason, Verdict, Word, judge
@@ -102,12 +102,12 @@ class Section:
     def claims(self) -> list[tuple[str, list[Verdict]]]:
         """Verdicts by subject: those about runs, those of our own model, and those about printed figures."""
         groups = (
-            ("Claims about runs", (About.RUNS, About.NOTHING)),
-            ("Identities and arithmetic of the model", (About.MODEL,)),
-            ("The paper's figures held against one another", (About.PAPER,)),
+            ("Claims about runs", (Basis.RUNS, Basis.NOTHING)),
+            ("Identities and arithmetic of the model", (Basis.MODEL,)),
+            ("The paper's figures held against one another", (Basis.PAPER,)),
         )
         found = [
-            (title, [each for each in self.verdicts if each.claim.about in about]) for title, about in groups
+            (title, [each for each in self.verdicts if each.claim.basis in bases]) for title, bases in groups
         ]
         return [(title, verdicts) for title, verdicts in found if verdicts]
 

@@ -158,7 +158,7 @@ fig12 = aqgb_study.on("aqgb_fig12")
 
 
 @aqgb_study.by_construction("aqgb_fig12")("A10", "Section 5.2.4, Figure 12", "a plot, no number")
-def _(e: Evidence) -> bool:
+def _(e: Evidence) -> Effects:
     """Without compression, faster links are used less, T_wait falls and rounds rise, at each of eight
     rates."""
     return every(
@@ -237,7 +237,7 @@ def _(e: Evidence) -> Effects:
 
 
 @aqgb_study.by_construction("aqgb_fig14")("A12a", "Section 5.2.6, Figure 14", "a plot, no number")
-def _(e: Evidence) -> bool:
+def _(e: Evidence) -> Effects:
     """Rounds are between those of no split and those of the ideal without a wait, with every seed."""
     e = e.where(jitter=0.1)
     return every(

@@ -24,8 +24,8 @@ Activity = Callable[[Evidence], bool]
 """Returns whether the mechanism that a claim is about has acted; its docstring says what acting means."""
 
 
-class About(StrEnum):
-    """What decides a claim."""
+class Basis(StrEnum):
+    """The evidence that decides a claim."""
 
     RUNS = "runs"
     PAPER = "the paper itself"  # its text against its own tables
@@ -63,7 +63,7 @@ class Claim:
     size: str = "small"  # the smallest one that can tell
     holds: Predicate | None = None
     why: str = ""  # without a predicate: why there is none
-    about: About = About.RUNS
+    basis: Basis = Basis.RUNS
     tolerance: float = MOST_TOLERANCE  # a share of the effect
     foil: Foil | None = None  # what fails the claim in its own sweep
     active: Activity | None = None
@@ -89,7 +89,7 @@ class Claim:
     @cached_property
     def digest(self) -> str:
         """sha256 of its text, predicate, kind, tolerance and foil, wherever the source stands."""
-        terms = [self.says, self.about, self.size, f"{self.tolerance:g}", repr(self.foil), *self.sweeps]
+        terms = [self.says, self.basis, self.size, f"{self.tolerance:g}", repr(self.foil), *self.sweeps]
         functions = [self.holds, self.active, self.chance.score if self.chance is not None else None]
         if self.chance is not None:
             terms.append(f"{self.chance.level:g} of {self.chance.questions}")
@@ -105,20 +105,20 @@ class Claims:
 
     def on(self, *sweeps: str) -> Callable[..., Callable[[Predicate], Predicate]]:
         """A decorator for predicates on records of these sweeps, which return effects."""
-        return partial(self._claim, sweeps, About.RUNS)
+        return partial(self._claim, sweeps, Basis.RUNS)
 
     def by_construction(self, *sweeps: str) -> Callable[..., Callable[[Predicate], Predicate]]:
         """A decorator for identities and arithmetic of the model, which hold whatever is recorded."""
-        return partial(self._claim, sweeps, About.MODEL)
+        return partial(self._claim, sweeps, Basis.MODEL)
 
     def of_print(self) -> Callable[..., Callable[[Predicate], Predicate]]:
         """A decorator for predicates on printed figures alone: a paper against itself."""
-        return partial(self._claim, (), About.PAPER)
+        return partial(self._claim, (), Basis.PAPER)
 
     def _claim(
         self,
         sweeps: tuple[str, ...],
-        about: About,
+        basis: Basis,
         name: str,
         printed: str,
         value: str = "",
@@ -136,7 +136,7 @@ class Claims:
             says = " ".join((holds.__doc__ or "").split())
             # fmt: off
             self.found.append(Claim(
-                name, self.paper, printed, says, value, sweeps, size, holds, about=about, tolerance=tolerance,
+                name, self.paper, printed, says, value, sweeps, size, holds, basis=basis, tolerance=tolerance,
                 foil=foil, active=active, chance=chance,
             ))
             # fmt: on
@@ -146,7 +146,7 @@ class Claims:
 
     def without_predicate(self, name: str, printed: str, says: str, value: str, why: str) -> None:
         """Adds a claim that no record can decide, with the reason."""
-        self.found.append(Claim(name, self.paper, printed, says, value, why=why, about=About.NOTHING))
+        self.found.append(Claim(name, self.paper, printed, says, value, why=why, basis=Basis.NOTHING))
 
 
 def rank(size: str) -> int:

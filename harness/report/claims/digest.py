@@ -12,7 +12,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 RULES = "gradwire.harness.report.claims."
-"""Where the rules for all claims stand, which a digest has by name."""
+"""The place of the rules for all claims, which a digest has by name."""
 
 RULE_MODULES = tuple(f"{RULES}{name}" for name in ("effects", "evidence", "claim", "figures"))
 
@@ -29,7 +29,7 @@ def digest_of(terms: Sequence[str], functions: Sequence[Callable[..., Any]]) -> 
 def _parts(function: Callable[..., Any], seen: set[str]) -> Iterator[str]:
     """A function's normalized source, then those of the helpers and constants that it names."""
     yield _normalized(function)
-    outside = inspect.getclosurevars(function).nonlocals | getattr(function, "__globals__", {})
+    outside = {**getattr(function, "__globals__", {}), **inspect.getclosurevars(function).nonlocals}
     for name in sorted(_names(function)):
         value = outside.get(name)
         if name in seen or name not in outside or isinstance(value, type | ModuleType):

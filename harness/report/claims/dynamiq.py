@@ -56,8 +56,7 @@ def ends_like_bf16(e: Evidence) -> Effects:
 def soonest(e: Evidence, factor: float) -> Effects:
     """DynamiQ reaches a target with 5 bits sooner than with 3, 4 or 6."""
     e = e.where(codec="dynamiq")
-    found: Effects = every(below(e.tta(factor, bits=5), e.tta(factor, bits=b)) for b in (3, 4, 6))
-    return found
+    return every(below(e.tta(factor, bits=5), e.tta(factor, bits=b)) for b in (3, 4, 6))
 
 
 @dynamiq.by_construction()("D7", "Section 3", "< 1 %")

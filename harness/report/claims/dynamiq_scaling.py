@@ -40,8 +40,7 @@ def nearest(figures: Callable[[str], SeedFigure]) -> Effects:
     def distance(codec: str) -> SeedFigure:
         return figures(codec).combined(figures("bf16"), lambda own, exact: abs(own - exact))
 
-    found: Effects = every(below(distance("dynamiq"), distance(c)) for c in OTHERS)
-    return found
+    return every(below(distance("dynamiq"), distance(c)) for c in OTHERS)
 
 
 def gain(e: Evidence, factor: float, jobs: int) -> SeedFigure:

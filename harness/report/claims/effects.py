@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from gradwire.codecs.arithmetic.line_fit import fit_line
 from gradwire.harness.report.evaluation import MissingError, SeedFigure
@@ -182,13 +182,19 @@ def falls(*values: Number | Iterable[Number]) -> Effects:
     return every(below(after, before) for before, after in itertools.pairwise(_listed(values, "falls")))
 
 
-def every(*conditions: Any) -> Any:
+@overload
+def every(first: Effects | Iterable[Effects], *more: Effects | Iterable[Effects]) -> Effects: ...
+@overload
+def every(first: bool | Iterable[bool], *more: bool | Iterable[bool]) -> bool: ...
+
+
+def every(first: Any, *more: Any) -> bool | Effects:
     """All effects together, or whether all conditions hold, given one by one or by generators.
 
     They are always evaluated completely, so that a verdict shows all figures, not only the first decisive
     one.
     """
-    found = _listed(conditions, "every")
+    found = _listed((first, *more), "every")
     if any(isinstance(each, Effect) for each in found):
         if not all(isinstance(each, Effect) for each in found):
             raise TypeError(

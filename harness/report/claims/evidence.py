@@ -26,7 +26,7 @@ class Foil:
 
     @property
     def name(self) -> str:
-        """What is put in place, in words."""
+        """The values that are put in place, in words."""
         found = {key: new for key, (_, new) in self.swaps.items()} | dict(self.also)
         return ", ".join(f"{key}={value}" for key, value in found.items() if value is not None)
 

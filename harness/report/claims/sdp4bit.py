@@ -276,8 +276,8 @@ def _(e: Evidence) -> Effects:
 def _(e: Evidence) -> Effects:
     """Groups of 1024 and of 2048 end with the same validation loss of qWD, to a fifth of what quantized
     weights (qW) add."""
-    differences = [e.last("loss", experiment="qwd", weight_group=g) for g in (1024, 2048)]
-    return spared(*differences, e.last("loss", experiment="qw", weight_group=2048))
+    small, large = (e.last("loss", experiment="qwd", weight_group=g) for g in (1024, 2048))
+    return spared(small, large, e.last("loss", experiment="qw", weight_group=2048))
 
 
 # SDP4Bit, Figures 4 and 6, Table 5

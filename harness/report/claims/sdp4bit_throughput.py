@@ -193,7 +193,7 @@ def _(e: Evidence) -> Effects:
 @sdp4bit_throughput.by_construction("sdp4bit_fig8")(
     "S12a", "Section 5.4, Figure 8", "1.1-1.2 < 1.4-1.8 < 1.6-2.4 x", "paper"
 )
-def _(e: Evidence) -> bool:
+def _(e: Evidence) -> Effects:
     """TLq-HS brings more than qWD, and both more than either, on both clusters."""
     return every(
         rises(

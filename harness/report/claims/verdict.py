@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from gradwire.harness.files.reading import printable
 from gradwire.harness.report.busy_times import busy_cells
-from gradwire.harness.report.claims.claim import About, Claim, largest, rank
+from gradwire.harness.report.claims.claim import Basis, Claim, largest, rank
 from gradwire.harness.report.claims.effects import Effects
 from gradwire.harness.report.claims.evidence import Evidence, Used
 from gradwire.harness.report.claims.figures import Known
@@ -21,7 +21,7 @@ MOST_ERROR = 230
 
 
 class Word(StrEnum):
-    """What is said of a claim; the first four are informative."""
+    """The word for a claim; the first four are informative."""
 
     REPRODUCED = "reproduced"
     NOT_REPRODUCED = "not reproduced"
@@ -53,7 +53,7 @@ _LATE_TEXT = ", claim written after the record"
 
 
 class Reason(StrEnum):
-    """Why a claim cannot be told here."""
+    """The reason why a claim cannot be told here."""
 
     CHANCE = "at chance"
     IDLE = "mechanism idle"
@@ -177,7 +177,7 @@ def _decided(claim: Claim, evidence: Evidence, blank: Verdict) -> Verdict:
     """The verdict where a record has all that the claim asks for."""
     assert claim.holds is not None
     told = claim.holds(evidence)
-    if claim.about is not About.RUNS:
+    if claim.basis is not Basis.RUNS:
         return replace(blank, word=_without_runs(claim, holding(told, claim.tolerance)))
     if isinstance(told, bool):
         return replace(blank, reason=Reason.NO_EFFECT, detail="its predicate compares without an effect")
@@ -211,7 +211,7 @@ def _resolved(claim: Claim, evidence: Evidence, told: Effects, blank: Verdict) -
 
 
 def _passing_foil(claim: Claim, evidence: Evidence, told: Effects) -> str:
-    """Why nothing recorded fails the claim; empty if its foil does."""
+    """The reason why nothing recorded fails the claim; empty if its foil does."""
     if claim.foil is None:  # a figure that is spared names what is not
         return "" if all(effect.harm is not None for effect in told) else "no foil is named"
     assert claim.holds is not None
@@ -241,7 +241,7 @@ def holding(told: bool | Effects, tolerance: float) -> bool:
 
 
 def _without_runs(claim: Claim, holds: bool) -> Word:
-    if claim.about is About.PAPER:
+    if claim.basis is Basis.PAPER:
         return Word.CONSISTENT if holds else Word.INCONSISTENT
     return Word.BY_CONSTRUCTION if holds else Word.NOT_REPRODUCED
 

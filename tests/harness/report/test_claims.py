@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sweep_records import cell, record
 
-from gradwire.harness.report.claims.claim import About, Claim, Claims, Predicate
+from gradwire.harness.report.claims.claim import Basis, Claim, Claims, Predicate
 from gradwire.harness.report.claims.effects import (
     above,
     at_least,
@@ -98,7 +98,7 @@ def claim(predicate: Predicate | None, *, sweeps: tuple[str, ...] = ("budgets",)
 
 
 FOIL = swap(bits=(3, 6))
-"""What fails the claims below, where they hold."""
+"""A foil of the claims below, where they hold."""
 
 
 def errors(e: Evidence, bits: Any = None) -> SeedFigure:
@@ -230,7 +230,7 @@ def test_verdicts(printed: Reference) -> None:
     def own(e: Evidence) -> bool:
         return e.paper("paper/table4", method="3b") > e.paper("paper/table4", method="6b")
 
-    found = verdict(claim(own, sweeps=(), about=About.PAPER), printed)
+    found = verdict(claim(own, sweeps=(), basis=Basis.PAPER), printed)
     assert (found.word, found.kinds, found.commits) == (Word.CONSISTENT, ["printed"], [])
 
 

@@ -36,7 +36,7 @@ def earlier() -> dict[str, str]:
 
 
 def reason(verdict: Verdict) -> str:
-    """Why a verdict is what it is, in words."""
+    """The reason for a verdict, in words."""
     told = {
         "by construction": "an identity, or arithmetic of our own model, which no run can refute",
         "consistent": "the paper's figures agree with one another; nothing has been run",
