@@ -83,7 +83,7 @@ class Verdict:
 
     @property
     def short(self) -> str:
-        """The same with a mark in place of "claim written after the record"."""
+        """That text with a mark in place of "claim written after the record"."""
         return self.text.replace(_LATE_TEXT, f" {LATE_MARK}")
 
     @property
@@ -231,7 +231,7 @@ def _passing_foil(claim: Claim, evidence: Evidence, told: Effects) -> str:
 
 
 def _aside(evidence: Evidence) -> Evidence:
-    """The same evidence, whose figures are not shown with the verdict."""
+    """Evidence of the same records, whose figures are not shown with the verdict."""
     return replace(evidence, used=[])
 
 
