@@ -105,9 +105,11 @@ class SeedFigure:
     def combined(self, other: SeedFigure | float, operation: Callable[[float, float], float]) -> SeedFigure:
         """The operation seed by seed: with the same seed's value, or with a number."""
         if not isinstance(other, SeedFigure):
-            return SeedFigure({seed: operation(value, other) for seed, value in self.by_seed.items()})
+            found = {seed: operation(value, other) for seed, value in self.by_seed.items()}
+            return SeedFigure(found, None, self.cells)
         pairs = self.paired(other)
-        return SeedFigure({seed: operation(own, their) for seed, (own, their) in pairs.items()})
+        found = {seed: operation(own, their) for seed, (own, their) in pairs.items()}
+        return SeedFigure(found, None, (*self.cells, *other.cells))
 
     def __add__(self, other: SeedFigure | float) -> SeedFigure:
         return self.combined(other, operator.add)

@@ -9,15 +9,10 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from gradwire.harness.files.reading import MOST_TEXT, UnusableFileError, folders_in, open_file
-from gradwire.harness.report.claims.aqgb import aqgb
-from gradwire.harness.report.claims.claim import Verdict, judge, rank
-from gradwire.harness.report.claims.dynamiq import dynamiq
-from gradwire.harness.report.claims.dynamiq_scaling import dynamiq_scaling
-from gradwire.harness.report.claims.edgc import edgc
-from gradwire.harness.report.claims.edgc_gradients import edgc_gradients
+from gradwire.harness.report.claims.claim import Basis, rank
 from gradwire.harness.report.claims.figures import Known, KnownSweep
-from gradwire.harness.report.claims.sdp4bit import sdp4bit
-from gradwire.harness.report.claims.sdp4bit_throughput import sdp4bit_throughput
+from gradwire.harness.report.claims.papers import CLAIMS
+from gradwire.harness.report.claims.verdict import Reason, Verdict, Word, judge
 from gradwire.harness.report.gpu_record import GpuRecord, gpu_folders, read_gpu_record
 from gradwire.harness.report.not_run import not_run
 from gradwire.harness.report.paper_tables import PaperTable, fill
@@ -34,9 +29,6 @@ from gradwire.harness.runtime.progress import tracked
 REMEDY = "replace it by the plot itself, or remove it"
 
 REFERENCE = "reference"
-
-CLAIMS = (dynamiq, dynamiq_scaling, sdp4bit, sdp4bit_throughput, edgc, edgc_gradients, aqgb)
-"""The claims of the papers, in the order in which each paper's are shown."""
 
 USUAL_SIZE = "small"
 """The size whose records are kept here: minutes on two cores."""
@@ -111,26 +103,37 @@ class Section:
 
     @property
     def claims(self) -> list[tuple[str, list[Verdict]]]:
-        """Verdicts by subject: those about runs, and those about printed figures only."""
-        groups = (("Claims about runs", False), ("The paper's figures held against one another", True))
+        """Verdicts by subject: those about runs, those of our own model, and those about printed figures."""
+        groups = (
+            ("Claims about runs", (Basis.RUNS, Basis.NOTHING)),
+            ("Identities and arithmetic of the model", (Basis.MODEL,)),
+            ("The paper's figures held against one another", (Basis.PAPER,)),
+        )
         found = [
-            (title, [each for each in self.verdicts if each.claim.of_print == wanted])
-            for title, wanted in groups
+            (title, [each for each in self.verdicts if each.claim.basis in bases]) for title, bases in groups
         ]
         return [(title, verdicts) for title, verdicts in found if verdicts]
 
     @property
-    def missing(self) -> list[tuple[str, str]]:
-        """(name, reason) of items, sizes and cells, then claims, that have not run or cannot be judged."""
-        items = [(each.item.name, "; ".join(each.reasons)) for each in self.shown if each.reasons]
-        items += self.not_run
-        reasons: dict[str, list[str]] = {}
+    def untold(self) -> list[tuple[str, str, str]]:
+        """(reason, ids of claims, details) of what could not be told, with what most claims share first."""
+        reasons: dict[str, list[Verdict]] = {}
         for verdict in self.verdicts:
-            if verdict.ruling in ("not run", "not testable at this size"):
-                reasons.setdefault(f"{verdict.ruling}: {verdict.reason}", []).append(verdict.claim.id)
-        return items + [
-            (f"Claim{'s' * (len(ids) > 1)} {', '.join(ids)}", reason) for reason, ids in reasons.items()
-        ]
+            if verdict.word in (Word.NOT_TESTABLE, Word.NOT_RUN):
+                reasons.setdefault(str(verdict.reason or verdict.word), []).append(verdict)
+        found = []
+        for reason, verdicts in sorted(reasons.items(), key=lambda each: -len(each[1])):
+            # A resolution differs from claim to claim, and stands beside its verdict.
+            shown = [] if reason == Reason.SPREAD else [verdict.detail for verdict in verdicts]
+            ids = ", ".join(verdict.claim.id for verdict in verdicts)
+            found.append((reason, ids, "; ".join(dict.fromkeys(shown))))
+        return found
+
+    @property
+    def missing(self) -> list[tuple[str, str]]:
+        """(name, reason) of items, sizes and cells that have not run, or of which parts are missing."""
+        items = [(each.item.name, "; ".join(each.reasons)) for each in self.shown if each.reasons]
+        return items + self.not_run
 
 
 @dataclass(frozen=True)

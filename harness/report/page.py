@@ -12,8 +12,8 @@ from urllib.parse import quote
 from gradwire.harness.files.reading import read_bytes, read_text
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.network.configured import common_text
-from gradwire.harness.report.claims.claim import Verdict, counted
 from gradwire.harness.report.claims.evidence import Used
+from gradwire.harness.report.claims.verdict import LATE_MARK, Verdict, Word, counted, informative
 from gradwire.harness.report.evaluation import SeedFigure, spread
 from gradwire.harness.report.evaluations import Evaluations, Recorded, ShownItem
 from gradwire.harness.report.paper_tables import CHANGED_SOURCES, OTHER_SOURCES
@@ -94,6 +94,7 @@ def _content(found: Evaluations) -> dict[str, Any]:
         "folder": found.folder,
         "other_sources": OTHER_SOURCES,
         "changed_sources": CHANGED_SOURCES,
+        "late": LATE_MARK,
     }
 
 
@@ -128,6 +129,8 @@ def _environment(found: Evaluations, finalize: Callable[[Any], str] | None = Non
     made.filters |= {
         "anchor": anchor,
         "counted": counted,
+        "informative": informative,
+        "word_class": word_class,
         "data": lambda path: data(path, found.folder),
         "made": Made,
         "address": address,
@@ -142,6 +145,11 @@ def _environment(found: Evaluations, finalize: Callable[[Any], str] | None = Non
         "summary": summary,
     }
     return made
+
+
+def word_class(word: Word) -> str:
+    """The class of a verdict's word in the page's style."""
+    return word.partition(",")[0].removesuffix(" here").replace(" ", "-")
 
 
 def anchor(*words: str) -> str:

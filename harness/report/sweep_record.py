@@ -101,6 +101,8 @@ class SweepRecord(Stored):
     values: tuple[Value, ...] = ()  # `run` is the cell's label
     folder: str = field(kw_only=True)  # the name of its folder, and of its group in wandb
     overrides: list[str] = field(kw_only=True)  # in which it differs from the sweep as it is named
+    # digests of the claims about it, by id, as they stood when its first cells ran; empty in old records
+    claims: dict[str, str] = field(default_factory=dict, kw_only=True)
 
     @property
     def complete(self) -> bool:

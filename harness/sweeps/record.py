@@ -22,6 +22,7 @@ from gradwire.harness.record.identity import FOLLOWS, settings_id
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.report.busy_times import KEY, common_steps
+from gradwire.harness.report.claims.papers import claims_on
 from gradwire.harness.report.configs import (
     ABSENT,
     MACHINE,
@@ -34,7 +35,14 @@ from gradwire.harness.report.configs import (
     flatten,
 )
 from gradwire.harness.report.frame import Value, values_in
-from gradwire.harness.report.sweep_record import CellRecord, Status, SweepRecord, save_sweep_record
+from gradwire.harness.report.sweep_record import (
+    FILE,
+    CellRecord,
+    Status,
+    SweepRecord,
+    read_sweep_record,
+    save_sweep_record,
+)
 from gradwire.harness.timing.measure.metric import Kind
 from gradwire.harness.timing.measure.metrics import kind_of
 
@@ -118,8 +126,23 @@ def write_sweep_record(output: str | Path, sweep: SweptCells) -> list[Path]:
         values=(*values, *_common_steps(cells)),
         folder=sweep.folder,
         overrides=list(map(without_folders, sweep.overrides)),
+        claims=_digests(Path(output), sweep.name, records),
     )
     return save_sweep_record(Path(output), record)
+
+
+def _digests(output: Path, sweep: str, cells: Sequence[CellRecord]) -> dict[str, str]:
+    """The digests of the claims about a sweep, those alone that stood when the first of its finished cells
+    was recorded: a record that is written again does not make later claims earlier."""
+    found = {claim.id: claim.digest for claim in claims_on(sweep) if claim.holds is not None}
+    if not (output / FILE).is_file():
+        return found
+    try:
+        earlier = read_sweep_record(output)
+    except UnusableFileError:
+        return {}
+    kept = {cell.id for cell in earlier.cells if cell.done} & {cell.id for cell in cells if cell.done}
+    return {name: own for name, own in found.items() if not kept or earlier.claims.get(name) == own}
 
 
 def contents_of(directory: Path, task: str) -> _Contents:

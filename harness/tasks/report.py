@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gradwire.harness.report.claims.claim import counted
+from gradwire.harness.report.claims.verdict import counted, informative
 from gradwire.harness.report.evaluations import REFERENCE, collect
 from gradwire.harness.report.gpu_page import write_gpu_page
 from gradwire.harness.report.page import make_output, write_pages
@@ -29,7 +29,8 @@ def run(config: ReportTask) -> int:
     for line in found.left_out:
         print(f"left out: {line}")
     for section in found.sections:
-        counts = ", ".join(f"{number} {ruling}" for ruling, number in counted(section.verdicts).items())
-        print(f"{section.paper.name}: {len(section.verdicts)} claims: {counts}")
+        counts = ", ".join(f"{number} {word}" for word, number in counted(section.verdicts).items())
+        told = informative(section.verdicts)
+        print(f"{section.paper.name}: {told} ({len(section.verdicts)} claims: {counts})")
     print(f"{len(found.records)} records of sweeps -> {' and '.join(map(str, files))}")
     return int(bool(found.left_out))

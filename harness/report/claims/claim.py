@@ -1,38 +1,58 @@
-"""Claims of a paper, each with a predicate that decides it, and the verdicts on them."""
+"""Claims of a paper: what each says, the predicate that decides it, and what a record has to show for it."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal, get_args
+from enum import StrEnum
+from functools import cached_property, partial
 
-from gradwire.harness.files.reading import printable
-from gradwire.harness.report.busy_times import busy_cells
-from gradwire.harness.report.claims.evidence import Evidence, Used
-from gradwire.harness.report.claims.figures import Known
-from gradwire.harness.report.evaluation import ClaimError, MissingError, SeedFigure, UnfinishedError
-from gradwire.harness.report.reference import Reference, alike
-from gradwire.harness.report.sweep_record import CellRecord, SweepRecord
-
-MOST_ERROR = 230
-"""The largest number of characters that describe what is wrong with a claim."""
+from gradwire.harness.report.claims.digest import digest_of
+from gradwire.harness.report.claims.effects import MOST_TOLERANCE, Effects
+from gradwire.harness.report.claims.evidence import Evidence, Foil
+from gradwire.harness.report.evaluation import SeedFigure
 
 SIZES = ("tiny", "small", "gpu", "paper")
 """Sizes of sweeps, the smallest first."""
 
-Ruling = Literal["reproduced", "not reproduced", "not testable at this size", "not run"]
-UNTESTABLE: Ruling = "not testable at this size"
+Predicate = Callable[[Evidence], bool | Effects]
+Activity = Callable[[Evidence], bool]
+"""Returns whether the mechanism that a claim is about has acted; its docstring says what acting means."""
 
-Predicate = Callable[[Evidence], bool]
+
+class Basis(StrEnum):
+    """The evidence that decides a claim."""
+
+    RUNS = "runs"
+    PAPER = "the paper itself"  # its text against its own tables
+    MODEL = "the model itself"  # identities and arithmetic, which no run can refute
+    NOTHING = "nothing"  # why is in `why`
+
+
+@dataclass(frozen=True)
+class Chance:
+    """The accuracy of guesses, and how many questions were asked."""
+
+    level: float
+    questions: int
+    score: Callable[[Evidence], SeedFigure]  # of training without compression
+
+    def explains(self, evidence: Evidence) -> bool:
+        """Returns whether the score is within two standard errors of guesses."""
+        error = math.sqrt(self.level * (1 - self.level) / self.questions)
+        return abs(self.score(evidence).mean - self.level) <= 2 * error
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of a paper."""
+    """One claim of a paper.
+
+    Raises ValueError for a tolerance of more than a fifth of the effect.
+    """
 
     id: str
     paper: str
@@ -43,11 +63,18 @@ class Claim:
     size: str = "small"  # the smallest one that can tell
     holds: Predicate | None = None
     why: str = ""  # without a predicate: why there is none
+    basis: Basis = Basis.RUNS
+    tolerance: float = MOST_TOLERANCE  # a share of the effect
+    foil: Foil | None = None  # what fails the claim in its own sweep
+    active: Activity | None = None
+    chance: Chance | None = None
 
-    @property
-    def of_print(self) -> bool:
-        """Returns whether the claim is only about printed figures and arithmetic."""
-        return not self.sweeps and self.holds is not None
+    def __post_init__(self) -> None:
+        if not 0 <= self.tolerance <= MOST_TOLERANCE:
+            raise ValueError(
+                f"claim {self.id} has a tolerance of {self.tolerance:g} of its effect; it is at most "
+                f"{MOST_TOLERANCE:g}"
+            )
 
     @property
     def formula(self) -> str:
@@ -59,6 +86,15 @@ class Claim:
         assert isinstance(function, ast.FunctionDef)
         return "\n".join(ast.get_source_segment(source, each) or "" for each in function.body[1:])
 
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of its text, predicate, kind, tolerance and foil, wherever the source stands."""
+        terms = [self.says, self.basis, self.size, f"{self.tolerance:g}", repr(self.foil), *self.sweeps]
+        functions = [self.holds, self.active, self.chance.score if self.chance is not None else None]
+        if self.chance is not None:
+            terms.append(f"{self.chance.level:g} of {self.chance.questions}")
+        return digest_of(terms, [each for each in functions if each is not None])
+
 
 class Claims:
     """The claims of one paper, in the order in which they are shown."""
@@ -68,130 +104,49 @@ class Claims:
         self.found: list[Claim] = []
 
     def on(self, *sweeps: str) -> Callable[..., Callable[[Predicate], Predicate]]:
-        """A decorator for predicates on records of these sweeps, or, without sweeps, on printed figures
-        only.
-        """
-        return partial(self._claim, sweeps)
+        """A decorator for predicates on records of these sweeps, which return effects."""
+        return partial(self._claim, sweeps, Basis.RUNS)
+
+    def by_construction(self, *sweeps: str) -> Callable[..., Callable[[Predicate], Predicate]]:
+        """A decorator for identities and arithmetic of the model, which hold whatever is recorded."""
+        return partial(self._claim, sweeps, Basis.MODEL)
+
+    def of_print(self) -> Callable[..., Callable[[Predicate], Predicate]]:
+        """A decorator for predicates on printed figures alone: a paper against itself."""
+        return partial(self._claim, (), Basis.PAPER)
 
     def _claim(
-        self, sweeps: tuple[str, ...], name: str, printed: str, value: str = "", size: str = "small"
+        self,
+        sweeps: tuple[str, ...],
+        basis: Basis,
+        name: str,
+        printed: str,
+        value: str = "",
+        size: str = "small",
+        *,
+        tolerance: float = MOST_TOLERANCE,
+        foil: Foil | None = None,
+        active: Activity | None = None,
+        chance: Chance | None = None,
     ) -> Callable[[Predicate], Predicate]:
         """Makes a predicate a claim; its docstring is the text of the claim."""
         assert size in SIZES, f"{name} has size={size}; use {', '.join(SIZES)}"
 
         def add(holds: Predicate) -> Predicate:
             says = " ".join((holds.__doc__ or "").split())
-            self.found.append(Claim(name, self.paper, printed, says, value, sweeps, size, holds))
+            # fmt: off
+            self.found.append(Claim(
+                name, self.paper, printed, says, value, sweeps, size, holds, basis=basis, tolerance=tolerance,
+                foil=foil, active=active, chance=chance,
+            ))
+            # fmt: on
             return holds
 
         return add
 
     def without_predicate(self, name: str, printed: str, says: str, value: str, why: str) -> None:
         """Adds a claim that no record can decide, with the reason."""
-        self.found.append(Claim(name, self.paper, printed, says, value, why=why))
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The verdict of our records on a claim."""
-
-    claim: Claim
-    ruling: Ruling
-    size: str = ""  # of the record that was looked at
-    reason: str = ""  # why there is no verdict
-    used: tuple[Used, ...] = ()
-    busy: str = ""  # that the machine was, where times were used
-
-    @property
-    def cells(self) -> list[CellRecord]:
-        """The cells whose figures were used."""
-        found = [
-            cell for each in self.used if isinstance(each.figure, SeedFigure) for cell in each.figure.cells
-        ]
-        return list({(cell.label, cell.id): cell for cell in found}.values())
-
-    @property
-    def commits(self) -> list[str]:
-        """The commits that the cells ran, short; `+` where the sources had been changed."""
-        found = [
-            f"{(cell.commit or 'unknown')[:7]}{'+' if cell.dirty else ''}" for cell in self.cells if cell.done
-        ]
-        return list(dict.fromkeys(found))
-
-    @property
-    def kinds(self) -> list[str]:
-        """Kinds of the figures: measured, emulated, modelled, printed; `arithmetic` where there are none."""
-        found = [each.figure.kind if isinstance(each.figure, SeedFigure) else "printed" for each in self.used]
-        judged = self.ruling in ("reproduced", "not reproduced")
-        return list(dict.fromkeys(kind for kind in found if kind is not None)) or ["arithmetic"] * judged
-
-    @property
-    def seeds(self) -> list[int]:
-        return sorted({cell.seed for cell in self.cells if cell.seed is not None})
-
-
-def judge(
-    claim: Claim,
-    records: Mapping[str, Sequence[SweepRecord]],
-    reference: Reference,
-    known: Known | None = None,
-) -> Verdict:
-    """The verdict on a claim from the records of each sweep; `known` lists the axes and metrics of all
-    sweeps.
-
-    The records of the largest size that have the claim's cells are used. Raises ClaimError in one line if the
-    predicate cannot be computed on them, or uses something that no sweep has at any size.
-    """
-    if claim.holds is None:
-        return Verdict(claim, "not run", reason=claim.why)
-    try:
-        for sweep in claim.sweeps:
-            if known is not None and sweep not in known:
-                raise ClaimError(f"{printable(sweep, 80)} is not a sweep; {alike(sweep, sorted(known))}")
-            if not records.get(sweep):
-                return Verdict(claim, "not run", reason=f"{sweep} has no record")
-        own = {sweep: sorted(records[sweep], key=lambda each: rank(each.size)) for sweep in claim.sweeps}
-        sizes = sorted({rank(each.size) for found in own.values() for each in found}, reverse=True)
-        verdicts = []
-        for most in sizes or [0]:
-            fitting = {
-                sweep: [each for each in found if rank(each.size) <= most] for sweep, found in own.items()
-            }
-            if not all(fitting.values()):
-                break
-            chosen = {sweep: found[-1] for sweep, found in fitting.items()}
-            verdicts.append(_judged(claim, claim.holds, Evidence(chosen, reference, known or {})))
-            if verdicts[-1].ruling != UNTESTABLE:
-                return verdicts[-1]
-        return verdicts[0]
-    except (ArithmeticError, TypeError, ValueError) as error:
-        problem = error if isinstance(error, ValueError) else f"it cannot be computed ({error})"
-        raise ClaimError(printable(f"claim {claim.id}: {problem}", MOST_ERROR)) from None
-
-
-def _judged(claim: Claim, holds: Predicate, evidence: Evidence) -> Verdict:
-    size = min((record.size for record in evidence.records.values()), key=rank, default="")
-    small = bool(evidence.records) and rank(size) < rank(claim.size)
-    needs = f"needs size={claim.size}"
-    try:
-        ruling: Ruling = "reproduced" if holds(evidence) else "not reproduced"
-    except MissingError as error:
-        return Verdict(claim, UNTESTABLE, size, needs if small else str(error), tuple(evidence.used))
-    except UnfinishedError as error:
-        return Verdict(claim, "not run", size, str(error), tuple(evidence.used))
-    except ClaimError:
-        if small:  # where cells may differ in other axes than at the size that the claim is about
-            return Verdict(claim, UNTESTABLE, size, needs, tuple(evidence.used))
-        raise
-    if small:
-        return Verdict(claim, UNTESTABLE, size, needs, tuple(evidence.used))
-    figures = [each.figure for each in evidence.used if isinstance(each.figure, SeedFigure)]
-    timed = {(cell.label, cell.id) for figure in figures if figure.timed for cell in figure.cells}
-    busy = (
-        busy_cells(record, [cell for cell in record.cells if (cell.label, cell.id) in timed])
-        for record in evidence.records.values()
-    )
-    return Verdict(claim, ruling, size, "", tuple(evidence.used), " ".join(filter(None, busy)))
+        self.found.append(Claim(name, self.paper, printed, says, value, why=why, basis=Basis.NOTHING))
 
 
 def rank(size: str) -> int:
@@ -199,9 +154,6 @@ def rank(size: str) -> int:
     return SIZES.index(size) if size in SIZES else -1
 
 
-def counted(verdicts: Sequence[Verdict]) -> dict[Ruling, int]:
-    """The number of verdicts of each kind."""
-    rulings: dict[Ruling, int] = dict.fromkeys(get_args(Ruling), 0)
-    for verdict in verdicts:
-        rulings[verdict.ruling] += 1
-    return rulings
+def largest(sizes: Sequence[str]) -> list[int]:
+    """The ranks of sizes, the largest first."""
+    return sorted({rank(size) for size in sizes}, reverse=True)

@@ -1,28 +1,46 @@
-"""Evidence of claims: figures of sweeps' records and of the papers, and relations between them.
-
-Conditions are always evaluated completely, so that a verdict shows all figures, not only the first decisive
-one.
-"""
+"""Evidence of claims: figures of sweeps' records and of the papers."""
 
 from __future__ import annotations
 
 import itertools
-import math
-import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gradwire.codecs.arithmetic.line_fit import fit_line
 from gradwire.harness.report.claims import figures
-from gradwire.harness.report.claims.figures import CASE, TASK, Known
+from gradwire.harness.report.claims.effects import Number
+from gradwire.harness.report.claims.figures import CASE, TASK, Known, same
 from gradwire.harness.report.configs import SEED
-from gradwire.harness.report.evaluation import ClaimError, MissingError, SeedFigure
+from gradwire.harness.report.evaluation import ClaimError, SeedFigure
 from gradwire.harness.report.reference import Reference
 from gradwire.harness.report.sweep_record import SweepRecord
 
-Number = SeedFigure | float
+
+@dataclass(frozen=True)
+class Foil:
+    """A codec or setting that fails a claim: what a predicate's figures are of in place of what it names."""
+
+    swaps: Mapping[str, tuple[Any, Any]]  # names in the predicate's calls -> (named there, in its place)
+    also: Mapping[str, Any] = field(default_factory=dict)  # further values of such a figure; None: not named
+
+    @property
+    def name(self) -> str:
+        """The values that are put in place, in words."""
+        found = {key: new for key, (_, new) in self.swaps.items()} | dict(self.also)
+        return ", ".join(f"{key}={value}" for key, value in found.items() if value is not None)
+
+    def applied(self, cells: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The selection with the foil in place; None if it does not name what is replaced."""
+        if not all(key in cells and same(cells[key], old) for key, (old, _) in self.swaps.items()):
+            return None
+        found = {**cells, **{key: new for key, (_, new) in self.swaps.items()}, **self.also}
+        return {key: value for key, value in found.items() if value is not None}
+
+
+def swap(also: Mapping[str, Any] | None = None, /, **swaps: tuple[Any, Any]) -> Foil:
+    """A foil: `swap(codec=("dynamiq", "mxfp4"))` has MXFP4's figures in place of DynamiQ's."""
+    return Foil(swaps, also or {})
 
 
 @dataclass(frozen=True)
@@ -46,6 +64,8 @@ class Evidence:
     known: Known = field(default_factory=dict)  # what sweeps can be asked for at any size
     fixed: Mapping[str, Any] = field(default_factory=dict)  # values of axes that every figure has
     used: list[Used] = field(default_factory=list)
+    foil: Foil | None = None
+    replaced: list[str] = field(default_factory=list)  # figures that were the foil's
 
     def where(self, **cells: Any) -> Evidence:
         """Evidence restricted to these values of axes, which then need not be repeated."""
@@ -108,14 +128,21 @@ class Evidence:
         self, name: str, shown: list[Any], cells: dict[str, Any], read: Callable[..., SeedFigure], *asked: Any
     ) -> SeedFigure:
         named = {**self.fixed, **cells}
+        swapped = self.foil.applied(named) if self.foil is not None else None
+        if swapped is not None:
+            named = swapped
+            self.replaced.append(name)
         words = [*map(_word, shown), *(f"{key}={_word(value)}" for key, value in named.items())]
-        record, selection = self._select(cells)
+        record, selection = self._selected(named)
         found = read(record, *asked, selection)
         self.used.append(Used(f"{name}({', '.join(words)})", found))
         return found
 
     def _select(self, cells: Mapping[str, Any]) -> tuple[SweepRecord, dict[str, Any]]:
-        selection = {**self.fixed, **cells}
+        return self._selected({**self.fixed, **cells})
+
+    def _selected(self, cells: Mapping[str, Any]) -> tuple[SweepRecord, dict[str, Any]]:
+        selection = dict(cells)
         sweep = str(selection.pop("sweep", next(iter(self.records), None)))
         if sweep not in self.records:
             raise ClaimError(f"a figure is of the sweep {sweep}, which the claim does not name")
@@ -128,84 +155,3 @@ class Evidence:
 
 def _word(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def every(*conditions: bool | Iterable[bool]) -> bool:
-    """Returns whether all conditions hold, given one by one or by a generator."""
-    return all(_listed(conditions, "every"))
-
-
-def near(found: Number, target: Number, margin: float) -> bool:
-    """Returns whether a figure differs from its target by at most `margin`."""
-    return abs(found - target) <= margin
-
-
-def within(found: Number, target: Number, share: float) -> bool:
-    """Returns whether a figure differs from its target by at most this share of the target."""
-    return near(found / target, 1, share)
-
-
-def sooner(evidence: Evidence, factor: float, first: str, second: str) -> bool:
-    """Returns whether the first codec takes less time than the second to `factor` times the baseline's final
-    metric, with every seed."""
-    return below(evidence.tta(factor, codec=first), evidence.tta(factor, codec=second))
-
-
-def rises(*values: Number | Iterable[Number]) -> bool:
-    """Returns whether each value is above the one before."""
-    return all(before < after for before, after in itertools.pairwise(_numbers(values, "rises")))
-
-
-def falls(*values: Number | Iterable[Number]) -> bool:
-    """Returns whether each value is below the one before."""
-    return all(before > after for before, after in itertools.pairwise(_numbers(values, "falls")))
-
-
-def below(first: SeedFigure, second: SeedFigure) -> bool:
-    """Returns whether the first figure is below the second in every seed that both have, two or more: the
-    least that a paired test can be made of."""
-    return _in_every_seed(operator.lt, first, second)
-
-
-def above(first: SeedFigure, second: SeedFigure) -> bool:
-    """Returns whether the first figure is above the second in every seed that both have, two or more."""
-    return _in_every_seed(operator.gt, first, second)
-
-
-def exponent(points: Iterable[tuple[float, Number]]) -> float:
-    """The exponent p of y ~ x^p, by least squares on logarithms."""
-    found = [(float(x), float(y)) for x, y in points]
-    if len(found) < 2 or min(map(min, found)) <= 0:
-        raise MissingError("an exponent takes two or more points of positive numbers")
-    logs = [(math.log(x), math.log(y)) for x, y in found]
-    mean_x, mean_y = (sum(axis) / len(logs) for axis in zip(*logs, strict=True))
-    spread = sum((x - mean_x) ** 2 for x, _ in logs)
-    if not spread:
-        raise MissingError("an exponent takes points at different places")
-    return float(sum((x - mean_x) * (y - mean_y) for x, y in logs) / spread)
-
-
-def line_error(points: Iterable[tuple[float, Number]]) -> float:
-    """The mean relative error of the line through the points, by least squares."""
-    try:
-        return fit_line([(float(x), float(y)) for x, y in points]).error
-    except ValueError as error:
-        raise MissingError(str(error)) from None
-
-
-def _in_every_seed(better: Callable[[float, float], bool], first: SeedFigure, second: SeedFigure) -> bool:
-    pairs = first.paired(second).values()
-    if len(pairs) < 2:
-        raise MissingError(f"{'below' if better is operator.lt else 'above'} takes two or more seeds")
-    return all(better(*pair) for pair in pairs)
-
-
-def _numbers(values: Iterable[Any], name: str) -> list[float]:
-    return list(map(float, _listed(values, name)))
-
-
-def _listed(values: Iterable[Any], name: str) -> list[Any]:
-    found = [item for each in values for item in (each if isinstance(each, Iterable) else (each,))]
-    if not found:
-        raise MissingError(f"{name} finds no such cells")
-    return found

@@ -79,6 +79,10 @@ class StatisticsRecord(StudyRecord):
         parts = {key: part for key, part in content.items() if isinstance(part, dict) and key != "about"}
         for key, value in flatten(parts).items():
             yield from Figure(key).values(value, content)
+        for side in ("before", "after"):
+            quantiles = ((content.get("smoothing") or {}).get(side) or {}).get("group_kurtosis")
+            if quantiles:
+                yield from Figure(f"smoothing.{side}.median_kurtosis").values(quantiles[50], content)
         for norms in content.get("norms", ()):
             case = f"{norms['size']} {'shuffled' if norms['shuffled'] else 'as they are'}"
             for key in ("below_10th", "below_100th"):

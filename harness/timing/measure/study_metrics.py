@@ -213,6 +213,13 @@ STUDIES = (
     _gradients("workers.kurtosis", "kurtosis (Gaussian: 3)", "", "of all workers' coordinates"),
     _gradients("smoothing.before.kurtosis", "kurtosis, whole groups", "", "of all workers' groups of 128"),
     _gradients("smoothing.after.kurtosis", "after a Hadamard transform", "", "of the same, transformed"),
+    _gradients(
+        *("smoothing.before.median_kurtosis", "kurtosis within groups", ""),
+        "the median over all workers' groups of 128",
+    ),
+    _gradients(
+        *("smoothing.after.median_kurtosis", "after a Hadamard transform", "", "of the same, transformed")
+    ),
     _gradients("entropy.nats", "differential entropy", "nats", "of each worker's gradient, averaged", NATS),
     _gradients(
         *("entropy.gaussian_nats", "differential entropy of a Gaussian of that variance", "nats"),

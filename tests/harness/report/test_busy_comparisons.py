@@ -13,8 +13,10 @@ from sweep_records import record
 from gradwire.harness.record.runs import load_run
 from gradwire.harness.report import plots
 from gradwire.harness.report.busy_times import busy_cells
-from gradwire.harness.report.claims.claim import Claim, judge
-from gradwire.harness.report.claims.evidence import Evidence
+from gradwire.harness.report.claims.claim import Claim
+from gradwire.harness.report.claims.effects import Effects, below
+from gradwire.harness.report.claims.evidence import Evidence, swap
+from gradwire.harness.report.claims.verdict import Word, judge
 from gradwire.harness.report.compare import Comparison, compare
 from gradwire.harness.report.figures import render
 from gradwire.harness.report.groups import group_runs
@@ -159,8 +161,13 @@ def swept(slower: float) -> Any:
     """A sweep's record of two codecs, the computation of one of which took so many times as long."""
     figures = {"step_time_s": 0.4, "vnmse": 0.1}
     rows = [
-        ({"codec": "bf16"}, 0, figures | {"compute_s": 0.1}),
-        ({"codec": "dynamiq"}, 0, figures | {"compute_s": slower * 0.1, "step_time_s": 0.3}),
+        each
+        for seed in (0, 1)
+        for each in (
+            ({"codec": "bf16"}, seed, figures | {"compute_s": 0.1}),
+            ({"codec": "dynamiq"}, seed, figures | {"compute_s": slower * 0.1, "step_time_s": 0.3}),
+            ({"codec": "thc"}, seed, {"step_time_s": 2.0, "vnmse": 0.9, "compute_s": 0.1}),
+        )
     ]
     return record(["codec"], rows, computation="same", workers=2)
 
@@ -170,12 +177,13 @@ def swept(slower: float) -> Any:
     [("step_time_s", 2.0, True), ("step_time_s", 1.05, False), ("vnmse", 2.0, False)],
 )
 def test_a_verdict_on_times_says_so_and_stays(metric: str, slower: float, busy: bool, tmp_path: Path) -> None:
-    def holds(e: Evidence) -> bool:
-        return e.figure(metric, codec="dynamiq") <= e.figure(metric, codec="bf16")
+    def holds(e: Evidence) -> Effects:
+        return below(e.figure(metric, codec="dynamiq"), 2 * e.figure(metric, codec="bf16"))
 
-    claim = Claim("A1", "a", "Table 1", "it is faster", sweeps=("made_up",), holds=holds)
+    foil = swap(codec=("dynamiq", "thc"))
+    claim = Claim("A1", "a", "Table 1", "it is faster", sweeps=("made_up",), holds=holds, foil=foil)
     verdict = judge(claim, {"made_up": [swept(slower)]}, Reference(tmp_path))
-    assert verdict.ruling == "reproduced"
+    assert verdict.word is Word.LATE_REPRODUCED
     said = "Busy machine: the same computation took 100 (codec=bf16 seed=0) to 200 ms a step"
     assert verdict.busy.startswith(said) if busy else verdict.busy == ""
 

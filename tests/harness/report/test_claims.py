@@ -11,21 +11,27 @@ from typing import Any
 import pytest
 from sweep_records import cell, record
 
-from gradwire.harness.report.claims.claim import Claim, Claims, Predicate, Verdict, judge
-from gradwire.harness.report.claims.evidence import (
-    Evidence,
+from gradwire.harness.report.claims.claim import Basis, Claim, Claims, Predicate
+from gradwire.harness.report.claims.effects import (
     above,
+    at_least,
+    at_most,
     below,
+    close,
     every,
     exponent,
     falls,
     line_error,
     near,
     rises,
+    spared,
 )
+from gradwire.harness.report.claims.evidence import Evidence, swap
 from gradwire.harness.report.claims.figures import KnownSweep
+from gradwire.harness.report.claims.papers import CLAIMS
+from gradwire.harness.report.claims.verdict import Reason, Verdict, Word, holding, judge
 from gradwire.harness.report.evaluation import ClaimError, MissingError, SeedFigure
-from gradwire.harness.report.evaluations import CLAIMS, collect
+from gradwire.harness.report.evaluations import collect
 from gradwire.harness.report.page import markdown, with_evaluations
 from gradwire.harness.report.reference import COLUMNS, Reference
 from gradwire.harness.report.sweep_record import SweepRecord
@@ -68,7 +74,9 @@ def printed(tmp_path: Path) -> Reference:
 
 
 def holds(predicate: Predicate, reference: Reference | None = None, **records: SweepRecord) -> bool:
-    return predicate(Evidence(records or {"budgets": bits()}, reference or Reference(Path("none"))))
+    return holding(
+        predicate(Evidence(records or {"budgets": bits()}, reference or Reference(Path("none")))), 0.2
+    )
 
 
 def known(*records: SweepRecord) -> dict[str, KnownSweep]:
@@ -89,6 +97,10 @@ def claim(predicate: Predicate | None, *, sweeps: tuple[str, ...] = ("budgets",)
     return Claim("P1", "P", "T", "s", sweeps=sweeps, holds=predicate, **about)
 
 
+FOIL = swap(bits=(3, 6))
+"""A foil of the claims below, where they hold."""
+
+
 def errors(e: Evidence, bits: Any = None) -> SeedFigure:
     """DynamiQ's error at some bits, or MXFP8's."""
     return e.vnmse(codec="mxfp8") if bits is None else e.vnmse(codec="dynamiq", bits=bits)
@@ -107,7 +119,14 @@ def errors(e: Evidence, bits: Any = None) -> SeedFigure:
         (lambda e: every(errors(e) > 0, errors(e) > 1), False),
         (lambda e: e.axis("codec", "codec.bits", codec="dynamiq")[0] == ("dynamiq", 3), True),
         (lambda e: 2.5 <= errors(e) / errors(e, 6) <= 5.5, True),
-        (lambda e: near(errors(e) / errors(e, 6), 5, 1e-9), True),
+        (lambda e: near(errors(e) / errors(e, 6), 5.7, null=1.0), True),
+        (lambda e: near(errors(e) / errors(e, 6), 6.1, null=1.0), False),
+        (lambda e: near(errors(e), 0.004, null=errors(e, 4)), True),
+        (lambda e: at_least(errors(e) / errors(e, 6), 5.01, null=1.0), False),
+        (lambda e: at_most(errors(e, 6), 0.0011, null=errors(e)), True),
+        (lambda e: spared(errors(e, 6), e.vnmse(codec="bf16"), errors(e, 5)), False),
+        (lambda e: spared(errors(e, 6), e.vnmse(codec="bf16"), errors(e, 4)), True),
+        (lambda e: close(float(errors(e) / errors(e, 6)), 5, 1e-9), True),
         (lambda e: (1 - 2 * e.vnmse(codec="bf16")).median == 1, True),
         (lambda e: (1 + errors(e)) - errors(e) >= 1 and 3 * errors(e) > errors(e) + 0.0001, True),
         (lambda e: e.vnmse(codec="bf16") / e.vnmse(codec="bf16") < 1, False),
@@ -126,13 +145,16 @@ def errors(e: Evidence, bits: Any = None) -> SeedFigure:
         (lambda e: e.during("perplexity", 0, 0.5, codec="mxfp8").median == 15.2, True),
         (lambda e: e.figure("vnmse", codec="mxfp8") > errors(e, 5).high, True),
         (
-            lambda e: (
-                -2.6 < exponent((b, e.rounds_per_second(codec="dynamiq", bits=b)) for b in (3, 6)) < -0.5
+            lambda e: below(
+                exponent((b, e.rounds_per_second(codec="dynamiq", bits=b)) for b in (3, 6)), -0.5
             ),
             True,
         ),
         (lambda e: line_error((r, 3 * r + 5) for r in (1, 2, 7)) < 1e-12, True),
-        (lambda e: near(line_error([(1, 10), (2, 16), (3, 20)]), (1 / 30 + 2 / 48 + 1 / 60) / 3, 1e-9), True),
+        (
+            lambda e: close(line_error([(1, 10), (2, 16), (3, 20)]), (1 / 30 + 2 / 48 + 1 / 60) / 3, 1e-9),
+            True,
+        ),
         (lambda e: errors(e).mean == 0.00505 and 0.0001 < errors(e).margin < 0.0002, True),
         (lambda e: (errors(e) / errors(e, 5)).margin < 1e-12, True),
     ],
@@ -178,10 +200,10 @@ def test_what_does_not_exist_is_refused_in_one_line(
 
 def test_every_condition_is_looked_at(printed: Reference) -> None:
     """A verdict shows all figures, those after the one that decides it, too."""
-    found = verdict(claim(lambda e: every(errors(e) > 1, errors(e, 5) > 1)), printed, bits())
-    assert (found.ruling, len(found.used)) == ("not reproduced", 2)
-    found = verdict(claim(lambda e: every(errors(e, b) > 1 for b in (3, 4, 5))), printed, bits())
-    assert (found.ruling, len(found.used)) == ("not reproduced", 3)
+    found = verdict(claim(lambda e: every(above(errors(e), 1), above(errors(e, 5), 1))), printed, bits())
+    assert (found.word, len(found.used)) == (Word.LATE_NOT_REPRODUCED, 2)
+    found = verdict(claim(lambda e: every(above(errors(e, b), 1) for b in (3, 4, 5))), printed, bits())
+    assert (found.word, len(found.used)) == (Word.LATE_NOT_REPRODUCED, 3)
 
 
 def test_a_claim_about_an_unknown_sweep_is_refused(printed: Reference) -> None:
@@ -190,42 +212,44 @@ def test_a_claim_about_an_unknown_sweep_is_refused(printed: Reference) -> None:
 
 
 def test_verdicts(printed: Reference) -> None:
-    def true(e: Evidence) -> bool:
-        return errors(e, 3) > 0.01
+    def true(e: Evidence) -> Any:
+        return above(errors(e, 3), 0.01)
 
-    found = verdict(claim(true), printed, bits())
-    assert (found.ruling, found.size, found.seeds) == ("reproduced", "small", [0, 1, 2])
+    about = {"foil": FOIL}
+    found = verdict(claim(true, **about), printed, bits())
+    assert (found.word, found.size, found.seeds) == (Word.LATE_REPRODUCED, "small", [0, 1, 2])
     assert (found.commits, found.kinds) == (["1234567"], ["measured"])
     (used,) = found.used
     assert isinstance(used.figure, SeedFigure)
     assert used.text == 'vnmse(codec="dynamiq", bits=3)' and used.figure.median == pytest.approx(0.0808)
-    assert verdict(claim(lambda e: errors(e, 3) > 1), printed, bits()).ruling == "not reproduced"
-    assert verdict(claim(true, size="gpu"), printed, bits()).ruling == "not testable at this size"
-    assert verdict(claim(true, size="gpu"), printed, bits(), bits(size="gpu")).size == "gpu"
-    assert verdict(claim(true), printed).reason == "budgets has no record"
+    assert verdict(claim(lambda e: above(errors(e, 3), 1)), printed, bits()).word is Word.LATE_NOT_REPRODUCED
+    small = verdict(claim(true, size="gpu", **about), printed, bits())
+    assert (small.text, small.detail) == ("not testable here: size", "needs size=gpu")
+    assert verdict(claim(true, size="gpu", **about), printed, bits(), bits(size="gpu")).size == "gpu"
+    assert verdict(claim(true), printed).detail == "budgets has no record"
     untold = claim(None, why="no sweep can", sweeps=())
-    assert (verdict(untold, printed).ruling, verdict(untold, printed).reason) == ("not run", "no sweep can")
+    assert (verdict(untold, printed).word, verdict(untold, printed).detail) == (Word.NOT_RUN, "no sweep can")
 
     def own(e: Evidence) -> bool:
         return e.paper("paper/table4", method="3b") > e.paper("paper/table4", method="6b")
 
-    found = verdict(claim(own, sweeps=()), printed)
-    assert (found.ruling, found.kinds, found.commits) == ("reproduced", ["printed"], [])
+    found = verdict(claim(own, sweeps=(), basis=Basis.PAPER), printed)
+    assert (found.word, found.kinds, found.commits) == (Word.CONSISTENT, ["printed"], [])
 
 
 def test_what_a_record_lacks_is_not_testable_and_what_has_not_run_is_not_run(printed: Reference) -> None:
-    def other(e: Evidence) -> bool:
-        return e.vnmse(model="gemma1b", codec="dynamiq", bits=3) > 0.01
+    def other(e: Evidence) -> Any:
+        return above(e.vnmse(model="gemma1b", codec="dynamiq", bits=3), 0.01)
 
     lacking = verdict(claim(other), printed, bits(), bits("gemma1b", size="tiny"))
-    assert (lacking.ruling, lacking.size) == ("not testable at this size", "small")
-    assert "has no cell with model=gemma1b, codec=dynamiq, bits=3 at size=small" in lacking.reason
+    assert (lacking.reason, lacking.size) == (Reason.NO_CELLS, "small")
+    assert "has no cell with model=gemma1b, codec=dynamiq, bits=3 at size=small" in lacking.detail
     waiting = cell(
         {"model": "gemma1b", "codec": "dynamiq", "codec.bits": 3}, status="unfinished", metric=None
     )
     some = bits()
     begun = SweepRecord(**{**vars(some), "cells": [*some.cells, waiting]})
-    assert verdict(claim(other), printed, begun).ruling == "not run"
+    assert verdict(claim(other), printed, begun).word is Word.NOT_RUN
 
 
 def test_an_axis_that_one_size_does_not_have_is_not_testable_there(printed: Reference) -> None:
@@ -233,9 +257,9 @@ def test_an_axis_that_one_size_does_not_have_is_not_testable_there(printed: Refe
         return e.vnmse(model="llama1b", codec="dynamiq", bits=3, step=20) > 0
 
     found = judge(claim(stepped), {"budgets": [bits()]}, printed)
-    assert found.reason == "budgets does not tell its cells' step at size=small"
+    assert found.detail == "budgets does not tell its cells' step at size=small"
     several = verdict(claim(lambda e: e.vnmse(codec="dynamiq") > 0, size="gpu"), printed, bits())
-    assert (several.ruling, several.reason) == ("not testable at this size", "needs size=gpu")
+    assert (several.reason, several.detail) == (Reason.SIZE, "needs size=gpu")
 
 
 def test_a_failed_seed_is_a_miss(printed: Reference) -> None:
@@ -258,18 +282,33 @@ def test_one_seed_that_has_not_run_is_no_miss(printed: Reference) -> None:
         )
         cut = SweepRecord(**{**vars(some), "cells": [*some.cells, open_]})
         found = verdict(claim(lambda e: e.tta(1.05, codec="mxfp8") < 4), printed, cut)
-        assert (found.ruling, "has not run with every seed" in found.reason) == ("not run", True)
-        assert verdict(claim(lambda e: e.vnmse(codec="bf16") < 1), printed, cut).ruling == "reproduced"
+        assert (found.word, "has not run with every seed" in found.detail) == (Word.NOT_RUN, True)
+        told = claim(lambda e: below(errors(e, 3), 1), foil=FOIL)
+        assert verdict(told, printed, cut).reason is Reason.NO_FOIL
 
 
 def test_two_seeds_tell_what_holds_with_every_seed() -> None:
+    def holds(effects: Any) -> bool:
+        return holding(effects, 0.2)
+
     pair = SeedFigure({0: 1.0, 1: 4.0}), SeedFigure({0: 2.0, 1: 3.0, 2: 0.0})
-    assert not below(*pair) and not above(*pair)
+    assert not holds(below(*pair)) and not holds(above(*pair))
     for more in (1.5, 4.0):
-        assert below(pair[0], pair[0] + more) and above(pair[0] + more, pair[0])
-    assert not below(pair[0], pair[0]) and not above(pair[0], pair[0])
-    with pytest.raises(MissingError, match="above takes two or more seeds"):
-        above(SeedFigure({1: 5.0}), pair[1])
+        assert holds(below(pair[0], pair[0] + more)) and holds(above(pair[0] + more, pair[0]))
+    assert not holds(below(pair[0], pair[0])) and not holds(above(pair[0], pair[0]))
+    (single,) = above(SeedFigure({1: 5.0}), pair[1])
+    with pytest.raises(MissingError, match="one seed tells no spread"):
+        assert single.spread
+
+
+def test_a_missed_target_is_later_than_any_time() -> None:
+    never, late = SeedFigure({0: math.inf, 1: math.inf}), SeedFigure({0: 2.0, 1: 3.0})
+    (effect,) = below(late, never)
+    assert effect.holds(0.2) and effect.resolved(0.2)
+    (effect,) = below(never, late)
+    assert not effect.holds(0.2) and effect.resolved(0.2)
+    (effect,) = below(never, never)
+    assert not effect.holds(0.2) and not effect.resolved(0.2), "neither got there"
 
 
 @pytest.mark.parametrize(
@@ -298,7 +337,7 @@ def test_one_seed_cannot_tell_what_holds_with_every_seed(printed: Reference) -> 
     for relation in (below, above):
         asked = claim(lambda e, relation=relation: relation(errors(e, 5), errors(e)))  # type: ignore[misc]
         found = verdict(asked, printed, bits(seeds=(0,)))
-        assert found.ruling == "not testable at this size" and found.reason.endswith("two or more seeds")
+        assert (found.reason, found.detail) == (Reason.NO_CELLS, "one seed tells no spread")
 
 
 @pytest.mark.parametrize(("metric", "worst"), [("perplexity", math.inf), ("accuracy", -math.inf)])
@@ -318,29 +357,35 @@ def test_the_largest_record_with_the_cells_counts(printed: Reference) -> None:
     fewer = SweepRecord(
         **{**vars(large), "cells": [each for each in large.cells if "bits=6" not in each.label]}
     )
-    asked = claim(lambda e: errors(e, 6) < 1)
+    asked = claim(lambda e: below(errors(e, 6), 0.01), foil=swap(bits=(6, 3)))
     assert [verdict(asked, printed, bits(), each).size for each in (large, fewer)] == ["gpu", "small"]
-    assert verdict(asked, printed, bits(), fewer).ruling == "reproduced"
+    assert verdict(asked, printed, bits(), fewer).word is Word.LATE_REPRODUCED
 
 
 def test_several_sweeps_can_be_compared(printed: Reference) -> None:
     ring, butterfly = (
         bits(),
-        record(("codec",), [({"codec": "dynamiq"}, 0, {"vnmse": 0.003})], name="butterflies"),
+        record(
+            ("codec",),
+            [({"codec": "dynamiq"}, seed, {"vnmse": 0.003}) for seed in (0, 1)],
+            name="butterflies",
+        ),
     )
 
-    def lower(e: Evidence) -> bool:
-        return e.vnmse(sweep="butterflies", codec="dynamiq") < errors(e, 5)
+    def lower(e: Evidence) -> Any:
+        return below(e.vnmse(sweep="butterflies", codec="dynamiq"), errors(e, 5))
 
-    found = verdict(claim(lower, sweeps=("budgets", "butterflies")), printed, ring, butterfly)
-    assert found.ruling == "reproduced"
+    found = verdict(
+        claim(lower, sweeps=("budgets", "butterflies"), foil=swap(bits=(5, 6))), printed, ring, butterfly
+    )
+    assert found.word is Word.LATE_REPRODUCED
 
 
 def test_a_decorated_predicate_is_a_claim() -> None:
     made = Claims("P")
 
     @made.on("budgets")("P1", "Table 4", "0.004", size="gpu")
-    def _(e: Evidence) -> bool:
+    def _(e: Evidence) -> Any:
         """The error falls
         with bits."""
         return falls(errors(e, b) for b in (3, 4, 5, 6))
@@ -355,15 +400,20 @@ def test_a_decorated_predicate_is_a_claim() -> None:
 
 def test_the_papers_claims_are_distinct_and_have_texts() -> None:
     found = [claim for claims in CLAIMS for claim in claims.found]
-    assert len({claim.id for claim in found}) == len(found) == 209
+    assert len({claim.id for claim in found}) == len(found) == 220
     assert all(claim.says and claim.printed and (claim.formula or claim.why) for claim in found)
+    digests = [claim.digest for claim in found if claim.holds is not None]
+    assert len(set(digests)) == len(digests), "no two claims are the same"
 
 
 class Unlimited(Evidence):
     """Evidence that checks each request and has a figure for all of them."""
 
     def _take(self, name: str, shown: list[Any], cells: dict[str, Any], *asked: Any) -> SeedFigure:
-        self._select(cells)
+        named = {**self.fixed, **cells}
+        swapped = None if self.foil is None else self.foil.applied(named)
+        self.replaced.extend([name] * (swapped is not None))
+        self._selected(named if swapped is None else swapped)
         return SeedFigure({0: 1.0, 1: 1.0})
 
     def axis(self, *keys: str, **cells: Any) -> tuple[Any, ...]:
@@ -378,13 +428,17 @@ def known_now() -> dict[str, KnownSweep]:
 
 
 def test_claims_ask_for_axes_and_printed_figures_that_exist(known_now: dict[str, KnownSweep]) -> None:
-    """This holds for claims on sweeps, or sizes, without a record, too."""
+    """This holds for claims on sweeps, or sizes, without a record, and for their foils, too."""
     known, reference = known_now, Reference(RESULTS / "reference")
     for claim in (claim for claims in CLAIMS for claim in claims.found if claim.holds is not None):
         records = {sweep: record((), [], name=sweep) for sweep in claim.sweeps}
         assert claim.sweeps == tuple(sweep for sweep in claim.sweeps if sweep in known), claim.id
         try:
             claim.holds(Unlimited(records, reference, known))
+            if claim.foil is not None:
+                other = Unlimited(records, reference, known, foil=claim.foil)
+                claim.holds(other)
+                assert other.replaced, f"{claim.id}: its foil takes the place of nothing"
         except ValueError as error:
             raise AssertionError(f"{claim.id}: {error}") from error
 

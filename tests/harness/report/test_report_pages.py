@@ -17,7 +17,8 @@ from gradwire.harness.config.declared import Declared
 from gradwire.harness.record.settings import TaskConfig
 from gradwire.harness.report import evaluations
 from gradwire.harness.report.claims.claim import Claims
-from gradwire.harness.report.claims.evidence import Evidence, falls
+from gradwire.harness.report.claims.effects import Effects, below, falls
+from gradwire.harness.report.claims.evidence import Evidence, swap
 from gradwire.harness.report.evaluation import ClaimError
 from gradwire.harness.report.frame import Value
 from gradwire.harness.report.papers import read_papers
@@ -33,22 +34,22 @@ MADE_UP = Claims("A Paper")
 made_up_sweep = MADE_UP.on("made_up")
 
 
-@made_up_sweep("P1", "Table 1", "0.02 > 0.005")
-def _(e: Evidence) -> bool:
+@made_up_sweep("P1", "Table 1", "0.02 > 0.005", foil=swap(bits=(4, None), codec=("dynamiq", "mxfp8")))
+def _(e: Evidence) -> Effects:
     """Fewer bits give a larger error."""
     return falls(e.vnmse(codec="dynamiq", bits=b) for b in (4, 5))
 
 
 @made_up_sweep("P2", "Section 2", "10 ×")
-def _(e: Evidence) -> bool:
+def _(e: Evidence) -> Effects:
     """DynamiQ has a tenth of <MXFP8>'s error."""
-    return e.vnmse(codec="dynamiq", bits=5) < e.vnmse(codec="mxfp8") / 10
+    return below(e.vnmse(codec="dynamiq", bits=5), e.vnmse(codec="mxfp8") / 10)
 
 
 MADE_UP.without_predicate("P3", "Section 3", "It needs a GPU.", "", "no GPU here")
 
 
-@MADE_UP.on()("P4", "Table 1")
+@MADE_UP.of_print()("P4", "Table 1")
 def _(e: Evidence) -> bool:
     """The printed error falls."""
     small, large = ("5b", "4b")
@@ -131,9 +132,12 @@ def report(folder: Path, output: Path | None = None) -> int:
 
 def test_both_pages_have_it_all(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(results) == 0
-    assert "A Paper: 4 claims: 2 reproduced, 1 not reproduced, 0 not testable at this size, 1 not run" in (
-        capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert (
+        "A Paper: 2 informative verdicts: 1 reproduced, 1 not; all by claims written after their records"
+        in said
     )
+    assert "(4 claims: 1 reproduced, claim written after the record, 1 not reproduced, claim written" in said
     readme, page = (results / "README.md").read_text(), (results / "report.html").read_text()
     assert (
         readme.startswith("# Mine\n\nOther results.")
@@ -149,7 +153,12 @@ def test_both_pages_have_it_all(results: Path, capsys: pytest.CaptureFixture[str
     assert "made_up" not in page.split("What has not run")[1].split("</section>")[0]
     for part in ("Table 1", "Figure 1", "Figure 2", "a codec", "P1", "P4", "1234567", "A processor, 2 cores"):
         assert part in readme and part in page
-    assert "3 claims: 1 reproduced, 1 not reproduced, 0 not testable at this size, 1 not run." in readme
+    assert "| reproduced ‡ |" in readme and "| consistent |" in readme
+    opening = readme.split("A Paper: how to be reproduced")[1].split("#### Tables and figures")[0]
+    assert "2 informative verdicts: 1 reproduced, 1 not" in opening, (
+        "a section opens with what could not be told"
+    )
+    assert "| not run | P3 | no GPU here |" in opening
     _, printed_alone = readme.split("#### The paper's figures held against one another")
     assert "| P4 |" in printed_alone and "| P1 |" not in printed_alone
     assert page.count('src="data:image/svg+xml;base64,') == 2  # tta and metric-end, not bits
@@ -160,16 +169,17 @@ def test_times_of_a_busy_machine_are_marked_in_tables_and_verdicts(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = made_up()
+    foil = swap({"bits": 5}, codec=("mxfp8", "dynamiq"))
     cells = [replace(each, computation="same", workers=2) for each in found.cells]
     seconds = [Value(each.label, "train", "compute_s", 0.1 + 0.1 * each.seed) for each in cells if each.done]
     busy = replace(found, cells=cells, values=(*found.values, *seconds))
     save_sweep_record(results / "made_up" / "small", busy)
     timed = Claims("A Paper")
 
-    @timed.on("made_up")("P5", "Table 1")
-    def _(e: Evidence) -> bool:
+    @timed.on("made_up")("P5", "Table 1", foil=foil)
+    def _(e: Evidence) -> Effects:
         """It is fast."""
-        return e.rounds_per_second(codec="mxfp8") > 2
+        return below(1 / e.rounds_per_second(codec="mxfp8"), 2.0)
 
     monkeypatch.setattr(evaluations, "CLAIMS", (MADE_UP, timed))
     assert report(results) == 0
@@ -177,7 +187,7 @@ def test_times_of_a_busy_machine_are_marked_in_tables_and_verdicts(
     for name in ("README.md", "report.html"):
         page = (results / name).read_text()
         assert page.count(said) == 2, "of the table, which has times, and of the claim about them"
-        assert "reproduced" in page.split("It is fast.")[1].split(said)[0], "the verdict stays"
+        assert "no codec fails it" in page.split("It is fast.")[1].split(said)[0], "the verdict stays"
 
 
 def test_the_committed_page_has_the_claims_as_they_are() -> None:
@@ -259,7 +269,9 @@ def test_what_does_not_exist_is_refused_in_one_line(
 
 def test_a_claim_about_what_does_not_exist_is_refused(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     claims = Claims("A Paper")
-    claims.on("made_up")("P2", "Table 1", size="paper")(lambda e: e.vnmse(codec="dynamiq", bits=7) > 0)
+    claims.on("made_up")("P2", "Table 1", size="paper")(
+        lambda e: below(e.vnmse(codec="dynamiq", bits=7), 1.0)
+    )
     monkeypatch.setattr(evaluations, "CLAIMS", (claims,))
     with pytest.raises(ClaimError, match="claim P2: made_up has no codec.bits=7; it has 4, 5, None"):
         report(results)

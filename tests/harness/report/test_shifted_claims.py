@@ -18,8 +18,9 @@ import pytest
 
 from gradwire.harness.report.claims.claim import Claim, rank
 from gradwire.harness.report.claims.evidence import Evidence
+from gradwire.harness.report.claims.papers import CLAIMS
+from gradwire.harness.report.claims.verdict import holding
 from gradwire.harness.report.evaluation import ClaimError, MissingError, SeedFigure
-from gradwire.harness.report.evaluations import CLAIMS
 from gradwire.harness.report.reference import Reference
 from gradwire.harness.report.sweep_record import SweepRecord, find_sweep_records, read_sweep_record
 
@@ -65,7 +66,7 @@ def verdict(claim: Claim, evidence: Evidence) -> str:
     """True, False, Missing where the records lack a figure, or Error."""
     assert claim.holds is not None
     try:
-        return str(claim.holds(evidence))[0]
+        return str(holding(claim.holds(evidence), claim.tolerance))[0]
     except MissingError:
         return "M"
     except (ArithmeticError, ClaimError):

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from gradwire.harness.report.claims.claim import Claim
+from gradwire.harness.report.claims.effects import below
 from gradwire.harness.report.sweep_record import (
     FILE,
     OWN_DIGEST,
@@ -22,6 +24,7 @@ from gradwire.harness.report.sweep_record import (
     read_sweep_record,
     save_sweep_record,
 )
+from gradwire.harness.sweeps import record
 from gradwire.harness.sweeps.record import SweptCell, SweptCells, without_folders, write_sweep_record
 
 AXES = ("codec", "codec.bits")
@@ -230,3 +233,26 @@ def test_figures_that_are_not_finite_come_back(cells: list[SweptCell], tmp_path:
     odd = tuple(record.values[0]._replace(value=value) for value in (math.inf, -math.inf, 1e-300, 0.1 + 0.2))
     save_sweep_record(tmp_path / "odd", replace(record, values=odd))
     assert read_sweep_record(tmp_path / "odd").values == odd
+
+
+def test_a_record_keeps_the_claims_that_stood_when_its_first_cells_ran(
+    cells: list[SweptCell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def standing(*claims: Claim) -> None:
+        monkeypatch.setattr(record, "claims_on", lambda sweep: list(claims))
+
+    def held(output: Path) -> set[str]:
+        return set(read_sweep_record(output).claims)
+
+    first, later = (
+        Claim(name, "P", "T", name, sweeps=("made_up",), holds=lambda e: below(e.vnmse(), 1.0))
+        for name in ("P1", "P2")
+    )
+    standing(first)
+    output = written(tmp_path / "out", cells[:2])
+    assert read_sweep_record(output).claims == {"P1": first.digest}
+    standing(first, later)
+    assert held(written(output, cells)) == {"P1"}, "more cells do not make a claim older"
+    standing(replace(first, says="otherwise"), later)
+    assert held(written(output, cells)) == set(), "nor is one that was changed the old one"
+    assert held(written(tmp_path / "anew", cells)) == {"P1", "P2"}

@@ -1,0 +1,279 @@
+"""Effects: the differences that claims are about, each with its spread over paired seeds.
+
+A predicate is made of relations, which return effects instead of answers. Whether an effect is resolved, and
+how near to the printed one it has to be, is decided here for all claims alike.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any, overload
+
+from gradwire.codecs.arithmetic.line_fit import fit_line
+from gradwire.harness.report.evaluation import MissingError, SeedFigure
+
+if TYPE_CHECKING:
+    from gradwire.harness.report.claims.evidence import Evidence
+
+RESOLUTION = 2.0
+"""The least multiple of the seeds' spread that an effect has to have."""
+
+MOST_TOLERANCE = 0.2
+"""The largest tolerance, as a share of the effect that the paper claims."""
+
+EXACT_TASKS = ("predict", "simulate", "retime")
+"""Tasks whose figures follow from their settings alone, so that a single seed has no spread."""
+
+Number = SeedFigure | float
+
+
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """One difference, signed so that the claim wants it above zero.
+
+    Without `claimed` its direction counts, with every seed; of two positive figures it is the logarithm of
+    their ratio. With `claimed` its size counts: within the claim's tolerance of it, or at least it. With
+    `harm`, the difference that a codec makes which fails the claim, it has to be at most the tolerance's
+    share of that, and the seeds have to tell it from that.
+    """
+
+    ours: SeedFigure
+    claimed: float | None = None
+    is_least: bool = False
+    harm: SeedFigure | None = None
+    is_ratio: bool = False  # whether `ours` is a logarithm
+    of_numbers: bool = False  # whether no figure of a record is in it
+
+    @property
+    def mean(self) -> float:
+        return _mean(self.ours)
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation over paired seeds; zero for figures without chance. Raises MissingError for
+        a single seed of others."""
+        return 0.0 if self.of_numbers else max(_spread(self.ours), _spread(self.harm) if self.harm else 0.0)
+
+    @property
+    def vacuous(self) -> bool:
+        """Returns whether both sides are the same to the last bit, with every seed."""
+        return not any(self.ours.by_seed.values()) and not (self.harm and any(self.harm.by_seed.values()))
+
+    def holds(self, tolerance: float) -> bool:
+        """Returns whether the effect is as claimed, whatever its spread."""
+        if self.harm is not None:
+            return self.mean <= tolerance * _mean(self.harm)
+        if self.claimed is None:
+            return all(value > 0 for value in self.ours.by_seed.values())
+        if self.is_least:
+            return self.mean >= self.claimed
+        return abs(self.mean - self.claimed) <= tolerance * self.claimed
+
+    def resolved(self, tolerance: float) -> bool:
+        """Returns whether the seeds tell what `holds` says: the effect is twice their spread, and so is what
+        an effect lacks that does not hold."""
+        least = RESOLUTION * self.spread
+        if self.harm is not None:
+            lacking, apart = self.mean - tolerance * _mean(self.harm), self.harm - self.ours
+            told = lacking >= least if lacking > 0 else _mean(apart) >= RESOLUTION * _spread(apart)
+            return told and _mean(self.harm) >= max(least, 1e-300)
+        if self.claimed is None:
+            return (self.mean if self.holds(tolerance) else -self.mean) >= max(least, 1e-300)
+        if self.holds(tolerance):
+            return self.mean >= least
+        return abs(self.mean - self.claimed) >= least
+
+    @property
+    def text(self) -> str:
+        """The effect and its spread in words."""
+        size = self.mean if self.harm is None else _mean(self.harm)
+        try:
+            spread = self.spread
+        except MissingError as error:
+            return f"effect {size:.3g}, {error}"
+        if self.is_ratio and max(abs(size), spread) < 20:
+            return f"a ratio of {math.exp(size):.4g}, spread by a factor of {math.exp(spread):.4g}"
+        if self.harm is not None:
+            return f"{self.mean:.3g} of a harm of {size:.3g}, spread {spread:.3g}"
+        claimed = "" if self.claimed is None else f" where {self.claimed:.3g} is claimed"
+        return f"effect {size:.3g}{claimed}, spread {spread:.3g}"
+
+
+Effects = tuple[Effect, ...]
+
+
+def _mean(figure: SeedFigure) -> float:
+    finite = [value for value in figure.by_seed.values() if math.isfinite(value)]
+    if finite:
+        return fmean(finite)
+    signs = {value for value in figure.by_seed.values() if not math.isnan(value)}
+    return signs.pop() if len(signs) == 1 else 0.0
+
+
+def _spread(figure: SeedFigure) -> float:
+    if len(figure.by_seed) == 1:
+        if figure.cells and all(cell.task in EXACT_TASKS for cell in figure.cells):
+            return 0.0
+        raise MissingError("one seed tells no spread")
+    finite = [value for value in figure.by_seed.values() if math.isfinite(value)]
+    return stdev(finite) if len(finite) > 1 else 0.0
+
+
+def _effect(difference: Number, **about: Any) -> Effects:
+    of_numbers = not isinstance(difference, SeedFigure)
+    ours = difference if isinstance(difference, SeedFigure) else SeedFigure({None: float(difference)})
+    return (Effect(ours, of_numbers=of_numbers, **about),)
+
+
+def below(first: Number, second: Number) -> Effects:
+    """The first figure is below the second, with every seed."""
+    return above(second, first)
+
+
+def above(first: Number, second: Number) -> Effects:
+    """The first figure is above the second, with every seed."""
+    if not isinstance(first, SeedFigure) or not isinstance(second, SeedFigure):
+        return _effect(first - second)
+    if min(first.low, second.low) > 0:
+        return _effect(first.combined(second, _logarithm), is_ratio=True)
+    return _effect(first - second)
+
+
+def near(found: Number, printed: float, *, null: Number) -> Effects:
+    """A figure is as printed, within the claim's tolerance of its difference to `null`: its value without
+    the effect."""
+    claimed = printed - _number(null)
+    return _effect((found - null) * math.copysign(1, claimed), claimed=abs(claimed))
+
+
+def at_least(found: Number, least: float, *, null: Number) -> Effects:
+    """A figure that is `null` without the effect is at least so large."""
+    return _effect(found - null, claimed=least - _number(null), is_least=True)
+
+
+def at_most(found: Number, most: float, *, null: Number) -> Effects:
+    """A figure that is `null` without the effect is at most so large."""
+    return _effect(null - found, claimed=_number(null) - most, is_least=True)
+
+
+def spared(found: SeedFigure, base: SeedFigure, harmed: SeedFigure) -> Effects:
+    """A figure stays at `base`: it differs towards `harmed`, the figure of a codec that fails, by at most the
+    tolerance's share of what that codec differs."""
+    sign = math.copysign(1.0, _mean(harmed - base))
+    return (Effect((found - base) * sign, harm=(harmed - base) * sign),)
+
+
+def sooner(evidence: Evidence, factor: float, first: str, second: str) -> Effects:
+    """The first codec takes less time than the second to `factor` times the baseline's final metric."""
+    return below(evidence.tta(factor, codec=first), evidence.tta(factor, codec=second))
+
+
+def rises(*values: Number | Iterable[Number]) -> Effects:
+    """Each value is above the one before."""
+    return every(above(after, before) for before, after in itertools.pairwise(_listed(values, "rises")))
+
+
+def falls(*values: Number | Iterable[Number]) -> Effects:
+    """Each value is below the one before."""
+    return every(below(after, before) for before, after in itertools.pairwise(_listed(values, "falls")))
+
+
+@overload
+def every(first: Effects | Iterable[Effects], *more: Effects | Iterable[Effects]) -> Effects: ...
+@overload
+def every(first: bool | Iterable[bool], *more: bool | Iterable[bool]) -> bool: ...
+
+
+def every(first: Any, *more: Any) -> bool | Effects:
+    """All effects together, or whether all conditions hold, given one by one or by generators.
+
+    They are always evaluated completely, so that a verdict shows all figures, not only the first decisive
+    one.
+    """
+    found = _listed((first, *more), "every")
+    if any(isinstance(each, Effect) for each in found):
+        if not all(isinstance(each, Effect) for each in found):
+            raise TypeError(
+                "effects and bare comparisons cannot be mixed: use below, above, near or at_least"
+            )
+        return tuple(found)
+    return all(found)
+
+
+def close(found: float, target: float, margin: float) -> bool:
+    """Returns whether a printed or computed number differs from its target by at most `margin`."""
+    return abs(found - target) <= margin
+
+
+def exponent(points: Iterable[tuple[float, Number]]) -> Number:
+    """The exponent p of y ~ x^p, by least squares on logarithms; of figures by seed."""
+    return _by_seed(points, _exponent)
+
+
+def line_error(points: Iterable[tuple[float, Number]]) -> Number:
+    """The mean relative error of the line through the points, by least squares; of figures by seed."""
+
+    def error(found: list[tuple[float, float]]) -> float:
+        try:
+            return fit_line(found).error
+        except ValueError as problem:
+            raise MissingError(str(problem)) from None
+
+    return _by_seed(points, error)
+
+
+def _by_seed(
+    points: Iterable[tuple[float, Number]], fit: Callable[[list[tuple[float, float]]], float]
+) -> Number:
+    """`fit` of the points of each seed that all figures among them have; of plain numbers a number."""
+    found = list(points)
+    figures = [y for _, y in found if isinstance(y, SeedFigure)]
+    if not figures:
+        return fit([(float(x), float(y)) for x, y in found])
+    seeds = [seed for seed in figures[0].by_seed if all(seed in each.by_seed for each in figures)]
+    if not seeds:
+        raise MissingError("the figures have no seed in common")
+
+    def at(y: Number, seed: int | None) -> float:
+        return float(y.by_seed[seed]) if isinstance(y, SeedFigure) else float(y)
+
+    by_seed = {seed: fit([(float(x), at(y, seed)) for x, y in found]) for seed in seeds}
+    return SeedFigure(by_seed, figures[0].kind, tuple(cell for each in figures for cell in each.cells))
+
+
+def _exponent(points: list[tuple[float, float]]) -> float:
+    if len(points) < 2 or min(map(min, points)) <= 0:
+        raise MissingError("an exponent takes two or more points of positive numbers")
+    logs = [(math.log(x), math.log(y)) for x, y in points]
+    mean_x, mean_y = (sum(axis) / len(logs) for axis in zip(*logs, strict=True))
+    spread = sum((x - mean_x) ** 2 for x, _ in logs)
+    if not spread:
+        raise MissingError("an exponent takes points at different places")
+    return float(sum((x - mean_x) * (y - mean_y) for x, y in logs) / spread)
+
+
+def _logarithm(first: float, second: float) -> float:
+    """The logarithm of a ratio of positive numbers; infinite, or NaN, where they are."""
+    if math.isinf(first) or math.isinf(second):
+        return first - second
+    return math.log(first / second)
+
+
+def _number(value: Number) -> float:
+    return _mean(value) if isinstance(value, SeedFigure) else float(value)
+
+
+def _listed(values: Iterable[Any], name: str) -> list[Any]:
+    found: list[Any] = []
+    for each in values:
+        if isinstance(each, Iterable):
+            found += list(each) if isinstance(each, tuple) else _listed(each, name)
+        else:
+            found.append(each)
+    if not found:
+        raise MissingError(f"{name} finds no such cells")
+    return found

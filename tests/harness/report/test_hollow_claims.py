@@ -1,0 +1,254 @@
+"""One hollow claim of each kind beside an honest one: each hollow one is refused the word "reproduced"."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sweep_records import record
+
+from gradwire.harness.report.claims.claim import Chance, Claim, Claims
+from gradwire.harness.report.claims.effects import (
+    Effects,
+    above,
+    at_least,
+    at_most,
+    below,
+    every,
+    near,
+    spared,
+)
+from gradwire.harness.report.claims.evidence import Evidence, swap
+from gradwire.harness.report.claims.verdict import Reason, Verdict, Word, counted, informative, judge
+from gradwire.harness.report.reference import Reference
+from gradwire.harness.report.sweep_record import SweepRecord
+
+NOWHERE = Reference(Path("none"))
+MXFP8, THC = swap(codec=("dynamiq", "mxfp8")), swap(codec=("dynamiq", "thc"))
+
+# codec -> error, loss, score, bits; the loss and score of a seed differ by the noise below
+CODECS = {
+    "bf16": (0.0001, 3.0, 0.60, 16.0),
+    "dynamiq": (0.004, 3.001, 0.60, 5.0),
+    "mxfp8": (0.012, 3.002, 0.60, 8.0),
+    "thc": (0.4, 3.3, 0.26, 5.0),
+    "idle": (0.004, 3.001, 0.60, 5.0),
+}
+NOISE = {0: 0.01, 1: -0.004, 2: -0.006}
+
+
+def recorded(*claims: Claim) -> SweepRecord:
+    """A record that was made when these claims stood."""
+    rows = []
+    for codec, (error, loss, score, bits) in CODECS.items():
+        for seed, noise in NOISE.items():
+            own = noise * (-1) ** len(codec)
+            figures = {"vnmse": error * (1 + noise), "train_loss": loss + own, "final_metric": score + own}
+            rows.append(({"codec": codec}, seed, figures | {"wire_bits_per_coordinate": bits}))
+    found = record(("codec",), rows, metric="accuracy", name="made_up")
+    return replace(found, claims={claim.id: claim.digest for claim in claims})
+
+
+def told(claim: Claim, *, stood: bool = True) -> Verdict:
+    return judge(claim, {"made_up": [recorded(*[claim] * stood)]}, NOWHERE)
+
+
+def made(holds: Callable[[Evidence], bool | Effects], decorator: str = "on", **about: object) -> Claim:
+    claims = Claims("P")
+    sweeps = () if decorator == "of_print" else ("made_up",)
+    getattr(claims, decorator)(*sweeps)("P1", "Table 1", **about)(holds)
+    return claims.found[0]
+
+
+def smaller_error(e: Evidence) -> Effects:
+    """DynamiQ's error is below MXFP8's."""
+    return below(e.vnmse(codec="dynamiq"), e.vnmse(codec="mxfp8"))
+
+
+def test_an_honest_claim_is_reproduced() -> None:
+    found = told(made(smaller_error, foil=THC))
+    assert (found.word, found.reason) == (Word.REPRODUCED, None) and found.detail.startswith("a ratio of 3")
+    assert told(made(lambda e: smaller_error(e), foil=THC)).word is Word.REPRODUCED
+    printed = made(lambda e: near(e.vnmse(codec="mxfp8") / e.vnmse(codec="dynamiq"), 3.2, null=1.0), foil=THC)
+    assert told(printed).word is Word.REPRODUCED
+
+    def keeps(e: Evidence) -> Effects:
+        return spared(*(e.train_loss(codec=c) for c in ("mxfp8", "bf16", "thc")))
+
+    assert told(made(keeps)).word is Word.REPRODUCED
+
+
+def test_an_identity_is_by_construction_and_counted_apart() -> None:
+    def identity(e: Evidence) -> bool:
+        return float(e.vnmse(codec="thc") / e.vnmse(codec="thc")) == 1
+
+    found = told(made(identity, "by_construction"))
+    assert found.word is Word.BY_CONSTRUCTION and not found.word.informative
+    assert told(made(identity)).text == "not testable here: no effect declared"
+
+
+def test_a_paper_against_itself_is_consistent_or_not() -> None:
+    assert judge(made(lambda e: 2 + 2 == 4, "of_print"), {}, NOWHERE).word is Word.CONSISTENT
+    assert judge(made(lambda e: 2 + 2 == 5, "of_print"), {}, NOWHERE).word is Word.INCONSISTENT
+
+
+def test_a_tolerance_as_large_as_the_effect_is_refused_as_it_is_declared() -> None:
+    for tolerance in (0.21, 0.5, 1.0, -0.1):
+        with pytest.raises(ValueError, match=f"claim P1 has a tolerance of {tolerance:g} of its effect"):
+            made(smaller_error, tolerance=tolerance)
+
+    def far(e: Evidence) -> Effects:
+        return near(e.vnmse(codec="mxfp8") / e.vnmse(codec="dynamiq"), 4.0, null=1.0)
+
+    found = told(made(far, foil=THC))
+    assert found.word is Word.NOT_REPRODUCED, "2 of 3 are more than a fifth off, though 3 of 4 are not"
+
+
+def test_an_idle_mechanism_is_not_testable() -> None:
+    def lower(e: Evidence) -> Effects:
+        return below(e.vnmse(codec="idle"), e.vnmse(codec="dynamiq"))
+
+    def acts(e: Evidence) -> bool:
+        """it sends fewer bits than DynamiQ."""
+        return e.wire_bits_per_coordinate(codec="idle") < e.wire_bits_per_coordinate(codec="dynamiq")
+
+    assert told(made(lower, foil=THC)).reason is Reason.IDLE, "both sides are the same"
+
+    def beats(e: Evidence) -> Effects:
+        return below(e.vnmse(codec="idle"), e.vnmse(codec="mxfp8"))
+
+    assert told(made(beats, foil=swap(codec=("idle", "thc")))).word is Word.REPRODUCED
+    found = told(made(beats, foil=swap(codec=("idle", "thc")), active=acts))
+    assert (found.text, found.detail) == (
+        "not testable here: mechanism idle",
+        "it has not been so that it sends fewer bits than DynamiQ",
+    )
+
+
+def test_guesses_are_not_testable() -> None:
+    def keeps(e: Evidence) -> Effects:
+        return at_least(e.final_metric(codec="dynamiq") / e.final_metric(codec="bf16"), 0.99, null=0.0)
+
+    about = {"foil": THC}
+    assert told(made(keeps, **about)).word is Word.REPRODUCED
+    guessing = Chance(0.25, 100, lambda e: e.final_metric(codec="thc"))
+    assert told(made(keeps, chance=guessing, **about)).text == "not testable here: at chance"
+    learned = Chance(0.25, 100, lambda e: e.final_metric(codec="bf16"))
+    assert told(made(keeps, chance=learned, **about)).word is Word.REPRODUCED
+
+
+def test_what_no_codec_fails_is_not_testable() -> None:
+    def small(e: Evidence) -> Effects:
+        return at_most(e.vnmse(codec="dynamiq"), 0.9, null=1.0)
+
+    found = told(made(small, foil=THC))
+    assert found.text == "not testable here: no codec fails it" and "codec=thc, passes" in found.detail
+    assert told(made(smaller_error)).detail == "no foil is named"
+    itself = told(made(smaller_error, foil=MXFP8))
+    assert itself.reason is Reason.NO_FOIL, "MXFP8 is not below itself, which tells nothing"
+    absent = told(made(smaller_error, foil=swap(codec=("dynamiq", "qsgd"))))
+    assert absent.reason is Reason.NO_FOIL and "codec=qsgd, is not recorded" in absent.detail
+    with pytest.raises(ValueError, match="takes the place of nothing that it asks for"):
+        told(made(smaller_error, foil=swap(codec=("bf16", "thc"))))
+
+
+def test_an_effect_below_the_spread_of_the_seeds_is_not_testable() -> None:
+    def worse(e: Evidence) -> Effects:
+        return below(e.train_loss(codec="bf16"), e.train_loss(codec="dynamiq"))
+
+    found = told(made(worse, foil=THC))
+    assert found.text == "not testable here: effect below the seeds' spread"
+
+    def never(e: Evidence) -> Effects:
+        return below(e.train_loss(codec="dynamiq"), e.train_loss(codec="bf16"))
+
+    assert told(made(never, foil=THC)).reason is Reason.SPREAD, "nor is the opposite refuted"
+    harmless = made(lambda e: spared(*(e.train_loss(codec=c) for c in ("dynamiq", "bf16", "mxfp8"))))
+    assert told(harmless).reason is Reason.SPREAD, "what does no harm cannot show that harm is spared"
+
+
+def test_numbers_without_seeds_and_bare_comparisons_are_refused() -> None:
+    with pytest.raises(ValueError, match="claim P1: an effect is of numbers without seeds"):
+        told(made(lambda e: below(e.vnmse(codec="dynamiq").median, 1.0), foil=THC))
+    with pytest.raises(ValueError, match="effects and bare comparisons cannot be mixed"):
+        told(made(lambda e: every(smaller_error(e), e.vnmse(codec="dynamiq") < 1), foil=THC))
+
+
+def test_a_claim_written_after_the_record_is_not_plainly_reproduced() -> None:
+    late = told(made(smaller_error, foil=THC), stood=False)
+    assert late.word is Word.LATE_REPRODUCED and "written after the record" in late.text
+    changed = made(smaller_error, foil=THC, tolerance=0.1)
+    earlier = recorded(made(smaller_error, foil=THC))
+    assert judge(changed, {"made_up": [earlier]}, NOWHERE).word is Word.LATE_REPRODUCED
+    opposite = made(lambda e: above(e.vnmse(codec="dynamiq"), e.vnmse(codec="mxfp8")), foil=THC)
+    assert told(opposite, stood=False).word is Word.LATE_NOT_REPRODUCED
+    verdicts = [told(made(smaller_error, foil=THC)), late, told(opposite), told(made(smaller_error))]
+    assert counted(verdicts)[Word.REPRODUCED] == 1
+    assert informative(verdicts) == (
+        "3 informative verdicts: 2 reproduced, 1 not; 1 by claims written after their records"
+    )
+
+
+SOURCE = '''
+from gradwire.harness.report.claims.claim import Claims
+from gradwire.harness.report.claims.effects import at_least
+from gradwire.harness.report.claims.evidence import Evidence, swap
+
+LEAST = 3.0
+claims = Claims("P")
+
+
+def error(e, codec):
+    return e.vnmse(codec=codec)
+
+
+@claims.on("made_up")("P1", "Table 1", foil=swap(codec=("mxfp8", "bf16")))
+def _(e: Evidence):
+    """MXFP8 has three times DynamiQ's error."""
+    return at_least(error(e, "mxfp8") / error(e, "dynamiq"), LEAST, null=1.0)
+'''
+
+
+def digest_in(path: Path, source: str) -> str:
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+        found: str = module.claims.found[0].digest
+    finally:
+        del sys.modules[path.stem]
+    return found
+
+
+def test_a_digest_follows_a_claim_to_another_file(tmp_path: Path) -> None:
+    first = digest_in(tmp_path / "here.py", SOURCE)
+    moved = SOURCE.replace("def _(", "# moved\n\n\ndef renamed(").replace(
+        'error(e, "mxfp8") / error(e, "dynamiq")',
+        '(\n        error(e, "mxfp8")\n        / error(e, "dynamiq")\n    )',
+    )
+    moved = moved.replace("# moved\n\n\n", "")
+    assert digest_in(tmp_path / "there.py", moved + "\n# the end\n") == first
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("LEAST = 3.0", "LEAST = 2.5"),
+        ("three times DynamiQ's", "twice DynamiQ's"),
+        ("null=1.0", "null=0.0"),
+        ("e.vnmse(codec=codec)", "e.train_loss(codec=codec)"),
+        ('"bf16")))', '"thc")))'),
+        ('"Table 1", foil', '"Table 1", tolerance=0.1, foil'),
+        ('claims.on("made_up")', 'claims.by_construction("made_up")'),
+    ],
+)
+def test_a_digest_changes_with_what_decides(old: str, new: str, tmp_path: Path) -> None:
+    assert old in SOURCE
+    assert digest_in(tmp_path / "a.py", SOURCE) != digest_in(tmp_path / "b.py", SOURCE.replace(old, new))
