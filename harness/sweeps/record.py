@@ -34,6 +34,7 @@ from gradwire.harness.report.configs import (
     flatten,
 )
 from gradwire.harness.report.frame import Value, values_in
+from gradwire.harness.report.kept_rows import Series, series_of
 from gradwire.harness.report.sweep_record import CellRecord, Status, SweepRecord, save_sweep_record
 from gradwire.harness.timing.measure.metric import Kind
 from gradwire.harness.timing.measure.metrics import kind_of
@@ -95,7 +96,7 @@ class _Contents(NamedTuple):
 
 
 def write_sweep_record(output: str | Path, sweep: SweptCells) -> list[Path]:
-    """Writes `sweep.json` and `values.csv` of a sweep to `output`; returns the files.
+    """Writes the record of a sweep to `output`; returns the files.
 
     Cells that did not run yet, failed or have a damaged record are in it with the reason, so it can be
     written at any time. Command, overrides, labels and values lose this machine's folders.
@@ -116,6 +117,7 @@ def write_sweep_record(output: str | Path, sweep: SweptCells) -> list[Path]:
         cells=records,
         values_sha256="",
         values=(*values, *_common_steps(cells)),
+        rows=tuple(row for cell in cells for row in cell.rows()),
         folder=sweep.folder,
         overrides=list(map(without_folders, sweep.overrides)),
     )
@@ -261,6 +263,12 @@ class _Cell:
             workers=None if workers is None else found.summary.get("workers_per_machine") or workers,
             network=self.network if self.done else None,
         )
+
+    def rows(self) -> list[Series]:
+        """What its training run did in each step; none for other tasks."""
+        if not self.done or self.task not in TRAINED:
+            return []
+        return list(series_of(self.label, load_run(self.planned.directory)))
 
     def _value_of(self, axis: str) -> Any:
         """Its value of an axis: of a group its name; None where it has no such key. What it takes from
