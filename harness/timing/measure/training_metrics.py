@@ -227,6 +227,28 @@ MACHINE = (
     ),
 )
 
+ACTIVITY_PREFIX = "activity/"
+
+
+def _activity(name: str, label: str, meaning: str, **about: Any) -> Metric:
+    """A metric of what a codec's mechanism did; records lack it where a codec has no such thing."""
+    usual: dict[str, Any] = {"places": STEP + SUMMARY, "section": "activity", "shown": SHORT}
+    return Metric(f"{ACTIVITY_PREFIX}{name}", label, "", meaning, **usual | about)
+
+
+ACTIVITY = (
+    _activity("compressed", "compressed", "share of coordinates sent as factors, not as they are"),
+    _activity("rank", "rank", "mean over the coordinates that are compressed"),
+    _activity("ratio", "bits sent at first", "first bits of a gradient over its 32"),
+    _activity("blocks", "blocks sent", "share of blocks that some worker chose"),
+    _activity("at_bound", "at a bound", "share of what the codec decides (ranks, bits) that is at a bound"),
+    _activity("excluded", "excluded", "share of coordinates in parameters that go past the codec"),
+    _activity(
+        "captured", "captured", "share of buckets whose rounds are CUDA graphs; on GPUs", places=SUMMARY
+    ),
+)
+"""How much a codec's mechanism did, so that an idle one shows: `Codec.activity` returns these by name."""
+
 BYTES = (
     Metric(
         *("vnmse", "vNMSE", "", "squared error of the codec's mean over the energy of the exact one"),
