@@ -57,6 +57,9 @@ def _(e: Evidence) -> bool:
     return e.paper("paper/table1", method=large, metric="vNMSE") > e.paper("paper/table1", method=small)
 
 
+MOST_PAGE = 6_000_000
+"""Bytes of the page with all figures."""
+
 DRAWN = '<defs><path id="m1" d="m0 0v1"/></defs><g fill="#000000"><use href="#m1" x="2"/></g>'
 
 PAPER = """
@@ -347,3 +350,7 @@ def test_the_committed_results_can_be_reported(tmp_path: Path) -> None:
     here = Path(__file__).resolve().parents[3] / "results"
     assert report(here, tmp_path / "out") == 0
     assert json.dumps((tmp_path / "out" / "README.md").read_text())
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert len(page.encode()) <= MOST_PAGE
+    assert page.count("<figure>") == page.count("<figcaption>") > 50
+    assert page.count('role="img"') + page.count('loading="lazy"') == page.count("<figure>")
