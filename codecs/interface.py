@@ -343,7 +343,7 @@ class Codec(ABC):
         return {}
 
     def activity(self) -> Mapping[str, float]:
-        """How much the codec's mechanism did in the last step, so that an idle one shows in records: figures
+        """The work of the codec's mechanism in the last step, so that an idle one shows in records: figures
         by the names of `ACTIVITY` in harness/timing/measure/training_metrics.py. Called after `end_step` or
         `skip_step`; the same on all ranks of a stage, and known without waiting for the device."""
         return {}

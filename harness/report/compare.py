@@ -268,7 +268,7 @@ def bytes_table(section: Common) -> Table:
 
 
 def activity_table(section: Common) -> Table:
-    """What codecs' mechanisms did, without columns that no codec has."""
+    """The table of what codecs' mechanisms did, without columns that no codec has."""
     rows = section[2]
     known = [key for key in ACTIVE if any(row.figures[key] for row in rows)]
     lines = [(_names(row, rows), row.figures) for row in rows]

@@ -40,7 +40,7 @@ DIGITS = 9
 
 
 @dataclass(frozen=True)
-class Series:
+class KeptRow:
     """One figure of a cell over its steps; `values[i]` holds from `steps[i]` on, None: it is not known."""
 
     cell: str
@@ -50,7 +50,7 @@ class Series:
     last: int
 
     @classmethod
-    def of(cls, cell: str, figure: str, found: Mapping[int, float | None]) -> Series:
+    def of(cls, cell: str, figure: str, found: Mapping[int, float | None]) -> KeptRow:
         """The series of the values by step; a step in between without one has None."""
         steps, values, last = list[int](), list[float | None](), max(found)
         for step in range(min(found), last + 1):
@@ -71,7 +71,7 @@ class Series:
         return {step: value for step, value in found.items() if value is not None}
 
 
-def series_of(cell: str, run: Run) -> Iterator[Series]:
+def series_of(cell: str, run: Run) -> Iterator[KeptRow]:
     """The figures and decisions of a finished run, as rows of the cell `cell`.
 
     Raises UnusableFileError for decisions that cannot be read.
@@ -85,11 +85,11 @@ def series_of(cell: str, run: Run) -> Iterator[Series]:
         for key, value in _numbers(decided):
             found.setdefault(f"{DECISION}{key}", {})[step] = value
     for figure, values in found.items():
-        yield Series.of(cell, figure, values)
+        yield KeptRow.of(cell, figure, values)
 
 
 def _is_kept(key: str) -> bool:
-    """Whether a key of a row is kept: of the times the clock alone, since means of the others are in the
+    """True if a key of a row is kept: of the times the clock alone, since means of the others are in the
     record, and what else ran on the machine is no evidence."""
     metric = METRICS.get(key)
     return key == CLOCK or (key not in LEFT_OUT and (metric is None or not (metric.timed or metric.observed)))
@@ -119,12 +119,12 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.{DIGITS}g}")
 
 
-def rows_text(rows: Iterable[Series]) -> str:
+def rows_text(rows: Iterable[KeptRow]) -> str:
     """The text of `ROWS`; equal rows give equal text."""
     return "".join(f"{dumps(asdict(each))}\n" for each in rows)
 
 
-def read_rows(text: str, cells: Sequence[str], path: Path, remedy: str) -> tuple[Series, ...]:
+def read_rows(text: str, cells: Sequence[str], path: Path, remedy: str) -> tuple[KeptRow, ...]:
     """The rows in `text`, which is that of the file `path`; raises UnusableFileError for anything else than
     rows of the cells named `cells`."""
     found = []
@@ -136,7 +136,7 @@ def read_rows(text: str, cells: Sequence[str], path: Path, remedy: str) -> tuple
     return tuple(found)
 
 
-def _series(line: Mapping[str, Any], cells: Sequence[str]) -> Series:
+def _series(line: Mapping[str, Any], cells: Sequence[str]) -> KeptRow:
     cell, figure, last = line["cell"], line["figure"], line["last"]
     steps, values = tuple(line["steps"]), tuple(line["values"])
     if cell not in cells or not isinstance(figure, str):
@@ -147,6 +147,6 @@ def _series(line: Mapping[str, Any], cells: Sequence[str]) -> Series:
         raise ValueError("steps and values do not fit together")
     if not all(value is None or type(value) in (int, float) for value in values):
         raise ValueError("a value is not a number")
-    return Series(
+    return KeptRow(
         cell, figure, steps, tuple(None if value is None else float(value) for value in values), last
     )

@@ -40,7 +40,7 @@ REMEDY = "restore it, or remove it"
 
 ANCHORS = {" ": "-", ",": "", ".": "", "(": "", ")": "", "+": "", "/": "-", ":": ""}
 PLACE = ".plots"
-"""What the page has its pictures in."""
+"""The elements that hold the page's pictures."""
 
 MEDIA = {".svg": "image/svg+xml", ".png": "image/png"}
 
@@ -180,7 +180,7 @@ class Pictures:
 
     @property
     def definitions(self) -> str:
-        """What the elements refer to; complete once all are on the page."""
+        """The definitions that the elements refer to; complete once all are on the page."""
         return self._inlined.definitions
 
 

@@ -29,7 +29,7 @@ from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.directory import DIVERGED
 from gradwire.harness.record.summary import Stored
 from gradwire.harness.report.frame import Value, table
-from gradwire.harness.report.kept_rows import MOST_ROWS, ROWS, Series, read_rows, rows_text
+from gradwire.harness.report.kept_rows import MOST_ROWS, ROWS, KeptRow, read_rows, rows_text
 from gradwire.harness.timing.measure.metric import Kind
 from gradwire.harness.timing.measure.metrics import METRICS
 
@@ -108,7 +108,7 @@ class SweepRecord(Stored):
     folder: str = field(kw_only=True)  # the name of its folder, and of its group in wandb
     overrides: list[str] = field(kw_only=True)  # in which it differs from the sweep as it is named
     rows_sha256: str = field(default="", kw_only=True)  # of the text in rows.jsonl.gz; empty without rows
-    rows: tuple[Series, ...] = field(default=(), kw_only=True)
+    rows: tuple[KeptRow, ...] = field(default=(), kw_only=True)
 
     @property
     def complete(self) -> bool:

@@ -204,7 +204,7 @@ _TAGS = {
     f"{SVG}{name}" for name in ("svg", "g", "defs", "path", "use", "rect", "clipPath", "pattern", "image")
 }
 _DRAWN = re.compile(r"#[\w.-]+|data:image/png;base64,[A-Za-z0-9+/=\s]*")
-"""What a link may refer to: a part of the picture, or a raster in it."""
+"""The targets that a link may have: a part of the picture, or a raster in it."""
 
 
 class Inlined:

@@ -34,7 +34,7 @@ from gradwire.harness.report.configs import (
     flatten,
 )
 from gradwire.harness.report.frame import Value, values_in
-from gradwire.harness.report.kept_rows import Series, series_of
+from gradwire.harness.report.kept_rows import KeptRow, series_of
 from gradwire.harness.report.sweep_record import CellRecord, Status, SweepRecord, save_sweep_record
 from gradwire.harness.timing.measure.metric import Kind
 from gradwire.harness.timing.measure.metrics import kind_of
@@ -264,8 +264,8 @@ class _Cell:
             network=self.network if self.done else None,
         )
 
-    def rows(self) -> list[Series]:
-        """What its training run did in each step; none for other tasks."""
+    def rows(self) -> list[KeptRow]:
+        """The rows of its training run; none for other tasks."""
         if not self.done or self.task not in TRAINED:
             return []
         return list(series_of(self.label, load_run(self.planned.directory)))

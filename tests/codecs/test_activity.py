@@ -1,4 +1,4 @@
-"""What a codec's mechanism did is a figure: of every step, of the run, and in comparisons."""
+"""The work of a codec's mechanism is a figure: of every step, of the run, and in comparisons."""
 
 from __future__ import annotations
 

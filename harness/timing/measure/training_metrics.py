@@ -247,7 +247,7 @@ ACTIVITY = (
         "captured", "captured", "share of buckets whose rounds are CUDA graphs; on GPUs", places=SUMMARY
     ),
 )
-"""How much a codec's mechanism did, so that an idle one shows: `Codec.activity` returns these by name."""
+"""The work of a codec's mechanism, so that an idle one shows: `Codec.activity` returns these by name."""
 
 BYTES = (
     Metric(

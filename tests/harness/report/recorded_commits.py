@@ -49,7 +49,7 @@ class History:
         return cls(_git(repository, "rev-list", "HEAD").splitlines())
 
     def has(self, commit: str) -> bool:
-        """Whether a commit, given by its name or its first digits, is in it."""
+        """True if a commit, given by its name or its first digits, is in it."""
         place = bisect_left(self._commits, commit)
         return place < len(self._commits) and self._commits[place].startswith(commit)
 

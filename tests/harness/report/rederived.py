@@ -126,7 +126,7 @@ def alike(found: Any, wanted: Any) -> bool:
 
 
 def agrees(printed: str, value: float) -> bool:
-    """Whether a value rounds to a printed number."""
+    """True if a value rounds to a printed number."""
     if printed == "∞" or math.isinf(value):
         return printed == "∞" and value == math.inf
     digits, _, power = printed.partition("e")

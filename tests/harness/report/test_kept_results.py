@@ -1,4 +1,4 @@
-"""What the repository keeps of its results: little enough to clone, and each thing once."""
+"""Results in the repository: little enough to clone, and each thing once."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from gradwire.harness.files.compressed import compressed
-from gradwire.harness.report.kept_rows import ROWS, Series, rows_text
+from gradwire.harness.report.kept_rows import ROWS, KeptRow, rows_text
 from gradwire.harness.report.sweep_record import (
     FILE,
     OWN_DIGEST,
@@ -279,7 +279,7 @@ ROW = {"cell": "codec=bf16 seed=0", "figure": "loss", "steps": [0, 3], "values":
 
 def test_a_row_holds_until_the_next_change() -> None:
     found = {0: 1.5, 1: 1.5, 2: 1.5, 5: math.inf}
-    series = Series.of("a", "loss", found)
+    series = KeptRow.of("a", "loss", found)
     assert (series.steps, series.values, series.last) == ((0, 3, 5), (1.5, None, math.inf), 5)
     assert series.by_step() == found
     assert [series.at(step) for step in (-1, 2, 4, 5, 6)] == [None, 1.5, None, math.inf, None]
@@ -320,7 +320,7 @@ def test_a_damaged_row_is_refused(line: str, cells: list[SweptCell], tmp_path: P
 
 def test_a_sound_row_is_read(cells: list[SweptCell], tmp_path: Path) -> None:
     record = read_sweep_record(written(tmp_path / "out", cells))
-    made = Series(str(ROW["cell"]), "loss", (0, 3), (1.5, None), 4)
+    made = KeptRow(str(ROW["cell"]), "loss", (0, 3), (1.5, None), 4)
     save_sweep_record(tmp_path / "one", replace(record, rows=(made,)))
     assert json.loads(rows_text([made])) == ROW
     assert read_sweep_record(tmp_path / "one").rows == (made,)
