@@ -348,6 +348,12 @@ class Codec(ABC):
         self.memories.end_step()
         return {}
 
+    def activity(self) -> Mapping[str, float]:
+        """The work of the codec's mechanism in the last step, so that an idle one shows in records: figures
+        by the names of `ACTIVITY` in harness/timing/measure/training_metrics.py. Called after `end_step` or
+        `skip_step`; the same on all ranks of a stage, and known without waiting for the device."""
+        return {}
+
     def skip_step(self, step: int) -> Mapping[str, float]:
         """Called on all ranks instead of `end_step` if the step's means are not used, because they are not
         finite or because the user skips the step.

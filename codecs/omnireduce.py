@@ -185,6 +185,7 @@ class OmniReduce(OmniReduceOptions, LossyHopCodec):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._local = LocalK(self.bits / WIRE_BITS, self.gamma)
+        self._counted: Mapping[str, float] = {}  # of the last step
         self.memories = Memories({_PREFIX: self._local.shares})
 
     def largest_residual(self, this_round: Round) -> float:
@@ -225,7 +226,12 @@ class OmniReduce(OmniReduceOptions, LossyHopCodec):
         """The union's and a worker's numbers of blocks over all buckets of the step, as shares of all
         blocks."""
         super().end_step(step)
-        return self._local.counted()
+        self._counted = self._local.counted()
+        return self._counted
+
+    def activity(self) -> Mapping[str, float]:
+        """The share of blocks that were sent."""
+        return {"blocks": self._counted["union"]} if self._counted else {}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         super().load_state_dict(state)

@@ -70,6 +70,7 @@ class PowerSGD(PowerSGDOptions, Codec):
         self._starts = StepMemory[Tensor]()  # Qᵀ of the latest round, (rank, columns) float32
         self._errors = StepMemory[Tensor]()  # what the results lack of its gradients, (numel,) float32
         self._norms = LatestNorms()  # of this worker's gradients, bucket by bucket
+        self._sent: dict[str, tuple[int, int]] = {}  # rank and coordinates of each parameter, as last sent
         self.memories = Memories(
             {RANK: self._ranks, START: self._starts, ERROR: self._errors, NORM: self._norms}
         )
@@ -78,6 +79,7 @@ class PowerSGD(PowerSGDOptions, Codec):
         method = cast(Orthogonalization, self.orthogonalization)
         parameters = list(self._parameters(this_round))
         compressed = [parameter for parameter in parameters if parameter.rank]
+        self._sent |= {each.name: (each.rank, x[each.place].numel()) for each in parameters}
         given = self._with_errors(x, parameters)  # with what the results so far lack
         matrices = {p.name: given[p.name].view(p.rows, p.columns) for p in compressed}
         starts = {p.name: self._start(p, this_round) for p in compressed}
@@ -108,6 +110,16 @@ class PowerSGD(PowerSGDOptions, Codec):
             if self.warm_start:
                 self._starts[name] = next_start(starts[name], rights[name], result[place])
         return result
+
+    def activity(self) -> Mapping[str, float]:
+        """The share of coordinates that are compressed, and the mean rank of these."""
+        total = sum(numel for _, numel in self._sent.values())
+        if not total:
+            return {}
+        compressed = sum(numel for rank, numel in self._sent.values() if rank)
+        weighted = sum(rank * numel for rank, numel in self._sent.values())
+        share = {"compressed": compressed / total}
+        return share | ({"rank": weighted / compressed} if compressed else {})
 
     def _parameters(self, this_round: Round) -> Iterator[ParameterMatrix]:
         """The bucket's parameters in their order."""

@@ -70,12 +70,19 @@ class Figures:
 
     coordinates: int = 0
     bits: int = 0
+    at_bound: int = 0
     packing: Packing = NOTHING
 
     def logged(self) -> dict[str, float]:
         ratio = self.bits / (FULL * self.coordinates) if self.coordinates else 1.0
         packets = {"packets": float(self.packing.packets), "header_overhead": self.packing.overhead}
         return {"ratio": ratio, **packets}
+
+    def activity(self) -> dict[str, float]:
+        """Bits over full ones, and the share of coordinates whose bits no plan could lower or raise."""
+        if not self.coordinates:
+            return {}
+        return {"ratio": self.logged()["ratio"], "at_bound": self.at_bound / self.coordinates}
 
 
 @dataclass
@@ -113,7 +120,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
         self._open: dict[tuple[int, int], Open] = {}  # by step and bucket
         self._sent: dict[int, dict[int, list[int]]] = {}  # by step and bucket
         self._ranks, self._planned = 1, False
-        self._figures = Figures()
+        self._figures = self._ended = Figures()
 
     def _per_packet(self, bits: int) -> int:
         return partitions_per_packet(
@@ -206,6 +213,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
     def _count(self, numel: int, bits: int) -> None:
         self._figures.coordinates += numel
         self._figures.bits += numel * bits
+        self._figures.at_bound += numel * (bits in (plan.bits_of(self.floor), FULL))
         size = partial(self._encoding.payload_bytes, bits=bits)
         self._figures.packing += packing(numel, self.partition, self.packet, size)
 
@@ -312,13 +320,16 @@ class AQGB(AQGBOptions, Codec, Adapts):
 
     def end_step(self, step: int) -> Mapping[str, float]:
         logged = self._figures.logged() | {"rate_mbit": self._profile.rate * 8e-6}
-        self._figures = Figures()
+        self._ended, self._figures = self._figures, Figures()
         # Another thread may be refining this step's blocks, so existing entries must stay.
         for number in [number for number in list(self._sent) if number < step]:
             del self._sent[number]
         for key in [key for key in list(self._open) if key[0] < step]:
             del self._open[key]
         return logged
+
+    def activity(self) -> Mapping[str, float]:
+        return self._ended.activity()
 
     def skip_step(self, step: int) -> Mapping[str, float]:
         """Drops the blocks of a skipped step: they are not refined."""

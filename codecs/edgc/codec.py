@@ -228,6 +228,10 @@ class EDGC(EDGCOptions, Codec, Adapts):
         self._observed = NO_TIMES
         return {**self._engine.end_step(step), **self._plan.figures()}
 
+    def activity(self) -> Mapping[str, float]:
+        """The engine's, and the share of matrices whose ranks are at a bound."""
+        return {**self._engine.activity(), **self._control.activity(self._plan)}
+
     def skip_step(self, step: int) -> Mapping[str, float]:
         """Discards everything that was recorded for the skipped step."""
         self.memories.skip_step()

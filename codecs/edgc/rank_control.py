@@ -241,6 +241,15 @@ class RankControl:
         near = max(control.rank - self.step_limit, min(control.rank + self.step_limit, asked))
         return max(least, min(most, near))
 
+    def activity(self, plan: RankPlan) -> dict[str, float]:
+        """The share of matrices whose ranks are at a bound, where a control that could move them does not."""
+        total = sum(each.count for each in plan.controls)
+        if not plan.compressing or not total:
+            return {}
+        bounds = [(self._least(plan, each), self._most(plan, each)) for each in plan.controls]
+        held = [each.count for each, ends in zip(plan.controls, bounds, strict=True) if each.rank in ends]
+        return {"at_bound": sum(held) / total}
+
     def _most(self, plan: RankPlan, control: Control) -> int:
         """The largest allowed rank of a matrix: it has an error only up to rank m − 1 of its m rows."""
         return max(1, min(plan.max_rank, min(control.shape) - 1))

@@ -166,6 +166,12 @@ class Exclude(Wrapper):
                 found.append(await codec.scatter(part.take(x), own, comm))
         return torch.cat(found)
 
+    def activity(self) -> Mapping[str, float]:
+        """The share of coordinates in excluded parameters, and what the codec did with the others."""
+        total = sum(layout.numel for layout in self._splits)
+        sizes = [split.excluded.layout.numel for split in self._splits.values() if split.excluded is not None]
+        return {**super().activity(), **({"excluded": sum(sizes) / total} if total else {})}
+
     def end_step(self, step: int) -> Mapping[str, float]:
         self._warn_of_globs_without_match()
         return super().end_step(step)

@@ -65,6 +65,9 @@ class Wrapper(Codec):
         self.memories.end_step()
         return self.inner.end_step(step)
 
+    def activity(self) -> Mapping[str, float]:
+        return self.inner.activity()
+
     def skip_step(self, step: int) -> Mapping[str, float]:
         self.memories.skip_step()
         return self.inner.skip_step(step)

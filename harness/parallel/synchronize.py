@@ -19,6 +19,7 @@ from gradwire.harness.comm.collective.collectives import ScheduledCollectives
 from gradwire.harness.comm.transport.captured_rounds import Capturable, Identity
 from gradwire.harness.comm.world.interface import Collective, RankProgram, RankStep, Submission, World
 from gradwire.harness.parallel.buckets import MemoryOrder
+from gradwire.harness.timing.measure.training_metrics import ACTIVITY_PREFIX
 from gradwire.harness.timing.trace.step import MEASURE
 
 
@@ -220,7 +221,8 @@ def end_codecs(
     observations. If the step is `skipped`, none of its means are applied; otherwise all but those of the
     `unused` parameters are.
 
-    Returns the codecs' logged values and their decision for the next step, both the same on all ranks.
+    Returns the codecs' logged values, their activity by `activity/<name>`, and their decision for the next
+    step, all the same on all ranks.
     """
     if any(codec.traits.clock_driven for codec in codecs.values()):
         for rank, observations in world.observations().items():
@@ -228,7 +230,9 @@ def end_codecs(
     for codec in codecs.values():
         codec.take_back(unused)
     logged = [codec.skip_step(step) if skipped else codec.end_step(step) for codec in codecs.values()]
-    return logged[0], decision_of(next(iter(codecs.values())))
+    first = next(iter(codecs.values()))
+    activity = {f"{ACTIVITY_PREFIX}{name}": value for name, value in first.activity().items()}
+    return {**logged[0], **activity}, decision_of(first)
 
 
 async def compare_hashes(x: Tensor, when: str, what: str, comm: ScheduledCollectives) -> None:

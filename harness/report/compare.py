@@ -25,6 +25,8 @@ from gradwire.harness.timing.measure.metrics import METRICS, in_words, keys
 Common = tuple[str, str, list[GroupRow]]
 """Clock, metric, and the rows that share them."""
 
+ACTIVE = keys(lambda metric: metric.section == "activity")
+
 CLOCK_MEANING = {
     "wall": "wall clock",
     "simulated": "simulated clock: computation calibrated, measured or given, network modelled",
@@ -157,6 +159,7 @@ def tables_of(section: Common, *, busy: bool = False, how: How | None = None) ->
             result.insert(1, common_table(section, how))
     result += [overlap_table(section)] if any(row.figures["overlap_s"] for row in rows) else []
     result.append(bytes_table(section))
+    result += [activity_table(section)] if any(row.figures[key] for row in rows for key in ACTIVE) else []
     return [*result, split_table(section)] if any(row.targets for row in rows) else result
 
 
@@ -262,6 +265,16 @@ def overlap_table(section: Common) -> Table:
 def bytes_table(section: Common) -> Table:
     title = f"Error and bytes ({times_in_words(section)}; MB = 10^6 bytes)"
     return section_table(title, "bytes", section[2], "bytes_ratio")
+
+
+def activity_table(section: Common) -> Table:
+    """The table of what codecs' mechanisms did, without columns that no codec has."""
+    rows = section[2]
+    known = [key for key in ACTIVE if any(row.figures[key] for row in rows)]
+    lines = [(_names(row, rows), row.figures) for row in rows]
+    heads = _heads(rows)
+    table = figures_table("What the codecs' mechanisms did, means over steps", heads, lines, known)
+    return replace(table, names=len(heads))
 
 
 def split_table(section: Common) -> Table:

@@ -33,11 +33,11 @@ REFERENCE = "reference"
 USUAL_SIZE = "small"
 """The size whose records are kept here: minutes on two cores."""
 
-PRINT, DARK = "-print", "-dark"
-"""Endings of the names of a plot's two forms."""
+PRINT = "-print"
+"""The ending of the names of plots for print, the form that is kept."""
 
 SUFFIXES = (".svg", ".png")
-"""The files of a plot for print, the better one first."""
+"""The files of a plot, the better one first; one of them is kept."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,10 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Picture:
-    """A plot for print, and one for a dark page if it exists."""
+    """A plot; one that is an SVG has the colours of light and dark pages."""
 
     name: str
-    light: Path
-    dark: Path | None
+    file: Path
 
 
 @dataclass(frozen=True)
@@ -243,11 +242,9 @@ def _pictures(item: Item, folder: Path, source: Recorded | None, left_out: list[
             if path.suffix not in SUFFIXES or not fnmatch(name, wanted) or plot in pictures:
                 continue
             forms = [plot.with_name(f"{name}{PRINT}{suffix}") for suffix in SUFFIXES]
-            dark = plot.with_name(f"{name}{DARK}.png")
-            light = next((form for form in forms if _is_usable(form, folder, left_out)), None)
-            if light is not None:
-                shown_dark = dark if _is_usable(dark, folder, left_out) else None
-                pictures[plot] = Picture(name, light, shown_dark)
+            file = next((form for form in forms if _is_usable(form, folder, left_out)), None)
+            if file is not None:
+                pictures[plot] = Picture(name, file)
     return list(pictures.values())
 
 

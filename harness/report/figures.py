@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gradwire.harness.files.reading import printable
 from gradwire.harness.report.style import FORMS, PRINT, Form, matplotlib_settings
+from gradwire.harness.report.vector import compact
 from gradwire.harness.runtime.progress import tracked
 
 if TYPE_CHECKING:
@@ -47,20 +48,22 @@ class Plot:
     columns: int = 1  # panels of a row
 
 
-def write_plots(plots: Sequence[Plot | None], folder: Path, *, pdf: bool = False) -> list[Path]:
+def write_plots(
+    plots: Sequence[Plot | None], folder: Path, *, pdf: bool = False, vector_alone: bool = False
+) -> list[Path]:
     """Writes each plot in every form, `<name>-print.svg`, `<name>-dark.png` …; returns the files.
 
     None stands for a plot without data.
 
-    `pdf` also writes `<name>-print.pdf`, for comparisons that go into papers. Plots are by-products: one that
-    cannot be drawn or written is only reported in a line.
+    `pdf` also writes `<name>-print.pdf`, for comparisons that go into papers; `vector_alone` writes the SVG
+    and nothing else. Plots are by-products: one that cannot be drawn or written is only reported in a line.
     """
     written = list[Path]()
     drawn = [plot for plot in plots if plot is not None]
     for plot in tracked(drawn, f"plots in {folder.name}", "plot", lambda plot: plot.name):
         with noted(f"plot {plot.name} in {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
-            for path in _write(plot, folder, pdf):
+            for path in _write(plot, folder, _files(pdf, vector_alone)):
                 written.append(path)
     return written
 
@@ -103,15 +106,24 @@ def render(plot: Plot, form: Form, like: Figure | None = None) -> Figure:
     return figure
 
 
-def _write(plot: Plot, folder: Path, pdf: bool) -> Iterator[Path]:
+def _files(pdf: bool, vector_alone: bool) -> dict[Form, tuple[str, ...]]:
+    """The suffixes of a plot's files by form."""
+    if vector_alone:
+        return {PRINT: ("svg",)}
+    return {form: (*form.suffixes, *(["pdf"] if pdf and form is PRINT else [])) for form in FORMS}
+
+
+def _write(plot: Plot, folder: Path, files: Mapping[Form, Sequence[str]]) -> Iterator[Path]:
     figure = None
-    for form in FORMS:
+    for form, suffixes in files.items():
         figure = render(plot, form, figure)
         with _settings(form):
-            for suffix in (*form.suffixes, *(["pdf"] if pdf and form is PRINT else [])):
+            for suffix in suffixes:
                 path = folder / f"{plot.name}-{form.name}.{suffix}"
                 try:
                     figure.savefig(path, metadata=METADATA[suffix])
+                    if suffix == "svg":
+                        path.write_text(compact(path.read_text()))
                 except Exception:
                     with suppress(OSError):  # not half of one
                         path.unlink(missing_ok=True)

@@ -50,9 +50,9 @@ def write_gpu_page(record: GpuRecord, reference: Path, output: Path) -> list[Pat
     without these lines.
     """
     output.mkdir(parents=True, exist_ok=True)
-    plots = write_plots([shares_plot(record)], output) if record.operations else []
+    plots = write_plots([shares_plot(record)], output, vector_alone=True) if record.operations else []
     path = output / README
-    picture = next((plot.name for plot in plots if plot.suffix == ".png"), None)
+    picture = next((plot.name for plot in plots), None)
     write_atomically(path, _with_part(path, page(record, reference, picture), record))
     return [path, *plots]
 

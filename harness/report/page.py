@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable, Sequence
+from html import escape as html_escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -19,6 +20,7 @@ from gradwire.harness.report.evaluations import Evaluations, Recorded, ShownItem
 from gradwire.harness.report.paper_tables import CHANGED_SOURCES, OTHER_SOURCES
 from gradwire.harness.report.sweep_record import SweepRecord
 from gradwire.harness.report.tables import escaped, figure, plain
+from gradwire.harness.report.vector import Inlined, dark_rules
 from gradwire.harness.timing.measure.metric import FigureFormat
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ DIGITS = 3
 REMEDY = "restore it, or remove it"
 
 ANCHORS = {" ": "-", ",": "", ".": "", "(": "", ")": "", "+": "", "/": "-", ":": ""}
+PLACE = ".plots"
+"""The elements that hold the page's pictures."""
+
 MEDIA = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
@@ -85,7 +90,9 @@ def markdown(found: Evaluations) -> str:
 
 def html(found: Evaluations) -> str:
     """The page: plots inlined, no scripts, no links to files."""
-    return _environment(found).get_template("report.html.j2").render(**_content(found))
+    pictures = Pictures(found.folder)
+    content = _content(found) | {"pictures": pictures, "dark_rules": dark_rules(PLACE)}
+    return _environment(found).get_template("report.html.j2").render(**content)
 
 
 def _content(found: Evaluations) -> dict[str, Any]:
@@ -131,7 +138,6 @@ def _environment(found: Evaluations, finalize: Callable[[Any], str] | None = Non
         "counted": counted,
         "informative": informative,
         "word_class": word_class,
-        "data": lambda path: data(path, found.folder),
         "made": Made,
         "address": address,
         "plain": plain,
@@ -162,6 +168,28 @@ def data(path: Path, inside: Path) -> str:
     """The contents of a file in the folder `inside` as a data address."""
     content = base64.b64encode(read_bytes(path, remedy=REMEDY, inside=inside)).decode()
     return f"data:{MEDIA[path.suffix]};base64,{content}"
+
+
+class Pictures:
+    """The pictures of a page as elements of it, each with the text that stands for it."""
+
+    def __init__(self, inside: Path) -> None:
+        self._inside, self._inlined = inside, Inlined()
+
+    def element(self, path: Path, says: str) -> str:
+        """The picture at `path` as HTML: drawn on the page itself if it can do nothing else there."""
+        drawn = None
+        if path.suffix == ".svg":
+            text = read_text(path, remedy=REMEDY, inside=self._inside)
+            drawn = self._inlined.element(text, says)
+        if drawn is not None:
+            return drawn
+        return f'<img loading="lazy" src="{data(path, self._inside)}" alt="{html_escape(says)}">'
+
+    @property
+    def definitions(self) -> str:
+        """The definitions that the elements refer to; complete once all are on the page."""
+        return self._inlined.definitions
 
 
 def used(each: Used) -> str:

@@ -17,7 +17,7 @@ HUES: tuple[Hue, ...] = ("blue", "vermilion", "green", "purple", "orange", "sky"
 """The hues of series in order; `ink` is the baseline's, `grey` stands for the rest."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Form:
     """One of the two forms of every plot; a hue stands for the same series in both."""
 

@@ -1,10 +1,11 @@
 """The record of a sweep: its cells, their outcomes, and their figures.
 
-Two files in the sweep's folder, written from its cells' own records: `sweep.json` describes the sweep,
-`values.csv` has the lines of `frame` for the finished cells: figures of whole runs, evaluations, errors by
-step. Tables, claims and the report need nothing else, so run directories need not be kept. Equal records give
-equal bytes. `sweep.json` ends with the digest of `values.csv` and its own, so that damage and edits are
-detected.
+Files in the sweep's folder, written from its cells' own records: `sweep.json` describes the sweep,
+`values.csv.gz` has the lines of `frame` for the finished cells: figures of whole runs, evaluations, errors by
+step. Tables, claims and the report need nothing else, so run directories need not be kept. What training runs
+did and decided in each step, on which such figures rest, is in `rows.jsonl.gz`. Equal records give equal
+bytes. `sweep.json` has the digests of both texts and its own, so that damage and edits are detected. The
+tables of records made before were not compressed, and are read as they are.
 """
 
 from __future__ import annotations
@@ -20,22 +21,27 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
+from gradwire.harness.files.compressed import ENDING, compressed, read_compressed
 from gradwire.harness.files.finite_json import restored
-from gradwire.harness.files.reading import UnusableFileError, folders_in, printable, read_text
+from gradwire.harness.files.reading import MOST_TEXT, UnusableFileError, folders_in, printable, read_text
 from gradwire.harness.files.structured import parse_json
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.record.directory import DIVERGED
 from gradwire.harness.record.summary import Stored
 from gradwire.harness.report.frame import Value, table
+from gradwire.harness.report.kept_rows import MOST_ROWS, ROWS, KeptRow, read_rows, rows_text
 from gradwire.harness.timing.measure.metric import Kind
 from gradwire.harness.timing.measure.metrics import METRICS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-FILE, VALUES = "sweep.json", "values.csv"
+FILE, VALUES = "sweep.json", f"values.csv{ENDING}"
 COLUMNS = ("cell", "metric", "value", "unit", "case", "kind", "seed", "step")
 REMEDY = "run the sweep again, which writes it anew from its cells' records"
+
+OF_TABLES = ("values", "rows")
+"""Fields that are not in `sweep.json`."""
 
 OWN_DIGEST = "sha256"
 """The key of `sweep.json` with the digest of all its others."""
@@ -97,12 +103,14 @@ class SweepRecord(Stored):
     text: str | None  # what models were trained on: "embedded", or the name of the folder with real text
     settings: dict[str, dict[str, Any]]  # task -> what all its cells have in common, by dotted key
     cells: list[CellRecord]
-    values_sha256: str  # of values.csv
+    values_sha256: str  # of the text in values.csv.gz
     values: tuple[Value, ...] = ()  # `run` is the cell's label
     folder: str = field(kw_only=True)  # the name of its folder, and of its group in wandb
     overrides: list[str] = field(kw_only=True)  # in which it differs from the sweep as it is named
     # digests of the claims about it, by id, as they stood when its first cells ran; empty in old records
     claims: dict[str, str] = field(default_factory=dict, kw_only=True)
+    rows_sha256: str = field(default="", kw_only=True)  # of the text in rows.jsonl.gz; empty without rows
+    rows: tuple[KeptRow, ...] = field(default=(), kw_only=True)
 
     @property
     def complete(self) -> bool:
@@ -139,8 +147,31 @@ class SweepRecord(Stored):
         """The figures in the form of `harness.report.frame`; `run` is the cell's label."""
         return table(self.values)
 
+    def steps_of(self, cell: str, figure: str) -> dict[int, float]:
+        """A figure or decision of a cell, given by its label, by step; empty if no row of it is kept."""
+        found = [each for each in self.rows if (each.cell, each.figure) == (cell, figure)]
+        return found[0].by_step() if found else {}
+
+    def rows_frame(self) -> DataFrame:
+        """The kept rows in the form of `frame`, a line for each step."""
+        about = {cell.label: cell for cell in self.cells}
+        return table(
+            Value(
+                each.cell,
+                about[each.cell].task,
+                each.figure,
+                value,
+                "",
+                "measured",
+                about[each.cell].seed,
+                step,
+            )
+            for each in self.rows
+            for step, value in each.by_step().items()
+        )
+
     def content(self) -> dict[str, Any]:
-        content = {key: value for key, value in super().content().items() if key != "values"}
+        content = {key: value for key, value in super().content().items() if key not in OF_TABLES}
         return {**content, OWN_DIGEST: _digest(content)}
 
     def impossible(self) -> str | None:
@@ -157,14 +188,21 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 def save_sweep_record(output: Path, record: SweepRecord) -> list[Path]:
-    """Writes both files of `record` to the folder `output`, which is created if necessary."""
+    """Writes the files of `record` to the folder `output`, which is created if necessary."""
     output.mkdir(parents=True, exist_ok=True)
-    values = values_text(record.values)
-    whole = replace(record, values_sha256=hashlib.sha256(values.encode()).hexdigest())
-    files = [output / VALUES, output / FILE]
-    write_atomically(files[0], values)
-    write_atomically(files[1], whole.to_json())
-    return files
+    values, rows = values_text(record.values), rows_text(record.rows)
+    whole = replace(record, values_sha256=_sha256(values), rows_sha256=_sha256(rows) if rows else "")
+    tables = {output / VALUES: values} | ({output / ROWS: rows} if rows else {})
+    for file, text in tables.items():
+        write_atomically(file, compressed(text))
+    write_atomically(output / FILE, whole.to_json())
+    for file in (output / VALUES.removesuffix(ENDING), *(() if rows else (output / ROWS,))):
+        file.unlink(missing_ok=True)  # of an earlier record
+    return [*tables, output / FILE]
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_sweep_record(folder: str | Path) -> SweepRecord:
@@ -179,12 +217,25 @@ def read_sweep_record(folder: str | Path) -> SweepRecord:
     content = parse_json(text.encode(), folder / FILE, remedy=REMEDY)
     if content.get(OWN_DIGEST) != _digest(content):
         raise UnusableFileError(folder / FILE, f"differs from its own digest, {OWN_DIGEST}", REMEDY)
-    path = folder / VALUES
-    values = read_text(path, remedy=REMEDY, inside=folder)
-    if hashlib.sha256(values.encode()).hexdigest() != record.values_sha256:
-        raise UnusableFileError(path, f"differs from its digest in {FILE}", REMEDY)
+    path, values = _table(folder, VALUES, record.values_sha256)
     tasks = {cell.label: cell.task for cell in record.cells if cell.done}
-    return replace(record, values=tuple(_parsed(values, tasks, path)))
+    record = replace(record, values=tuple(_parsed(values, tasks, path)))
+    if not record.rows_sha256:
+        return record
+    path, rows = _table(folder, ROWS, record.rows_sha256, MOST_ROWS)
+    return replace(record, rows=read_rows(rows, list(tasks), path, REMEDY))
+
+
+def _table(folder: Path, name: str, digest: str, most: int = MOST_TEXT) -> tuple[Path, str]:
+    """The text of a compressed table, or of the one that an earlier record has in its place, and its file."""
+    path, plain = folder / name, folder / name.removesuffix(ENDING)
+    if os.path.lexists(path) or not os.path.lexists(plain):
+        text = read_compressed(path, remedy=REMEDY, inside=folder, most=most)
+    else:
+        path, text = plain, read_text(plain, remedy=REMEDY, inside=folder, most=most)
+    if _sha256(text) != digest:
+        raise UnusableFileError(path, f"differs from its digest in {FILE}", REMEDY)
+    return path, text
 
 
 def find_sweep_records(root: str | Path) -> list[Path]:
@@ -207,7 +258,7 @@ def check_off_axes(record: SweepRecord) -> None:
 
 
 def values_text(values: Iterable[Value]) -> str:
-    """The text of `values.csv`."""
+    """The text in `VALUES`."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -224,7 +275,7 @@ def line_of(value: Value) -> list[Any]:
 
 
 def _parsed(text: str, tasks: Mapping[str, str], path: Path) -> Iterable[Value]:
-    """The lines of `values.csv`; `tasks` by the labels of the cells that may have some."""
+    """The lines of `VALUES`; `tasks` by the labels of the cells that may have some."""
     try:
         rows: Sequence[Sequence[str]] = list(csv.reader(io.StringIO(text)))
     except csv.Error as error:

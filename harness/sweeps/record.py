@@ -35,6 +35,7 @@ from gradwire.harness.report.configs import (
     flatten,
 )
 from gradwire.harness.report.frame import Value, values_in
+from gradwire.harness.report.kept_rows import KeptRow, series_of
 from gradwire.harness.report.sweep_record import (
     FILE,
     CellRecord,
@@ -103,7 +104,7 @@ class _Contents(NamedTuple):
 
 
 def write_sweep_record(output: str | Path, sweep: SweptCells) -> list[Path]:
-    """Writes `sweep.json` and `values.csv` of a sweep to `output`; returns the files.
+    """Writes the record of a sweep to `output`; returns the files.
 
     Cells that did not run yet, failed or have a damaged record are in it with the reason, so it can be
     written at any time. Command, overrides, labels and values lose this machine's folders.
@@ -124,6 +125,7 @@ def write_sweep_record(output: str | Path, sweep: SweptCells) -> list[Path]:
         cells=records,
         values_sha256="",
         values=(*values, *_common_steps(cells)),
+        rows=tuple(row for cell in cells for row in cell.rows()),
         folder=sweep.folder,
         overrides=list(map(without_folders, sweep.overrides)),
         claims=_digests(Path(output), sweep.name, records),
@@ -284,6 +286,12 @@ class _Cell:
             workers=None if workers is None else found.summary.get("workers_per_machine") or workers,
             network=self.network if self.done else None,
         )
+
+    def rows(self) -> list[KeptRow]:
+        """The rows of its training run; none for other tasks."""
+        if not self.done or self.task not in TRAINED:
+            return []
+        return list(series_of(self.label, load_run(self.planned.directory)))
 
     def _value_of(self, axis: str) -> Any:
         """Its value of an axis: of a group its name; None where it has no such key. What it takes from

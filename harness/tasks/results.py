@@ -19,18 +19,23 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-from gradwire.harness.report.evaluations import DARK, PRINT
+from gradwire.harness.files.compressed import ENDING, compressed
+from gradwire.harness.report.evaluations import PRINT
 from gradwire.harness.report.papers import read_papers
 from gradwire.harness.report.sweep_record import FILE
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.sweeps.folder import records_of
 from gradwire.harness.sweeps.run import STOPPED
 
-KEPT = (".json", ".csv", ".md")
+KEPT = (".json", ".csv", ".md", ENDING)
 """Suffixes of the copied files of records and tables."""
 
-PICTURES = (f"{PRINT}.svg", f"{PRINT}.png", f"{DARK}.png")
-"""Suffixes of the copied plots for pages; one for print is a PNG only if there is no SVG."""
+PACKED = "table.json"
+"""The table that no page shows, which is kept compressed."""
+
+PICTURES = (f"{PRINT}.svg", f"{PRINT}.png")
+"""Endings of the copied plots, of which there is one of each: an SVG, which has both pages' colours, or a PNG
+where there is none."""
 
 INTERRUPTED = tuple(128 + number for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2))
 """The exit codes of a command that was asked to stop by a signal."""
@@ -78,14 +83,21 @@ def publish(output: Path, target: Path, plots: Sequence[str] = ("*",)) -> list[P
     new = target.with_name(f".{target.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     for path in found:
-        file = new / path.relative_to(output)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, file)
+        _keep(path, new / path.relative_to(output))
     shutil.rmtree(target, ignore_errors=True)
     new.rename(target)
-    files = [target / path.relative_to(output) for path in found]
+    files = sorted(path for path in target.rglob("*") if path.is_file())
     print(f"results: {len(files)} files in {target}")
     return files
+
+
+def _keep(path: Path, file: Path) -> None:
+    """Copies `path` to `file`, or compresses it beside."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if path.name == PACKED:
+        file.with_name(f"{file.name}{ENDING}").write_bytes(compressed(path.read_text()))
+    else:
+        shutil.copyfile(path, file)
 
 
 def _is_kept(path: Path, plots: Sequence[str]) -> bool:

@@ -22,6 +22,7 @@ from gradwire.harness.runtime import progress
 from gradwire.harness.runtime.heartbeat import COMPLETE, ENDING, beat
 from gradwire.harness.timing.measure.metrics import in_words
 from gradwire.harness.timing.measure.peak_rates import peak_flops, utilized_share
+from gradwire.harness.timing.measure.training_metrics import ACTIVITY_PREFIX
 from gradwire.harness.timing.trace.step import COUNTED_PHASES, PHASES
 from gradwire.harness.timing.trace.writer import TraceWriter
 from gradwire.harness.trainer.calibration import profile_in_summary
@@ -70,7 +71,7 @@ class Recording:
             "grad_norm": outcome.grad_norm,
             "skipped": outcome.skipped,
             "measured": self.measured.due(step),
-            **{f"codec/{name}": value for name, value in outcome.logged.items()},
+            **{_key(name): value for name, value in outcome.logged.items()},
         }
         pending = self.log.end(outcome, shared)
         shared |= self.measured.after_step(step, before)
@@ -233,3 +234,8 @@ class TrainingProgress:
     def _running(self) -> progress.Progress:
         assert self._shown is not None, "start() was not called"
         return self._shown
+
+
+def _key(name: str) -> str:
+    """The key in rows of what a codec logs: its activity is a metric, all else its own."""
+    return name if name.startswith(ACTIVITY_PREFIX) else f"codec/{name}"

@@ -16,6 +16,7 @@ from gradwire.harness.record.summary import PERCENTILES, SPREAD, Clock, Summary
 from gradwire.harness.timing.measure.accuracy import Evaluation, metric_mode, time_to_accuracy
 from gradwire.harness.timing.measure.metrics import METRICS, keys, kind_of
 from gradwire.harness.timing.measure.step_figures import row_of, utilization, wire_bits
+from gradwire.harness.timing.measure.training_metrics import ACTIVITY, ACTIVITY_PREFIX
 from gradwire.harness.timing.trace.step import NOT_ENCODED
 from gradwire.harness.trainer.steplog import LEVELS
 
@@ -82,7 +83,8 @@ def summarize(
         figures=_figures(timed, size)
         | {"utilization": used}
         | _of_machine(timed, size // (per_machine or size))
-        | _captured(totals.captured),
+        | _captured(totals.captured)
+        | _activity(steps, totals.captured),
         spread=_spread(timed),
         bytes_sent_per_rank=by_rank,
         bytes_by_phase=by_phase,
@@ -153,11 +155,22 @@ def _of_machine(rows: Sequence[Mapping[str, Any]], machines: int) -> dict[str, f
 
 
 def _captured(about: Mapping[str, Any] | None) -> dict[str, float | None]:
-    """The number of a step's buckets that are captured, and their share; empty where none can be."""
-    if about is None or not about["buckets"]:
-        return {}
-    captured = float(about["captured"])
-    return {"captured_buckets": captured, "captured_share": captured / about["buckets"]}
+    """The number of a step's buckets that are captured; empty where none can be."""
+    return {"captured_buckets": float(about["captured"])} if about and about["buckets"] else {}
+
+
+def _activity(
+    rows: Sequence[Mapping[str, Any]], captured: Mapping[str, Any] | None
+) -> dict[str, float | None]:
+    """The known means over steps of what the codec's mechanism did, and the share of captured buckets."""
+    found = dict[str, float | None]()
+    for metric in ACTIVITY:
+        known = [row[metric.key] for row in rows if row.get(metric.key) is not None]
+        if known:
+            found[metric.key] = _mean(known)
+    if captured is not None and captured.get("buckets"):
+        found[f"{ACTIVITY_PREFIX}captured"] = captured["captured"] / captured["buckets"]
+    return found
 
 
 def _spread(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:

@@ -23,13 +23,22 @@ Kind = Literal["measured", "emulated", "modelled"]
 links; the simulated clock."""
 
 Section = Literal[
-    "result", "step", "machine", "overlap", "bytes", "operation", "gradients", "evolution", "weights"
+    "result",
+    "step",
+    "machine",
+    "overlap",
+    "bytes",
+    "activity",
+    "operation",
+    "gradients",
+    "evolution",
+    "weights",
 ]
 """The table that a metric appears in: of a comparison of runs, of the benchmark, or of gradient
 statistics.
 """
 
-RUN_SECTIONS: tuple[Section, ...] = ("result", "step", "machine", "overlap", "bytes")
+RUN_SECTIONS: tuple[Section, ...] = ("result", "step", "machine", "overlap", "bytes", "activity")
 
 
 def quotient(value: float | None, by: float | None) -> float | None:

@@ -1,10 +1,11 @@
 """The table of metrics, and lists derived from it.
 
-A new training metric is one entry of `TRAINING`, `TIMES`, `MACHINE` or `BYTES`, and the code that computes
-it: `rank_figures` for metrics derived from a rank's spans, `StepWatch` for observations of a process or its
-machine, `trainer/steplog.py` or `trainer/summarize.py` for others. A new metric of a study is a field of its
-record (`record/figures.py`), with the metric itself or the key of an entry of `STUDIES`. Rows, summaries,
-comparisons, plots, wandb and the table in docs/measurement.md all use the entry.
+A new training metric is one entry of `TRAINING`, `TIMES`, `MACHINE`, `BYTES` or `ACTIVITY`, and the code
+that computes it: `rank_figures` for metrics derived from a rank's spans, `StepWatch` for observations of a
+process or its machine, `Codec.activity` for what codecs did, `trainer/steplog.py` or `trainer/summarize.py`
+for others. A new metric of a study is a field of its record (`record/figures.py`), with the metric itself
+or the key of an entry of `STUDIES`. Rows, summaries, comparisons, plots, wandb and the table in
+docs/measurement.md all use the entry.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gradwire.harness.timing.measure.metric import Kind, Metric
 from gradwire.harness.timing.measure.study_metrics import STUDIES
-from gradwire.harness.timing.measure.training_metrics import BYTES, MACHINE, TIMES, TRAINING
+from gradwire.harness.timing.measure.training_metrics import ACTIVITY, BYTES, MACHINE, TIMES, TRAINING
 
 METRICS: dict[str, Metric] = {
-    metric.key: metric for metric in (*TRAINING, *TIMES, *MACHINE, *BYTES, *STUDIES)
+    metric.key: metric for metric in (*TRAINING, *TIMES, *MACHINE, *BYTES, *ACTIVITY, *STUDIES)
 }
 """All metrics by key, in the order in which records and tables show them."""
 

@@ -224,18 +224,34 @@ MACHINE = (
         *("captured_buckets", "captured", "", "buckets of a step whose rounds are captured in CUDA graphs"),
         places=SUMMARY,
     ),
-    Metric(
-        *("captured_share", "captured share", "", "of a step's buckets; empty where none is to be captured"),
-        places=SUMMARY,
-        section="machine",
-        shown=PERCENT,
-    ),
     _observed(
         *("cpu_steal", "CPUs stolen", "", "by the hypervisor, of the machine's"),
         ranks="max",
         better="lower",
     ),
 )
+
+ACTIVITY_PREFIX = "activity/"
+
+
+def _activity(name: str, label: str, meaning: str, **about: Any) -> Metric:
+    """A metric of what a codec's mechanism did; records lack it where a codec has no such thing."""
+    usual: dict[str, Any] = {"places": STEP + SUMMARY, "section": "activity", "shown": SHORT}
+    return Metric(f"{ACTIVITY_PREFIX}{name}", label, "", meaning, **usual | about)
+
+
+ACTIVITY = (
+    _activity("compressed", "compressed", "share of coordinates sent as factors, not as they are"),
+    _activity("rank", "rank", "mean over the coordinates that are compressed"),
+    _activity("ratio", "bits sent at first", "first bits of a gradient over its 32"),
+    _activity("blocks", "blocks sent", "share of blocks that some worker chose"),
+    _activity("at_bound", "at a bound", "share of what the codec decides (ranks, bits) that is at a bound"),
+    _activity("excluded", "excluded", "share of coordinates in parameters that go past the codec"),
+    _activity(
+        "captured", "captured", "share of a step's buckets whose rounds are captured in CUDA graphs", places=SUMMARY
+    ),
+)
+"""The work of a codec's mechanism, so that an idle one shows: `Codec.activity` returns these by name."""
 
 BYTES = (
     Metric(

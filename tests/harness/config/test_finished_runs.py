@@ -76,7 +76,7 @@ def test_sweeps_are_listed(run_py: Command, capsys: pytest.CaptureFixture[str], 
     recorded = next((Path(__file__).parents[3] / "results").glob("*/small/sweep.json")).parent
     for name in ("whole", "broken"):
         shutil.copytree(recorded, tmp_path / "outputs" / name)
-    (tmp_path / "outputs" / "broken" / "values.csv").write_text("")
+    (tmp_path / "outputs" / "broken" / "values.csv.gz").write_text("")
     assert run_py("task=runs") == 0
     page = capsys.readouterr().out
     lines = {line.split()[0]: line for line in page.splitlines() if line and line[0].isalpha()}

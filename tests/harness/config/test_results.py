@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,8 @@ def record(folder: Path, sweep: str, digest: str = "") -> Path:
         for name in ("tta", "bits")
         for form in ("print.svg", "print.png", "print.pdf", "dark.png")
     ]
-    for name in ("sweep.json", "values.csv", "table.md", "replay/table.md", "old-print.png", *plots):
+    tables = ("values.csv.gz", "rows.jsonl.gz", "table.md", "table.json", "replay/table.md")
+    for name in ("sweep.json", *tables, "old-print.png", *plots):
         (output / name).write_text(name)
     return output
 
@@ -59,10 +61,10 @@ def test_each_sweep_gets_what_time_is_left(place: Path, monkeypatch: Any) -> Non
     assert second[0] == "sweeps=b" and report == ("task=report",)
     folder = place / "results" / "a"
     kept = {str(path.relative_to(folder)) for path in folder.rglob("*.*") if path.is_file()}
-    shown = ("tta-print.svg", "tta-dark.png", "old-print.png")  # the last one has no better form
-    assert kept == {
-        f"small/{name}" for name in ("sweep.json", "values.csv", "table.md", "replay/table.md", *shown)
-    }
+    shown = ("tta-print.svg", "old-print.png")  # the last one has no better form
+    tables = ("values.csv.gz", "rows.jsonl.gz", "table.md", "table.json.gz", "replay/table.md")
+    assert kept == {f"small/{name}" for name in ("sweep.json", *tables, *shown)}
+    assert gzip.decompress((folder / "small" / "table.json.gz").read_bytes()) == b"table.json"
     assert not (place / "results" / "b").exists(), "its command has written nothing"
 
 

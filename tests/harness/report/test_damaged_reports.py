@@ -24,8 +24,8 @@ SECRET = "hunter2-secret"
 MARKUP = "<img src=x onerror=alert(1)> [a](http://b) |"
 
 FILES = (
-    *("made_up/small/sweep.json", "made_up/small/values.csv", "made_up/small/tta-print.svg"),
-    *("made_up/small/tta-dark.png", "papers/paper.yaml", "reference/paper/table1.csv"),
+    *("made_up/small/sweep.json", "made_up/small/values.csv.gz", "made_up/small/tta-print.svg"),
+    *("made_up/small/old-print.png", "papers/paper.yaml", "reference/paper/table1.csv"),
     "README.md",
 )
 SEALED = FILES[:2]
@@ -95,13 +95,13 @@ def test_a_plot_that_cannot_be_used_is_left_out_and_the_other_form_shown(tmp_pat
     folder = write_results(tmp_path / "results")
     plot = folder / "made_up" / "small" / "tta-print.svg"
     exchange(plot, EXCHANGES["a pipe"], plot)
-    plot.with_suffix(".png").write_bytes((folder / "made_up" / "small" / "tta-dark.png").read_bytes())
+    plot.with_suffix(".png").write_bytes((folder / "made_up" / "small" / "old-print.png").read_bytes())
     found = collect(folder, known())
     assert found.left_out == [
         "made_up/small/tta-print.svg: is not a regular file; replace it by the plot itself, or remove it"
     ]
     (picture,) = [each for each in found.sections[0].shown[1].pictures if each.name == "tta"]
-    assert picture.light.name == "tta-print.png"
+    assert picture.file.name == "tta-print.png"
 
 
 def test_no_text_of_a_record_is_markup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ def change(folder: Path, **changed: object) -> GpuRecord:
 
 def test_the_committed_page_is_made_from_the_files_beside_it() -> None:
     assert RECORDED in gpu_folders(RESULTS)
-    made = page(read_gpu_record(RECORDED), REFERENCE, "operations-print.png")
+    made = page(read_gpu_record(RECORDED), REFERENCE, "operations-print.svg")
     text = (RECORDED / "README.md").read_text()
     assert text.partition(BEGIN)[2].partition(END)[0].strip() == made
 
@@ -104,7 +104,7 @@ def test_own_text_stays_and_the_plot_is_drawn(folder: Path) -> None:
         plot.unlink()
     before = (folder / "README.md").read_text()
     files = write_gpu_page(read_gpu_record(folder), REFERENCE, folder)
-    assert {file.name for file in files} >= {"README.md", "operations-print.png", "operations-dark.png"}
+    assert {file.name for file in files} == {"README.md", "operations-print.svg"}
     assert all(file.stat().st_size for file in files)
     assert (folder / "README.md").read_text() == before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shutil
@@ -14,6 +15,7 @@ import pytest
 from sweep_records import cell, record
 
 from gradwire.harness.config.declared import Declared
+from gradwire.harness.files.compressed import compressed
 from gradwire.harness.record.settings import TaskConfig
 from gradwire.harness.report import evaluations
 from gradwire.harness.report.claims.claim import Claims
@@ -56,6 +58,11 @@ def _(e: Evidence) -> bool:
     return e.paper("paper/table1", method=large, metric="vNMSE") > e.paper("paper/table1", method=small)
 
 
+MOST_PAGE = 6_000_000
+"""Bytes of the page with all figures."""
+
+DRAWN = '<defs><path id="m1" d="m0 0v1"/></defs><g fill="#000000"><use href="#m1" x="2"/></g>'
+
 PAPER = """
 name: A Paper
 title: "A Paper: how to be reproduced"
@@ -73,7 +80,7 @@ items:
       columns:
         vNMSE: {metric: vnmse, printed: {metric: vNMSE}}
         rounds/s: {metric: rounds_per_second, printed: {metric: throughput}}
-  Figure 1: {kind: figure, says: curves, sweep: made_up, plots: [tta, metric*]}
+  Figure 1: {kind: figure, says: curves, sweep: made_up, plots: [tta, metric*, old]}
   Figure 2: {kind: figure, says: a diagram, why: a diagram}
   a codec: {kind: system, where: codecs/}
 """
@@ -116,8 +123,8 @@ def write_results(folder: Path) -> Path:
     (folder / "papers" / "paper.yaml").write_text(PAPER)
     example = Path(matplotlib.get_data_path()) / "images" / "matplotlib.png"
     for name in ("tta-print.svg", "metric-end-print.svg", "bits-print.svg"):
-        (place / name).write_text('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 3"/>')
-    shutil.copy(example, place / "tta-dark.png")
+        (place / name).write_text(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 3">{DRAWN}</svg>')
+    shutil.copy(example, place / "old-print.png")
     (folder / "README.md").write_text(
         "# Mine\n\nOther results.\n\n<!-- evaluations, made by task=report -->\nold\n"
         "<!-- end of evaluations -->\nEnd.\n"
@@ -161,8 +168,9 @@ def test_both_pages_have_it_all(results: Path, capsys: pytest.CaptureFixture[str
     assert "| not run | P3 | no GPU here |" in opening
     _, printed_alone = readme.split("#### The paper's figures held against one another")
     assert "| P4 |" in printed_alone and "| P1 |" not in printed_alone
-    assert page.count('src="data:image/svg+xml;base64,') == 2  # tta and metric-end, not bits
-    assert page.count('srcset="data:image/png;base64,') == 1
+    assert page.count('role="img"') == page.count('<use href="#m1"') == 2  # tta and metric-end, not bits
+    assert page.count('<path id="m1"') == 1
+    assert page.count('src="data:image/png;base64,') == 1
 
 
 def test_times_of_a_busy_machine_are_marked_in_tables_and_verdicts(
@@ -220,7 +228,7 @@ def test_a_damaged_record_is_named_and_left_out(results: Path, capsys: pytest.Ca
     good = results / "made_up" / "small"
     shutil.copytree(good, results / "made_up" / "gpu")
     damaged = results / "made_up" / "gpu" / VALUES
-    damaged.write_text(damaged.read_text().replace("0.03", "0.01"))
+    damaged.write_bytes(compressed(gzip.decompress(damaged.read_bytes()).decode().replace("0.03", "0.01")))
     mixed = made_up()
     odd = [replace(each, off_axes={"train.lr": index}) for index, each in enumerate(mixed.cells[:2])]
     save_sweep_record(results / "mixed", replace(mixed, name="mixed", cells=[*odd, *mixed.cells[2:]]))
@@ -354,3 +362,7 @@ def test_the_committed_results_can_be_reported(tmp_path: Path) -> None:
     here = Path(__file__).resolve().parents[3] / "results"
     assert report(here, tmp_path / "out") == 0
     assert json.dumps((tmp_path / "out" / "README.md").read_text())
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert len(page.encode()) <= MOST_PAGE
+    assert page.count("<figure>") == page.count("<figcaption>") > 50
+    assert page.count('role="img"') + page.count('loading="lazy"') == page.count("<figure>")

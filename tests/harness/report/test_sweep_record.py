@@ -1,7 +1,9 @@
-"""`sweep.json` and `values.csv`: written from cells' records, read back with all checks."""
+"""`sweep.json` and its tables: written from cells' records, read back with all checks."""
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -12,8 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
+from gradwire.harness.files.compressed import compressed
 from gradwire.harness.report.claims.claim import Claim
 from gradwire.harness.report.claims.effects import below
+from gradwire.harness.report.kept_rows import ROWS, KeptRow, rows_text
 from gradwire.harness.report.sweep_record import (
     FILE,
     OWN_DIGEST,
@@ -28,6 +32,14 @@ from gradwire.harness.sweeps import record
 from gradwire.harness.sweeps.record import SweptCell, SweptCells, without_folders, write_sweep_record
 
 AXES = ("codec", "codec.bits")
+
+
+def unpacked(path: Path) -> str:
+    return gzip.decompress(path.read_bytes()).decode()
+
+
+def put(path: Path, text: str) -> None:
+    path.write_bytes(compressed(text) if path.suffix == ".gz" else text.encode())
 
 
 def swept(folder: Path, **changes: object) -> SweptCell:
@@ -79,7 +91,7 @@ def test_the_record_holds_all_cells_and_their_figures(cells: list[SweptCell], tm
 
 def test_equal_records_give_equal_bytes(cells: list[SweptCell], tmp_path: Path) -> None:
     first, second = written(tmp_path / "a", cells), written(tmp_path / "b", cells)
-    for name in (FILE, VALUES):
+    for name in (FILE, VALUES, ROWS):
         assert (first / name).read_bytes() == (second / name).read_bytes()
     record = read_sweep_record(first)
     save_sweep_record(tmp_path / "c", record)
@@ -152,7 +164,7 @@ def test_what_is_taken_from_another_cell_has_its_words(cells: list[SweptCell], t
 
 def test_a_damaged_record_is_named(cells: list[SweptCell], tmp_path: Path) -> None:
     output = written(tmp_path / "out", cells)
-    sound = {name: (output / name).read_text() for name in (FILE, VALUES)}
+    sound = {FILE: (output / FILE).read_text(), VALUES: unpacked(output / VALUES)}
     content = json.loads(sound[FILE])
     damages = {
         f"{VALUES}: differs from its digest": (
@@ -168,10 +180,10 @@ def test_a_damaged_record_is_named(cells: list[SweptCell], tmp_path: Path) -> No
         ),
     }
     for problem, (name, text) in damages.items():
-        (output / name).write_text(text)
+        put(output / name, text)
         with pytest.raises(ValueError, match=problem.replace("(", r"\(")):
             read_sweep_record(output)
-        (output / name).write_text(sound[name])
+        put(output / name, sound[name])
     for key in ("name", "size"):
         own = {**content, key: "../../x"}
         (output / FILE).write_text(json.dumps(own | {OWN_DIGEST: _digest(own)}))
@@ -186,7 +198,7 @@ def test_a_damaged_record_is_named(cells: list[SweptCell], tmp_path: Path) -> No
     for wrong in ({"run": "none"}, {"kind": "guessed"}, {"metric": ""}):
         values = (record.values[0]._replace(**wrong),)  # type: ignore[arg-type]
         save_sweep_record(tmp_path / "wrong", replace(record, values=values))
-        with pytest.raises(ValueError, match="values.csv: line 2 is not a figure"):
+        with pytest.raises(ValueError, match="values.csv.gz: line 2 is not a figure"):
             read_sweep_record(tmp_path / "wrong")
 
 
@@ -194,7 +206,7 @@ def test_a_field_that_is_too_long_is_named(cells: list[SweptCell], tmp_path: Pat
     record = read_sweep_record(written(tmp_path / "out", cells))
     long = (record.values[0]._replace(case="x" * 200_000),)
     save_sweep_record(tmp_path / "long", replace(record, values=long))
-    with pytest.raises(ValueError, match="values.csv: is not a table .field larger than field limit"):
+    with pytest.raises(ValueError, match="values.csv.gz: is not a table .field larger than field limit"):
         read_sweep_record(tmp_path / "long")
 
 
@@ -256,3 +268,87 @@ def test_a_record_keeps_the_claims_that_stood_when_its_first_cells_ran(
     standing(replace(first, says="otherwise"), later)
     assert held(written(output, cells)) == set(), "nor is one that was changed the old one"
     assert held(written(tmp_path / "anew", cells)) == {"P1", "P2"}
+
+
+def test_a_record_whose_values_are_not_compressed_is_read(cells: list[SweptCell], tmp_path: Path) -> None:
+    output = written(tmp_path / "out", cells)
+    record = read_sweep_record(output)
+    (output / "values.csv").write_text(unpacked(output / VALUES))
+    (output / VALUES).unlink()
+    assert read_sweep_record(output) == record
+    assert save_sweep_record(output, record) == [output / VALUES, output / ROWS, output / FILE]
+    assert not (output / "values.csv").exists(), "there is one form of it"
+
+
+def test_rows_and_decisions_are_kept_and_read_back(runs, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    cell = swept(runs.write("dynamiq", steps=20))
+    header = json.dumps({"steps": 20, "settings": {}})
+    decided = [json.dumps({"step": step, "mu": [4.0, 4.0 + step // 10], "k": 2}) for step in range(1, 21)]
+    (cell.directory / "decisions.jsonl").write_text("\n".join([header, *decided]) + "\n")
+    output = written(tmp_path / "out", [cell])
+    record = read_sweep_record(output)
+    rows = [json.loads(line) for line in (cell.directory / "steps.jsonl").read_text().splitlines()]
+    assert record.steps_of(cell.label, "loss") == pytest.approx({row["step"]: row["loss"] for row in rows})
+    assert record.steps_of(cell.label, "decision/mu/1") == {step: 4.0 + step // 10 for step in range(1, 21)}
+    assert record.steps_of(cell.label, "no such figure") == {}
+    (series,) = [each for each in record.rows if each.figure == "decision/mu/1"]
+    assert series.steps == (1, 10, 20), "a decision that stays takes no place"
+    frame = record.rows_frame()
+    assert set(frame.run) == {cell.label} and (frame[frame.metric == "decision/k"].value == 2).all()
+    assert not set(frame.metric) & {"compute_s", "cpu_busy", "measured"} and "train_time_s" in set(
+        frame.metric
+    )
+
+
+ROW = {"cell": "codec=bf16 seed=0", "figure": "loss", "steps": [0, 3], "values": [1.5, None], "last": 4}
+
+
+def test_a_row_holds_until_the_next_change() -> None:
+    found = {0: 1.5, 1: 1.5, 2: 1.5, 5: math.inf}
+    series = KeptRow.of("a", "loss", found)
+    assert (series.steps, series.values, series.last) == ((0, 3, 5), (1.5, None, math.inf), 5)
+    assert series.by_step() == found
+    assert [series.at(step) for step in (-1, 2, 4, 5, 6)] == [None, 1.5, None, math.inf, None]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[]",
+        json.dumps({**ROW, "cell": "another"}),
+        json.dumps({**ROW, "figure": 3}),
+        json.dumps({**ROW, "steps": [3, 0]}),
+        json.dumps({**ROW, "steps": [0, 3, 4]}),
+        json.dumps({**ROW, "steps": [0.5, 3]}),
+        json.dumps({**ROW, "values": ["1", 2]}),
+        json.dumps({**ROW, "last": 2}),
+        json.dumps({**ROW, "last": 2**60}),
+        json.dumps({key: value for key, value in ROW.items() if key != "last"}),
+    ],
+)
+def test_a_damaged_row_is_refused(line: str, cells: list[SweptCell], tmp_path: Path) -> None:
+    output = written(tmp_path / "out", cells)
+    text = unpacked(output / ROWS)
+    put(output / ROWS, text.replace("loss", "lost", 1))
+    with pytest.raises(ValueError, match="rows.jsonl.gz: differs from its digest in sweep.json"):
+        read_sweep_record(output)
+    put(output / ROWS, f"{line}\n")
+    content = json.loads((output / FILE).read_text())
+    content["rows_sha256"] = hashlib.sha256(f"{line}\n".encode()).hexdigest()
+    (output / FILE).write_text(json.dumps(content | {OWN_DIGEST: _digest(content)}))
+    with pytest.raises(ValueError, match="rows.jsonl.gz: line 1 is not a row"):
+        read_sweep_record(output)
+    (output / ROWS).unlink()
+    with pytest.raises(ValueError, match="rows.jsonl.gz: is not there"):
+        read_sweep_record(output)
+
+
+def test_a_sound_row_is_read(cells: list[SweptCell], tmp_path: Path) -> None:
+    record = read_sweep_record(written(tmp_path / "out", cells))
+    made = KeptRow(str(ROW["cell"]), "loss", (0, 3), (1.5, None), 4)
+    save_sweep_record(tmp_path / "one", replace(record, rows=(made,)))
+    assert json.loads(rows_text([made])) == ROW
+    assert read_sweep_record(tmp_path / "one").rows == (made,)
+    save_sweep_record(tmp_path / "one", replace(record, rows=()))
+    assert read_sweep_record(tmp_path / "one").rows == () and not (tmp_path / "one" / ROWS).exists()

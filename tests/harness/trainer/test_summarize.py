@@ -123,10 +123,10 @@ def test_captured_buckets_are_figures_of_the_run() -> None:
     rows = rows_of(random.Random(0), 3, 1)
     about = asdict(CapturedBuckets(buckets=4, captured=3, refused={"moves": 1}))
     figures = summary_of(rows, about).values()
-    assert (figures["captured_buckets"], figures["captured_share"]) == (3, 0.75)
+    assert (figures["captured_buckets"], figures["activity/captured"]) == (3, 0.75)
     none = summary_of(rows, asdict(CapturedBuckets(2, 0, {"moves": 2}))).values()
-    assert (none["captured_buckets"], none["captured_share"]) == (0, 0)
-    assert not {"captured_buckets", "captured_share"} & summary_of(rows).values().keys()
+    assert (none["captured_buckets"], none["activity/captured"]) == (0, 0)
+    assert not {"captured_buckets", "activity/captured"} & summary_of(rows).values().keys()
 
 
 def test_steps_that_are_all_measured_count() -> None:
