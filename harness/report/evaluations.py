@@ -171,8 +171,8 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
             for claim in each.found
         ]
         shown = [_shown(item, by_sweep, folder, reference, left_out) for item in paper.items]
-        sweeps = [*(item.sweep for item in paper.items), *(name for v in verdicts for name in v.claim.sweeps)]
-        open_ = not_run((name for name in sweeps if name is not None), known, plain)
+        names = [*(item.sweep for item in paper.items), *(name for v in verdicts for name in v.claim.sweeps)]
+        open_ = not_run((name for name in names if name is not None), known, plain)
         sections.append(Section(paper, verdicts, shown, open_))
     return Evaluations(folder, sections, records, _gpus(folder, left_out), list(dict.fromkeys(left_out)))
 

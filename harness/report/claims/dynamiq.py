@@ -91,7 +91,7 @@ dynamiq.without_predicate(
 @dynamiq.by_construction()("D27", "Section 3.2", "5/32, 17/512, 257/2^17")
 def _(e: Evidence) -> bool:
     """Equal benefit per bit puts the thresholds between widths in the ratios 5/32, 17/512 and 257/2^17."""
-    return every(
+    return all(
         abs((4 ** (2 * a) - 1) / (4 ** (4 * a) * 2 * a) / ((4**a - 1) / (4 ** (2 * a) * a)) - ratio) < 1e-12
         for a, ratio in ((1, 5 / 32), (2, 17 / 512), (4, 257 / 2**17))
     )

@@ -248,7 +248,10 @@ ACTIVITY = (
     _activity("at_bound", "at a bound", "share of what the codec decides (ranks, bits) that is at a bound"),
     _activity("excluded", "excluded", "share of coordinates in parameters that go past the codec"),
     _activity(
-        "captured", "captured", "share of a step's buckets whose rounds are captured in CUDA graphs", places=SUMMARY
+        "captured",
+        "captured",
+        "share of a step's buckets whose rounds are captured in CUDA graphs",
+        places=SUMMARY,
     ),
 )
 """The work of a codec's mechanism, so that an idle one shows: `Codec.activity` returns these by name."""
