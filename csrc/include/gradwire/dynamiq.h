@@ -41,7 +41,7 @@ typedef struct {
   uint8_t* tables;                // GRADWIRE_DYNAMIQ_TABLE_BYTES, at a multiple of 16 bytes
 } gradwire_dynamiq_values;
 
-enum { GRADWIRE_DYNAMIQ_TABLE_BYTES = 45680 };
+enum { GRADWIRE_DYNAMIQ_TABLE_BYTES = 45808 };
 
 typedef struct {
   gradwire_call call;             // dtype: of `x` if it is gathered, of `out` if it is the result
