@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -23,7 +24,7 @@ from warm import RUN, run_command, warm_or_cold
 from gradwire.harness.config.compose import composed_hydra
 from gradwire.harness.config.declared import declared_in
 from gradwire.harness.launch.cell_process import CellOutcome
-from gradwire.harness.report.sweep_record import read_sweep_record
+from gradwire.harness.report.sweep_record import VALUES, read_sweep_record
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.sweeps.cells import tasks_of
 from gradwire.harness.sweeps.run import run_cell
@@ -220,8 +221,8 @@ def tables(folder: Path) -> dict[str, bytes]:
     """All that a sweep writes, but for how long its cells took, and for the record, which says so, too."""
     (output,) = (folder / "outputs/sweeps").iterdir()
     found = {file.name: file.read_bytes() for file in output.iterdir() if file.name != "sweep.json"}
-    lines = found["values.csv"].splitlines()
-    return {**found, "values.csv": b"\n".join(line for line in lines if b",wall_time_s," not in line)}
+    lines = gzip.decompress(found[VALUES]).splitlines()
+    return {**found, VALUES: b"\n".join(line for line in lines if b",wall_time_s," not in line)}
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +231,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
     with commands_in(folder) as command:
         assert command(*STOPPED) == 0
-    assert {"table.md", "table.csv", "table.json", "values.csv"} <= tables(folder).keys()
+    assert {"table.md", "table.csv", "table.json", VALUES} <= tables(folder).keys()
     return folder
 
 

@@ -18,7 +18,7 @@ struct Parameters {
   Part parts[MOST_CHUNKS];
   RoundKeys keys;
   Coordinates x, out;
-  uint32_t part_of_worker;  // ⌈2^32 / workers⌉ mod 2^32
+  DitherScale dithers;
 };
 
 Coordinates coordinates_of(const gradwire_dynamiq& args, const void* memory, bool bucket) {
@@ -59,14 +59,14 @@ __device__ __forceinline__ void for_rows(const Plan& plan, Warp& warp, Each each
   }
 }
 
-// `rows` are the half-warp's of the warp's next pair.
-template <int SLOT, int KIND, bool INCOMING, bool PAPER, class Keys, class Shared, class Prepared>
+// `next` is the half-warp's next row.
+template <int SLOT, int KIND, bool INCOMING, bool PAPER, class Keys, class Shared>
 __device__ __forceinline__ void encode_slot(const Parameters& p, const Keys& keys, const Plan& plan,
-                                            const Shared& tables, const Prepared& rows, int warp_lane,
-                                            int& place) {
-  for (; again(rows.slots[place]) == SLOT; place += 2) {
-    const Lane lane = fresh({rows.numbers[place], 0, warp_lane, false});
-    const Row row = rows.rows[place];
+                                            const Shared& tables, Row*& next) {
+  for (; again(next->slot) == SLOT; next += 2) {
+    const Row row = *next;
+    const int warp_lane = ptx::laneid();
+    const Lane lane = {row.number, warp_lane & (LANES - 1), warp_lane, false};
     const int32_t super_group = p.args.gather ? row.super_group : lane.row;
     float values[16];
     if (p.x.wide)
@@ -74,7 +74,7 @@ __device__ __forceinline__ void encode_slot(const Parameters& p, const Keys& key
     else
       take<uint16_t>(p.args.x, p.x, lane.index, super_group, row.mean, values);
     if constexpr (INCOMING) decode<SLOT, PAPER>(p.args, plan, tables, lane, values);
-    encode<SLOT, KIND, PAPER>(p.args, keys, p.part_of_worker, plan, tables, lane, row, values);
+    encode<SLOT, KIND, PAPER>(p.args, keys, p.dithers, plan, tables, lane, row, values);
   }
 }
 
@@ -104,20 +104,19 @@ __device__ __forceinline__ void encode_rows(const Parameters& p, Shared& tables,
   for (int64_t i = plan.used_bytes + blockIdx.x * THREADS + threadIdx.x;
        i < p.parts[blockIdx.y].outgoing_bytes; i += (int64_t)gridDim.x * THREADS)
     message[i] = rest_of_message(plan.possible);
-  const int lane = lane_of_thread();
-  Rows<PREPARED<Shared>>& rows = rows_of_warps.of[threadIdx.x / WARP];
+  // What is known of the rows is kept with them: beside one pointer there is no register for it.
+  Row* next = rows_of_warps.of[threadIdx.x / WARP].rows + lane_of_thread() / LANES;
   for (int32_t pair = (int32_t)warp_of_grid(); pair < again(plan.pairs[WIDTH_SLOTS]);
-       pair = again(rows.next)) {
-    prepare(rows, plan, p.args, key_itself(p.args, keys), pair);
-    int place = lane / LANES;
-    encode_slot<0, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
-    encode_slot<1, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
-    encode_slot<2, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
-    encode_slot<3, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
-    encode_slot<4, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
-    encode_slot<5, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
-    encode_slot<6, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
-    encode_slot<7, KIND, INCOMING, PAPER>(p, keys, plan, tables, rows, lane, place);
+       pair = again(next->number), next -= again(next->place)) {
+    prepare<PREPARED<Shared>>(next - lane_of_thread() / LANES, plan, p.args, key_itself(p.args, keys), pair);
+    encode_slot<0, KIND, INCOMING, PAPER>(p, keys, plan, tables, next);
+    encode_slot<1, KIND, INCOMING, PAPER>(p, keys, plan, tables, next);
+    encode_slot<2, KIND, INCOMING, PAPER>(p, keys, plan, tables, next);
+    encode_slot<3, KIND, INCOMING, PAPER>(p, keys, plan, tables, next);
+    encode_slot<4, KIND, INCOMING, PAPER>(p, keys, plan, tables, next);
+    encode_slot<5, KIND, INCOMING, PAPER>(p, keys, plan, tables, next);
+    encode_slot<6, KIND, INCOMING, PAPER>(p, keys, plan, tables, next);
+    encode_slot<7, KIND, INCOMING, PAPER>(p, keys, plan, tables, next);
   }
 }
 
@@ -273,7 +272,7 @@ Parameters parameters_of(const gradwire_dynamiq& args) {
                   round_keys({args.key0, args.key1}),
                   coordinates_of(args, args.x, args.gather),
                   coordinates_of(args, args.out, args.scatter),
-                  (uint32_t)divide_up((int64_t)1 << 32, args.workers)};
+                  dither_scale(args.workers)};
   p.parts[0] = {0, args.incoming_bytes, args.outgoing_bytes, 0, (int32_t)args.rows};
   int64_t row = 0, byte = 0;
   for (int i = 0; i < args.chunk_count; ++i) {

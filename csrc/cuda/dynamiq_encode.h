@@ -1,6 +1,6 @@
 // A lane's sixteen coordinates to its part of a message.
 #pragma once
-#include "dynamiq_levels.h"
+#include "dynamiq_estimate.h"
 #include "dynamiq_scale.h"
 
 namespace gradwire_cuda {
@@ -29,26 +29,98 @@ __device__ __forceinline__ float normalizer_of_values(const LaneScale& scale, fl
   return silent ? 0.0f : inverse;
 }
 
-// The level and the sign of every coordinate.
-template <int SLOT, class Keys>
-__device__ __forceinline__ void encode_paper(const gradwire_dynamiq& args, const Keys& keys,
-                                             uint32_t part_of_worker, const EncodingTables& tables,
-                                             const Lane& lane, const Row& row, const LaneScale& scale,
-                                             float* values, Codes<Width<SLOT>::BITS>& codes) {
-  const Scalars scalars = scalars_of(tables, SLOT, 0);
-  const float normalizer = normalizer_of_values(scale, scalars.span, values);
-  const LaneDither dither(args.workers, part_of_worker, row.order, scale.within, scalars);
-  const Thresholds<SLOT> thresholds(tables, scalars, lane.warp_lane);
+// What the paper's values are encoded with.
+struct PaperLane {
+  float normalizer;
+  LaneDither dither;
+};
+
+// The levels and the signs of eight coordinates, those from `first` on.
+template <int SLOT>
+__device__ __forceinline__ void encode_exactly(const Thresholds<SLOT>& thresholds, const PaperLane& paper,
+                                               const Words& words, int first, const float* x,
+                                               Fields<SLOT>& fields, Codes<Width<SLOT>::BITS>& codes) {
+#pragma unroll
+  for (int i = 7; i >= 0; --i) {  // from the last one to the first, as fields are filled
+    const float t = add(mul(fabsf(x[i]), paper.normalizer), 1.0f);
+    fields.add(thresholds, x[i], t, paper.dither.of(pair_of(words, i), i & 1, x[i]));
+    fields.put(first + i, codes);
+  }
+}
+
+// The value, which the compiler takes for another: what is computed from it is not kept for those who
+// seldom need it.
+__device__ __forceinline__ uint32_t unknown(uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+template <int SLOT>
+__device__ __forceinline__ void encode_doubtful(const EncodingTables& tables, const PaperLane& paper,
+                                                const Words& words, int first, const float* values,
+                                                Codes<Width<SLOT>::BITS>& codes) {
+  const Words same = {unknown(words.x), unknown(words.y), unknown(words.z), unknown(words.w)};
+  float x[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) x[i] = float_of(unknown(bits_of(values[i])));
   Fields<SLOT> fields;
+  encode_exactly<SLOT>(Thresholds<SLOT>(tables, 0), paper, same, first, x, fields, codes);
+}
+
+// The same by estimates; exactly if one of them is in doubt.
+template <int SLOT>
+__device__ __forceinline__ void encode_by_estimates(const EncodingTables& tables, const PaperLane& paper,
+                                                    const Words& words, int first, const float* x,
+                                                    Codes<Width<SLOT>::BITS>& codes) {
+  constexpr int WIDTH = Width<SLOT>::BITS, HALF = Estimates<SLOT>::HALF, EACH = Estimates<SLOT>::EACH;
+  const Scalars& scalars = tables.scalars[SLOT][0];
+  const float levels_per_octave = again(scalars.levels_per_octave), beginning = again(scalars.beginning);
+  const auto level = [&](int i) {
+    const float t = about(fabsf(x[i]), paper.normalizer, 1.0f),
+                w = paper.dither.estimate(pair_of(words, i), i & 1, x[i]);
+    return about(sub(ptx::lg2_approx_ftz(t), ptx::lg2_approx_ftz(w)), levels_per_octave, beginning);
+  };
+  Estimates<SLOT> estimates;
+  uint32_t found[8 / EACH];
 #pragma unroll
-  for (int part = 1; part >= 0; --part) {  // from the last coordinate to the first, as fields are filled
-    const Words words = philox((uint32_t)row.super_group, 0, 2 * lane.index + part, 0, keys);
+  for (int part = 0; part < 8; part += EACH) {
 #pragma unroll
-    for (int i = 7; i >= 0; --i) {
-      const float x = values[8 * part + i], t = add(mul(fabsf(x), normalizer), 1.0f);
-      fields.add(thresholds, x, t, dither.of(pair_of(words, i), i & 1, x));
-      fields.put(8 * part + i, codes);
-    }
+    for (int i = HALF - 1; i >= 0; --i) estimates.add(level(part + i), level(part + i + HALF));
+    found[part / EACH] = estimates.codes(x + part);
+  }
+  if (estimates.doubtful(again(scalars.doubt))) {
+    encode_doubtful<SLOT>(tables, paper, words, first, x, codes);
+    return;
+  }
+#pragma unroll
+  for (int part = 0; part < 8; part += EACH)
+    codes.put_word((first + part) * WIDTH, found[part / EACH], EACH * WIDTH);
+}
+
+template <int SLOT, class Keys>
+__device__ __forceinline__ void encode_paper(const Keys& keys, const DitherScale& dithers,
+                                             const EncodingTables& tables, const Lane& lane, const Row& row,
+                                             const LaneScale& scale, float* values,
+                                             Codes<Width<SLOT>::BITS>& codes) {
+  const PaperLane paper = {normalizer_of_values(scale, again(tables.scalars[SLOT][0].span), values),
+                           LaneDither(dithers, row.order, scale.within, tables, SLOT)};
+  Fields<SLOT> fields;
+  Words both[2] = {{(uint32_t)row.super_group, 0, 2u * lane.index, 0},
+                   {(uint32_t)row.super_group, 0, 2u * lane.index + 1, 0}};
+#pragma unroll
+  for (int round = 0; round < PHILOX_ROUNDS; ++round) {
+    const Key key = round_key(keys, round);
+    both[0] = philox_round(both[0], key);
+    both[1] = philox_round(both[1], key);
+  }
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    const int part = ESTIMATED<SLOT> ? k : 1 - k;
+    const Words words = both[part];
+    if constexpr (ESTIMATED<SLOT>)
+      encode_by_estimates<SLOT>(tables, paper, words, 8 * part, values + 8 * part, codes);
+    else
+      encode_exactly<SLOT>(Thresholds<SLOT>(tables, lane.warp_lane), paper, words, 8 * part,
+                           values + 8 * part, fields, codes);
   }
 }
 
@@ -142,14 +214,14 @@ __device__ __forceinline__ void encode_any(const gradwire_dynamiq& args, const K
 
 template <int SLOT, int KIND, bool PAPER, class Keys, class Shared>
 __device__ __forceinline__ void encode(const gradwire_dynamiq& args, const Keys& keys,
-                                       uint32_t part_of_worker, const Plan& plan, const Shared& tables,
+                                       const DitherScale& dithers, const Plan& plan, const Shared& tables,
                                        const Lane& lane, const Row& row, float* values) {
   constexpr int WIDTH = Width<SLOT>::BITS;
   const LaneScale scale = encode_scale<PAPER>(args, plan, tables, lane, row, values);
   Codes<WIDTH> codes;
   codes.clear();
   if constexpr (PAPER && WIDTH != 16 && WIDTH != 1)
-    encode_paper<SLOT>(args, keys, part_of_worker, tables, lane, row, scale, values, codes);
+    encode_paper<SLOT>(keys, dithers, tables, lane, row, scale, values, codes);
   else
     encode_any<SLOT, KIND, PAPER>(args, keys, plan, tables, lane, row, scale, values, codes);
   codes.store(codes_at<SLOT>(plan.outgoing, lane), lane);

@@ -10,31 +10,59 @@ __device__ __forceinline__ uint32_t shifted_in(uint32_t high, uint32_t low, int 
   return __funnelshift_l(low, high, shift);
 }
 
-// The dither of up to 64 workers, with the sign of x. V = (h·n + σ·2^16) mod n·2^16 is n·2^16 times the
-// fraction (h/2^16 + σ/n) mod 1: a sum of words that wraps by itself. σ·⌈2^32/n⌉ for σ/n is too large by less
-// than 2^12/n of its last bits, which reaches no bit of 2V. 2V + 1 < 2^23 is the mantissa of a float, so that
-// neither an integer is converted nor a half is added: w = centre ± (2V + 1 - N)·(unit/2), each product and
-// sum as exact or rounded as `scaled_dither`'s.
+// The dithers of up to 64 workers as whole numbers of 24 bits at most: V·2^k, where n·2^k, a byte, lies above
+// 64. A half of a word times that byte and the worker's beginning are one instruction.
+struct DitherScale {
+  uint32_t interval;       // n·2^k twice, in the first byte and in the last
+  uint32_t range, worker;  // n·2^(16 + k) and 2^(16 + k)
+  uint32_t private_key;    // 2^k
+  uint32_t exponent;       // 2^23, and the half
+  float middle, unit;      // 2^23 + n·2^(15 + k) and 2^-k
+};
+inline DitherScale dither_scale(uint32_t workers) {
+  uint32_t k = 1;
+  while (workers << k <= 64) ++k;
+  const uint32_t interval = workers << k;
+  return {interval | interval << 24,
+          interval << 16,
+          1u << (16 + k),
+          1u << k,
+          0x4B000000u | 1u << (k - 1),
+          float_of(0x4B000000u | interval << 15),
+          power_of_two(127 - (int32_t)k)};
+}
+
+// The dither with the sign of x. V = (h·n + σ·2^16) mod n·2^16, to which the private key is put. It is the
+// mantissa of a float, with a half behind it, so that neither an integer is converted nor a half is added: w
+// = centre ± (V + 1/2 - N/2)·unit, each product and sum as exact or rounded as `scaled_dither`'s.
 struct LaneDither {
-  uint32_t shift, key;  // where the worker's fraction begins; what the private key is below the exponent
-  uint32_t range;
-  float middle, half_unit, centre;
+  const DitherScale& scale;
+  uint32_t beginning, key;
+  float unit, centre;
 
-  __device__ __forceinline__ LaneDither(uint32_t workers, uint32_t part_of_worker, uint32_t order,
-                                        uint32_t within, const Scalars& scalars)
-      : shift(order * part_of_worker),
-        key(0x4B000001u | within << 1),
-        range(workers << 17),
-        middle(float_of(0x4B000000u | workers << 16)),
-        half_unit(mul(scalars.unit, 0.5f)),
-        centre(scalars.centre) {}
+  __device__ __forceinline__ LaneDither(const DitherScale& scale, uint32_t order, uint32_t within,
+                                        const Tables& tables, int slot)
+      : scale(scale),
+        beginning(order * scale.worker),
+        key(within * scale.private_key + scale.exponent),
+        unit(mul(again(tables.scalars[slot][0].unit), scale.unit)),
+        centre(again(tables.scalars[slot][0].centre)) {}
 
-  // Returns the dither of a coordinate whose random bits are the lower or the upper half of a word.
+  // 2^23 + (V + 1/2)·2^k of a coordinate whose random bits are the lower or the upper half of a word.
+  __device__ __forceinline__ float number(uint32_t word, bool upper) const {
+    const uint32_t place = upper ? __dp2a_hi(word, scale.interval, beginning)  // its last byte
+                                 : __dp2a_lo(word, scale.interval, beginning);
+    return float_of(smaller(place, place - scale.range) ^ key);  // what wraps below zero is the larger one
+  }
   __device__ __forceinline__ float of(uint32_t word, bool upper, float x) const {
-    const uint32_t fraction = (upper ? word & 0xFFFF0000u : word << 16) + shift;
-    const uint32_t doubled = upper_product(fraction, range) ^ key;
-    const float scaled = mul(sub(float_of(doubled), middle), half_unit);
-    return add(float_of(bits_of(scaled) ^ (bits_of(x) & SIGN)), centre);
+    return add(signed_as(mul(sub(number(word, upper), scale.middle), unit), x), centre);
+  }
+  // The same, rounded once.
+  __device__ __forceinline__ float estimate(uint32_t word, bool upper, float x) const {
+    return about(signed_as(sub(number(word, upper), scale.middle), x), unit, centre);
+  }
+  static __device__ __forceinline__ float signed_as(float value, float x) {
+    return float_of(bits_of(value) ^ (bits_of(x) & SIGN));
   }
 };
 
@@ -52,11 +80,11 @@ struct Thresholds {
   uint32_t copy;
   float levels_per_octave, levels_per_step, beginning;
 
-  __device__ __forceinline__ Thresholds(const EncodingTables& tables, const Scalars& scalars, int warp_lane)
+  __device__ __forceinline__ Thresholds(const EncodingTables& tables, int warp_lane)
       : table((const uint8_t*)(WIDTH == 8 ? tables.wide : tables.thresholds[0] + threshold_base(SLOT))),
         copy(WIDTH == 8 ? 4 * warp_lane : 0),
-        levels_per_octave(scalars.levels_per_octave),
-        levels_per_step(scalars.levels_per_step),
+        levels_per_octave(again(tables.scalars[SLOT][0].levels_per_octave)),
+        levels_per_step(again(tables.scalars[SLOT][0].levels_per_step)),
         // T[-1] is the first one, and a half is added to cut off at the nearest.
         beginning(gradwire::add(levels_per_step, add(float_of(LARGE), 1.5f))) {}
 
@@ -70,17 +98,20 @@ struct Thresholds {
   }
 };
 
+// The lowest bits of `count` fields of `width` bits.
+GRADWIRE_HD constexpr uint32_t ones_of(int width, int count) {
+  uint32_t ones = 0;
+  for (int i = 0; i < count; ++i) ones = ones << width | 1u;
+  return ones;
+}
+
 // Codes of several coordinates in a word, gathered from the last one to the first: a field of WIDTH bits has
 // a level and above it what brings a sign along.
 template <int SLOT>
 struct Fields {
   static constexpr int WIDTH = Width<SLOT>::BITS;
   static constexpr int EACH = WIDTH == 2 ? 16 : WIDTH == 3 || WIDTH == 4 ? 8 : WIDTH == 8 ? 4 : 1;
-  static constexpr uint32_t ONES = WIDTH == 2   ? 0x55555555u
-                                   : WIDTH == 3 ? 0x00249249u
-                                   : WIDTH == 4 ? 0x11111111u
-                                   : WIDTH == 8 ? 0x01010101u
-                                                : 1u;
+  static constexpr uint32_t ONES = ones_of(WIDTH, EACH);
   static constexpr uint32_t SIGNS = ONES << (WIDTH - 1);
   uint32_t levels = 0, signs = 0;
 

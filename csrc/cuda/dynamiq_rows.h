@@ -6,21 +6,20 @@
 namespace gradwire_cuda {
 
 // A row that is encoded: its super-group of the bucket, the mean that is subtracted, what its groups' private
-// random words follow from, and σ, the worker's place in the order of the workers.
+// random words follow from, and σ, the worker's place in the order of the workers; its slot, its number in
+// the chunk, and how far behind the first one it is kept.
 struct alignas(16) Row {
   int32_t super_group;
   float mean;
   uint32_t private_base, order;
+  int32_t slot, number, place;
 };
 
 // The rows that a warp prepares at a time: those of its pair t at 2t and 2t + 1. Behind the last ones of a
-// width `slots` says another one, behind all of them none.
+// width there is another slot. Behind all of them there is none, and `number` is the first pair to come.
 template <int PAIRS>
 struct Rows {
-  Row rows[2 * PAIRS];
-  int32_t numbers[2 * PAIRS];  // theirs in the chunk
-  int32_t slots[2 * PAIRS + 2];
-  int32_t next;  // the first pair behind them
+  Row rows[2 * PAIRS + 2];
 };
 
 // A lane has a row; beside the costs of codebooks there is less room in shared memory.
@@ -42,10 +41,16 @@ __device__ __forceinline__ uint32_t worker_order(const gradwire_dynamiq& args, K
   return order;
 }
 
+__device__ __forceinline__ void put_end(Row& row, int32_t place, int32_t next) {
+  row.slot = WIDTH_SLOTS;
+  row.number = next;
+  row.place = place;
+}
+
 // The rows of the warp's pairs from `pair` on.
 template <int PAIRS>
-__device__ __forceinline__ void prepare(Rows<PAIRS>& rows, const Plan& plan, const gradwire_dynamiq& args,
-                                        Key key, int32_t pair) {
+__device__ __forceinline__ void prepare(Row* rows, const Plan& plan, const gradwire_dynamiq& args, Key key,
+                                        int32_t pair) {
   const int lane = lane_of_thread();
   const int32_t next = pair + PAIRS * plan.stride;
   pair += lane / 2 * plan.stride;
@@ -53,16 +58,18 @@ __device__ __forceinline__ void prepare(Rows<PAIRS>& rows, const Plan& plan, con
 #pragma unroll
   for (int i = 1; i <= WIDTH_SLOTS; ++i) slot += pair >= plan.pairs[i];
   __syncwarp();  // until nobody reads those before
-  if (lane < 2 * PAIRS) rows.slots[lane] = slot;
-  if (lane < 2) rows.slots[2 * PAIRS + lane] = WIDTH_SLOTS;
-  if (lane == 0) rows.next = next;
-  if (slot < WIDTH_SLOTS && lane < 2 * PAIRS) {
+  if (lane < 2) put_end(rows[2 * PAIRS + lane], 2 * PAIRS, next);
+  if (lane < 2 * PAIRS && slot == WIDTH_SLOTS) put_end(rows[lane], lane & ~1, next);
+  if (lane < 2 * PAIRS && slot < WIDTH_SLOTS) {
     const int32_t number = smaller(plan.firsts[slot] + 2 * pair + lane % 2, plan.lasts[slot]),
                   super_group = args.order[number];
-    rows.numbers[lane] = number;
-    rows.rows[lane] = {super_group, args.gather ? args.mean[number] : 0.0f,
-                       private_base((uint32_t)super_group, args.rank, key),
-                       args.correlated ? worker_order(args, key, (uint32_t)super_group) : 0u};
+    rows[lane] = {super_group,
+                  args.gather ? args.mean[number] : 0.0f,
+                  private_base((uint32_t)super_group, args.rank, key),
+                  args.correlated ? worker_order(args, key, (uint32_t)super_group) : 0u,
+                  slot,
+                  number,
+                  lane & ~1};
   }
   __syncwarp();
 }

@@ -63,6 +63,7 @@ __device__ __forceinline__ void fill(Shared& tables, const gradwire_dynamiq& arg
   }
 }
 
+// All but what belongs to estimates.
 __device__ __forceinline__ Scalars scalars_of(const Tables& tables, int slot, int book) {
   const Scalars& scalars = tables.scalars[slot][book];
   return {again(scalars.span),
@@ -70,7 +71,9 @@ __device__ __forceinline__ Scalars scalars_of(const Tables& tables, int slot, in
           again(scalars.unit),
           again(scalars.negative_factor),
           again(scalars.levels_per_octave),
-          again(scalars.levels_per_step)};
+          again(scalars.levels_per_step),
+          0.0f,
+          0};
 }
 
 // T[level] of 8 bits, from -1 on; `copy` is the lane.

@@ -11,6 +11,8 @@ using namespace gradwire;
 // The constants of one width and one of its ε.
 struct Scalars {
   float span, centre, unit, negative_factor, levels_per_octave, levels_per_step;
+  float beginning;  // of estimates, and the largest fraction that is in doubt: see `Tolerance`
+  uint32_t doubt;
 };
 
 enum { COPIES = 32, WIDE = 129, MOST_COSTS = 3072 };
@@ -56,6 +58,27 @@ static_assert(sizeof(CodebookTables) == GRADWIRE_DYNAMIQ_TABLE_BYTES, "the calle
 
 // ---- Made by the host
 
+// What dynamiq_estimate.h adds up is 128 + the level + a fraction in units of 2^-16. The level is the nearest
+// whole number above log_a(t/w), so that only what lies close to a whole number can be wrong: by the bound
+// below. `beginning` has 1 for that next whole number, and so many units that the fractions in doubt are 0 to
+// `doubt`.
+//
+// In units of 2^-24: t, w, and a threshold times w are rounded 7.25 times in all, here and in `exact_level`'s
+// definition, with the factor 1/ln 2 in the logarithm; both logarithms err by 4 (CUDA Programming Guide:
+// 2^-22 from 1/2 to 2, elsewhere 2 units in the last place); their difference by 1; 1/log2 a by 1.
+struct Tolerance {
+  float beginning;
+  uint32_t doubt;
+};
+inline Tolerance tolerance_of(double levels_per_octave, double largest) {
+  const double logarithm = levels_per_octave > largest ? levels_per_octave : largest,
+               units = ((7.25 * 1.4427 + 4) * levels_per_octave + (4 + 1) * logarithm + largest) / 256;
+  if (!(units < 1000)) return {129.0f, 0xFFFFu};  // all are
+  int32_t before = 1;
+  while (before < units) ++before;
+  return {129.0f + (float)before / 65536, (uint32_t)(before + units + 0.5)};
+}
+
 // T[r] of a slot, r from -1 on.
 inline float padded_threshold(const gradwire_values& values, int book, int r) {
   return r < 0 ? 0.0f : r < values.largest ? values.thresholds[book][r] : float_of(INFINITE);
@@ -73,12 +96,15 @@ inline bool make_tables(CodebookTables& tables, const gradwire_dynamiq_values& a
     for (int i = 0; slot && values.points && i <= values.points; ++i)
       tables.costs[values.first_cost / 2 + i] = args.costs[values.first_cost + i];
     for (int book = 0; book < 2; ++book) {
+      const Tolerance tolerance = tolerance_of(values.levels_per_octave[book], values.largest);
       tables.scalars[slot][book] = {values.span[book],
                                     values.centre[book],
                                     values.unit[book],
                                     values.negative_factor[book],
                                     values.levels_per_octave[book],
-                                    values.levels_per_step[book]};
+                                    values.levels_per_step[book],
+                                    tolerance.beginning,
+                                    tolerance.doubt};
       const int codes = slot == 0 ? 0 : 1 << width_of_slot(slot);
       for (int code = 0; code < codes; ++code)
         tables.decoded[book][decoded_base(slot) + code] = values.decoded[book][code];

@@ -81,9 +81,15 @@ inline bool aligned(const void* pointer, int bytes = 16) {
   return ((uintptr_t)pointer & (uintptr_t)(bytes - 1)) == 0;
 }
 
-// log2 to about 2^-22; what depends on its last bits must not reach a result. The emulation answers with
-// noise.
-__device__ __forceinline__ float approximate_log2(float x) { return ptx::lg2_approx_ftz(x); }
+// log2 for an estimate that need not be good: what depends on its last bits must not reach a result. The
+// emulation answers with noise.
+__device__ __forceinline__ float approximate_log2(float x) {
+#if defined(GRADWIRE_EMULATED)
+  return ptx::lg2_approx_ftz(x) + 5e-4f * ptx::noise();
+#else
+  return ptx::lg2_approx_ftz(x);
+#endif
+}
 
 __device__ __forceinline__ int lane_of_thread() { return (int)(threadIdx.x % WARP); }
 // The warp's number in the grid, and how many warps there are.

@@ -36,6 +36,14 @@ __device__ __forceinline__ uint32_t add_rn_f16x2(uint32_t a, uint32_t b) {
   asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
   return sums;
 }
+// The thread's place in its warp, asked for again wherever it is used.
+__device__ __forceinline__ int laneid() {
+  int lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+// The smaller ones of two whole numbers of 16 bits each.
+__device__ __forceinline__ uint32_t min_u16x2(uint32_t a, uint32_t b) { return __vminu2(a, b); }
 // 16 or 8 bytes as one instruction: left to itself the compiler takes some of them apart.
 __device__ __forceinline__ void st_global_v4(void* target, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(target)), "r"(a),

@@ -122,6 +122,12 @@ T value_of(uint64_t bits) {
 #define gridDim emulation::grid_size
 #define blockDim emulation::block_size
 
+namespace gradwire_cuda {
+namespace ptx {
+inline int laneid() { return (int)(threadIdx.x % 32); }
+}  // namespace ptx
+}  // namespace gradwire_cuda
+
 // Shared memory: GRADWIRE_SHARED(Type, name) in CUDA is `__shared__ Type name`.
 #define GRADWIRE_SHARED(Type, name)           \
   static emulation::Registered<Type> name##_; \

@@ -101,6 +101,12 @@ inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift) {
   return (uint32_t)(((uint64_t)high << 32 | low) >> (shift & 31));
 }
 inline uint32_t __viaddmin_u32(uint32_t a, uint32_t b, uint32_t c) { return a + b < c ? a + b : c; }
+inline uint32_t __dp2a_lo(uint32_t halves, uint32_t bytes, uint32_t sum) {
+  return sum + (halves & 0xffff) * (bytes & 0xff) + (halves >> 16) * (bytes >> 8 & 0xff);
+}
+inline uint32_t __dp2a_hi(uint32_t halves, uint32_t bytes, uint32_t sum) {
+  return __dp2a_lo(halves, bytes >> 16, sum);
+}
 inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
   const uint64_t both = (uint64_t)b << 32 | a;
   uint32_t result = 0;
@@ -111,22 +117,25 @@ inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
 namespace gradwire_cuda {
 namespace ptx {
 
-// A processor's log2 errs by 2^-22 or so and cannot be reproduced: this one errs by up to 1e-3, so that no
-// result can depend on it. Subnormal numbers are zeros to it.
-inline float lg2_approx_ftz(float x) {
+// A number from -1 to 1, another one each time.
+inline float noise() {
   static uint32_t state = 1;
+  state = state * 1664525u + 1013904223u;
+  return (int32_t)state * 4.6566129e-10f;
+}
+// A processor's log2 cannot be reproduced. It errs by 2^-22 from 1/2 to 2 and elsewhere by 2 units in the
+// last place: this one errs by as much. Subnormal numbers are zeros to it.
+inline float lg2_approx_ftz(float x) {
   const float flushed = fabsf(x) < 1.17549435e-38f ? copysignf(0.0f, x) : x, exact = log2f(flushed);
   if (!isfinite(exact)) return emulation::made(exact);
-  state = state * 1664525u + 1013904223u;
-  return exact + 1e-3f * ((int32_t)state * 4.6566129e-10f);
+  const double size = fabsf(exact) > 1 ? exact : 1;
+  return (float)(log2((double)flushed) + 0.75 * 2.3841858e-07 * size * noise());
 }
 // Errs by up to 2^-22.
 inline float rcp_approx_ftz(float x) {
-  static uint32_t state = 1;
   const float flushed = fabsf(x) < 1.17549435e-38f ? copysignf(0.0f, x) : x, exact = 1.0f / flushed;
   if (!isfinite(exact)) return emulation::made(exact);
-  state = state * 1664525u + 1013904223u;
-  return exact * (1.0f + 2.3841858e-07f * ((int32_t)state * 4.6566129e-10f));
+  return exact * (1.0f + 2.3841858e-07f * noise());
 }
 inline float max_nan(float a, float b) {
   if (a != a || b != b) return emulation::from_bits(emulation::DEVICE_NAN);
@@ -137,6 +146,10 @@ inline uint32_t cvt_rn_bf16x2(float high, float low) {
 }
 inline uint32_t add_rn_f16x2(uint32_t a, uint32_t b) {
   return emulation::add_half(a >> 16, b >> 16) << 16 | emulation::add_half(a, b);
+}
+inline uint32_t min_u16x2(uint32_t a, uint32_t b) {
+  const uint32_t low = (a & 0xffff) < (b & 0xffff) ? a : b, high = (a >> 16) < (b >> 16) ? a : b;
+  return (high & 0xffff0000) | (low & 0xffff);
 }
 inline void st_global_v4(void* target, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   *reinterpret_cast<uint4*>(target) = make_uint4(a, b, c, d);

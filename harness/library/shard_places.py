@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 @dataclass
-class _Place:
+class _Memory:
     """`x`, and the moment from which the work that has used it has ended."""
 
     x: Tensor
@@ -25,7 +25,7 @@ class Places:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._places: dict[tuple[str, int, torch.dtype], _Place] = {}
+        self._places: dict[tuple[str, int, torch.dtype], _Memory] = {}
 
     @contextlib.contextmanager
     def taken(self, use: str, numel: int, dtype: torch.dtype) -> Iterator[Tensor]:
@@ -33,7 +33,7 @@ class Places:
         waits for the work of the block that had it before, whose stream may be another one."""
         key = use, numel, dtype
         if key not in self._places:
-            self._places[key] = _Place(torch.zeros(numel, dtype=dtype, device=self._device))
+            self._places[key] = _Memory(torch.zeros(numel, dtype=dtype, device=self._device))
         place = self._places[key]
         if place.free is not None:
             torch.cuda.current_stream(self._device).wait_event(place.free)

@@ -27,6 +27,7 @@ CODERS: dict[str, dict[str, Any]] = {
     "ceil": {"scale_rounding": "ceil"},
     "group_32": {"group": 32},
     "every_width": {"widths": ALL},
+    "fine": {"widths": ALL, "epsilon": 0.03},
     "distinct": {"widths": ALL, "values": "distinct", "group": 32, "scale_rounding": "ceil"},
     "plus": {
         "widths": PLUS,
@@ -54,9 +55,10 @@ def make_coder(
     scale_rounding: Any = "stochastic",
     rounding: Any = "correlated",
     codebooks: int = 1,
+    epsilon: float | None = None,
 ) -> Coder:
     cpu = torch.device("cpu")
-    tables = {w: chosen_values(w, values, EPSILONS[w], cpu, group, codebooks) for w in widths}
+    tables = {w: chosen_values(w, values, epsilon or EPSILONS[w], cpu, group, codebooks) for w in widths}
     dither = Dither((0x1234_5678, 0xDEAD_BEEF), rank, workers, rounding, group)
     return Coder(tables, dither, scale_rounding, Format(widths, group, scales, codebooks=codebooks))
 

@@ -302,7 +302,7 @@ TURNS = (
     Mutant("cuda/rotation.h", "void store_four(uint16_t*", "values[2 * i + 1]", "values[2 * i]", "thc"),
 )
 
-DECODE, DITHER, NEAR = "void decode_fours(", "round_keys({args.key0", "struct Thresholds {"
+DECODE, NEAR = "void decode_fours(", "struct Thresholds {"
 DYNAMIQ = (
     Mutant("cuda/dynamiq_decode.h", DECODE, "FOUR * turn + lane.index / FOUR", "lane.index", "dynamiq"),
     Mutant("cuda/dynamiq_decode.h", DECODE, "WIDTH * k", "WIDTH * (k ^ 1)", "dynamiq"),
@@ -319,13 +319,36 @@ DYNAMIQ = (
     ),
     Mutant("cuda/dynamiq_lane.h", "float div_normal(", "inverse, nearer)", "inverse, near)", "dynamiq"),
     Mutant(
-        "cuda/dynamiq.cu",
-        DITHER,
-        "divide_up((int64_t)1 << 32, args.workers)",
-        "(((int64_t)1 << 32) / args.workers)",
+        "cuda/dynamiq_levels.h", "DitherScale dither_scale(", "interval << 16", "interval << 15", "dynamiq"
+    ),
+    Mutant(
+        "cuda/dynamiq_levels.h", "DitherScale dither_scale(", "interval << 24", "interval << 16", "dynamiq"
+    ),
+    Mutant(
+        "cuda/dynamiq_levels.h", "struct LaneDither {", "smaller(place, place", "(place, place", "dynamiq"
+    ),
+    Mutant("cuda/dynamiq_estimate.h", "bool doubtful(", "<= doubt", "> 0xFFFFu", "dynamiq"),
+    Mutant("cuda/dynamiq_estimate.h", "bool doubtful(", "closest >> 16", "doubt + 1", "dynamiq"),
+    Mutant("cuda/dynamiq_estimate.h", "void add(", "0x7632", "0x3276", "dynamiq"),
+    Mutant("cuda/dynamiq_estimate.h", "uint32_t codes(", "SIGNS - ONES", "SIGNS", "dynamiq"),
+    Mutant(
+        "cuda/dynamiq_tables.h",
+        "Tolerance tolerance_of(",
+        "before + units + 0.5",
+        "before - units",
         "dynamiq",
     ),
-    Mutant("cuda/dynamiq_levels.h", "struct LaneDither {", "workers << 17", "workers << 16", "dynamiq"),
+    Mutant("cuda/dynamiq_tables.h", "Tolerance tolerance_of(", "(float)before / 65536", "0.0f", "dynamiq"),
+    Mutant(
+        "cuda/dynamiq_encode.h", "void encode_paper(", "2u * lane.index + 1", "2u * lane.index", "dynamiq"
+    ),
+    Mutant(
+        "cuda/dynamiq_rows.h",
+        "void prepare(",
+        "number,\n                  lane & ~1",
+        "number,\n                  lane",
+        "dynamiq",
+    ),
     Mutant("cuda/dynamiq_levels.h", NEAR, "1.5f", "0.5f", "dynamiq"),
     Mutant("cuda/dynamiq_levels.h", NEAR, "& MASK", "& MASK / 2", "dynamiq"),
     Mutant("cuda/dynamiq_rows.h", "uint32_t worker_order(", "< own", "<= own", "dynamiq"),

@@ -155,6 +155,13 @@ def test_many_normal_coordinates_of_every_width(name: str) -> None:
         compare(name, settings, x, y)
 
 
+@pytest.mark.parametrize("name", EMULATED)
+def test_estimates_in_doubt(name: str) -> None:
+    """With thresholds so close to each other that the error of a logarithm reaches from one to the next."""
+    x, y = (gradient("normal", 200 * 256, seed) for seed in (4, 5))
+    compare(name, "fine", x, y)
+
+
 def test_threads_change_nothing() -> None:
     chunk = Chunk(2000 * 256 - 5, make_coder(1, 4))
     x = gradient("heavy_tail", chunk.numel)

@@ -178,12 +178,13 @@ def test_integers(emulated: Library) -> None:
 
 
 def test_estimates_of_log2_err(emulated: Library) -> None:
-    """By more than a processor does, so that a result that depends on them shows; subnormals are zeros."""
+    """By as much as a processor may, in units of 2^-22 or of the logarithm's last places; subnormals are
+    zeros."""
     log2 = computed(emulated, 6)
-    errors = [
-        abs(number(log2(bits(x))) - math.log2(x)) for x in np.random.default_rng(0).lognormal(0, 9, 200)
-    ]
-    assert 1e-4 < max(errors) < 1.1e-3
+    numbers = np.random.default_rng(0).lognormal(0, 9, 2000).astype(np.float32).tolist()
+    errors = [abs(number(log2(bits(x))) / 2**-22 - math.log2(x) / 2**-22) for x in numbers]
+    shares = [error / max(abs(math.log2(x)), 1) for error, x in zip(errors, numbers, strict=True)]
+    assert 0.7 < max(shares) <= 1
     assert number(log2(bits(1e-40))) == -math.inf and number(log2(bits(math.inf))) == math.inf
     assert log2(bits(-1.0)) == log2(bits(math.nan)) == 0x7FFFFFFF
 

@@ -44,7 +44,7 @@ typedef struct {
   uint8_t* tables;                // GRADWIRE_DYNAMIQ_TABLE_BYTES, at a multiple of 16 bytes
 } gradwire_dynamiq_values;
 
-enum { GRADWIRE_DYNAMIQ_TABLE_BYTES = 45680 };
+enum { GRADWIRE_DYNAMIQ_TABLE_BYTES = 45808 };
 
 // One of several chunks. One without rows has no bytes.
 typedef struct {

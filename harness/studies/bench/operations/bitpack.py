@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradwire.codecs.arithmetic.bitpack import pack, packed_bytes, unpack_add, write_values
+from gradwire.codecs.arithmetic.bitpack import add_and_pack, pack, packed_bytes, unpack_add, write_values
 from gradwire.harness.studies.bench.operation import Case, Operation
 
 WIDTHS = (1, 3, 4, 8, 12)
@@ -50,4 +50,16 @@ def _add(bits: int, x: Tensor) -> Case:
     return Case(lambda: unpack_add(packed, bits, sums), (packed, sums), (sums,))
 
 
-_OPERATIONS = (("pack", "pack_bits", _pack), ("unpack", "unpack_bits", _unpack), ("add", "add_bits", _add))
+def _add_pack(bits: int, x: Tensor) -> Case:
+    codes, packed = _codes(bits, x)
+    codes.zero_()  # or the sums would need more bits
+    out = torch.empty_like(packed)
+    return Case(lambda: add_and_pack(packed, bits, codes, out), (packed, codes), (out,))
+
+
+_OPERATIONS = (
+    ("pack", "pack_bits", _pack),
+    ("unpack", "unpack_bits", _unpack),
+    ("add", "add_bits", _add),
+    ("add_pack", "add_and_pack_bits", _add_pack),
+)
