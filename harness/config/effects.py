@@ -111,6 +111,15 @@ OF_WORKERS = (
     ),
 )
 
+OF_CODEC = (
+    ReadWith(
+        keys_of("codec", "floor", "margin_s", "gain", "rate_gain", "step_bits"),
+        ("codec.bits",),
+        lambda bits: bits is None,
+        "it is AQGB's plan, which fixed bits replace; leave one of them out",
+    ),
+)
+
 OF_PARALLEL = (
     ReadWith(
         ("parallel.num_blocks",),
@@ -259,5 +268,5 @@ OF_STUDIES = (
     ),
 )
 
-READ_WITH = (*OF_TRAIN, *OF_WORKERS, *OF_PARALLEL, *OF_NETWORK, *OF_MODEL, *OF_STUDIES)
+READ_WITH = (*OF_TRAIN, *OF_WORKERS, *OF_CODEC, *OF_PARALLEL, *OF_NETWORK, *OF_MODEL, *OF_STUDIES)
 """Keys with the settings that read them; other keys are always read by the tasks that have their group."""
