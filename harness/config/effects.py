@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from gradwire.codecs.options.quantized import AQGBOptions
 from gradwire.codecs.registry import codec_class
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.models.families import FOLDER
@@ -111,13 +112,15 @@ OF_WORKERS = (
     ),
 )
 
-OF_CODEC = (
+OF_CODEC = tuple(
     ReadWith(
-        keys_of("codec", "floor", "margin_s", "gain", "rate_gain", "step_bits"),
+        keys_of("codec", name),
         ("codec.bits",),
         lambda bits: bits is None,
         "it is AQGB's plan, which fixed bits replace; leave one of them out",
-    ),
+        usual=getattr(AQGBOptions, name),
+    )
+    for name in ("floor", "margin_s", "gain", "rate_gain", "step_bits")
 )
 
 OF_PARALLEL = (
