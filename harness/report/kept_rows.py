@@ -30,6 +30,9 @@ ROWS = "rows.jsonl.gz"
 MOST_ROWS = 64 * 2**20
 """The largest size in bytes of the text that is read."""
 
+MOST_STEPS = 2**24
+"""The number of steps of a cell at most: a row of a few bytes stands for a value in each of them."""
+
 DECISION = "decision/"
 
 LEFT_OUT = ("step", "measured", "lr")
@@ -131,7 +134,7 @@ def read_rows(text: str, cells: Sequence[str], path: Path, remedy: str) -> tuple
     for number, line in enumerate(text.splitlines(), start=1):
         try:
             found.append(_series(restored(json.loads(line)), cells))
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise UnusableFileError(path, f"line {number} is not a row ({error})", remedy) from None
     return tuple(found)
 
@@ -143,7 +146,7 @@ def _series(line: Mapping[str, Any], cells: Sequence[str]) -> KeptRow:
         raise ValueError("no such cell or figure")
     if not all(type(step) is int for step in (*steps, last)) or list(steps) != sorted(set(steps)):
         raise ValueError("steps are not whole and ascending")
-    if not steps or len(steps) != len(values) or not 0 <= last - steps[-1] < 2**24:
+    if not steps or len(steps) != len(values) or not 0 <= steps[0] <= steps[-1] <= last < MOST_STEPS:
         raise ValueError("steps and values do not fit together")
     if not all(value is None or type(value) in (int, float) for value in values):
         raise ValueError("a value is not a number")

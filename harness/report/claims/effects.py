@@ -38,7 +38,8 @@ class Effect:
     Without `claimed` its direction counts, with every seed; of two positive figures it is the logarithm of
     their ratio. With `claimed` its size counts: within the claim's tolerance of it, or at least it. With
     `harm`, the difference that a codec makes which fails the claim, it has to be at most the tolerance's
-    share of that, and the seeds have to tell it from that.
+    share of that, and the seeds have to tell it from that. Where its size counts, a seed that has diverged
+    fails it, whatever the others' mean is; if others have not, the seeds tell nothing.
     """
 
     ours: SeedFigure
@@ -59,12 +60,23 @@ class Effect:
         return 0.0 if self.of_numbers else max(_spread(self.ours), _spread(self.harm) if self.harm else 0.0)
 
     @property
+    def _endless(self) -> list[float]:
+        """The seeds' values that no size can be: infinite ones, but for those beyond what is claimed, and
+        NaN."""
+        if self.claimed is None and self.harm is None:
+            return []
+        beyond = -math.inf if self.harm is not None else math.inf if self.is_least else math.nan
+        return [value for value in self.ours.by_seed.values() if not math.isfinite(value) and value != beyond]
+
+    @property
     def vacuous(self) -> bool:
         """Returns whether both sides are the same to the last bit, with every seed."""
         return not any(self.ours.by_seed.values()) and not (self.harm and any(self.harm.by_seed.values()))
 
     def holds(self, tolerance: float) -> bool:
         """Returns whether the effect is as claimed, whatever its spread."""
+        if self._endless:
+            return False
         if self.harm is not None:
             return self.mean <= tolerance * _mean(self.harm)
         if self.claimed is None:
@@ -75,8 +87,12 @@ class Effect:
 
     def resolved(self, tolerance: float) -> bool:
         """Returns whether the seeds tell what `holds` says: the effect is twice their spread, and so is what
-        an effect lacks that does not hold."""
+        an effect lacks that does not hold. None is of a size that is no effect at all."""
         least = RESOLUTION * self.spread
+        if len(self._endless) not in (0, len(self.ours.by_seed)) or any(map(math.isnan, self._endless)):
+            return False
+        if self.claimed is not None and self.claimed <= 0:
+            return False
         if self.harm is not None:
             lacking, apart = self.mean - tolerance * _mean(self.harm), self.harm - self.ours
             told = lacking >= least if lacking > 0 else _mean(apart) >= RESOLUTION * _spread(apart)
@@ -90,6 +106,8 @@ class Effect:
     @property
     def text(self) -> str:
         """The effect and its spread in words."""
+        if self._endless:
+            return f"no finite effect with {len(self._endless)} of {len(self.ours.by_seed)} seeds"
         size = self.mean if self.harm is None else _mean(self.harm)
         try:
             spread = self.spread

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +25,7 @@ from gradwire.harness.report.claims.effects import (
 )
 from gradwire.harness.report.claims.evidence import Evidence, swap
 from gradwire.harness.report.claims.verdict import Reason, Verdict, Word, counted, informative, judge
+from gradwire.harness.report.evaluation import SeedFigure
 from gradwire.harness.report.reference import Reference
 from gradwire.harness.report.sweep_record import SweepRecord
 
@@ -193,20 +195,57 @@ def test_a_claim_written_after_the_record_is_not_plainly_reproduced() -> None:
     )
 
 
+def figure(*values: float) -> SeedFigure:
+    return SeedFigure(dict(enumerate(values)))
+
+
+@pytest.mark.parametrize("lost", [math.inf, math.nan])
+def test_a_seed_that_diverges_is_not_left_out_of_a_size(lost: float) -> None:
+    """Nor do the seeds tell anything where only some diverge."""
+    base, harmed = figure(1.0, 1.01, 1.02), figure(2.0, 2.1, 2.05)
+    sized = {
+        "spared": lambda last: spared(figure(1.0, 1.01, last), base, harmed),
+        "near": lambda last: near(figure(1.5, 1.51, last), 1.5, null=1.0),
+        "at_least": lambda last: at_least(figure(1.5, 1.51, -last), 1.3, null=1.0),
+        "at_most": lambda last: at_most(figure(0.5, 0.51, last), 0.75, null=1.0),
+    }
+    finite = {"spared": 1.02, "near": 1.49, "at_least": -1.49, "at_most": 0.49}
+    for name, made_of in sized.items():
+        (whole,), (effect,) = made_of(finite[name]), made_of(lost)
+        assert whole.holds(0.2) and whole.resolved(0.2), name
+        assert not effect.holds(0.2) and not effect.resolved(0.2), name
+        assert effect.text == "no finite effect with 1 of 3 seeds"
+
+
+def test_a_codec_that_diverges_with_every_seed_is_not_spared() -> None:
+    base, harmed = figure(1.0, 1.01), figure(2.0, 2.1)
+    (effect,) = spared(figure(math.inf, math.inf), base, harmed)
+    assert not effect.holds(0.2) and effect.resolved(0.2)
+    (beyond,) = at_least(figure(1.5, math.inf), 1.3, null=1.0)
+    assert beyond.holds(0.2) and beyond.resolved(0.2), "more than is claimed is no divergence"
+
+
+def test_a_claim_of_no_effect_is_not_told() -> None:
+    for (effect,) in (at_least(figure(1.05, 1.06), 0.5, null=1.0), near(figure(1.0, 1.0), 1.0, null=1.0)):
+        assert effect.holds(0.2) and not effect.resolved(0.2)
+
+
 SOURCE = '''
-from gradwire.harness.report.claims.claim import Claims
+from gradwire.harness.report.claims.claim import Chance, Claims
 from gradwire.harness.report.claims.effects import at_least
 from gradwire.harness.report.claims.evidence import Evidence, swap
 
 LEAST = 3.0
+FACTOR = 1.0
 claims = Claims("P")
+active, chance = lambda e: True, Chance(0.25, 100, score=lambda e: e.vnmse(codec="bf16"))
 
 
-def error(e, codec):
-    return e.vnmse(codec=codec)
+def error(e, codec, factor=FACTOR):
+    return e.vnmse(codec=codec) * factor
 
 
-@claims.on("made_up")("P1", "Table 1", foil=swap(codec=("mxfp8", "bf16")))
+@claims.on("made_up")("P1", "Table 1", foil=swap(codec=("mxfp8", "bf16")), active=active, chance=chance)
 def _(e: Evidence):
     """MXFP8 has three times DynamiQ's error."""
     return at_least(error(e, "mxfp8") / error(e, "dynamiq"), LEAST, null=1.0)
@@ -244,7 +283,9 @@ def test_a_digest_follows_a_claim_to_another_file(tmp_path: Path) -> None:
         ("three times DynamiQ's", "twice DynamiQ's"),
         ("null=1.0", "null=0.0"),
         ("e.vnmse(codec=codec)", "e.train_loss(codec=codec)"),
-        ('"bf16")))', '"thc")))'),
+        ("FACTOR = 1.0", "FACTOR = 2.0"),
+        ("score=lambda e: e.vnmse(codec", "score=lambda e: e.train_loss(codec"),
+        ('"bf16")), active', '"thc")), active'),
         ('"Table 1", foil', '"Table 1", tolerance=0.1, foil'),
         ('claims.on("made_up")', 'claims.by_construction("made_up")'),
     ],

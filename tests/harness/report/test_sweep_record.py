@@ -324,6 +324,9 @@ def test_a_row_holds_until_the_next_change() -> None:
         json.dumps({**ROW, "values": ["1", 2]}),
         json.dumps({**ROW, "last": 2}),
         json.dumps({**ROW, "last": 2**60}),
+        json.dumps({**ROW, "steps": [0, 2**60], "last": 2**60}),
+        json.dumps({**ROW, "steps": [-(2**60), 3]}),
+        json.dumps({**ROW, "values": [1, 10**400]}),
         json.dumps({key: value for key, value in ROW.items() if key != "last"}),
     ],
 )
