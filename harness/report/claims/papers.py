@@ -12,10 +12,12 @@ from gradwire.harness.report.claims.edgc import edgc
 from gradwire.harness.report.claims.edgc_gradients import edgc_gradients
 from gradwire.harness.report.claims.sdp4bit import sdp4bit
 from gradwire.harness.report.claims.sdp4bit_printed import sdp4bit_printed
+from gradwire.harness.report.claims.sdp4bit_studies import sdp4bit_studies
 from gradwire.harness.report.claims.sdp4bit_throughput import sdp4bit_throughput
 
 CLAIMS: tuple[Claims, ...] = (
-    *(dynamiq, dynamiq_scaling, dynamiq_printed, sdp4bit, sdp4bit_throughput, sdp4bit_printed),
+    *(dynamiq, dynamiq_scaling, dynamiq_printed),
+    *(sdp4bit, sdp4bit_studies, sdp4bit_throughput, sdp4bit_printed),
     *(edgc, edgc_gradients, aqgb, aqgb_study),
 )
 """In the order in which each paper's are shown."""

@@ -76,8 +76,15 @@ def _(e: Evidence) -> Effects:
 
 @table1("S3a", "Section 5.2, Table 1", "+12.17 %, +8.95 %, +6.14 %", foil=NO_DIFFERENCES)
 def _(e: Evidence) -> Effects:
-    """Weights quantized as they are (qW, groups of 2048) add to the validation loss, with every
-    seed, however little."""
+    """Weights quantized as they are (qW, groups of 2048) add 12.17 % to the validation loss, as in the
+    smallest of three sizes."""
+    return near(to_baseline(e, "qw"), 1.1217, null=1.0)
+
+
+@table1("S3c", "Section 5.2, Table 1", "above the baseline in three sizes", foil=NO_DIFFERENCES)
+def _(e: Evidence) -> Effects:
+    """Weights quantized as they are (qW, groups of 2048) end above the baseline's validation loss with every
+    seed: the direction alone, not how much."""
     return above(loss(e, "qw"), loss(e, "sharded_baseline"))
 
 
@@ -185,7 +192,8 @@ def _(e: Evidence) -> Effects:
 
 @table1("S22a", "Figure 1", "a plot, no number", foil=swap(experiment=("zeropp", "tlq_hs")))
 def _(e: Evidence) -> Effects:
-    """ZeRO++ (qW and ULq) ends with the highest validation loss of all eight strategies."""
+    """ZeRO++ (qW and ULq) ends with the highest validation loss of all eight strategies, with every seed: the
+    order alone, not how far it is above."""
     return every(
         above(loss(e, "zeropp"), loss(e, name))
         for name in ("sharded_baseline", "qw", "qwd", "ulq", "tlq", "tlq_hs", "sdp4bit")
@@ -214,14 +222,20 @@ def _(e: Evidence) -> Effects:
     return at_most(32 * share, 4.4, null=32.0)
 
 
-sdp4bit.without_predicate(
-    "S21b",
-    "Abstract, Section 1",
-    "Between nodes gradients travel in nearly 4 bits: 4.25 with a scale for each 128.",
-    "nearly 4 bits",
-    "records count bytes between nodes of weights and gradients together; tests/codecs/test_all_to_all.py"
-    " counts those of gradients",
-)
+@table1("S21b", "Abstract, Section 1", "nearly 4 bits", foil=swap(experiment=("tlq_hs", "sharded_baseline")))
+def _(e: Evidence) -> Effects:
+    """Between nodes gradients travel in nearly 4 bits: at most 4.3 per coordinate, scales and padding
+    included. (Weights cross in between, the same coordinates; their part follows from qWD's bytes.)"""
+    e = e.where(model="gpt_125m")
+    share = e.figure("bytes_sent", case="weights", experiment="qwd") / e.figure(
+        "bytes_sent", case="weights", experiment="sharded_baseline"
+    )
+    exact, quantized, both = (
+        e.figure("wire_bits_by_level.node", experiment=name) for name in ("sharded_baseline", "qwd", "tlq_hs")
+    )
+    weights = (exact - quantized) / (1 - share)
+    return at_most(16 * ((both - weights) / weights), 4.3, null=32.0)
+
 
 # SDP4Bit, Table 3: groups
 
@@ -265,99 +279,29 @@ def _(e: Evidence) -> Effects:
     )
 
 
-@table3("S7", "Section 5.4, Table 3", "2.29537 and 2.29528")
+@table3("S7", "Section 5.4, Table 3", "2.29537 and 2.29528", foil=swap(codec_group=(128, 512)))
 def _(e: Evidence) -> Effects:
-    """Groups of 64 and of 128 end with the same validation loss of TLq-HS, to a fifth of what groups of 512
-    add."""
-    return spared(*(g.last("loss", experiment="tlq_hs") for g in e.each(codec_group=(64, 128, 512))))
+    """Groups of 64 instead of 128 do not lower the validation loss of TLq-HS: it ends above, as printed, with
+    every seed."""
+    e = e.where(experiment="tlq_hs")
+    return above(e.last("loss", codec_group=64), e.last("loss", codec_group=128))
+
+
+@table3("S7a", "Section 5.4, Table 3", "2.29537 and 2.29528")
+def _(e: Evidence) -> Effects:
+    """Groups of 64 and of 128 end with the same validation loss of TLq-HS: neither is above the other by more
+    than a fifth of what groups of 512 add."""
+    small, large, harmed = (g.last("loss", experiment="tlq_hs") for g in e.each(codec_group=(64, 128, 512)))
+    return every(spared(small, large, harmed), spared(large, small, harmed))
 
 
 @table3("S8", "Section 5.4, Table 3", "2.29338 and 2.29274")
 def _(e: Evidence) -> Effects:
-    """Groups of 1024 and of 2048 end with the same validation loss of qWD, to a fifth of what quantized
-    weights (qW) add."""
+    """Groups of 1024 and of 2048 end with the same validation loss of qWD: neither is above the other by more
+    than a fifth of what quantized weights (qW) add."""
     small, large = (e.last("loss", experiment="qwd", weight_group=g) for g in (1024, 2048))
-    return spared(small, large, e.last("loss", experiment="qw", weight_group=2048))
-
-
-# SDP4Bit, Figures 4 and 6, Table 5
-
-fig4_fig6 = sdp4bit.on("sdp4bit_fig4_fig6")
-
-
-@fig4_fig6("S16", "Section 3.2.2, Figure 6", "a plot, no number")
-def _(e: Evidence) -> Effects:
-    """The Hadamard transform lowers the kurtosis of all coordinates together, early and late in training,
-    with every seed (blocks of 32 that differ in scale keep it)."""
-    return every(
-        below(g.figure("smoothing.after.kurtosis"), g.figure("smoothing.before.kurtosis"))
-        for g in e.each(gradients=("training:step20", "training:step280"))
-    )
-
-
-@fig4_fig6("S16a", "Section 3.2.2, Figure 6", "a plot, no number")
-def _(e: Evidence) -> Effects:
-    """The Hadamard transform lowers the kurtosis within groups of 128, the median of them, early and late in
-    training, with every seed."""
-    return every(
-        below(g.figure("smoothing.after.median_kurtosis"), g.figure("smoothing.before.median_kurtosis"))
-        for g in e.each(gradients=("training:step20", "training:step280"))
-    )
-
-
-@fig4_fig6("S17", "Section 3.1, Figure 4", "a plot, no number")
-def _(e: Evidence) -> Effects:
-    """Weight differences are smaller than weights, and int4 loses as large a share of both (within a
-    factor of two), early and late in training."""
-    return every(
-        every(
-            below(g.figure("differences.norm_ratio"), 1.0),
-            below(g.figure("differences.error") / g.figure("weights.error"), 2.0),
-            above(g.figure("differences.error") / g.figure("weights.error"), 0.5),
-        )
-        for g in e.each(gradients=("training:weights20", "training:weights280"))
-    )
-
-
-@fig4_fig6("S17a", "Section 3.1", "no number")
-def _(e: Evidence) -> Effects:
-    """Relative to the weights, int4 loses less of their differences than of themselves, with every seed."""
-    return every(
-        below(g.figure("differences.over_weights"), g.figure("weights.error"))
-        for g in e.each(gradients=("training:weights20", "training:weights280"))
-    )
-
-
-table5 = sdp4bit.on("sdp4bit_table5")
-
-
-def fused_share(e: Evidence, operation: str, place: str) -> SeedFigure:
-    """The share of int4's throughput that is left with the fused transform; `place`: values, device,
-    threads."""
-    return e.values_gb_per_s(case=f"linear.{operation}_hadamard.4 float32 {place}") / e.values_gb_per_s(
-        case=f"linear.{operation}.4 float32 {place}"
-    )
-
-
-@table5("S15", "Section 5.4, Table 5", "0.99 to 1.00", size="gpu")
-def _(e: Evidence) -> Effects:
-    """On a GPU int4 (de)quantization with the fused Hadamard transform has at least 0.98 of its
-    throughput without, at 64, 512, 1024 and 2048 MB."""
-    return every(
-        at_least(fused_share(e, operation, f"{size} cuda 1"), 0.98, null=0.0)
-        for size in (16777216, 134217728, 268435456, 536870912)
-        for operation in ("quantize", "dequantize")
-    )
-
-
-@table5("S15a", "Section 5.4, Table 5", "nothing, on a GPU")
-def _(e: Evidence) -> Effects:
-    """On one thread of a CPU, from memory (64 MB), the fused transform costs at most a tenth of the
-    throughput of int4."""
-    return every(
-        at_least(fused_share(e, operation, "16777216 cpu 1"), 0.9, null=0.0)
-        for operation in ("quantize", "dequantize")
-    )
+    harmed = e.last("loss", experiment="qw", weight_group=2048)
+    return every(spared(small, large, harmed), spared(large, small, harmed))
 
 
 # SDP4Bit: what tests tell
