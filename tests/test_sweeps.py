@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hydra.core.plugins import Plugins
+from packaged_wheels import place_small_weights
 from tiny import TINY_MODEL
 from warm import RUN, run_command, warm_or_cold
 
@@ -42,6 +43,9 @@ LONG = (
     "sdp4bit_table5",
 )
 """Sweeps of which others have every kind of cell."""
+
+PRETRAINED = ("minilm_glue", "smollm2")
+"""Models whose weights `task=weights` fetches; here they are small ones of our own."""
 
 NEEDY = "dynamiq_table6"
 """A sweep whose cells take from those of another."""
@@ -127,6 +131,9 @@ def quick(sweep: str, folder: Path) -> list[str]:
         found = [key for key in found if not key.startswith("allreduce.coordinates=")]
     if "parallel: blocks" in text:  # which are no buckets, and refuse their option
         found = [key for key in found if not key.startswith("parallel.bucket_cap_mb=")]
+    if any(f"model: {name}" in text for name in PRETRAINED):  # whose shape is that of their weights
+        place_small_weights(folder)
+        found = [key for key in found if not key.startswith("model.")]
     if "model: resnet" in text:  # whose images have no tokens
         found = [key for key in found if not key.startswith("dataset.sequence_length=")]
     if "parallel: pipeline" in text:  # a layer for each stage
