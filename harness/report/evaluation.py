@@ -66,6 +66,7 @@ class SeedFigure:
     kind: Kind | None = None
     cells: tuple[CellRecord, ...] = ()
     timed: bool = False  # whether it was read off a clock
+    baseline: tuple[CellRecord, ...] = ()  # the cells that set its target
 
     @property
     def median(self) -> float:

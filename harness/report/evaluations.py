@@ -9,6 +9,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from gradwire.harness.files.reading import MOST_TEXT, UnusableFileError, folders_in, open_file
+from gradwire.harness.report.captions import caption
+from gradwire.harness.report.chances import at_chance, level
 from gradwire.harness.report.claims.claim import Basis, rank
 from gradwire.harness.report.claims.figures import Known, KnownSweep
 from gradwire.harness.report.claims.papers import CLAIMS
@@ -17,7 +19,9 @@ from gradwire.harness.report.gpu_record import GpuRecord, gpu_folders, read_gpu_
 from gradwire.harness.report.not_run import not_run
 from gradwire.harness.report.paper_tables import PaperTable, fill
 from gradwire.harness.report.papers import Item, Paper, check_papers, read_papers
+from gradwire.harness.report.parameters import Counts, models_in_words, parameters
 from gradwire.harness.report.reference import Reference
+from gradwire.harness.report.summary import Outcome
 from gradwire.harness.report.sweep_record import (
     SweepRecord,
     check_off_axes,
@@ -35,6 +39,9 @@ USUAL_SIZE = "small"
 
 PRINT = "-print"
 """The ending of the names of plots for print, the form that is kept."""
+
+OF_SCORES = ("tta", "metric")
+"""The beginnings of names of plots that show how good a model is, and nothing else."""
 
 SUFFIXES = (".svg", ".png")
 """The files of a plot, the better one first; one of them is kept."""
@@ -55,6 +62,10 @@ class Picture:
     name: str
     file: Path
 
+    @property
+    def caption(self) -> str:
+        return caption(self.name)
+
 
 @dataclass(frozen=True)
 class ShownItem:
@@ -64,6 +75,8 @@ class ShownItem:
     source: Recorded | None
     table: PaperTable | None
     pictures: list[Picture]
+    models: str = ""  # what the record trained, with parameters
+    guessed: tuple[str, ...] = ()  # captions of plots left out because all of their curves guess
 
     @property
     def command(self) -> str:
@@ -82,7 +95,7 @@ class ShownItem:
             found.append(
                 f"{sweep} at size={self.source.record.size} has none of these cells" if self.source else ""
             )
-        elif self.item.plots and not self.pictures:
+        elif self.item.plots and not self.pictures and not self.guessed:
             found.append(f"{sweep} has left no plot {', '.join(self.item.plots)}")
         return found
 
@@ -99,6 +112,19 @@ class Section:
 
     def of_kind(self, kind: str) -> list[ShownItem]:
         return [each for each in self.shown if each.item.kind == kind]
+
+    @property
+    def outcome(self) -> Outcome:
+        """Its verdicts for the summary."""
+        return Outcome(self.verdicts, self.paper.topics)
+
+    @property
+    def pictured(self) -> tuple[ShownItem, Picture] | None:
+        """The item whose first plot the summary shows; None if there is no such plot."""
+        for each in self.shown:
+            if each.item.name == self.paper.picture and each.pictures:
+                return each, each.pictures[0]
+        return None
 
     @property
     def claims(self) -> list[tuple[str, list[Verdict]]]:
@@ -162,6 +188,7 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
     for each in records:
         by_sweep.setdefault(each.record.name, []).append(each)
     plain = {name: [each.record for each in found] for name, found in by_sweep.items()}
+    counts = parameters([each.record for each in records])
     sections = []
     for paper in tracked(papers, "report: judging claims", "paper", lambda paper: paper.name):
         verdicts = [
@@ -170,7 +197,7 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
             if each.paper == paper.name
             for claim in each.found
         ]
-        shown = [_shown(item, by_sweep, folder, reference, left_out) for item in paper.items]
+        shown = [_shown(item, by_sweep, folder, reference, left_out, counts) for item in paper.items]
         names = [*(item.sweep for item in paper.items), *(name for v in verdicts for name in v.claim.sweeps)]
         open_ = not_run((name for name in names if name is not None), known, plain)
         sections.append(Section(paper, verdicts, shown, open_))
@@ -220,13 +247,29 @@ def _shown(
     folder: Path,
     reference: Reference,
     left_out: list[str],
+    counts: Counts,
 ) -> ShownItem:
     found = sorted(by_sweep.get(item.sweep or "", ()), key=lambda each: rank(each.record.size))
     source = found[-1] if found else None
     table = None
     if item.table is not None:
         table = fill(item.table, source.record if source is not None else None, reference)
-    return ShownItem(item, source, table, _pictures(item, folder, source, left_out))
+    pictures = _pictures(item, folder, source, left_out)
+    if source is None:
+        return ShownItem(item, source, table, pictures)
+    guessed = [each for each in pictures if _guesses(each, source.record)]
+    kept = [each for each in pictures if each not in guessed]
+    models = models_in_words(source.record, counts)
+    return ShownItem(item, source, table, kept, models, tuple(each.caption for each in guessed))
+
+
+def _guesses(picture: Picture, record: SweepRecord) -> bool:
+    """Returns whether a plot of scores shows none above chance: of the model that its name has, or of all."""
+    if not picture.name.startswith(OF_SCORES):
+        return False
+    named = [cell for cell in record.cells if picture.name.endswith(f"-{record.setting(cell, 'model')}")]
+    cells = named or record.cells
+    return all(level(record, cell) is not None for cell in cells) and at_chance(record, cells)
 
 
 def _pictures(item: Item, folder: Path, source: Recorded | None, left_out: list[str]) -> list[Picture]:

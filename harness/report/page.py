@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape as html_escape
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -13,28 +15,25 @@ from urllib.parse import quote
 from gradwire.harness.files.reading import read_bytes, read_text
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.network.configured import common_text
-from gradwire.harness.report.claims.evidence import Used
 from gradwire.harness.report.claims.verdict import LATE_MARK, Verdict, Word, counted, informative
-from gradwire.harness.report.evaluation import SeedFigure, spread
 from gradwire.harness.report.evaluations import Evaluations, Recorded, ShownItem
+from gradwire.harness.report.gpu_rates import all_breaks
+from gradwire.harness.report.in_words import in_words, resolution
 from gradwire.harness.report.paper_tables import CHANGED_SOURCES, OTHER_SOURCES
 from gradwire.harness.report.sweep_record import SweepRecord
-from gradwire.harness.report.tables import escaped, figure, plain
+from gradwire.harness.report.tables import escaped, plain
 from gradwire.harness.report.vector import Inlined, dark_rules
-from gradwire.harness.timing.measure.metric import FigureFormat
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 README, PAGE = "README.md", "report.html"
 BEGIN, END = "<!-- evaluations, made by task=report -->", "<!-- end of evaluations -->"
-MOST_FIGURES = 8
-"""The largest number of a claim's figures that are shown next to its verdict; unfolding the page shows
-all.
-"""
+MOST_CHARACTERS = 420
+"""Of a claim's figures next to its verdict; the rest is in a fold, and left out of the README."""
 
-DIGITS = 3
-"""Significant digits of a claim's figures."""
+FRONT_BEGIN, FRONT_END = "<!-- summary, made by task=report -->", "<!-- end of summary -->"
+"""The lines of the project's README between which the summary stands."""
 
 REMEDY = "restore it, or remove it"
 
@@ -66,6 +65,18 @@ def make_output(output: Path) -> None:
         raise ValueError(
             f"report.output={output} cannot be made ({error.strerror}); choose another folder"
         ) from None
+
+
+def write_front(found: Evaluations, path: Path) -> list[Path]:
+    """Replaces the summary in the README at `path`, if it has the lines for one; returns what was written."""
+    if not path.is_file() or FRONT_BEGIN not in path.read_text():
+        return []
+    before, _, rest = read_text(path, remedy=REMEDY, inside=path.parent).partition(FRONT_BEGIN)
+    _, end, after = rest.partition(FRONT_END)
+    if not end:
+        raise ValueError(f"{path} has no line {FRONT_END}; add it below the summary")
+    write_atomically(path, f"{before}{FRONT_BEGIN}\n{front(found)}\n{FRONT_END}{after}")
+    return [path]
 
 
 def with_evaluations(path: Path, part: str) -> str:
@@ -102,7 +113,37 @@ def _content(found: Evaluations) -> dict[str, Any]:
         "other_sources": OTHER_SOURCES,
         "changed_sources": CHANGED_SOURCES,
         "late": LATE_MARK,
+        "totals": totals(found),
+        "breaks": all_breaks(found.gpus),
     }
+
+
+def totals(found: Evaluations) -> str:
+    """What was tried and what came of it, of all papers: the report's first sentence."""
+    outcomes = [section.outcome for section in found.sections]
+    tried = sum(len(each.tried) for each in outcomes)
+    held = sum(each.held for each in outcomes)
+    failed = sum(each.failed for each in outcomes)
+    untold = sum(each.untold for each in outcomes)
+    not_run = sum(each.not_run for each in outcomes)
+    late = sum(each.late for each in outcomes)
+    whose = "all" if late == held + failed else str(late)
+    after = (
+        f" Of the verdicts that tell something {whose} are of claims written after the record."
+        if late
+        else ""
+    )
+    papers = f"{len(outcomes)} paper{'s' * (len(outcomes) != 1)}"
+    return (
+        f"Of {tried} claims of {papers} about runs, {held} hold in ours, {failed} do not, {untold} could "
+        f"not be told, and {not_run} have not been tried.{after}"
+    )
+
+
+def front(found: Evaluations) -> str:
+    """The part of the project's README: the summary's first lines, and where codecs pay on GPUs."""
+    environment = _environment(found, as_markdown)
+    return environment.get_template("front.md.j2").render(**_content(found)).strip()
 
 
 class Made(str):
@@ -143,7 +184,9 @@ def _environment(found: Evaluations, finalize: Callable[[Any], str] | None = Non
         "plain": plain,
         "machines": machines,
         "commits": commits,
-        "used": used,
+        "told": told,
+        "resolution": resolution,
+        "about": about,
         "source": source,
         "network": network,
         "networks": networks,
@@ -175,6 +218,11 @@ class Pictures:
 
     def __init__(self, inside: Path) -> None:
         self._inside, self._inlined = inside, Inlined()
+        self._shown: dict[Path, str] = {}
+
+    def first_at(self, path: Path, place: str) -> str:
+        """The place, given as an anchor, where a picture is shown: this one if it is the first."""
+        return self._shown.setdefault(path, place)
 
     def element(self, path: Path, says: str) -> str:
         """The picture at `path` as HTML: drawn on the page itself if it can do nothing else there."""
@@ -192,19 +240,28 @@ class Pictures:
         return self._inlined.definitions
 
 
-def used(each: Used) -> str:
-    """A figure that a verdict rests on: `vnmse(codec="thc") = 0.02 (0.019–0.021)`."""
-    found = each.figure
-    if not isinstance(found, SeedFigure):
-        return f"{each.text} = {found:g}"
-    return f"{each.text} = {figure(spread(found.by_seed.values()), FigureFormat(digits=DIGITS))}"
+@dataclass(frozen=True)
+class Told:
+    """The figures that a verdict rests on, in words: those shown, and the rest."""
+
+    shown: list[str]
+    rest: list[str]
+
+
+def told(verdict: Verdict) -> Told:
+    """The first lines of a verdict's figures, as far as they are short, and all others."""
+    lines = in_words(verdict.used)
+    lengths = accumulate(map(len, lines))
+    number = sum(1 for length in lengths if length <= MOST_CHARACTERS)
+    return Told(lines[:number], lines[number:])
 
 
 def summary(verdict: Verdict) -> str:
-    """The first figures of a verdict in one line."""
-    shown = [used(each) for each in verdict.used[:MOST_FIGURES]]
-    rest = len(verdict.used) - len(shown)
-    return "; ".join([*shown, *([f"and {rest} more"] if rest > 0 else [])])
+    """The first figures of a verdict in one line, cut where they are long."""
+    found = told(verdict)
+    if found.shown or not found.rest:
+        return "; ".join([*found.shown, *(["…"] if found.rest else [])])
+    return found.rest[0][:MOST_CHARACTERS].rpartition(", ")[0] + ", …"
 
 
 def source(shown: ShownItem | Recorded | None) -> str:
@@ -223,6 +280,24 @@ def source(shown: ShownItem | Recorded | None) -> str:
         f"{done} of {len(record.cells)} cells",
     ]
     return ", ".join([*parts, *([f"text: {record.text}"] if record.text else [])])
+
+
+def about(shown: ShownItem) -> str:
+    """What stands below the heading of a table or figure: the models with their parameters, the network, the
+    seeds, what is missing, and where there is more."""
+    seeds = len(shown.source.record.seeds) if shown.source is not None else 0
+    parts = [
+        f"ours: {shown.models}" if shown.models else "",
+        network(shown),
+        f"{seeds} seed{'s' * (seeds != 1)}" if seeds else "",
+        *shown.reasons,
+        shown.item.where,
+        *(
+            f"left out, as every curve is within two standard errors of guesses: {each}"
+            for each in shown.guessed
+        ),
+    ]
+    return "; ".join(filter(None, parts))
 
 
 def asked(record: SweepRecord) -> list[str]:

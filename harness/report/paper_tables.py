@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gradwire.harness.report.busy_times import busy_cells
+from gradwire.harness.report.chances import SCORE, level_of_runs
 from gradwire.harness.report.claims.figures import last, one_figure, tta
 from gradwire.harness.report.evaluation import MissingError, SeedFigure, UnfinishedError
 from gradwire.harness.report.papers import Line, TableLayout
@@ -30,6 +31,7 @@ class Cell:
     kind: Kind | None = None
     figure: SeedFigure | None = None
     networks: tuple[str, ...] = ()  # of the runs that ours is from: their links and what times on them are
+    chance: float | None = None  # what guesses score in percent or as a share, as ours is written
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,15 @@ class PaperTable:
         for index in range(len(self.columns)):
             kinds = {cells[index].kind for _, cells in self.rows} - {None}
             found.append(kinds.pop() if len(kinds) == 1 else None)
+        return found
+
+    @property
+    def chances(self) -> list[str]:
+        """For each column what guesses score there, in words; empty where that is no score, or differs."""
+        found = []
+        for index in range(len(self.columns)):
+            levels = {cells[index].chance for _, cells in self.rows} - {None}
+            found.append(f"guesses: {levels.pop():.3g}" if len(levels) == 1 else "")
         return found
 
     @property
@@ -123,7 +134,15 @@ def _cell(
         return Cell(NOTHING, theirs)
     is_time = column.tta is not None or row.tta is not None
     text = _written(found, _metric(layout, row, column), is_time, column.times or row.times or 1.0)
-    return Cell(text + marks_of(found, record), theirs, found.kind, found, _networks_of(found))
+    chance = None if is_time else _chance(record, _metric(layout, row, column), found)
+    times = column.times or row.times or 1.0
+    chance = None if chance is None else chance * times
+    return Cell(text + marks_of(found, record), theirs, found.kind, found, _networks_of(found), chance)
+
+
+def _chance(record: SweepRecord, metric: str, found: SeedFigure) -> float | None:
+    """What guesses score, of a metric that is such a score."""
+    return level_of_runs(record, found.cells) if metric in (SCORE, "final_metric") else None
 
 
 def _networks_of(found: SeedFigure) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ the printed figures next to them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,10 +69,13 @@ class Paper:
     name: str
     title: str
     items: list[Item]
+    order: int = 0  # its place on the pages; those of one place by name
+    picture: str = ""  # the item whose first plot the summary shows
+    topics: dict[str, list[str]] = field(default_factory=dict)  # in words -> patterns of claims' ids
 
 
 def read_papers(folder: Path) -> list[Paper]:
-    """The papers in `folder`, sorted by file name. Raises ValueError in one line for a malformed item."""
+    """The papers in `folder`, in their order. Raises ValueError in one line for a malformed item."""
     papers = []
     for path in sorted((folder / FOLDER).glob("*.yaml")):
         content = read_yaml(path, remedy=REMEDY, inside=folder)
@@ -81,8 +84,10 @@ def read_papers(folder: Path) -> list[Paper]:
             raise ValueError(f"{path}: items is not a mapping of names to items; {REMEDY}")
         items = [_item(str(name), entry, path) for name, entry in entries.items()]
         papers.append(made(Paper, {**content, "items": [vars(item) for item in items]}, path, remedy=REMEDY))
-        papers[-1] = Paper(papers[-1].name, papers[-1].title, items)
-    return papers
+        papers[-1] = replace(papers[-1], items=items)
+        if papers[-1].picture and papers[-1].picture not in [item.name for item in items]:
+            raise ValueError(f"{path}: picture is {papers[-1].picture}, which is not an item; {REMEDY}")
+    return sorted(papers, key=lambda paper: paper.order)
 
 
 def check_papers(papers: Sequence[Paper], known: Known, reference: Reference) -> None:

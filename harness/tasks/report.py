@@ -7,7 +7,7 @@ from pathlib import Path
 from gradwire.harness.report.claims.verdict import counted, informative
 from gradwire.harness.report.evaluations import REFERENCE, collect
 from gradwire.harness.report.gpu_page import write_gpu_page
-from gradwire.harness.report.page import make_output, write_pages
+from gradwire.harness.report.page import README, make_output, write_front, write_pages
 from gradwire.harness.report.settings import ReportTask
 from gradwire.harness.sweeps.known import known_sweeps
 
@@ -24,6 +24,8 @@ def run(config: ReportTask) -> int:
     make_output(output)
     found = collect(folder, known_sweeps())
     files = write_pages(found, output)
+    if output == folder:
+        files += write_front(found, folder.parent / README)
     for gpu in found.gpus:
         files.append(write_gpu_page(gpu, folder / REFERENCE, output / gpu.folder.relative_to(folder))[0])
     for line in found.left_out:

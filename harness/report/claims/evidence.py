@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gradwire.harness.report.chances import level_of_runs
 from gradwire.harness.report.claims import figures
 from gradwire.harness.report.claims.effects import Number
 from gradwire.harness.report.claims.figures import CASE, TASK, Known, same
@@ -45,10 +46,14 @@ def swap(also: Mapping[str, Any] | None = None, /, **swaps: tuple[Any, Any]) -> 
 
 @dataclass(frozen=True)
 class Used:
-    """One figure that a predicate has asked for, in the words of its call."""
+    """One figure that a predicate has asked for, in the words of its call and in parts."""
 
     text: str
     figure: Number  # a number is printed in the paper
+    name: str = ""  # of the call: a metric, or `tta`, `last`, …; empty for a printed figure
+    asked: tuple[Any, ...] = ()  # what the call names beside axes: a metric, a factor
+    cells: Mapping[str, Any] = field(default_factory=dict)  # the values of axes that it names
+    chance: float | None = None  # what guesses score, if its runs are judged by a score
 
 
 @dataclass
@@ -135,7 +140,8 @@ class Evidence:
         words = [*map(_word, shown), *(f"{key}={_word(value)}" for key, value in named.items())]
         record, selection = self._selected(named)
         found = read(record, *asked, selection)
-        self.used.append(Used(f"{name}({', '.join(words)})", found))
+        chance = level_of_runs(record, found.cells)
+        self.used.append(Used(f"{name}({', '.join(words)})", found, name, tuple(shown), named, chance))
         return found
 
     def _select(self, cells: Mapping[str, Any]) -> tuple[SweepRecord, dict[str, Any]]:

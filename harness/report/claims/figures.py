@@ -159,7 +159,8 @@ def _at_target(
     metric = next((cell.metric for cell in group.cells if cell.metric is not None), "")
     times = Curves.of(record.values, metric, seeds, mode).times_to(target)
     clock = [value for value in _values(record, group, CLOCK) if value.step is not None]
-    return _made({seed: figure(found) for seed, found in times.items()}, clock, group)
+    found = _made({seed: figure(reached) for seed, reached in times.items()}, clock, group)
+    return replace(found, baseline=tuple(baseline.cells))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from gradwire.harness.report.claims.effects import Effects, below, falls
 from gradwire.harness.report.claims.evidence import Evidence, swap
 from gradwire.harness.report.evaluation import ClaimError
 from gradwire.harness.report.frame import Value
+from gradwire.harness.report.page import FRONT_BEGIN, FRONT_END
 from gradwire.harness.report.papers import read_papers
 from gradwire.harness.report.reference import COLUMNS
 from gradwire.harness.report.settings import ReportConfig, ReportTask
@@ -161,12 +162,12 @@ def test_both_pages_have_it_all(results: Path, capsys: pytest.CaptureFixture[str
     for part in ("Table 1", "Figure 1", "Figure 2", "a codec", "P1", "P4", "1234567", "A processor, 2 cores"):
         assert part in readme and part in page
     assert "| reproduced ‡ |" in readme and "| consistent |" in readme
-    opening = readme.split("A Paper: how to be reproduced")[1].split("#### Tables and figures")[0]
+    opening = readme.split("### A Paper: how to be reproduced")[1].split("#### Claims about runs")[0]
     assert "2 informative verdicts: 1 reproduced, 1 not" in opening, (
         "a section opens with what could not be told"
     )
     assert "| not run | P3 | no GPU here |" in opening
-    _, printed_alone = readme.split("#### The paper's figures held against one another")
+    printed_alone = readme.split("#### The paper's figures held against one another")[1].split("####")[0]
     assert "| P4 |" in printed_alone and "| P1 |" not in printed_alone
     assert page.count('role="img"') == page.count('<use href="#m1"') == 2  # tta and metric-end, not bits
     assert page.count('<path id="m1"') == 1
@@ -362,6 +363,12 @@ def test_the_committed_results_can_be_reported(tmp_path: Path) -> None:
     here = Path(__file__).resolve().parents[3] / "results"
     assert report(here, tmp_path / "out") == 0
     assert json.dumps((tmp_path / "out" / "README.md").read_text())
+    said = (tmp_path / "out" / "README.md").read_text()
+    front = (here.parent / "README.md").read_text().split(FRONT_BEGIN)[1].split(FRONT_END)[0]
+    lines = [line.partition(")**: ")[2] or line for line in front.split("What codecs take")[0].splitlines()]
+    assert len(lines) >= 6 and not [line for line in lines if line not in said], (
+        "run: python run.py task=report"
+    )
     page = (tmp_path / "out" / "report.html").read_text()
     assert len(page.encode()) <= MOST_PAGE
     assert page.count("<figure>") == page.count("<figcaption>") > 50

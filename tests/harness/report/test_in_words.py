@@ -1,0 +1,135 @@
+"""Figures of verdicts, captions and models in words, from records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sweep_records import cell, record
+
+from gradwire.harness.report.captions import caption
+from gradwire.harness.report.chances import at_chance, level
+from gradwire.harness.report.claims.evidence import Evidence
+from gradwire.harness.report.frame import Value
+from gradwire.harness.report.in_words import in_words
+from gradwire.harness.report.names import name_of, rate
+from gradwire.harness.report.parameters import models_in_words, parameters
+from gradwire.harness.report.reference import Reference
+from gradwire.harness.report.sweep_record import SweepRecord
+
+
+def evidence(found: SweepRecord, tmp_path: Any) -> Evidence:
+    return Evidence({found.name: found}, Reference(tmp_path))
+
+
+def test_a_time_to_accuracy_names_the_target_the_codecs_and_the_unit(tmp_path: Any) -> None:
+    rows, curves = [], {}
+    for codec, seconds in (("aqgb", 52.2), ("fp32", 68.8), ("bf16", 43.9)):
+        for seed in (0, 1, 2):
+            rows.append(({"codec": codec}, seed, {"final_metric": 10.0}))
+            curves[f"codec={codec} seed={seed}"] = [(1, 1.0, 99.0), (2, seconds + seed, 10.0)]
+    found = evidence(record(("codec",), rows, curves=curves), tmp_path)
+    found.tta(1.1, codec="aqgb")
+    found.tta(1.1, codec="fp32")
+    found.tta(1.1, codec="aqgb")
+    assert in_words(found.used) == [
+        "time to 1.1 × BF16's perplexity: AQGB 53.2 s (52.2–54.2), no compression 69.8 s (68.8–70.8)"
+    ]
+
+
+def test_what_figures_share_stands_once_and_settings_apart(tmp_path: Any) -> None:
+    rows: list[Any] = []
+    for model in ("gemma1b", "bert_large"):
+        for codec, error in (("dynamiq", 0.01), ("mxfp8", 0.02)):
+            rows.append(
+                ({"model": model, "codec": codec, "codec.bits": 5}, 0, {"vnmse": error, "step_time_s": 0.02})
+            )
+    found = evidence(record(("model", "codec", "codec.bits"), rows), tmp_path)
+    for model in found.each(model=("gemma1b", "bert_large")):
+        model.vnmse(codec="dynamiq", bits=5)
+        model.vnmse(codec="mxfp8", bits=5)
+    found.step_time_s(codec="mxfp8", model="gemma1b")
+    assert in_words(found.used) == [
+        "error (vNMSE) (5 bits): "
+        "Gemma 1B: DynamiQ 0.0100, MXFP8 0.0200; BERT-large: DynamiQ 0.0100, MXFP8 0.0200",
+        "time of a step (Gemma 1B): MXFP8 20 ms",
+    ]
+
+
+def scores(values: dict[str, list[float]]) -> SweepRecord:
+    """Accuracies of codecs by evaluation, on 256 questions of four answers."""
+    rows = [
+        ({"codec": codec, "dataset.name": "mmlu"}, 0, {"final_metric": own[-1]})
+        for codec, own in values.items()
+    ]
+    found = record(("codec", "dataset.name"), rows, metric="accuracy")
+    more = [
+        Value(each.label, each.task, "accuracy", value, seed=0, step=step)
+        for each in found.cells
+        for step, value in enumerate(values[each.axes["codec"]])
+    ]
+    settings = {"train": found.settings["train"] | {"eval.max_sequences": 256}}
+    object.__setattr__(found, "values", (*found.values, *more))
+    object.__setattr__(found, "settings", settings)
+    return found
+
+
+def test_curves_at_chance_are_told_from_one_that_learns(tmp_path: Any) -> None:
+    guessing = scores({"bf16": [0.25, 0.262], "mxfp8": [0.238, 0.262]})
+    learning = scores({"bf16": [0.25, 0.262], "mxfp8": [0.238, 0.40]})
+    assert at_chance(guessing, guessing.cells) and not at_chance(learning, learning.cells)
+    assert level(guessing, guessing.cells[0]) == 0.25
+    found = evidence(guessing, tmp_path)
+    found.final_metric(codec="bf16")
+    assert in_words(found.used) == ["final accuracy (guesses 0.25): BF16 0.262"]
+    assert level(guessing, cell({"codec": "bf16", "dataset.name": "mmlu"})) is None, "judged by perplexity"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "metric-end-perplexity-simulated-gemma1b",
+            "by time, near the end: perplexity, simulated clock, Gemma 1B",
+        ),
+        ("tta", "time to the targets"),
+        (
+            "widths-llama1b-mmlu-step-140-ring-of-8",
+            "squared norms and the widths chosen: LLaMA 1B, MMLU, step 140, ring of 8",
+        ),
+        ("schemes-2", "rounds, use of links, waiting and ROW of each scheme: part 2"),
+        ("something-else", "something else"),
+    ],
+)
+def test_captions_are_words(name: str, words: str) -> None:
+    assert caption(name) == words
+
+
+def test_names_are_the_fields_own() -> None:
+    assert [name_of("codec", "fp32"), name_of("codec.bits", 5), name_of("model", "gpt_2_5b")] == [
+        "no compression",
+        "5 bits",
+        "GPT-2.5B",
+    ]
+    assert rate(100) == "100 Mbit/s" and rate(2500) == "2.5 Gbit/s"
+    assert name_of("codec", "mine:Codec") == "mine:Codec"
+
+
+@pytest.mark.parametrize(("topology", "sent"), [("ring", 2 * 3 / 4), ("broadcast", 3)])
+def test_parameters_follow_from_the_bytes_of_uncompressed_gradients(topology: str, sent: float) -> None:
+    per_rank = 131_392 * 2 * sent
+    figures = {
+        "bytes_sent": per_rank * 4 * 10,
+        "bytes_per_step_per_rank": per_rank,
+        "wire_bits_per_coordinate": 16.0,
+    }
+    rows = [
+        ({"codec": "bf16", "topology": topology}, 0, figures),
+        ({"codec": "mxfp8", "topology": topology}, 0, figures),
+    ]
+    found = record(("codec", "topology"), rows)
+    object.__setattr__(found, "settings", {"train": {"model.name": "llama1b", "train.steps": 10}})
+    counts = parameters([found])
+    assert counts == {("small", "llama1b"): 131_392}
+    assert models_in_words(found, counts) == "LLaMA 1B, chat (131k parameters)"
+    assert models_in_words(found, {}) == ""
