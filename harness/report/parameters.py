@@ -50,10 +50,10 @@ def _coordinates(record: SweepRecord, cell: CellRecord, figures: Mapping[str, fl
     steps: Any = record.setting(cell, "train.steps")
     if not steps or any(figures.get(key, 0.0) <= 0 for key in (SENT, BITS, PER_RANK)):
         return None
-    ranks = round(figures[SENT] / steps / figures[PER_RANK])
+    ranks = round(figures[SENT] / float(steps) / figures[PER_RANK])
     if ranks < 2:
         return None
-    times = ranks - 1 if record.setting(cell, "topology") == "broadcast" else 2 * (ranks - 1) / ranks
+    times: float = ranks - 1 if record.setting(cell, "topology") == "broadcast" else 2 * (ranks - 1) / ranks
     return round(8 * figures[PER_RANK] / figures[BITS] / times)
 
 
