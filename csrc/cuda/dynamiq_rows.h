@@ -24,7 +24,7 @@ struct Rows {
 
 // A lane has a row; beside the costs of codebooks there is less room in shared memory.
 template <class Shared>
-constexpr int PREPARED = sizeof(Shared) == sizeof(CodebookTables) ? 7 : WARP / 2;
+constexpr int PREPARED = sizeof(Shared) == sizeof(CodebookTables) ? 4 : WARP / 2;
 
 template <class Shared>
 struct RowsOfWarps {
