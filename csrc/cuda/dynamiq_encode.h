@@ -66,7 +66,7 @@ __device__ __forceinline__ void encode_doubtful(const EncodingTables& tables, co
   encode_exactly<SLOT>(Thresholds<SLOT>(tables, 0), paper, same, first, x, fields, codes);
 }
 
-// The same by estimates; exactly if one of them is in doubt.
+// Encodes by estimates; exactly if one of them is in doubt.
 template <int SLOT>
 __device__ __forceinline__ void encode_by_estimates(const EncodingTables& tables, const PaperLane& paper,
                                                     const Words& words, int first, const float* x,

@@ -57,7 +57,7 @@ struct LaneDither {
   __device__ __forceinline__ float of(uint32_t word, bool upper, float x) const {
     return add(signed_as(mul(sub(number(word, upper), scale.middle), unit), x), centre);
   }
-  // The same, rounded once.
+  // Rounds once.
   __device__ __forceinline__ float estimate(uint32_t word, bool upper, float x) const {
     return about(signed_as(sub(number(word, upper), scale.middle), x), unit, centre);
   }

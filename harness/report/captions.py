@@ -32,7 +32,7 @@ PLOTS = {
     "sampling-steps": "relative change of the entropy",
     "bandwidth": "over the rate of the links",
 }
-"""What a plot shows, by the beginning of its name."""
+"""The words for what a plot shows, by the beginning of its name."""
 
 PARTS = {"simulated": "simulated clock", "wall": "wall clock", "run": ""}
 

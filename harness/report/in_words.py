@@ -125,7 +125,7 @@ def _metric(used: Used) -> str:
 
 
 def resolution(verdict: Verdict) -> str:
-    """What decided a verdict, or why nothing did, with its foil in words."""
+    """Says what decided a verdict, or why nothing did, with its foil in words."""
     foil = verdict.claim.foil
     if foil is None:
         return verdict.detail

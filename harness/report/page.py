@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 README, PAGE = "README.md", "report.html"
 BEGIN, END = "<!-- evaluations, made by task=report -->", "<!-- end of evaluations -->"
 MOST_CHARACTERS = 420
-"""Of a claim's figures next to its verdict; the rest is in a fold, and left out of the README."""
+"""The most figures of a claim next to its verdict; the rest is in a fold, and left out of the README."""
 
 FRONT_BEGIN, FRONT_END = "<!-- summary, made by task=report -->", "<!-- end of summary -->"
 """The lines of the project's README between which the summary stands."""
@@ -69,9 +69,9 @@ def make_output(output: Path) -> None:
 
 def write_front(found: Evaluations, path: Path) -> list[Path]:
     """Replaces the summary in the README at `path`, if it has the lines for one; returns what was written."""
-    if not path.is_file() or FRONT_BEGIN not in path.read_text():
+    if not path.is_file() or FRONT_BEGIN not in (text := read_text(path, remedy=REMEDY, inside=path.parent)):
         return []
-    before, _, rest = read_text(path, remedy=REMEDY, inside=path.parent).partition(FRONT_BEGIN)
+    before, _, rest = text.partition(FRONT_BEGIN)
     _, end, after = rest.partition(FRONT_END)
     if not end:
         raise ValueError(f"{path} has no line {FRONT_END}; add it below the summary")
@@ -119,7 +119,7 @@ def _content(found: Evaluations) -> dict[str, Any]:
 
 
 def totals(found: Evaluations) -> str:
-    """What was tried and what came of it, of all papers: the report's first sentence."""
+    """Says what was tried and what came of it, of all papers: the report's first sentence."""
     outcomes = [section.outcome for section in found.sections]
     tried = sum(len(each.tried) for each in outcomes)
     held = sum(each.held for each in outcomes)
@@ -283,7 +283,7 @@ def source(shown: ShownItem | Recorded | None) -> str:
 
 
 def about(shown: ShownItem) -> str:
-    """What stands below the heading of a table or figure: the models with their parameters, the network, the
+    """The line below the heading of a table or figure: the models with their parameters, the network, the
     seeds, what is missing, and where there is more."""
     seeds = len(shown.source.record.seeds) if shown.source is not None else 0
     parts = [

@@ -141,7 +141,7 @@ def _cell(
 
 
 def _chance(record: SweepRecord, metric: str, found: SeedFigure) -> float | None:
-    """What guesses score, of a metric that is such a score."""
+    """The score of guesses, of a metric that is such a score."""
     return level_of_runs(record, found.cells) if metric in (SCORE, "final_metric") else None
 
 

@@ -52,7 +52,7 @@ class Outcome:
 
     @property
     def itself(self) -> tuple[int, int]:
-        """How often the paper's figures agree with one another, and how often not."""
+        """Counts how often the paper's figures agree with one another, and how often not."""
         words = Counter(each.word for each in self.verdicts)
         return words[Word.CONSISTENT], words[Word.INCONSISTENT]
 

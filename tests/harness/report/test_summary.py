@@ -1,4 +1,4 @@
-"""What a reader takes from the first screen: a sentence a paper, counted from its verdicts."""
+"""The first screen tells a reader a sentence a paper, counted from its verdicts."""
 
 from __future__ import annotations
 
