@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -147,7 +148,7 @@ def test_a_sweep_and_its_comparison_are_shown(
     assert list(found.run.tags) == ["comparison", "replay", "tiny", "bf16", "ring", "mxfp8"]
     assert found.plots() == plots
     record, tables = read_sweep_record(output), found.tables()
-    lines = list(csv.reader((output / VALUES).open()))
+    lines = list(csv.reader(gzip.decompress((output / VALUES).read_bytes()).decode().splitlines()))
     assert tables["figures"]["columns"] == list(COLUMNS) == lines[0]
     assert [[str(each) for each in row[:2]] for row in tables["figures"]["data"]] == [
         row[:2] for row in lines[1:]
