@@ -54,17 +54,25 @@ GRADWIRE_HD Words philox_round(const Words& state, Key key) {
   return Words{high1 ^ state.y ^ key.first, low1, high0 ^ state.w ^ key.second, low0};
 }
 // Philox4x32 with 7 rounds: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. `keys` is
-// whatever `round_key` finds a round's key in.
+// whatever `round_key` finds a round's key in. Written out: by `philox_round` one of THC's kernels, which has
+// no register to spare, gets a stack.
 template <class Keys>
 GRADWIRE_HD Words philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, const Keys& keys) {
-  Words state = {c0, c1, c2, c3};
 #if defined(__CUDACC__)
 #pragma unroll
 #else
 #pragma GCC unroll 7
 #endif
-  for (int round = 0; round < PHILOX_ROUNDS; ++round) state = philox_round(state, round_key(keys, round));
-  return state;
+  for (int round = 0; round < PHILOX_ROUNDS; ++round) {
+    const uint32_t high0 = upper_product(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
+    const uint32_t high1 = upper_product(0xCD9E8D57u, c2), low1 = 0xCD9E8D57u * c2;
+    const Key key = round_key(keys, round);
+    c0 = high1 ^ c1 ^ key.first;
+    c1 = low1;
+    c2 = high0 ^ c3 ^ key.second;
+    c3 = low0;
+  }
+  return Words{c0, c1, c2, c3};
 }
 GRADWIRE_HD Words philox(uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, Key key) {
   return philox(c0, c1, c2, c3, round_keys(key));
