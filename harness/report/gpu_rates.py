@@ -11,10 +11,10 @@ from gradwire.harness.report.names import NAMES, rate
 from gradwire.harness.report.tables import escaped, number
 
 UNCOMPRESSED = 16
-"""Bits of a coordinate that BF16 sends."""
+"""Bits per coordinate that BF16 sends."""
 
 WIRE_BITS = {"dynamiq": 5.0, "dynamiq_plus": 5.0, "mxfp8": 8.5}
-"""Bits of a coordinate that these codecs send with the settings that rounds are measured with."""
+"""Bits per coordinate that these codecs send with the settings that rounds are measured with."""
 
 DIGITS = 2
 

@@ -46,7 +46,7 @@ QUANTITIES = {
     "weight_error": "error of the weights",
     "bytes_sent": "sent",
     "exposed_comm_s": "exposed communication",
-    "ns_per_coordinate": "time a coordinate",
+    "ns_per_coordinate": "time per coordinate",
     "zeroed_share": "coordinates turned to zero",
     "evolution.sigma_ratio": "spread of gradients (σ), last over first step",
     "evolution.entropy_change": "change of the entropy",

