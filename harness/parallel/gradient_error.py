@@ -123,10 +123,18 @@ def gather_raw(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]) ->
 
     `buckets` holds those of each hosted rank. The result is the same on every rank.
     """
-    gathered = []
-    for index in range(len(buckets[world.ranks[0]])):
+    own = buckets[world.ranks[0]]
+    gathered: Tensor | None = None  # filled bucket by bucket: two copies of all gradients may not fit
+    start = 0
+    for index in range(len(own)):
         rows = world.run(
             {rank: all_gathering(buckets[rank][index].read_raw(), MEASURE) for rank in world.ranks}
-        )
-        gathered.append(torch.stack(rows[world.ranks[0]]).cpu())
-    return torch.cat(gathered, dim=1)
+        )[world.ranks[0]]
+        if gathered is None:
+            total = sum(each.synchronized.numel() for each in own)
+            gathered = rows[0].new_empty((len(rows), total), device="cpu")
+        for rank, row in enumerate(rows):
+            gathered[rank, start : start + row.numel()] = row
+        start += rows[0].numel()
+    assert gathered is not None, "a model has buckets"
+    return gathered
