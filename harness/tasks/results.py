@@ -20,6 +20,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from gradwire.harness.files.compressed import ENDING, compressed
+from gradwire.harness.record.directory import PROFILES
 from gradwire.harness.report.evaluations import PRINT
 from gradwire.harness.report.papers import read_papers
 from gradwire.harness.report.sweep_record import FILE
@@ -75,20 +76,21 @@ def written(sweep: str, size: str) -> dict[Path, int]:
 
 def publish(output: Path, target: Path, plots: Sequence[str] = ("*",)) -> list[Path]:
     """Replaces a sweep's published record, tables and `plots` (names, `*` for any part); returns the new
-    files."""
+    files. Profiles, which serve unfinished runs, are left out."""
     if not (output / FILE).is_file():
         print(f"results: {output} has no record")
         return []
-    found = [path for path in sorted(output.rglob("*")) if path.is_file() and _is_kept(path, plots)]
+    files = [path for path in sorted(output.rglob("*")) if path.is_file() and path.parent.name != PROFILES]
+    found = [path for path in files if _is_kept(path, plots)]
     new = target.with_name(f".{target.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     for path in found:
         _keep(path, new / path.relative_to(output))
     shutil.rmtree(target, ignore_errors=True)
     new.rename(target)
-    files = sorted(path for path in target.rglob("*") if path.is_file())
-    print(f"results: {len(files)} files in {target}")
-    return files
+    kept = sorted(path for path in target.rglob("*") if path.is_file())
+    print(f"results: {len(kept)} files in {target}")
+    return kept
 
 
 def _keep(path: Path, file: Path) -> None:

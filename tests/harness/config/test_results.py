@@ -40,7 +40,8 @@ def record(folder: Path, sweep: str, digest: str = "") -> Path:
         for form in ("print.svg", "print.png", "print.pdf", "dark.png")
     ]
     tables = ("values.csv.gz", "rows.jsonl.gz", "table.md", "table.json", "replay/table.md")
-    for name in ("sweep.json", *tables, "old-print.png", *plots):
+    (output / "profiles").mkdir()
+    for name in ("sweep.json", *tables, "profiles/codec-0.json", "old-print.png", *plots):
         (output / name).write_text(name)
     return output
 
