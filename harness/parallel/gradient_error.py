@@ -127,9 +127,7 @@ def gather_raw(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]) ->
     gathered: Tensor | None = None  # filled bucket by bucket: two copies of all gradients may not fit
     start = 0
     for index in range(len(own)):
-        rows = world.run(
-            {rank: all_gathering(buckets[rank][index].read_raw(), MEASURE) for rank in world.ranks}
-        )[world.ranks[0]]
+        rows = _rows(world, {rank: buckets[rank][index] for rank in world.ranks})
         if gathered is None:
             total = sum(each.synchronized.numel() for each in own)
             gathered = rows[0].new_empty((len(rows), total), device="cpu")
@@ -138,3 +136,13 @@ def gather_raw(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]) ->
         start += rows[0].numel()
     assert gathered is not None, "a model has buckets"
     return gathered
+
+
+def _rows(world: World, bucket: Mapping[int, MeasuredBucket]) -> Sequence[Tensor]:
+    """All ranks' raw gradients of one bucket, in the order of ranks. Where one process hosts all of them none
+    is sent: every rank would receive copies of all."""
+    if len(world.ranks) == world.size:
+        return [bucket[rank].read_raw() for rank in world.ranks]
+    return world.run({rank: all_gathering(own.read_raw(), MEASURE) for rank, own in bucket.items()})[
+        world.ranks[0]
+    ]
