@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import constant, exponents, fold, normalizers, power_of_two
+from gradwire.codecs.collectives import align
 from gradwire.codecs.dynamiq.allocation import WidthIncrements, allocate
 from gradwire.codecs.dynamiq.definition import OrderedChunk
 from gradwire.codecs.dynamiq.format import (
@@ -29,7 +30,6 @@ from gradwire.codecs.dynamiq.format import (
     used_bytes,
 )
 from gradwire.codecs.dynamiq.native import NativePlan
-from gradwire.codecs.interface import align
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.loading import Library

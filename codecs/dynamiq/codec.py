@@ -14,6 +14,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from gradwire.codecs.collectives import Collectives, Op
 from gradwire.codecs.costs import COPY, NORM, NOTHING, SUM, Costs, hop_costs, moved, nearest, once
 from gradwire.codecs.dynamiq.allocation import (
     WidthIncrements,
@@ -28,7 +29,7 @@ from gradwire.codecs.dynamiq.format import chunk_coordinates, chunk_shard, chunk
 from gradwire.codecs.dynamiq.hops import DynamiQHops, KeptRounds, Pool
 from gradwire.codecs.dynamiq.values import Values
 from gradwire.codecs.hop_codec import LossyHopCodec
-from gradwire.codecs.interface import Collectives, Layout, Op, Round
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.call import readable, stream_pointer
 from gradwire.codecs.native.choice import library_for, without_kernels
 from gradwire.codecs.options.dynamiq import (
