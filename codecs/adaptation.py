@@ -18,7 +18,8 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from gradwire.codecs.interface import Decision, Op, Round
+from gradwire.codecs.collectives import Op
+from gradwire.codecs.interface import Decision, Round
 from gradwire.codecs.wording import shortened
 
 

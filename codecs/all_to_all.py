@@ -30,8 +30,9 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import constant
 from gradwire.codecs.arithmetic.hadamard import hadamard_
+from gradwire.codecs.collectives import Collectives, Kept
 from gradwire.codecs.costs import COPY, NOTHING, Costs, once
-from gradwire.codecs.interface import Codec, Collectives, Kept, Layout, Round
+from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.linear.definition import BLOCK
 from gradwire.codecs.linear.quantizer import LinearQuantizer, RoundingNoise, quantizing, reducing
 from gradwire.codecs.options.quantized import AllToAllOptions, LinearRounding, ScaleType

@@ -4,7 +4,7 @@ A codec's `costs()` returns them, for each label of its work in a trace:
 
 statistics, metadata       what `statistics()` does, and a hop of its reduction
     plan                       `plan()`, or what is done before the first message
-    encode, accumulate, accumulate_encode, seal, decode, collect    the hops of `interface.Hops`
+    encode, accumulate, accumulate_encode, seal, decode, collect    the hops of `collectives.Hops`
     finish                     from the sums to the mean
 
 Buckets are float32. What a codec does in plain tensor arithmetic counts by the bytes that it reads and
@@ -70,7 +70,7 @@ def hop_costs(
     accumulate_encode: Cost | None = None,
     seal: Cost | None = None,
 ) -> dict[str, Cost]:
-    """Costs of the hops of `interface.Hops`; hops that are not given are composed of the others as in that
+    """Costs of the hops of `collectives.Hops`; hops that are not given are composed of the others as in that
     class."""
     return {
         "encode": encode,

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.casts import UNIT, CastHops
+from gradwire.codecs.collectives import Collectives
 from gradwire.codecs.costs import Costs, exact_costs
 from gradwire.codecs.hop_codec import LossyHopCodec
-from gradwire.codecs.interface import Codec, Collectives, Layout, Round
+from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.shards import Shard
 from gradwire.codecs.slices import chunk_slice
 from gradwire.codecs.traits import About, Traits

@@ -7,7 +7,8 @@ from typing import Protocol, Self, cast, runtime_checkable
 
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, Collectives, Hops, Kept, Layout, Op, Round
+from gradwire.codecs.collectives import Collectives, Hops, Kept, Op
+from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.shards import Shard, joined
 
 

@@ -20,9 +20,10 @@ from torch import Tensor
 from gradwire.codecs.arithmetic.bitpack import packed, unpacked
 from gradwire.codecs.arithmetic.floats import exponents, fold, normalizers, restorers
 from gradwire.codecs.casts import SelectedHops
+from gradwire.codecs.collectives import Op
 from gradwire.codecs.costs import COPY, UNION, Costs, exact_costs, moved, once
 from gradwire.codecs.hop_codec import LossyHopCodec
-from gradwire.codecs.interface import Layout, Op, Round
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.options.reduced import WIRE_BITS, OmniReduceOptions

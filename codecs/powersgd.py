@@ -24,7 +24,8 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import halves, philox4x32, stream_key
 from gradwire.codecs.casts import CastHops
-from gradwire.codecs.interface import Codec, Collectives, Layout, Round
+from gradwire.codecs.collectives import Collectives
+from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.options.reduced import Orthogonalization, PowerSGDOptions
 from gradwire.codecs.step_memory import PREFIX as NORM
 from gradwire.codecs.step_memory import LatestNorms, Memories, StepMemory, bounded

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import constant
+from gradwire.codecs.collectives import Collectives
 from gradwire.codecs.hop_codec import ReportsLosses
-from gradwire.codecs.interface import Codec, Collectives, Layout, Round
+from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.options.reduced import TopKOptions
 from gradwire.codecs.step_memory import of_contraction
 from gradwire.codecs.traits import About

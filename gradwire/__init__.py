@@ -12,8 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gradwire.codecs.collectives import Collectives, Hops
     from gradwire.codecs.hop_codec import HopCodec
-    from gradwire.codecs.interface import Codec, Collectives, Hops, Layout, Round
+    from gradwire.codecs.interface import Codec, Layout, Round
     from gradwire.codecs.registry import codec_classes, make_codec, register_codec
     from gradwire.codecs.traits import About, Traits
     from gradwire.harness.library.attach import attach
@@ -47,8 +48,9 @@ __all__ = [
 ]
 
 _MODULES = {
+    "codecs.collectives": ("Collectives", "Hops"),
     "codecs.hop_codec": ("HopCodec",),
-    "codecs.interface": ("Codec", "Collectives", "Hops", "Layout", "Round"),
+    "codecs.interface": ("Codec", "Layout", "Round"),
     "codecs.registry": ("codec_classes", "make_codec", "register_codec"),
     "codecs.traits": ("About", "Traits"),
     "harness.library.attach": ("attach",),

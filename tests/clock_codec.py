@@ -11,7 +11,8 @@ from torch import Tensor
 from training_jobs import train_rank
 
 from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
-from gradwire.codecs.interface import Codec, Collectives, Decision, Observation, Round
+from gradwire.codecs.collectives import Collectives
+from gradwire.codecs.interface import Codec, Decision, Observation, Round
 from gradwire.codecs.registry import register_codec
 from gradwire.codecs.traits import Traits
 from gradwire.harness.trainer.settings import RunConfig

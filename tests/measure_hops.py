@@ -105,7 +105,7 @@ def _nothing(num_bytes: int) -> Any:
     """The hops of a codec that does nothing, with messages of `num_bytes` bytes a chunk."""
     import torch
 
-    from gradwire.codecs.interface import Hops
+    from gradwire.codecs.collectives import Hops
 
     class Nothing(Hops):
         def message_bytes(self, chunks: range, workers: int) -> int:

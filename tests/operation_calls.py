@@ -12,6 +12,7 @@ from gradwire.codecs.arithmetic import bitpack
 from gradwire.codecs.arithmetic.bitpack import packed_bytes
 from gradwire.codecs.arithmetic.hadamard import transform
 from gradwire.codecs.arithmetic.random import CoordinateBits
+from gradwire.codecs.collectives import align
 from gradwire.codecs.dynamiq.allocation import paper_increments
 from gradwire.codecs.dynamiq.arrangement import ArrangementRule, Chunks, arrange, write_statistics
 from gradwire.codecs.dynamiq.codebooks import chosen_values
@@ -19,7 +20,6 @@ from gradwire.codecs.dynamiq.definition import Coder, Dither, OrderedChunk
 from gradwire.codecs.dynamiq.format import ChunkSize, numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import make_hop
 from gradwire.codecs.edgc.sampler import add_histogram
-from gradwire.codecs.interface import align
 from gradwire.codecs.linear.definition import (
     MessageFormat,
     linear_add,

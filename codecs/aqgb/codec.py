@@ -25,15 +25,8 @@ from gradwire.codecs.aqgb.payload import (
 )
 from gradwire.codecs.aqgb.plan import StepProfile
 from gradwire.codecs.arithmetic.random import CoordinateBits
-from gradwire.codecs.interface import (
-    Codec,
-    Collectives,
-    Decision,
-    Elapsed,
-    Layout,
-    Observation,
-    Round,
-)
+from gradwire.codecs.collectives import Collectives
+from gradwire.codecs.interface import Codec, Decision, Elapsed, Layout, Observation, Round
 from gradwire.codecs.options.quantized import AQGBOptions
 from gradwire.codecs.traits import About, Traits
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import constant, exponents, fold, normalizers, power_of_two
+from gradwire.codecs.collectives import align
 from gradwire.codecs.dynamiq.allocation import WidthIncrements, allocate
 from gradwire.codecs.dynamiq.definition import OrderedChunk
 from gradwire.codecs.dynamiq.format import (
@@ -29,7 +30,6 @@ from gradwire.codecs.dynamiq.format import (
     used_bytes,
 )
 from gradwire.codecs.dynamiq.native import NativePlan
-from gradwire.codecs.interface import align
 from gradwire.codecs.native.call import readable, run
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.loading import Library
@@ -144,6 +144,12 @@ class Arrangement:
         """Number of super-groups of each width in every chunk. Waits for the device to copy them to the
         host."""
         return tuple(counts_of(row, self.format.widths) for row in self.numbers.cpu())
+
+    def others(self, width: int) -> int | None:
+        """The number of super-groups of another width; None if only the device knows it."""
+        if self.numbers.device.type != "cpu":
+            return None
+        return self.chunks.super_groups - int(self.numbers[:, width].sum())
 
     @property
     def rows(self) -> tuple[slice, ...]:

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.floats import SMALLEST_EXPONENT, constant, exponents, normalizers
+from gradwire.codecs.collectives import ALIGNMENT, align
 from gradwire.codecs.dynamiq.values import Parameter, as_tensor
-from gradwire.codecs.interface import ALIGNMENT, align
 from gradwire.codecs.options.dynamiq import BF16_BYTES, SUPER_GROUP, Format, ScaleRounding
 from gradwire.codecs.shards import Shard, Stretches
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
+from gradwire.codecs.collectives import Collectives
 from gradwire.codecs.edgc.communication import (
     FIRST_PROBE,
     MOST_PROBES,
@@ -29,13 +30,7 @@ from gradwire.codecs.edgc.communication import (
 )
 from gradwire.codecs.edgc.rank_control import NUMBERS, RankControl, RankPlan, wrong_with
 from gradwire.codecs.edgc.sampler import stride_of
-from gradwire.codecs.interface import (
-    Codec,
-    Collectives,
-    Decision,
-    Observation,
-    Round,
-)
+from gradwire.codecs.interface import Codec, Decision, Observation, Round
 from gradwire.codecs.options.reduced import (
     Alignment,
     EDGCOptions,

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.adaptation import Adapts, Agreed, Feedback, Numbers
+from gradwire.codecs.collectives import Op
 from gradwire.codecs.costs import MAXIMUM, Costs, hop_costs, moved, once
 from gradwire.codecs.hop_codec import LossyHopCodec
-from gradwire.codecs.interface import Capture, Decision, Layout, Op, Round
+from gradwire.codecs.interface import Capture, Decision, Layout, Round
 from gradwire.codecs.mxfp.definition import BLOCK, block_maxima
 from gradwire.codecs.mxfp.formats import FORMATS, SharedScales
 from gradwire.codecs.mxfp.hops import (

@@ -23,8 +23,9 @@ from torch import Tensor
 from gradwire.codecs.adaptation import Agreed
 from gradwire.codecs.arithmetic.bitpack import unpack
 from gradwire.codecs.arithmetic.floats import constant
+from gradwire.codecs.collectives import align
 from gradwire.codecs.hop_codec import LossyHops
-from gradwire.codecs.interface import Decision, align
+from gradwire.codecs.interface import Decision
 from gradwire.codecs.mxfp import definition
 from gradwire.codecs.mxfp.definition import BLOCK, num_blocks
 from gradwire.codecs.mxfp.formats import ElementFormat, SharedScales, values_of

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.bitpack import add_and_pack, pack, unpack_add, write_values
+from gradwire.codecs.collectives import Op
 from gradwire.codecs.costs import COPY, MAXIMUM, NOTHING, Costs, hop_costs, moved, nearest, once
 from gradwire.codecs.hop_codec import LossyHopCodec, LossyHops
-from gradwire.codecs.interface import Layout, Op, Round
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.native.choice import without_kernels
 from gradwire.codecs.native.loading import BUCKETS
 from gradwire.codecs.options.quantized import LARGEST_BITS, LARGEST_ROTATION, THCOptions

@@ -23,9 +23,10 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.adaptation import Adapts, Agreed
+from gradwire.codecs.collectives import Collectives, Op
 from gradwire.codecs.costs import Costs
 from gradwire.codecs.decision_file import DecisionFile
-from gradwire.codecs.interface import Codec, Collectives, Decision, Layout, Op, Round
+from gradwire.codecs.interface import Codec, Decision, Layout, Round
 from gradwire.codecs.wording import shortened
 from gradwire.codecs.wrappers.wrapper import Wrapper, innermost
 

@@ -18,16 +18,9 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import Key
+from gradwire.codecs.collectives import Collectives, Kept
 from gradwire.codecs.exact import BF16
-from gradwire.codecs.interface import (
-    GRADIENT_DTYPES,
-    Codec,
-    Collectives,
-    Elapsed,
-    Kept,
-    Layout,
-    Round,
-)
+from gradwire.codecs.interface import GRADIENT_DTYPES, Codec, Elapsed, Layout, Round
 from gradwire.codecs.shards import Shard, joined
 from gradwire.codecs.wrappers.wrapper import Wrapper
 

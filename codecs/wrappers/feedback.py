@@ -26,8 +26,9 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.adaptation import Adapts
+from gradwire.codecs.collectives import Collectives
 from gradwire.codecs.hop_codec import ReportsLosses
-from gradwire.codecs.interface import Codec, Collectives, Layout, Round
+from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.step_memory import (
     LATEST,
     MARGIN,

@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import Key
-from gradwire.codecs.interface import Codec, Collectives, Elapsed, Kept, Layout, Observation, Round
+from gradwire.codecs.collectives import Collectives, Kept
+from gradwire.codecs.interface import Codec, Elapsed, Layout, Observation, Round
 from gradwire.codecs.shards import Shard
 
 

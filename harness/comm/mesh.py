@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from gradwire.codecs.interface import Level
+from gradwire.codecs.collectives import Level
 
 Dimension = Literal["replica", "stage", "node", "local"]
 """The dimensions of the mesh. A group along `replica` has all ranks with the same stage, one along `stage`

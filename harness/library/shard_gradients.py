@@ -10,7 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, Kept, Layout, Round
+from gradwire.codecs.collectives import Kept
+from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.shards import Shard
 from gradwire.harness.comm.world.interface import Submission
 from gradwire.harness.comm.world.process import ProcessWorld

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from gradwire.codecs.collectives import Op
 from gradwire.codecs.dynamiq import DynamiQ
 from gradwire.codecs.dynamiq.hops import DynamiQHops
-from gradwire.codecs.interface import Layout, Op, Round
+from gradwire.codecs.interface import Layout, Round
 
 
 def combine(a: Tensor, b: Tensor, op: Op) -> Tensor:

@@ -10,7 +10,8 @@ from codec_rounds import MODEL, TAIL, Cluster, gradients, mean_of
 from torch import Tensor
 
 from gradwire.codecs.casts import Cast
-from gradwire.codecs.interface import Collectives, Layout, Round
+from gradwire.codecs.collectives import Collectives
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.slices import SliceCodec
 from gradwire.codecs.step_memory import StepMemory
 from gradwire.codecs.traits import About, Traits

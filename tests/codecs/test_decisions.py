@@ -16,11 +16,12 @@ from torch import Tensor
 
 from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
 from gradwire.codecs.aqgb.codec import AQGB
+from gradwire.codecs.collectives import Collectives, Op
 from gradwire.codecs.decision_file import DecisionFile
 from gradwire.codecs.describe import describe_codec
 from gradwire.codecs.edgc.rank_control import Control, RankPlan
 from gradwire.codecs.exact import FP32
-from gradwire.codecs.interface import Codec, Collectives, Decision, Layout, Op, Round
+from gradwire.codecs.interface import Codec, Decision, Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.codecs.traits import Traits
 from gradwire.codecs.wrappers.decisions import Decisions, with_decisions

@@ -12,6 +12,7 @@ import torch
 from dynamiq_rounds import heavy_tailed, make_hops
 from torch import Tensor
 
+from gradwire.codecs.collectives import align
 from gradwire.codecs.dynamiq import DynamiQ
 from gradwire.codecs.dynamiq.allocation import (
     WidthIncrements,
@@ -23,7 +24,6 @@ from gradwire.codecs.dynamiq.allocation import (
 from gradwire.codecs.dynamiq.arrangement import ArrangementRule, Chunks, arrange, message_order, norm_patterns
 from gradwire.codecs.dynamiq.codec import warn_of_small_bucket
 from gradwire.codecs.dynamiq.format import chunk_size, used_bytes
-from gradwire.codecs.interface import align
 from gradwire.codecs.options.dynamiq import Allocation, Format, budget_limits
 
 CPU = torch.device("cpu")

@@ -16,11 +16,12 @@ from dynamiq_switches_reference import SwitchedReference
 from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import stream_key
+from gradwire.codecs.collectives import align
 from gradwire.codecs.dynamiq import DynamiQ, definition
 from gradwire.codecs.dynamiq.definition import Dither
 from gradwire.codecs.dynamiq.format import chunk_size, rounded_scale, scale_value, used_bytes
 from gradwire.codecs.dynamiq.values import values_of
-from gradwire.codecs.interface import Layout, Round, align
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.options.dynamiq import (
     Format,
     Rounding,

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from world_steps import run_collectives
 
-from gradwire.codecs.interface import Codec, Collectives, Layout, Round
+from gradwire.codecs.collectives import Collectives
+from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.codecs.traits import Traits
 from gradwire.codecs.wrappers.exclude import Exclude

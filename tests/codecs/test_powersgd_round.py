@@ -11,7 +11,8 @@ from powersgd_jobs import MATRICES, SEED, SHAPES, Cluster, gradients_of, layout_
 from powersgd_reference import Reference, as_matrix
 from torch import Tensor
 
-from gradwire.codecs.interface import Hops, Round
+from gradwire.codecs.collectives import Hops
+from gradwire.codecs.interface import Round
 from gradwire.codecs.powersgd import PowerSGD, effective_rank
 from gradwire.harness.comm.topology.registry import TOPOLOGIES, make_schedule
 

@@ -15,8 +15,9 @@ from scatter_jobs import scatter_for_real, scattered
 from test_every_codec import CASES
 from torch import Tensor
 
+from gradwire.codecs.collectives import Hops
 from gradwire.codecs.hop_codec import HopCodec, ReportsLosses
-from gradwire.codecs.interface import Hops, Round
+from gradwire.codecs.interface import Round
 from gradwire.codecs.registry import codec_class, make_codec
 from gradwire.codecs.shards import Shard, Stretches
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives

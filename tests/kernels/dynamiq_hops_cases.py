@@ -9,11 +9,11 @@ import torch
 from inputs import poisoned
 from torch import Tensor
 
+from gradwire.codecs.collectives import align
 from gradwire.codecs.dynamiq.codebooks import chosen_values
 from gradwire.codecs.dynamiq.definition import Coder, Dither, OrderedChunk
 from gradwire.codecs.dynamiq.format import num_super_groups, numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import Hop, make_hop
-from gradwire.codecs.interface import align
 from gradwire.codecs.options.dynamiq import SUPER_GROUP, Format
 
 EPSILONS = {1: 0.1, 2: 0.5, 3: 0.4, 4: 0.25, 5: 0.15, 6: 0.1, 8: 0.06, 16: 0.1}

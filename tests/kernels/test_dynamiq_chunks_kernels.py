@@ -14,11 +14,11 @@ from implementations import IMPLEMENTATIONS, defined, implementation
 from inputs import assert_same, gradient, poisoned
 from torch import Tensor
 
+from gradwire.codecs.collectives import align
 from gradwire.codecs.dynamiq.definition import Coder, OrderedChunk
 from gradwire.codecs.dynamiq.format import num_super_groups, numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import Hop, make_hop
 from gradwire.codecs.dynamiq.native import ChunkSizes, NativeHop
-from gradwire.codecs.interface import align
 from gradwire.codecs.native.call import KernelError
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.options.dynamiq import SUPER_GROUP

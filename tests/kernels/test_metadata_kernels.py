@@ -10,7 +10,7 @@ from implementations import CPU, IMPLEMENTATIONS, defined, implementation
 from inputs import assert_same, gradient
 from torch import Tensor
 
-from gradwire.codecs.interface import Op
+from gradwire.codecs.collectives import Op
 from gradwire.codecs.native.call import KernelError
 from gradwire.codecs.native.loading import cpu_level
 from gradwire.harness.comm.collective import metadata_kernel

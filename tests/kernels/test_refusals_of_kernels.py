@@ -8,11 +8,11 @@ from dynamiq_hops_cases import Chunk, make_coder
 from implementations import implementation
 from inputs import gradient, poisoned
 
+from gradwire.codecs.collectives import align
 from gradwire.codecs.dynamiq.arrangement import message_order
 from gradwire.codecs.dynamiq.definition import OrderedChunk
 from gradwire.codecs.dynamiq.format import numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import make_hop
-from gradwire.codecs.interface import align
 from gradwire.codecs.native.call import KernelError
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.native.loading import library

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import align
+from gradwire.codecs.collectives import align
 
 MOST_KEPT = 64
 """Number of objects that an arena keeps; they are discarded where messages change their lengths every

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Hops, Kept, Level, Op
+from gradwire.codecs.collectives import Hops, Kept, Level, Op
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.execute import Execution, GroupChannel
 from gradwire.harness.comm.collective.metadata import MetadataHops
@@ -56,7 +56,7 @@ class Fabric:
 
 
 class ScheduledCollectives:
-    """Implements `gradwire.codecs.interface.Collectives` for one coroutine of one rank.
+    """Implements `gradwire.codecs.collectives.Collectives` for one coroutine of one rank.
 
     `whole` holds the ranks of `group("all")`: those of the world, or of the group along `replica` or `stage`
     that a parallelism has chosen. `members` holds the ranks of these collectives, by default the same.

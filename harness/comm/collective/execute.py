@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from gradwire.codecs.interface import Hops
+from gradwire.codecs.collectives import Hops
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.plan import Leaf, MessageWork, PlannedStep, RoutePlan
 from gradwire.harness.comm.collective.planner import GroupRank, Planner, Sealing

@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Hops, Op
+from gradwire.codecs.collectives import Hops, Op
 from gradwire.harness.comm.collective.metadata_kernel import Part, kernel_for
 
 

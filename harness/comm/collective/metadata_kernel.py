@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Op
+from gradwire.codecs.collectives import Op
 from gradwire.codecs.native.call import Call, pointer
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.native.loading import Library

@@ -11,7 +11,8 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from gradwire.codecs.interface import Kept, Layout
+from gradwire.codecs.collectives import Kept
+from gradwire.codecs.interface import Layout
 from gradwire.harness.comm.collective.collectives import ScheduledCollectives, all_gathering
 from gradwire.harness.comm.world.interface import Collective, RankStep, Submission, World
 from gradwire.harness.parallel.accumulation import Accumulation, Hooks, StartedBuckets, bucketed, squared_norm

@@ -21,7 +21,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Codec, Kept, Layout, Round
+from gradwire.codecs.collectives import Kept
+from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.native.choice import using_kernels
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,16 +27,11 @@ from gradwire.harness.report.claims.effects import (
 )
 from gradwire.harness.report.claims.evidence import Evidence, swap
 from gradwire.harness.report.claims.figures import KnownSweep
-from gradwire.harness.report.claims.papers import CLAIMS
 from gradwire.harness.report.claims.verdict import Reason, Verdict, Word, holding, judge
 from gradwire.harness.report.evaluation import ClaimError, MissingError, SeedFigure
-from gradwire.harness.report.evaluations import collect
-from gradwire.harness.report.page import markdown, with_evaluations
 from gradwire.harness.report.reference import COLUMNS, Reference
 from gradwire.harness.report.sweep_record import SweepRecord
-from gradwire.harness.sweeps.known import known_sweeps
 
-RESULTS = Path(__file__).resolve().parents[3] / "results"
 AXES = ("model", "codec", "codec.bits")
 ERRORS = {3: 0.08, 4: 0.02, 5: 0.004, 6: 0.001}
 SPEEDS = {3: 9.0, 4: 8.0, 5: 7.0, 6: 6.0}
@@ -396,55 +390,3 @@ def test_a_decorated_predicate_is_a_claim() -> None:
     assert (first.says, first.sweeps, first.size) == ("The error falls with bits.", ("budgets",), "gpu")
     assert first.formula == "return falls(errors(e, b) for b in (3, 4, 5, 6))"
     assert (second.holds, second.formula, second.why) == (None, "", "no GPU here")
-
-
-def test_the_papers_claims_are_distinct_and_have_texts() -> None:
-    found = [claim for claims in CLAIMS for claim in claims.found]
-    assert len({claim.id for claim in found}) == len(found) == 255
-    assert all(claim.says and claim.printed and (claim.formula or claim.why) for claim in found)
-    digests = [claim.digest for claim in found if claim.holds is not None]
-    assert len(set(digests)) == len(digests), "no two claims are the same"
-
-
-class Unlimited(Evidence):
-    """Evidence that checks each request and has a figure for all of them."""
-
-    def _take(self, name: str, shown: list[Any], cells: dict[str, Any], *asked: Any) -> SeedFigure:
-        named = {**self.fixed, **cells}
-        swapped = None if self.foil is None else self.foil.applied(named)
-        self.replaced.extend([name] * (swapped is not None))
-        self._selected(named if swapped is None else swapped)
-        return SeedFigure({0: 1.0, 1: 1.0})
-
-    def axis(self, *keys: str, **cells: Any) -> tuple[Any, ...]:
-        sweep = self.known[str(cells.get("sweep", next(iter(self.records))))]
-        found = list(itertools.product(*(sweep.axes[sweep.key(key)] for key in keys)))
-        return tuple(found) if len(found[0]) > 1 else tuple(value for (value,) in found)
-
-
-@pytest.fixture(scope="module")
-def known_now() -> dict[str, KnownSweep]:
-    return known_sweeps()
-
-
-def test_claims_ask_for_axes_and_printed_figures_that_exist(known_now: dict[str, KnownSweep]) -> None:
-    """This holds for claims on sweeps, or sizes, without a record, and for their foils, too."""
-    known, reference = known_now, Reference(RESULTS / "reference")
-    for claim in (claim for claims in CLAIMS for claim in claims.found if claim.holds is not None):
-        records = {sweep: record((), [], name=sweep) for sweep in claim.sweeps}
-        assert claim.sweeps == tuple(sweep for sweep in claim.sweeps if sweep in known), claim.id
-        try:
-            claim.holds(Unlimited(records, reference, known))
-            if claim.foil is not None:
-                other = Unlimited(records, reference, known, foil=claim.foil)
-                claim.holds(other)
-                assert other.replaced, f"{claim.id}: its foil takes the place of nothing"
-        except ValueError as error:
-            raise AssertionError(f"{claim.id}: {error}") from error
-
-
-def test_results_have_the_verdicts_and_tables_of_their_records(known_now: dict[str, KnownSweep]) -> None:
-    """If this is meant to change, run `python run.py task=report`, and look at what has changed."""
-    found = collect(RESULTS, known_now)
-    readme = RESULTS / "README.md"
-    assert with_evaluations(readme, markdown(found)).splitlines() == readme.read_text().splitlines()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 import rederived
-from rederived import Checked, agrees, change_problem, checked, spread_problem
+import yaml
+from rederived import RESULTS, Checked, agrees, change_problem, checked, spread_problem
 
 SCRIPT = Path(rederived.__file__)
 LEAST = 0.95
@@ -28,6 +30,19 @@ def test_nearly_all_numbers_are_derived(found: list[Checked]) -> None:
     derived = sum(each.numbers for each in found if each.problem == "")
     missing = [each.where for each in found if each.problem is None]
     assert total > 1000 and derived >= LEAST * total, f"{derived} of {total}; not derived: {missing}"
+
+
+def test_every_table_with_numbers_of_ours_is_looked_at(found: list[Checked]) -> None:
+    """A table whose heading or sweep the script no longer finds would be left out without a word."""
+    titles = re.findall(r"\n#### ([^\n:]+): ", (RESULTS / "README.md").read_text())
+    unread = [title for title in titles if not any(one.where.startswith(f"{title}, ") for one in found)]
+    unrecorded = [
+        f"{paper['name']} {name}"
+        for paper in (yaml.safe_load(path.read_text()) for path in (RESULTS / "papers").glob("*.yaml"))
+        for name, item in paper["items"].items()
+        if not [*(RESULTS / str(item.get("sweep"))).glob("*/sweep.json")]
+    ]
+    assert len(titles) > 20 and set(unread) <= set(unrecorded), unread
 
 
 def test_the_script_is_short_and_knows_nothing_of_the_reports_code() -> None:

@@ -17,8 +17,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 from training_jobs import opened, tiny_run, train_all_virtually, train_rank
 
+from gradwire.codecs.collectives import Collectives
 from gradwire.codecs.exact import BF16
-from gradwire.codecs.interface import Codec, Collectives, Round
+from gradwire.codecs.interface import Codec, Round
 from gradwire.codecs.registry import codec_classes, register_codec
 from gradwire.codecs.traits import Traits
 from gradwire.harness.checkpoint.folder import checkpoints

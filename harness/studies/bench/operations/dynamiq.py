@@ -16,6 +16,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from gradwire.codecs.collectives import align
 from gradwire.codecs.dynamiq.allocation import paper_increments
 from gradwire.codecs.dynamiq.arrangement import (
     ArrangementRule,
@@ -29,7 +30,6 @@ from gradwire.codecs.dynamiq.codec import DynamiQ, DynamiQPlus
 from gradwire.codecs.dynamiq.definition import Coder, Dither, OrderedChunk
 from gradwire.codecs.dynamiq.format import chunk_size, num_super_groups, numbers_of, used_bytes
 from gradwire.codecs.dynamiq.hops import Hop, make_hop
-from gradwire.codecs.interface import align
 from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.options.dynamiq import SUPER_GROUP, Format, ScaleRounding, ValueKind
 from gradwire.harness.comm.collective.metadata import MetadataHops

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.casts import Cast
-from gradwire.codecs.interface import Hops
+from gradwire.codecs.collectives import Hops
 from gradwire.codecs.slices import SumHops
 from gradwire.harness.comm.collective.arena import Arena
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives

@@ -24,7 +24,8 @@ from torch import Tensor
 from world_steps import run_collectives
 
 from gradwire.codecs.casts import CastHops
-from gradwire.codecs.interface import Hops, Layout, Round
+from gradwire.codecs.collectives import Hops
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.codecs.slices import chunk_bounds
 from gradwire.harness.comm.collective.metadata import magnitude_bits

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradwire.codecs.interface import Hops, Layout, Round
+from gradwire.codecs.collectives import Hops
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.registry import make_codec
 from gradwire.harness.comm.collective.arena import Arena, Slot
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
