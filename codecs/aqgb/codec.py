@@ -148,6 +148,10 @@ class AQGB(AQGBOptions, Codec, Adapts):
             )
         return super().supports(topology, size, layout)
 
+    def supports_stages(self, stages: int, *, refines: bool = False) -> str | None:
+        reason = super().supports_stages(stages, refines=refines)
+        return None if reason is None else f"{reason}, or codec.bits=8, which refines nothing"
+
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         bucket, decision = this_round.bucket, this_round.decision
         self._sizes[bucket], self._ranks = x.numel(), this_round.size

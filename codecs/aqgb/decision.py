@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from gradwire.codecs.adaptation import Numbers
 from gradwire.codecs.aqgb.encoding import FULL, Encoding
-from gradwire.codecs.aqgb.pieces import coarsest, pieces_of
+from gradwire.codecs.aqgb.pieces import coarsest, more_of, pieces_of
 from gradwire.codecs.interface import Decision
 
 SPLIT = "split"
@@ -40,11 +40,12 @@ def refuses_decision(decision: Decision, encoding: Encoding, partition: int) -> 
     if SPLIT in decision and (reason := _refuses_split(wholes(decision, SPLIT), len(first), partition)):
         return reason
     for block, others in enumerate(more):
-        bits = coarsest(pieces_of(wholes(decision, "first"), wholes(decision, SPLIT), block, 1))
+        pieces = pieces_of(wholes(decision, "first"), wholes(decision, SPLIT), block, 1)
+        bits = coarsest(pieces)
         if bits + others > FULL:
             return f"first and more are above {FULL} bits of a block together"
-        least = encoding.least_more(bits)
-        if 0 < others < least:
+        if others and not any(more_of(piece.bits, bits, int(others), encoding) for piece in pieces):
+            least = encoding.least_more(bits)
             return f"more is {others:g} of a block of {bits:g} bits, which {least} refine"
     if not sent or len(sent) % (len(first) or 1):
         return f"{SENT} has {len(sent)} numbers, not one for each block and rank"

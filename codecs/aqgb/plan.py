@@ -173,10 +173,10 @@ def make_plan(
         remaining = sum((FULL - bits) * numel for numel, bits in pieces) / 8
         share = min(1.0, agreed.rate * seconds / remaining)
         planned = min(left, math.ceil(share * left))
-        if planned < encoding.least_more(least):
+        sent = sum(more_of(bits, least, planned, encoding) * numel for numel, bits in pieces)
+        if not sent:
             continue
         more[block] = planned
-        sent = sum(more_of(bits, least, planned, encoding) * numel for numel, bits in pieces)
         now += sent / 8 / agreed.rate
     return BitPlan(tuple(first), tuple(more), end, tuple(split))
 

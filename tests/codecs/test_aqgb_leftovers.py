@@ -73,6 +73,19 @@ def test_refinements_of_pieces_fill_the_time_until_their_block_is_used() -> None
     assert more_of(6, 4, 10, Encoding("plain")) == 10 and more_of(8, 4, 10, Encoding("plain")) == 0
 
 
+def test_a_piece_is_refined_though_a_coarser_one_cannot_be() -> None:
+    """Fewer than 10 bits refine 12 bits of a floating-point number, and no 4: those stay as they are."""
+    codec = AQGB(base="plain", leftovers="requantized", partition=256)
+    decision = split_into((512, 538), (4, 12), 7)
+    assert codec.refuses_decision({**decision, "sent": [0, 0]}) is None
+    alone = {**split_into((512, 538), (4, 4), 7), "sent": [0, 0]}
+    assert codec.refuses_decision(alone) == "more is 7 of a block of 4 bits, which 10 refine"
+    ranks, xs = Ranks(base="plain", leftovers="requantized", partition=256), gradients(LARGE, SIZE)
+    coarse = ranks.synchronize(xs, decision)
+    refined = expected(xs, [(512, 4, 0), (538, 12, 5)], ranks.key, base="plain")
+    assert torch.equal(ranks.refine(coarse), refined) and not torch.equal(coarse, refined)
+
+
 def test_neighbours_with_the_same_bits_are_one_piece() -> None:
     assert pieces_of((4, 4, 8), (256, 512, 90, 0, 70, 0, 0, 0, 5), 0, 858) == [Piece(768, 4), Piece(90, 8)]
     assert pieces_of((4, 8), (), 1, 70) == [Piece(70, 8)]
