@@ -77,8 +77,9 @@ def test_a_piece_is_refined_though_a_coarser_one_cannot_be() -> None:
     """Fewer than 10 bits refine 12 bits of a floating-point number, and no 4: those stay as they are."""
     codec = AQGB(base="plain", leftovers="requantized", partition=256)
     decision = split_into((512, 538), (4, 12), 7)
-    assert codec.refuses_decision({**decision, "sent": [0, 0]}) is None
-    alone = {**split_into((512, 538), (4, 4), 7), "sent": [0, 0]}
+    both: dict[str, Any] = {"sent": [0, 0], "split": [512, 538, 0, 70]}  # with a row of the second block
+    assert codec.refuses_decision({**decision, **both}) is None
+    alone = {**split_into((512, 538), (4, 4), 7), **both}
     assert codec.refuses_decision(alone) == "more is 7 of a block of 4 bits, which 10 refine"
     ranks, xs = Ranks(base="plain", leftovers="requantized", partition=256), gradients(LARGE, SIZE)
     coarse = ranks.synchronize(xs, decision)
