@@ -184,7 +184,7 @@ def test_a_plan_sends_no_bits_that_refine_nothing() -> None:
 
 @pytest.mark.parametrize(("fitting", "more"), [(8.9, 0), (9.1, 10), (12.5, 13), (40.0, 28)])
 def test_the_second_stage_acts_once_more_than_nine_bits_fit(fitting: float, more: int) -> None:
-    """That is, between the first stage's end and the block's use. From 11 bits on they help: 10 bits of
+    """That is, between the first stage's end and the block's use. After 4 bits they help from 11 on: 10 of
     float32 keep one bit of mantissa, as 4 of E2M1 do."""
     size, rate, arrival = 10**6, 1e6, 2.001
     forward = (arrival + fitting * size / 8 / rate, arrival)
