@@ -15,6 +15,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import gradwire
+from gradwire.codecs.wording import as_python
 from gradwire.harness.library import ddp_internals
 
 
@@ -125,6 +126,16 @@ def train(
     return losses, weights(model), synchronizer.bytes_sent
 
 
+PLANNED: list[tuple[str, Any, str]] = [
+    ("floor", 0.25, "0.125"),
+    ("margin_s", 0.5, "0.02"),
+    ("gain", 0.5, "0.3"),
+    ("rate_gain", 0.5, "0.7"),
+    ("step_bits", 4, "8"),
+    ("leftovers", "requantized", "kept"),
+]
+"""Settings of AQGB's plan, which fixed bits replace, and their defaults."""
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"codec": "zip"}, "codec=zip is unknown"),
     ({"codec": "dynamic"}, "did you mean dynamiq"),
@@ -168,6 +179,24 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"codec": "backend", "segments": 4},
         "segments=4 has no effect with codec=backend; the backend sends its own messages",
+    ),
+    ({"codec": "aqgb"}, "codec=aqgb keeps refining a gradient until it is used; use parallel=blocks"),
+    ({"codec": "aqgb", "floor": 0.25}, "or codec.bits=8, which refines nothing"),
+    ({"codec": "aqgb", "bits": 8}, "add topology=broadcast"),
+    *(
+        (
+            {"codec": "aqgb", "bits": 8, "topology": "broadcast", name: value},
+            f"codec.{name}={as_python(value)}: choose one of {allowed} (codec.bits=8 replaces AQGB's plan",
+        )
+        for name, value, allowed in PLANNED
+    ),
+    (
+        {"codec": "aqgb", "bits": 8, "topology": "broadcast", "rounding": "stochastic"},
+        "codec.rounding='stochastic': choose one of truncate (what base=embedded rounds up",
+    ),
+    (
+        {"codec": "aqgb", "bits": 8, "topology": "broadcast", "scale": "none"},
+        "codec.scale='none': choose one of block (base=embedded has a scale for every block",
     ),
     ({"codec": "backend", "topology": "butterfly"}, "topology=butterfly has no effect with codec=backend"),
     ({"codec": "backend", "buckets": 3}, "buckets=3 has no effect with codec=backend"),

@@ -5,24 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from gradwire.codecs.adaptation import Adapts, Agreed, Feedback, Numbers
+from gradwire.codecs.adaptation import Adapts, Agreed, Feedback
 from gradwire.codecs.aqgb import plan
+from gradwire.codecs.aqgb.decision import (
+    DECIDES,
+    DECIDES_SPLIT,
+    SENT,
+    SPLIT,
+    number,
+    refuses_decision,
+    refuses_in,
+    wholes,
+)
 from gradwire.codecs.aqgb.encoding import FULL, Encoding
 from gradwire.codecs.aqgb.payload import (
     NOTHING,
     Packing,
     Payload,
-    mean_of,
     packing,
     partitions_per_packet,
-    plane_of,
     rounding_of,
 )
+from gradwire.codecs.aqgb.pieces import Open, OpenPiece, Piece, coarsest, mean_of_pieces, more_of, pieces_of
 from gradwire.codecs.aqgb.plan import StepProfile
 from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.collectives import Collectives
@@ -30,31 +38,8 @@ from gradwire.codecs.interface import Codec, Decision, Elapsed, Layout, Observat
 from gradwire.codecs.options.quantized import AQGBOptions
 from gradwire.codecs.traits import About, Traits
 
-SENT = "sent"
-"""In a decision: how many more bits were sent in the step before the last, by block and rank."""
-
-LONGEST_S = 1e9
-"""No step takes so many seconds."""
-
 HISTORY = "history"
 """A key of the state: the last step and what was sent in it."""
-
-
-@dataclass
-class Open:
-    """A block of a step that is still to be refined.
-
-    Holds this rank's gradient, as it is cut, the payloads received from all ranks, how many more bits are to
-    follow within `deadline` seconds of the block's backward pass, and how many each rank has `sent`.
-    `followed` gives the bits that each rank sent in the run whose decisions are followed, if any.
-    """
-
-    x: Tensor
-    parts: list[Payload]
-    more: int
-    deadline: float
-    followed: list[int] | None
-    sent: list[int]
 
 
 @dataclass
@@ -108,6 +93,9 @@ class AQGB(AQGBOptions, Codec, Adapts):
         )
         self._per_packet(FULL)
         self.first_decision: Decision = {"first": [], "more": [], "deadlines": [], SENT: []}
+        if self._requantizes:
+            self.first_decision = {**self.first_decision, SPLIT: []}
+            self.decides = DECIDES_SPLIT
         self._profile = StepProfile(self.gain, self.rate_gain)
         self._sizes: dict[int, int] = {}  # coordinates by bucket
         self._open: dict[tuple[int, int], Open] = {}  # by step and bucket
@@ -125,43 +113,25 @@ class AQGB(AQGBOptions, Codec, Adapts):
         return self.bits is None
 
     @property
+    def _requantizes(self) -> bool:
+        return self.leftovers == "requantized"
+
+    @property
     def boundary(self) -> int:
         """Bytes of a partition of uncompressed coordinates; with fewer bits per coordinate they hold
         several."""
         return self._encoding.payload_bytes(self.partition, FULL)
 
     hindsight = {SENT: 2}
-    decides = {
-        "first": Numbers(2, FULL, whole=True),
-        "more": Numbers(0, FULL - 2, whole=True),
-        "deadlines": Numbers(-LONGEST_S, LONGEST_S),
-        SENT: Numbers(0, FULL - 2, whole=True),
-    }
+    decides = DECIDES
 
     def refuses_decision(self, decision: Decision) -> str | None:
-        first, more, deadlines, sent = (_listed(decision, name) for name in self.decides)
-        if not len(first) == len(more) == len(deadlines):
-            return f"first, more and deadlines are of {len(first)}, {len(more)} and {len(deadlines)} blocks"
-        if any(bits + others > FULL for bits, others in zip(first, more, strict=True)):
-            return f"first and more are above {FULL} bits of a block together"
-        least = self._encoding.least_more
-        for bits, others in zip(first, more, strict=True):
-            if 0 < others < least(int(bits)):
-                return f"more is {others:g} of a block of {bits:g} bits, which {least(int(bits))} refine"
-        if not sent or len(sent) % (len(first) or 1):
-            return f"{SENT} has {len(sent)} numbers, not one for each block and rank"
-        return None
+        return refuses_decision(decision, self._encoding, self.partition)
 
     def refuses_in(self, decision: Decision, this_round: Round) -> str | None:
         """Checks that the decision covers this bucket. All blocks are known after the first step, so from
         then on decisions must cover every one of them."""
-        blocks, planned = len(self._sizes), len(_listed(decision, "first"))
-        if planned not in (0, blocks):
-            return f"first is of {planned} blocks, and this run has {blocks}"
-        sent, pairs = len(_listed(decision, SENT)), blocks * this_round.size
-        if sent != pairs:
-            return f"{SENT} has {sent} numbers; {blocks} blocks and {this_round.size} ranks have {pairs}"
-        return None
+        return refuses_in(decision, self._sizes, this_round.size)
 
     def supports(self, topology: str, size: int, layout: Layout) -> str | None:
         if topology != "broadcast":
@@ -171,31 +141,68 @@ class AQGB(AQGBOptions, Codec, Adapts):
             )
         return super().supports(topology, size, layout)
 
+    def supports_stages(self, stages: int, *, refines: bool = False) -> str | None:
+        reason = super().supports_stages(stages, refines=refines)
+        return None if reason is None else f"{reason}, or codec.bits=8, which refines nothing"
+
     async def synchronize(self, x: Tensor, this_round: Round, comm: Collectives) -> Tensor:
         bucket, decision = this_round.bucket, this_round.decision
         self._sizes[bucket], self._ranks = x.numel(), this_round.size
-        bits = _whole(decision, "first", bucket, FULL) if self.bits is None else self.bits
         self._planned = bool(decision.get("first"))
-        random = [self._random(this_round, rank) for rank in range(this_round.size)]
-        own = Payload.of(x, bits, self._encoding, random[this_round.rank])
-        comm.worked("encode", 1.0)
-        messages = await comm.all_gather(own.message)
-        parts = [
-            replace(own, message=message, rounding=rounding_of(bits, of_rank))
-            for message, of_rank in zip(messages, random, strict=True)
-        ]
-        more = _whole(decision, "more", bucket, 0) if self.bits is None else 0
+        pieces = self._pieces(decision, bucket, x.numel())
+        received, begin = list[list[Payload]](), 0
+        for piece in pieces:
+            received.append(await self._broadcast(x, begin, piece, this_round, comm))
+            begin += piece.numel
+        more = int(number(decision, "more", bucket, 0)) if self.bits is None else 0
         if more:
-            deadline = _number(decision, "deadlines", bucket, float("inf"))
-            followed = self._sent_in_followed(decision, bucket, this_round.size)
-            rounding = own.rounding
-            cut = x.to(torch.float32, copy=True) if rounding is None else rounding.dithered(x)
-            block = Open(cut, parts, more, deadline, followed, [0] * this_round.size)
-            self._open[this_round.step, bucket] = block
-        self._count(x.numel(), bits)
-        mean = mean_of(parts, x.device)
+            self._open[this_round.step, bucket] = self._opened(x, pieces, received, more, this_round)
+        mean = mean_of_pieces(received, x.device)
         comm.worked("collect", 1.0)
         return mean.to(x.dtype)
+
+    def _pieces(self, decision: Decision, bucket: int, numel: int) -> list[Piece]:
+        """The pieces in which a block is sent, and their bits."""
+        first = wholes(decision, "first")
+        if self.bits is not None or bucket >= len(first):
+            return [Piece(numel, FULL if self.bits is None else self.bits)]
+        return pieces_of(first, wholes(decision, SPLIT), bucket, numel)
+
+    async def _broadcast(
+        self, block: Tensor, first: int, piece: Piece, this_round: Round, comm: Collectives
+    ) -> list[Payload]:
+        """Sends a piece of a block, from coordinate `first` on, and returns all ranks' payloads."""
+        numel, bits = piece
+        random = [self._random(this_round, rank) for rank in range(this_round.size)]
+        x = block[first : first + numel]
+        own = Payload.of(x, bits, self._encoding, random[this_round.rank], first)
+        self._count(numel, bits)
+        comm.worked("encode", numel / block.numel())
+        messages = await comm.all_gather(own.message)
+        return [
+            replace(own, message=message, rounding=rounding_of(bits, of_rank, first))
+            for message, of_rank in zip(messages, random, strict=True)
+        ]
+
+    def _opened(
+        self,
+        x: Tensor,
+        pieces: Sequence[Piece],
+        received: Sequence[list[Payload]],
+        more: int,
+        this_round: Round,
+    ) -> Open:
+        """The block `x`, whose pieces have been received, until it is refined by `more` bits."""
+        opened, begin, least = list[OpenPiece](), 0, coarsest(pieces)
+        for (numel, bits), parts in zip(pieces, received, strict=True):
+            follow = more_of(bits, least, more, self._encoding)
+            own = x[begin : begin + numel]
+            opened.append(OpenPiece.of(own, this_round.rank, parts, follow))
+            begin += numel
+        decision, bucket = this_round.decision, this_round.bucket
+        deadline = number(decision, "deadlines", bucket, float("inf"))
+        followed = self._sent_in_followed(decision, bucket, this_round.size)
+        return Open(opened, more, deadline, followed, [0] * this_round.size)
 
     def _random(self, this_round: Round, rank: int) -> CoordinateBits | None:
         """A rank's private bits, which every rank can draw; None without random rounding."""
@@ -220,10 +227,10 @@ class AQGB(AQGBOptions, Codec, Adapts):
     async def refine(
         self, mean: Tensor, this_round: Round, comm: Collectives, elapsed: Elapsed | None = None
     ) -> Tensor:
-        """Sends further bits piece by piece.
+        """Sends further bits, some at a time.
 
-        Before each piece every rank announces how many bits it sends: 0 once it has sent all of them or its
-        deadline has passed. So all ranks end with the same bits, whichever rank was late.
+        Before these every rank announces how many it sends: 0 once it has sent all of them or its deadline
+        has passed. So all ranks end with the same bits, whichever rank was late.
         """
         block = self._open.pop((this_round.step, this_round.bucket), None)
         if block is None:
@@ -231,47 +238,37 @@ class AQGB(AQGBOptions, Codec, Adapts):
         target = block.more
         if block.followed is not None:
             target, elapsed = block.followed[comm.rank], None
-        going = [True] * comm.size
-        own = block.parts[comm.rank]
+        going, device = [True] * comm.size, mean.device
         while any(going):
             late = elapsed is not None and elapsed() > block.deadline
-            step = 0 if late else self._next_step(own.bits, target - block.sent[comm.rank])
-            header = torch.tensor([step if going[comm.rank] else 0], dtype=torch.uint8, device=block.x.device)
+            step = 0 if late else self._next_step(block, comm.rank, target - block.sent[comm.rank])
+            header = torch.tensor([step if going[comm.rank] else 0], dtype=torch.uint8, device=device)
             steps = [int(each) for each in torch.cat(await comm.all_gather(header)).tolist()]
             going = [bits > 0 for bits in steps]
             if any(going):
                 await self._send(block, steps, comm)
                 going = [more and sent < block.more for more, sent in zip(going, block.sent, strict=True)]
         self._sent.setdefault(this_round.step, {})[this_round.bucket] = block.sent
-        refined = mean_of(block.parts, block.x.device)
+        refined = block.mean()
         comm.worked("finish", 1.0)
         return refined.to(mean.dtype)
 
-    def _next_step(self, bits: int, left: int) -> int:
-        """The bits to send next of a payload of `bits` with `left` bits to follow: 0 if these refine
+    def _next_step(self, block: Open, rank: int, left: int) -> int:
+        """The bits that a rank sends next of a block with `left` bits to follow: 0 if these refine
         nothing."""
-        least = self._encoding.least_more(bits)
+        least = block.least_step(rank, self._encoding)
         return min(max(self.step_bits, least), left) if left >= least else 0
 
     async def _send(self, block: Open, steps: Sequence[int], comm: Collectives) -> None:
-        """Exchanges one piece, in which rank r sends `steps[r]` bits of every coordinate, and adds the
+        """Exchanges the next bits, of which rank r sends up to `steps[r]` of every coordinate, and adds the
         received bits to the block."""
-        numel, encoding = block.x.numel(), self._encoding
-        bits = [part.bits for part in block.parts]
-        refined = [encoding.refined(own, more) for own, more in zip(bits, steps, strict=True)]
-        plane = torch.empty(0, dtype=torch.uint8, device=block.x.device)
-        if steps[comm.rank]:
-            plane = plane_of(block.x, bits[comm.rank], refined[comm.rank], encoding)
+        encoding = self._encoding
+        plane = block.plane(comm.rank, steps[comm.rank], encoding)
         comm.worked("encode", 1.0)
-        sizes = [
-            encoding.refinement_bytes(numel, own, longer) if more else 0
-            for own, longer, more in zip(bits, refined, steps, strict=True)
-        ]
+        sizes = [block.plane_bytes(rank, step, encoding) for rank, step in enumerate(steps)]
         planes = await comm.all_gather(plane, sizes)
-        for rank, (part, more, came) in enumerate(zip(block.parts, steps, planes, strict=True)):
-            if more:
-                part.refine(came, refined[rank])
-                block.sent[rank] += more
+        for rank, (step, came) in enumerate(zip(steps, planes, strict=True)):
+            block.refine(rank, step, came, encoding)
         comm.worked("collect", 1.0)
 
     def observe(self, observations: Sequence[Observation]) -> None:
@@ -301,9 +298,12 @@ class AQGB(AQGBOptions, Codec, Adapts):
             agreed.feedback["forward"].tolist(),
             float(agreed.feedback["rate"]),
         )
-        made = plan.make_plan(times, self.floor, self.margin_s, self._encoding)
+        partition = self.partition if self._requantizes else None
+        made = plan.make_plan(times, self.floor, self.margin_s, self._encoding, partition)
         deadlines = [seconds - self.margin_s for seconds in times.forward]
-        return {"first": list(made.first), "more": list(made.more), "deadlines": deadlines, SENT: sent}
+        split = {SPLIT: list(made.split)} if self._requantizes else {}
+        planned = {"first": list(made.first), "more": list(made.more), "deadlines": deadlines}
+        return {**planned, **split, SENT: sent}
 
     def _sent_in(self, step: int) -> list[int]:
         """The further bits that each rank sent of each block in a step, block by block."""
@@ -315,8 +315,8 @@ class AQGB(AQGBOptions, Codec, Adapts):
         logged = self._figures.logged() | {"rate_mbit": self._profile.rate * 8e-6}
         self._ended, self._figures = self._figures, Figures()
         # Another thread may be refining this step's blocks, so existing entries must stay.
-        for number in [number for number in list(self._sent) if number < step]:
-            del self._sent[number]
+        for sent in [sent for sent in list(self._sent) if sent < step]:
+            del self._sent[sent]
         for key in [key for key in list(self._open) if key[0] < step]:
             del self._open[key]
         return logged
@@ -356,17 +356,3 @@ class AQGB(AQGBOptions, Codec, Adapts):
 
 def _column(values: Sequence[float]) -> Tensor:
     return torch.tensor(list(values), dtype=torch.float64, device="cpu")
-
-
-def _listed(decision: Decision, name: str) -> Sequence[float]:
-    return cast(Sequence[float], decision[name])
-
-
-def _number(decision: Decision, name: str, bucket: int, otherwise: float) -> float:
-    """A decision's entry for a bucket, or `otherwise` if the decision has none."""
-    values: Any = decision.get(name, [])
-    return float(values[bucket]) if bucket < len(values) else otherwise
-
-
-def _whole(decision: Decision, name: str, bucket: int, otherwise: int) -> int:
-    return int(_number(decision, name, bucket, otherwise))

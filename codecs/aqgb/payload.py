@@ -122,7 +122,8 @@ class Payload:
     """The first `bits` of a block of `numel` coordinates: (payload_bytes,) uint8.
 
     A payload that was refined to 32 bits is `refined`: it holds 32 bits of the encoding's base, not float32.
-    `rounding` is what it was rounded with, if it was and can be refined.
+    `rounding` is what it was rounded with, if it was and can be refined. `first` is the index of its first
+    coordinate in the bucket.
     """
 
     numel: int
@@ -131,16 +132,22 @@ class Payload:
     refined: bool = False
     encoding: Encoding = EMBEDDED
     rounding: RandomRounding | None = None
+    first: int = 0
 
     @classmethod
     def of(
-        cls, x: Tensor, bits: int, encoding: Encoding = EMBEDDED, random: CoordinateBits | None = None
+        cls,
+        x: Tensor,
+        bits: int,
+        encoding: Encoding = EMBEDDED,
+        random: CoordinateBits | None = None,
+        first: int = 0,
     ) -> Payload:
-        """Encodes (numel,) floating-point `x`, which is not changed; rounds with `random`, otherwise towards
-        zero."""
+        """Encodes (numel,) floating-point `x`, which is not changed: the bucket's coordinates from `first` on
+        (a multiple of 32). Rounds with `random`, otherwise towards zero."""
         message = torch.empty(encoding.payload_bytes(x.numel(), bits), dtype=torch.uint8, device=x.device)
-        encoding.coder(bits, random).encode(x.to(torch.float32), 0, message)
-        return cls(x.numel(), bits, message, False, encoding, rounding_of(bits, random))
+        encoding.coder(bits, random).encode(x.to(torch.float32), first, message)
+        return cls(x.numel(), bits, message, False, encoding, rounding_of(bits, random, first), first)
 
     def refine(self, plane: Tensor, more: int) -> None:
         """Appends what refines the payload to `more` bits of every coordinate, (refinement_bytes,) uint8, or
@@ -156,7 +163,7 @@ class Payload:
 
     def decode_into(self, values: Tensor) -> None:
         """Writes the decoded values to (numel,) float32 `values`."""
-        self._own_coder().decode_into(self.message, 0, values)
+        self._own_coder().decode_into(self.message, self.first, values)
         if self.refined and self.rounding is not None:
             self.rounding.restore_(values, self.bits)
 
@@ -167,18 +174,19 @@ class Payload:
             self.decode_into(values)
             sums.add_(values)
         else:
-            self._own_coder().accumulate(self.message, 0, sums)
+            self._own_coder().accumulate(self.message, self.first, sums)
 
     def _own_coder(self) -> SliceCoder:
         return self.encoding.refined_coder(self.bits) if self.refined else self.encoding.coder(self.bits)
 
 
-def rounding_of(bits: int, random: CoordinateBits | None) -> RandomRounding | None:
-    """The rounding that refinements of a payload of `bits` have to know of; None without one.
+def rounding_of(bits: int, random: CoordinateBits | None, first: int = 0) -> RandomRounding | None:
+    """The rounding that refinements of a payload of `bits` have to know of, of coordinates from `first` on;
+    None without one.
 
     Fewer bits than float32 can be cut to are not refined but sent anew, as rounded at the fewest.
     """
-    return None if random is None or bits == FULL else RandomRounding(random, max(bits, SINGLE))
+    return None if random is None or bits == FULL else RandomRounding(random, max(bits, SINGLE), first)
 
 
 def plane_of(x: Tensor, bits: int, more: int, encoding: Encoding = EMBEDDED) -> Tensor:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.aqgb.encoding import EMBEDDED, FULL, Encoding
+from gradwire.codecs.aqgb.pieces import coarsest, more_of, pieces_of
 from gradwire.codecs.interface import Observation
 
 MADE, SENT, USED = "compute", "all_gather", "forward"
@@ -125,39 +126,59 @@ class AgreedTimes:
 
 @dataclass(frozen=True)
 class BitPlan:
-    """For each block, the bits that are sent `first` and how many `more` follow; `end` is when the first bits
-    have arrived."""
+    """For each block, the bits that are sent `first` and how many `more` follow those of its coarsest piece;
+    `end` is when the first bits have arrived.
+
+    `split` has, row by row, how many coordinates of each block are sent with each block's bits; empty if
+    blocks keep their own (`pieces.pieces_of`).
+    """
 
     first: tuple[int, ...]
     more: tuple[int, ...]
     end: float
+    split: tuple[int, ...] = ()
 
 
-def make_plan(agreed: AgreedTimes, floor: float, margin_s: float, encoding: Encoding = EMBEDDED) -> BitPlan:
+def make_plan(
+    agreed: AgreedTimes,
+    floor: float,
+    margin_s: float,
+    encoding: Encoding = EMBEDDED,
+    partition: int | None = None,
+) -> BitPlan:
     """Plans the bits of both stages.
 
     First stage: all undelivered data, when a block appears, is to be delivered before the next block appears.
     So the ratio is `q = rate · time / undelivered` of 32 bits, but at least `floor`. The last block is sent
-    at the floor, unless sending all undelivered data in full takes hardly any time. Second stage: in the
+    at the floor, unless sending all undelivered data in full takes hardly any time. What is left of a block
+    keeps its bits, or in whole `partition`s, if given, gets those of the new block. Second stage: in the
     order of the forward pass, each block gets as many more bits as arrive `margin_s` before its use, or none
     if they are too few to refine the block in this `encoding`.
     """
-    first, end = _first_bits(agreed, floor)
+    split: list[int] = []
+    if partition is None:
+        first, end = _first_bits(agreed, floor)
+    else:
+        first, rows, end = _requantized_bits(agreed, floor, partition)
+        split = [coordinates for row in rows for coordinates in row]
     more = [0] * len(first)
     now = end
     for block in reversed(range(len(first))):
-        left = FULL - first[block]
+        pieces = pieces_of(first, split, block, agreed.sizes[block])
+        least = coarsest(pieces)
+        left = FULL - least
         seconds = max(0.0, agreed.forward[block] - margin_s - now)
         if not left or seconds <= 0:
             continue
-        remaining = left * agreed.sizes[block] / 8
+        remaining = sum((FULL - bits) * numel for numel, bits in pieces) / 8
         share = min(1.0, agreed.rate * seconds / remaining)
         planned = min(left, math.ceil(share * left))
-        if planned < encoding.least_more(first[block]):
+        sent = sum(more_of(bits, least, planned, encoding) * numel for numel, bits in pieces)
+        if not sent:
             continue
         more[block] = planned
-        now += more[block] * agreed.sizes[block] / 8 / agreed.rate
-    return BitPlan(tuple(first), tuple(more), end)
+        now += sent / 8 / agreed.rate
+    return BitPlan(tuple(first), tuple(more), end, tuple(split))
 
 
 def bits_of(ratio: float) -> int:
@@ -165,25 +186,49 @@ def bits_of(ratio: float) -> int:
     return max(2, min(FULL, math.ceil(FULL * ratio - 1e-9)))
 
 
+def _ratio(agreed: AgreedTimes, block: int, undelivered: float, floor: float) -> tuple[float, float]:
+    """The ratio as a block appears, when so many bytes at 32 bits are undelivered, and the bytes that can be
+    sent until the next one appears: 0 after the last, for which no block waits."""
+    if block < len(agreed.sizes) - 1:
+        budget = agreed.rate * max(0.0, agreed.backward[block + 1] - agreed.backward[block])
+        return max(floor, min(1.0, budget / undelivered)), budget
+    return (1.0 if undelivered <= NEGLIGIBLE * agreed.rate * agreed.backward[block] else floor), 0.0
+
+
 def _first_bits(agreed: AgreedTimes, floor: float) -> tuple[list[int], float]:
     """The bits of the first stage by block, and the time when all of them have arrived. The newest block goes
     first."""
     bits: list[int] = []
     waiting: list[float] = []  # bytes of each block that are undelivered, as they travel
-    last = len(agreed.sizes) - 1
     for block, size in enumerate(agreed.sizes):
         older = sum(left * FULL / own for left, own in zip(waiting, bits, strict=True))
-        undelivered = older + size * FULL / 8  # bytes at 32 bits
-        if block < last:
-            budget = agreed.rate * max(0.0, agreed.backward[block + 1] - agreed.backward[block])
-            ratio = max(floor, min(1.0, budget / undelivered))
-        else:
-            budget = 0.0
-            ratio = 1.0 if undelivered <= NEGLIGIBLE * agreed.rate * agreed.backward[last] else floor
+        ratio, budget = _ratio(agreed, block, older + size * FULL / 8, floor)
         bits.append(bits_of(ratio))
         waiting.append(size * bits[-1] / 8)
         for index in reversed(range(len(waiting))):
             sent = min(budget, waiting[index])
             waiting[index] -= sent
             budget -= sent
-    return bits, agreed.backward[last] + sum(waiting) / agreed.rate
+    return bits, agreed.backward[-1] + sum(waiting) / agreed.rate
+
+
+def _requantized_bits(
+    agreed: AgreedTimes, floor: float, partition: int
+) -> tuple[list[int], list[list[int]], float]:
+    """As `_first_bits`, but what is left of a block gets the bits of the one that has appeared. Also returns
+    how many coordinates of each block are sent with each block's bits: whole partitions."""
+    bits: list[int] = []
+    left: list[int] = []  # coordinates of each block that are undelivered
+    split = [[0] * len(agreed.sizes) for _ in agreed.sizes]
+    for block, size in enumerate(agreed.sizes):
+        left.append(size)
+        ratio, budget = _ratio(agreed, block, sum(left) * FULL / 8, floor)
+        bits.append(bits_of(ratio))
+        for index in reversed(range(block + 1)):
+            begun = math.ceil(budget * 8 / bits[-1] / partition - 1e-9)  # the one under way is not broken off
+            split[index][block] = min(left[index], begun * partition)
+            left[index] -= split[index][block]
+            budget = max(0.0, budget - split[index][block] * bits[-1] / 8)
+    for row, rest in zip(split, left, strict=True):
+        row[-1] += rest
+    return bits, split, agreed.backward[-1] + sum(left) * bits[-1] / 8 / agreed.rate

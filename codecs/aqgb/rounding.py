@@ -31,10 +31,11 @@ AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class RandomRounding:
-    """One worker's random rounding of one block at `bits`, 10 to 31."""
+    """One worker's random rounding at `bits`, 10 to 31, of one block's coordinates from `first` on."""
 
     random: CoordinateBits
     bits: int
+    first: int = 0
 
     def dithered(self, x: Tensor) -> Tensor:
         """The patterns to cut, of (numel,) `x`, which is not changed: (numel,) float32.
@@ -66,5 +67,5 @@ class RandomRounding:
             own = patterns[first : first + AT_ONCE]
             padded = -(-len(own) // PER_COUNTER) * PER_COUNTER
             like = torch.empty(padded, dtype=torch.int8, device=values.device)
-            integers = self.random.words(first, like)[: len(own)] >> self.bits
+            integers = self.random.words(self.first + first, like)[: len(own)] >> self.bits
             yield own, integers.to(torch.int32)

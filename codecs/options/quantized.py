@@ -35,6 +35,9 @@ SMALLEST_PACKET = 512
 LARGEST_PACKET = 65_507
 """Bytes that a UDP datagram can carry over IPv4."""
 
+PLANNED = ("floor", "margin_s", "gain", "rate_gain", "step_bits", "leftovers")
+"""The settings of AQGB's plan."""
+
 
 BITS = (4, 8)
 
@@ -183,17 +186,31 @@ class AQGBOptions:
     """Bits of a refinement that are sent at a time, 10 at first where it begins anew; before each of these a
     rank looks at the clock."""
 
+    leftovers: str = one_of("kept", "requantized")
+    """What is left of a block when the next one appears: `kept` has the block's bits, `requantized` those of
+    the new block, as in AQGB §4.2."""
+
     @classmethod
     def narrowed_rules(cls, fields: Mapping[str, Any]) -> dict[str, Rule]:
-        """Cuts fixed-point numbers towards zero, each with its block's scale."""
+        """Cuts fixed-point numbers towards zero, each with its block's scale; fixed bits replace the plan."""
+        planned = cls._rules_of_plan(fields["bits"])
         if fields["base"] == "plain":
-            return {}
+            return planned
         rounds = "what base=embedded rounds up is no prefix of more bits; codec.base=plain has stochastic"
         scales = "base=embedded has a scale for every block; codec.base=plain has all and none"
         return {
+            **planned,
             "rounding": Rule((TEXT,), choices=("truncate",), hint=rounds),
             "scale": Rule((TEXT,), choices=("block",), hint=scales),
         }
+
+    @classmethod
+    def _rules_of_plan(cls, bits: int | None) -> dict[str, Rule]:
+        """The settings of AQGB's plan keep their defaults if fixed `bits` replace it."""
+        if bits is None:
+            return {}
+        fix = f"codec.bits={bits} replaces AQGB's plan, which {{}} is part of; leave one of them out"
+        return {name: Rule((), choices=(getattr(cls, name),), hint=fix.format(name)) for name in PLANNED}
 
 
 @codec_at("terngrad:TernGrad")

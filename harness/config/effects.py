@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from gradwire.codecs.options.quantized import AQGBOptions
 from gradwire.codecs.registry import codec_class
 from gradwire.harness.config.tasks import TASKS
 from gradwire.harness.models.families import FOLDER
@@ -110,17 +109,6 @@ OF_WORKERS = (
         lambda codec: not codec_class(codec).traits.uses_backend,
         "the backend sends its own messages; leave it out or use codec=fp32",
     ),
-)
-
-OF_CODEC = tuple(
-    ReadWith(
-        keys_of("codec", name),
-        ("codec.bits",),
-        lambda bits: bits is None,
-        "it is AQGB's plan, which fixed bits replace; leave one of them out",
-        usual=getattr(AQGBOptions, name),
-    )
-    for name in ("floor", "margin_s", "gain", "rate_gain", "step_bits")
 )
 
 OF_PARALLEL = (
@@ -271,5 +259,5 @@ OF_STUDIES = (
     ),
 )
 
-READ_WITH = (*OF_TRAIN, *OF_WORKERS, *OF_CODEC, *OF_PARALLEL, *OF_NETWORK, *OF_MODEL, *OF_STUDIES)
+READ_WITH = (*OF_TRAIN, *OF_WORKERS, *OF_PARALLEL, *OF_NETWORK, *OF_MODEL, *OF_STUDIES)
 """Keys with the settings that read them; other keys are always read by the tasks that have their group."""

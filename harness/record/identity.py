@@ -67,7 +67,7 @@ FILES = (
 counts, False if only known formats do; None means that only a folder is a path and anything else is a name.
 """
 
-ADDED = {("codec", "aqgb"): {"base": "embedded", "scale": "block", "bits": None}}
+ADDED = {("codec", "aqgb"): {"base": "embedded", "scale": "block", "bits": None, "leftovers": "kept"}}
 """Settings of a choice, by group and name, that were added when runs had been recorded, with the values that
 mean what those runs did: an id holds them only if they differ."""
 

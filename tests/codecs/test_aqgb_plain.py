@@ -182,6 +182,24 @@ def test_a_plan_sends_no_bits_that_refine_nothing() -> None:
     assert 0 in found and min(found - {0}) == 10 and max(found) == 28
 
 
+@pytest.mark.parametrize(("fitting", "more"), [(8.9, 0), (9.1, 10), (12.5, 13), (40.0, 28)])
+def test_the_second_stage_acts_once_more_than_nine_bits_fit(fitting: float, more: int) -> None:
+    """That is, between the first stage's end and the block's use. After 4 bits they help from 11 on: 10 of
+    float32 keep one bit of mantissa, as 4 of E2M1 do."""
+    size, rate, arrival = 10**6, 1e6, 2.001
+    forward = (arrival + fitting * size / 8 / rate, arrival)
+    agreed = AgreedTimes((size,) * 2, (1.0, 1.001), forward, rate)
+    made = make_plan(agreed, 0.125, 0.0, PLAIN)
+    assert made.first == (4, 4) and made.end == pytest.approx(arrival, abs=2e-3)
+    assert made.more == (more, 0)
+    ranks, xs = Ranks(base="plain", rounding="stochastic"), gradients(LAYOUT, SIZE)
+    exact, coarse = mean(xs), ranks.synchronize(xs, decided(4, more))
+    refined = ranks.refine(coarse)
+    assert torch.equal(refined, coarse) == (not more)
+    errors = [float((found - exact).square().sum()) for found in (refined, coarse)]
+    assert more < 11 or errors[0] < 0.1 * errors[1]
+
+
 def test_fixed_bits_are_neither_planned_nor_refined() -> None:
     ranks, xs = Ranks(bits=6), gradients(LAYOUT, SIZE)
     found = ranks.synchronize(xs, decided(20, 8))

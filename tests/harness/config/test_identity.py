@@ -74,12 +74,14 @@ def test_settings_that_change_the_result_change_it(override: str, identify: Iden
 
 @pytest.mark.parametrize("bits", ["null", "8"])
 def test_settings_added_later_keep_the_ids_of_what_ran_before(bits: str, identify: Identify) -> None:
-    """That is, those of `codec=aqgb` from when it had neither base nor scale nor bits."""
+    """That is, those of `codec=aqgb` from when it had neither base nor scale, bits nor leftovers."""
     blocks = ("cluster=virtual", "cluster.workers=2", "parallel=blocks", "topology=broadcast", "codec=aqgb")
     before = identify(*blocks, "size=tiny")
     assert before == identify(*blocks, "size=tiny", "codec.base=embedded", "codec.scale=block")
     assert (before == identify(*blocks, "size=tiny", f"codec.bits={bits}")) == (bits == "null")
     assert before != identify(*blocks, "size=tiny", "codec.base=plain")
+    assert before == identify(*blocks, "size=tiny", "codec.leftovers=kept")
+    assert before != identify(*blocks, "size=tiny", "codec.leftovers=requantized")
 
 
 def test_ids_of_records_are_those_of_the_same_settings_now(with_values: Callable[..., DictConfig]) -> None:
@@ -87,7 +89,7 @@ def test_ids_of_records_are_those_of_the_same_settings_now(with_values: Callable
     blocks = ("cluster=virtual", "cluster.workers=2", "parallel=blocks", "topology=broadcast", "codec=aqgb")
     settings = validate(with_values(*blocks)).mapping()
     older = {**settings, "codec": {**settings["codec"]}}
-    for added in ("base", "scale", "bits"):
+    for added in ("base", "scale", "bits", "leftovers"):
         del older["codec"][added]
     assert settings_id(older) == settings_id(settings)
 

@@ -105,7 +105,10 @@ REFUSED_VALIDATING = [
 WithValues = Callable[..., DictConfig]
 
 
-@pytest.mark.parametrize("name", ["floor=0.25", "margin_s=0.1", "gain=0.5", "rate_gain=0.5", "step_bits=4"])
+PLANNED = ["floor=0.25", "margin_s=0.1", "gain=0.5", "rate_gain=0.5", "step_bits=4", "leftovers=requantized"]
+
+
+@pytest.mark.parametrize("name", PLANNED)
 def test_fixed_bits_of_aqgb_leave_no_plan_to_set(name: str, with_values: WithValues) -> None:
     given, usual = f"codec.{name}", ("codec=aqgb", "parallel=blocks", "topology=broadcast")
     validate(with_values(*usual, given))
@@ -113,7 +116,8 @@ def test_fixed_bits_of_aqgb_leave_no_plan_to_set(name: str, with_values: WithVal
     config = with_values(*usual, given, "codec.bits=4")
     with pytest.raises(ConfigError) as refused:
         validate(config)
-    assert_refused(refused.value, [f"{given} has no effect with codec.bits=4", "leave one of them out"])
+    said = [f"{given}: choose one of ", "codec.bits=4 replaces AQGB's plan", "leave one of them out"]
+    assert_refused(refused.value, said)
 
 
 def assert_refused(error: ConfigError, parts: list[str]) -> None:
