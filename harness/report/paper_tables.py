@@ -41,7 +41,6 @@ class PaperTable:
 
     columns: list[str]
     rows: list[tuple[str, list[Cell]]]
-    has_printed: bool
     busy: str = ""  # that the machine was, where times are shown
 
     @property
@@ -51,6 +50,26 @@ class PaperTable:
             kinds = {cells[index].kind for _, cells in self.rows} - {None}
             found.append(kinds.pop() if len(kinds) == 1 else None)
         return found
+
+    @property
+    def printed(self) -> list[bool]:
+        """Returns for each column whether the paper prints any of its figures."""
+        return [
+            any(cells[index].printed != NOTHING for _, cells in self.rows)
+            for index in range(len(self.columns))
+        ]
+
+    @property
+    def has_printed(self) -> bool:
+        return any(self.printed)
+
+    @property
+    def of_print(self) -> PaperTable:
+        """The rows and columns of which the paper prints any figure."""
+        columns = [index for index, printed in enumerate(self.printed) if printed]
+        rows = [(name, [cells[index] for index in columns]) for name, cells in self.rows]
+        told = [row for row in rows if any(cell.printed != NOTHING for cell in row[1])]
+        return PaperTable([self.columns[index] for index in columns], told)
 
     @property
     def chances(self) -> list[str]:
@@ -100,9 +119,9 @@ def fill(layout: TableLayout, record: SweepRecord | None, reference: Reference) 
     for name, row in layout.rows.items():
         cells = [_cell(layout, row, column, record, printed) for column in layout.columns.values()]
         rows.append((name, cells))
-    return PaperTable(
-        list(layout.columns), rows, bool(printed), "" if record is None else _busy(record, rows)
-    )
+    if record is None:
+        return PaperTable(list(layout.columns), rows).of_print
+    return PaperTable(list(layout.columns), rows, _busy(record, rows))
 
 
 def _busy(record: SweepRecord, rows: list[tuple[str, list[Cell]]]) -> str:
