@@ -150,7 +150,7 @@ class Section:
 
     @property
     def untold(self) -> list[tuple[str, list[tuple[str, str]]]]:
-        """(reason, [(detail, ids of claims)]) of what could not be told, with what most claims share first."""
+        """(reason, [(detail, ids of claims)]) of what could not be told, what most claims share first."""
         reasons: dict[str, dict[str, list[str]]] = {}
         for verdict in self.verdicts:
             if verdict.word in (Word.NOT_TESTABLE, Word.NOT_RUN):

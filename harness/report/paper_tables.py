@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gradwire.harness.report.busy_times import busy_cells
-from gradwire.harness.report.chances import SCORE, level_of_runs
-from gradwire.harness.report.claims.figures import last, one_figure, tta
+from gradwire.harness.report.chances import BENCHMARK_SCORES, BENCHMARKS, SCORE, level_of_runs
+from gradwire.harness.report.claims.figures import CASE, last, one_figure, tta
 from gradwire.harness.report.evaluation import MissingError, SeedFigure, UnfinishedError
 from gradwire.harness.report.papers import Line, TableLayout
 from gradwire.harness.report.reference import Reference, Row
@@ -153,15 +153,19 @@ def _cell(
         return Cell(NOTHING, theirs)
     is_time = column.tta is not None or row.tta is not None
     text = _written(found, _metric(layout, row, column), is_time, column.times or row.times or 1.0)
-    chance = None if is_time else _chance(record, _metric(layout, row, column), found)
-    times = column.times or row.times or 1.0
-    chance = None if chance is None else chance * times
+    chance = None if is_time else _chance(record, _metric(layout, row, column), found, selection)
+    chance = None if chance is None else chance * (column.times or row.times or 1.0)
     return Cell(text + marks_of(found, record), theirs, found.kind, found, _networks_of(found), chance)
 
 
-def _chance(record: SweepRecord, metric: str, found: SeedFigure) -> float | None:
-    """The score of guesses, of a metric that is such a score."""
-    return level_of_runs(record, found.cells) if metric in (SCORE, "final_metric") else None
+def _chance(
+    record: SweepRecord, metric: str, found: SeedFigure, selection: Mapping[str, Any]
+) -> float | None:
+    """The score of guesses, of a metric that is such a score, in the metric's unit."""
+    if metric in (SCORE, "final_metric"):
+        return level_of_runs(record, found.cells)
+    level = BENCHMARKS.get(str(selection.get(CASE))) if metric in BENCHMARK_SCORES else None
+    return None if level is None else level * METRICS[metric].shown.factor
 
 
 def _networks_of(found: SeedFigure) -> tuple[str, ...]:

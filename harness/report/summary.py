@@ -32,8 +32,8 @@ class Topic:
 
     @classmethod
     def of(cls, name: str, verdicts: Sequence[Verdict]) -> Topic:
-        """The topic in the part that says most of it: decided if more than a third of what was tried is, and then
-        in part if some claims hold and some do not."""
+        """The topic in the part that says most of it: a decided one if more than a third of what was tried
+        is, which holds in part if some claims do and some do not."""
         held, failed, untold = (_number(verdicts, kind) for kind in (_held, _failed, _untold))
         size = len(verdicts)
         if held + failed + untold == 0:
@@ -108,12 +108,16 @@ class Outcome:
 
     @property
     def parts(self) -> list[tuple[str, str]]:
-        """(what, topics): what holds, in whole or in part, what does not, what could not be told, and why not,
-        and what has not run. Each topic stands in one of them, with the number of its claims that decided
-        this; the reasons are those of all claims that could not be told."""
+        """(what, topics): what holds, in whole or in part, what does not, what could not be told, and why
+        not, and what has not run.
+
+        Each topic stands in one of them, with the number of its claims that decided this. The reasons are
+        those of all claims that could not be told.
+        """
         topics = sorted(self._topics(), key=lambda each: -each.number)
-        found = [(what, ", ".join(each.text for each in topics if each.part == what)) for what in PARTS]
-        return [(what, _why(self.tried) if what == WHY else text) for what, text in found if text or what == WHY]
+        found = {what: ", ".join(each.text for each in topics if each.part == what) for what in PARTS}
+        found[WHY] = _why(self.tried)
+        return [(what, text) for what, text in found.items() if text]
 
     def _topics(self) -> list[Topic]:
         found: dict[str, list[Verdict]] = {}
@@ -137,9 +141,7 @@ def listed(parts: Sequence[str]) -> str:
 
 def _why(verdicts: Sequence[Verdict]) -> str:
     """The reasons why something could not be told, with how often each is given, the most frequent first."""
-    reasons = Counter(
-        str(each.reason) for each in verdicts if _untold(each) and each.reason is not None
-    )
+    reasons = Counter(str(each.reason) for each in verdicts if _untold(each) and each.reason is not None)
     return ", ".join(f"{reason} ({number})" for reason, number in reasons.most_common())
 
 
