@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from gradwire.harness.report.claims.claim import Basis
-from gradwire.harness.report.claims.verdict import LATE, Verdict, Word
+from gradwire.harness.report.claims.verdict import LATE, Reason, Verdict, Word
 
 HELD = (Word.REPRODUCED, Word.LATE_REPRODUCED)
 FAILED = (Word.NOT_REPRODUCED, Word.LATE_NOT_REPRODUCED)
@@ -17,7 +17,7 @@ LEAST_DECIDED = 1 / 3
 """The share of a topic's claims that were tried above which it counts as decided."""
 
 HOLDS, IN_PART, FAILS = "Holds", "Holds in part", "Does not hold"
-UNTOLD, WHY, NOT_RUN = "Could not be told here", "Why not", "Has not run"
+UNTOLD, WHY, NOT_RUN = "Could not be told here", "Why some could not be told", "Has not run"
 PARTS = (HOLDS, IN_PART, FAILS, UNTOLD, WHY, NOT_RUN)
 
 
@@ -141,7 +141,12 @@ def listed(parts: Sequence[str]) -> str:
 
 def _why(verdicts: Sequence[Verdict]) -> str:
     """The reasons why something could not be told, with how often each is given, the most frequent first."""
-    reasons = Counter(str(each.reason) for each in verdicts if _untold(each) and each.reason is not None)
+    words = {Reason.SIZE: "size too small"}
+    reasons = Counter(
+        words.get(each.reason, str(each.reason))
+        for each in verdicts
+        if _untold(each) and each.reason is not None
+    )
     return ", ".join(f"{reason} ({number})" for reason, number in reasons.most_common())
 
 

@@ -40,7 +40,7 @@ def test_one_sentence_says_what_holds_what_does_not_and_what_could_not_be_tried(
     assert found.parts == [
         ("Holds", "time to accuracy (1 of 2)"),
         ("Does not hold", "error (2 of 3)"),
-        ("Why not", "at chance (1), effect below the seeds' spread (1)"),
+        ("Why some could not be told", "at chance (1), effect below the seeds' spread (1)"),
         ("Has not run", "other claims (1 of 1)"),
     ]
     assert (found.held, found.failed, found.untold, found.not_run) == (1, 2, 2, 1)
