@@ -157,11 +157,10 @@ def change_problem(text: str, own: dict[Any, float], base: dict[Any, float]) -> 
 def printed_rows(page: str, title: str) -> dict[str, list[str]]:
     """The cells of ours in the table below a heading, by the name of the row."""
     _, found, rest = page.partition(f"\n#### {title}: ")
-    lines = [line for line in rest.partition("\n#### ")[0].splitlines() if line.startswith("|")]
+    lines = [line for line in re.split("\n(?:####|<details)", rest)[0].splitlines() if line.startswith("|")]
     split = [[cell.strip() for cell in line.replace("\\|", "/").strip("|").split(" | ")] for line in lines]
     ours = [index for index, cell in enumerate(split[0]) if index and cell != "paper"] if split else []
-    rows = {cells[0].strip("| "): [cells[index] for index in ours] for cells in split[2:]}
-    return rows if found else {}
+    return {cells[0].strip("| "): [cells[index] for index in ours] for cells in split[2:]} if found else {}
 
 
 def checked() -> Iterator[Checked]:
