@@ -9,10 +9,21 @@ from statistics import median
 from gradwire.harness.report.sweep_record import CellRecord, SweepRecord
 
 SCORE = "accuracy"
+BENCHMARK_SCORES = ("acc", "acc_norm")
 ANSWERS = {"mmlu": 4, "cifar10": 10, "glue": 2}
 """The answers that a question of a dataset has; GLUE's tasks have two but for those in `MORE`."""
 
 MORE = {"mnli": 3, "ax": 3}
+BENCHMARKS = {
+    "arc_easy": 0.25,
+    "arc_challenge": 0.25,
+    "hellaswag": 0.25,
+    "openbookqa": 0.25,
+    "piqa": 0.5,
+    "winogrande": 0.5,
+}
+"""What guesses score in the benchmarks of lm-eval; nearly all questions of ARC have four answers."""
+
 ERRORS = 2
 """The standard errors within which a score is that of guesses."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -43,6 +43,9 @@ PRINT = "-print"
 OF_SCORES = ("tta", "metric")
 """The beginnings of names of plots that show how good a model is, and nothing else."""
 
+WITH_SCORES = ("over-",)
+"""The beginnings of names of plots that have a panel of scores among others."""
+
 SUFFIXES = (".svg", ".png")
 """The files of a plot, the better one first; one of them is kept."""
 
@@ -61,10 +64,13 @@ class Picture:
 
     name: str
     file: Path
+    guesses: bool = False  # whether one of its panels shows scores of which none is above chance
 
     @property
     def caption(self) -> str:
-        return caption(self.name)
+        """What it shows, and whether that tells anything, in words."""
+        told = caption(self.name)
+        return f"{told}; the scores in it are those of guesses" if self.guesses else told
 
 
 @dataclass(frozen=True)
@@ -120,10 +126,13 @@ class Section:
 
     @property
     def pictured(self) -> tuple[ShownItem, Picture] | None:
-        """The item whose first plot the summary shows; None if there is no such plot."""
-        for each in self.shown:
-            if each.item.name == self.paper.picture and each.pictures:
-                return each, each.pictures[0]
+        """The first plot without scores of guesses, of the items that the summary may show; None if there is
+        no such plot."""
+        for name in self.paper.picture:
+            for each in self.shown:
+                telling = [picture for picture in each.pictures if not picture.guesses]
+                if each.item.name == name and telling:
+                    return each, telling[0]
         return None
 
     @property
@@ -140,25 +149,29 @@ class Section:
         return [(title, verdicts) for title, verdicts in found if verdicts]
 
     @property
-    def untold(self) -> list[tuple[str, str, str]]:
-        """(reason, ids of claims, details) of what could not be told, with what most claims share first."""
-        reasons: dict[str, list[Verdict]] = {}
+    def untold(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """(reason, [(detail, ids of claims)]) of what could not be told, what most claims share first."""
+        reasons: dict[str, dict[str, list[str]]] = {}
         for verdict in self.verdicts:
             if verdict.word in (Word.NOT_TESTABLE, Word.NOT_RUN):
-                reasons.setdefault(str(verdict.reason or verdict.word), []).append(verdict)
-        found = []
-        for reason, verdicts in sorted(reasons.items(), key=lambda each: -len(each[1])):
-            # A resolution differs from claim to claim, and stands beside its verdict.
-            shown = [] if reason == Reason.SPREAD else [verdict.detail for verdict in verdicts]
-            ids = ", ".join(verdict.claim.id for verdict in verdicts)
-            found.append((reason, ids, "; ".join(dict.fromkeys(shown))))
-        return found
+                # A resolution differs from claim to claim, and stands beside its verdict.
+                detail = "" if verdict.reason == Reason.SPREAD else verdict.detail
+                details = reasons.setdefault(str(verdict.reason or verdict.word), {})
+                details.setdefault(detail, []).append(verdict.claim.id)
+        ordered = sorted(reasons.items(), key=lambda each: -sum(map(len, each[1].values())))
+        return [
+            (reason, [(detail, ", ".join(ids)) for detail, ids in details.items()])
+            for reason, details in ordered
+        ]
 
     @property
     def missing(self) -> list[tuple[str, str]]:
-        """(name, reason) of items, sizes and cells that have not run, or of which parts are missing."""
-        items = [(each.item.name, "; ".join(each.reasons)) for each in self.shown if each.reasons]
-        return items + self.not_run
+        """(names, reason) of items, sizes and cells that have not run, or of which parts are missing."""
+        items: dict[str, list[str]] = {}
+        for each in self.shown:
+            if each.reasons:
+                items.setdefault("; ".join(each.reasons), []).append(each.item.name)
+        return [("; ".join(names), reason) for reason, names in items.items()] + self.not_run
 
 
 @dataclass(frozen=True)
@@ -257,15 +270,20 @@ def _shown(
     pictures = _pictures(item, folder, source, left_out)
     if source is None:
         return ShownItem(item, source, table, pictures)
-    guessed = [each for each in pictures if _guesses(each, source.record)]
-    kept = [each for each in pictures if each not in guessed]
+    guessed = [each for each in pictures if _guesses(each, source.record, OF_SCORES)]
+    kept = [
+        replace(each, guesses=_guesses(each, source.record, WITH_SCORES))
+        for each in pictures
+        if each not in guessed
+    ]
     models = models_in_words(source.record, counts)
     return ShownItem(item, source, table, kept, models, tuple(each.caption for each in guessed))
 
 
-def _guesses(picture: Picture, record: SweepRecord) -> bool:
-    """Returns whether a plot of scores shows none above chance: of the model that its name has, or of all."""
-    if not picture.name.startswith(OF_SCORES):
+def _guesses(picture: Picture, record: SweepRecord, kinds: tuple[str, ...]) -> bool:
+    """Returns whether a plot of these kinds has no score above chance: of the model that its name has, or of
+    all."""
+    if not picture.name.startswith(kinds):
         return False
     named = [cell for cell in record.cells if picture.name.endswith(f"-{record.setting(cell, 'model')}")]
     cells = named or record.cells

@@ -12,6 +12,7 @@ from gradwire.harness.files.reading import read_text
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.report.figures import Plot, write_plots
 from gradwire.harness.report.gpu_record import REMEDY, GpuRecord, OperationTime, OtherTime
+from gradwire.harness.report.names import name_of
 from gradwire.harness.report.reference import Reference, value_of
 from gradwire.harness.report.series import Panel, Rules, Series, series_plot
 from gradwire.harness.report.style import Hue, LineStyle
@@ -26,6 +27,16 @@ LOOKS: dict[str, tuple[Hue, str, float]] = {
     "float32": ("blue", "o", 0.16),
 }
 """Hue, marker and offset from the family's line."""
+FAMILIES = {
+    "bitpack": "packing bits",
+    "fp32": "float32",
+    "hadamard": "Hadamard transform",
+    "levels": "coding levels",
+    "metadata": "metadata",
+    "mxfp": "MXFP8, 6, 4",
+    "signs": "coding signs",
+}
+"""Families of operations that are not named as a codec."""
 LINE, MARGIN = 0.2, 0.55
 """Inches of a family's line, and of the axis below."""
 DIGITS = 3
@@ -251,10 +262,19 @@ def shares_plot(record: GpuRecord) -> Plot:
         hue, marker, shift = LOOKS[dtype]
         points = _points([each for each in ours if each.dtype == dtype], place, shift)
         series.append(Series.through(points, LineStyle(hue, "none", marker), dtype, size=2.5))
-    views = [row_ticks(list(place.values()), families), y_from(-0.7, len(families) - 0.3), x_from(0)]
-    panel = Panel(series, x_label="floor divided by time", views=views)
+    views = [
+        row_ticks(list(place.values()), [family_name(each) for each in families]),
+        y_from(-0.7, len(families) - 0.3),
+        x_from(0),
+    ]
+    panel = Panel(series, x_label="a copy's time divided by the operation's", views=views)
     title = f"{record.machine.device} · {max((each.numel for each in ours), default=0):,} coordinates"
     return series_plot("operations", title, [panel], (MARGIN + LINE * len(families),))
+
+
+def family_name(family: str) -> str:
+    """A family of operations in words: its codec's name, or what its operations do."""
+    return FAMILIES.get(family) or name_of("codec", family)
 
 
 def _points(

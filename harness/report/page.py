@@ -20,6 +20,7 @@ from gradwire.harness.report.evaluations import Evaluations, Recorded, ShownItem
 from gradwire.harness.report.gpu_rates import all_breaks
 from gradwire.harness.report.in_words import in_words, resolution
 from gradwire.harness.report.paper_tables import CHANGED_SOURCES, OTHER_SOURCES
+from gradwire.harness.report.summary import FAILS, HOLDS, IN_PART, NOT_RUN, UNTOLD, WHY
 from gradwire.harness.report.sweep_record import SweepRecord
 from gradwire.harness.report.tables import escaped, plain
 from gradwire.harness.report.vector import Inlined, dark_rules
@@ -38,8 +39,18 @@ FRONT_BEGIN, FRONT_END = "<!-- summary, made by task=report -->", "<!-- end of s
 REMEDY = "restore it, or remove it"
 
 ANCHORS = {" ": "-", ",": "", ".": "", "(": "", ")": "", "+": "", "/": "-", ":": ""}
+NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
 PLACE = ".plots"
 """The elements that hold the page's pictures."""
+
+PART_CLASSES = {
+    HOLDS: "reproduced",
+    IN_PART: "in-part",
+    FAILS: "not-reproduced",
+    UNTOLD: "not-testable",
+    WHY: "not-testable",
+    NOT_RUN: "not-run",
+}
 
 MEDIA = {".svg": "image/svg+xml", ".png": "image/png"}
 
@@ -127,16 +138,18 @@ def totals(found: Evaluations) -> str:
     untold = sum(each.untold for each in outcomes)
     not_run = sum(each.not_run for each in outcomes)
     late = sum(each.late for each in outcomes)
-    whose = "all" if late == held + failed else str(late)
+    whose = "All" if late == held + failed else str(late)
     after = (
-        f" Of the verdicts that tell something {whose} are of claims written after the record."
+        f" {whose} of the {held + failed} that are decided were written after the runs that decide them "
+        f"({LATE_MARK})."
         if late
         else ""
     )
-    papers = f"{len(outcomes)} paper{'s' * (len(outcomes) != 1)}"
+    number = str(len(outcomes)) if len(outcomes) >= len(NUMBERS) else NUMBERS[len(outcomes)]
+    papers = f"{number} paper makes" if len(outcomes) == 1 else f"{number} papers make"
     return (
-        f"Of {tried} claims of {papers} about runs, {held} hold in ours, {failed} do not, {untold} could "
-        f"not be told, and {not_run} have not been tried.{after}"
+        f"{papers} {tried} claims about runs. In ours {held} hold, {failed} do not, {untold} could not be "
+        f"told, and {not_run} have not been tried.{after}"
     )
 
 
@@ -179,6 +192,7 @@ def _environment(found: Evaluations, finalize: Callable[[Any], str] | None = Non
         "counted": counted,
         "informative": informative,
         "word_class": word_class,
+        "part_class": part_class,
         "made": Made,
         "address": address,
         "plain": plain,
@@ -199,6 +213,11 @@ def _environment(found: Evaluations, finalize: Callable[[Any], str] | None = Non
 def word_class(word: Word) -> str:
     """The class of a verdict's word in the page's style."""
     return word.partition(",")[0].removesuffix(" here").replace(" ", "-")
+
+
+def part_class(part: str) -> str:
+    """The class of what a summary's part says in the page's style: that of the verdicts in it."""
+    return PART_CLASSES[part]
 
 
 def anchor(*words: str) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gradwire.harness.report.busy_times import busy_cells
-from gradwire.harness.report.chances import SCORE, level_of_runs
-from gradwire.harness.report.claims.figures import last, one_figure, tta
+from gradwire.harness.report.chances import BENCHMARK_SCORES, BENCHMARKS, SCORE, level_of_runs
+from gradwire.harness.report.claims.figures import CASE, last, one_figure, tta
 from gradwire.harness.report.evaluation import MissingError, SeedFigure, UnfinishedError
 from gradwire.harness.report.papers import Line, TableLayout
 from gradwire.harness.report.reference import Reference, Row
@@ -41,7 +41,6 @@ class PaperTable:
 
     columns: list[str]
     rows: list[tuple[str, list[Cell]]]
-    has_printed: bool
     busy: str = ""  # that the machine was, where times are shown
 
     @property
@@ -51,6 +50,26 @@ class PaperTable:
             kinds = {cells[index].kind for _, cells in self.rows} - {None}
             found.append(kinds.pop() if len(kinds) == 1 else None)
         return found
+
+    @property
+    def printed(self) -> list[bool]:
+        """Returns for each column whether the paper prints any of its figures."""
+        return [
+            any(cells[index].printed != NOTHING for _, cells in self.rows)
+            for index in range(len(self.columns))
+        ]
+
+    @property
+    def has_printed(self) -> bool:
+        return any(self.printed)
+
+    @property
+    def of_print(self) -> PaperTable:
+        """The rows and columns of which the paper prints any figure."""
+        columns = [index for index, printed in enumerate(self.printed) if printed]
+        rows = [(name, [cells[index] for index in columns]) for name, cells in self.rows]
+        told = [row for row in rows if any(cell.printed != NOTHING for cell in row[1])]
+        return PaperTable([self.columns[index] for index in columns], told)
 
     @property
     def chances(self) -> list[str]:
@@ -100,9 +119,9 @@ def fill(layout: TableLayout, record: SweepRecord | None, reference: Reference) 
     for name, row in layout.rows.items():
         cells = [_cell(layout, row, column, record, printed) for column in layout.columns.values()]
         rows.append((name, cells))
-    return PaperTable(
-        list(layout.columns), rows, bool(printed), "" if record is None else _busy(record, rows)
-    )
+    if record is None:
+        return PaperTable(list(layout.columns), rows).of_print
+    return PaperTable(list(layout.columns), rows, _busy(record, rows))
 
 
 def _busy(record: SweepRecord, rows: list[tuple[str, list[Cell]]]) -> str:
@@ -134,15 +153,19 @@ def _cell(
         return Cell(NOTHING, theirs)
     is_time = column.tta is not None or row.tta is not None
     text = _written(found, _metric(layout, row, column), is_time, column.times or row.times or 1.0)
-    chance = None if is_time else _chance(record, _metric(layout, row, column), found)
-    times = column.times or row.times or 1.0
-    chance = None if chance is None else chance * times
+    chance = None if is_time else _chance(record, _metric(layout, row, column), found, selection)
+    chance = None if chance is None else chance * (column.times or row.times or 1.0)
     return Cell(text + marks_of(found, record), theirs, found.kind, found, _networks_of(found), chance)
 
 
-def _chance(record: SweepRecord, metric: str, found: SeedFigure) -> float | None:
-    """The score of guesses, of a metric that is such a score."""
-    return level_of_runs(record, found.cells) if metric in (SCORE, "final_metric") else None
+def _chance(
+    record: SweepRecord, metric: str, found: SeedFigure, selection: Mapping[str, Any]
+) -> float | None:
+    """The score of guesses, of a metric that is such a score, in the metric's unit."""
+    if metric in (SCORE, "final_metric"):
+        return level_of_runs(record, found.cells)
+    level = BENCHMARKS.get(str(selection.get(CASE))) if metric in BENCHMARK_SCORES else None
+    return None if level is None else level * METRICS[metric].shown.factor
 
 
 def _networks_of(found: SeedFigure) -> tuple[str, ...]:

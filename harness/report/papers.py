@@ -8,6 +8,7 @@ the printed figures next to them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from gradwire.harness.timing.measure.metrics import METRICS
 
 FOLDER = "papers"
 REMEDY = "correct it there; docs/report.md says what it may hold"
+
+_PAUSE = re.compile(r"[;.] ")
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,17 @@ class Item:
     where: str = ""  # what there is of it elsewhere: a page, a test, a command
     why: str = ""  # what is missing, and why
 
+    @property
+    def heading(self) -> str:
+        """What it is, up to the first pause: long texts are no headings."""
+        return _PAUSE.split(self.says, maxsplit=1)[0]
+
+    @property
+    def more(self) -> str:
+        """What it says beyond its heading, as a sentence."""
+        rest = "".join(_PAUSE.split(self.says, maxsplit=1)[1:])
+        return f"{rest[0].upper()}{rest[1:]}{'' if rest.endswith('.') else '.'}" if rest else ""
+
 
 @dataclass(frozen=True)
 class Paper:
@@ -69,8 +83,9 @@ class Paper:
     name: str
     title: str
     items: list[Item]
+    lead: str = ""  # what a reader has to know before the counts, in a sentence or two
     order: int = 0  # its place on the pages; those of one place by name
-    picture: str = ""  # the item whose first plot the summary shows
+    picture: list[str] = field(default_factory=list)  # items; the summary shows the first plot that tells
     topics: dict[str, list[str]] = field(default_factory=dict)  # in words -> patterns of claims' ids
 
 
@@ -85,8 +100,9 @@ def read_papers(folder: Path) -> list[Paper]:
         items = [_item(str(name), entry, path) for name, entry in entries.items()]
         papers.append(made(Paper, {**content, "items": [vars(item) for item in items]}, path, remedy=REMEDY))
         papers[-1] = replace(papers[-1], items=items)
-        if papers[-1].picture and papers[-1].picture not in [item.name for item in items]:
-            raise ValueError(f"{path}: picture is {papers[-1].picture}, which is not an item; {REMEDY}")
+        strange = [name for name in papers[-1].picture if name not in [item.name for item in items]]
+        if strange:
+            raise ValueError(f"{path}: picture is {strange[0]}, which is not an item; {REMEDY}")
     return sorted(papers, key=lambda paper: paper.order)
 
 

@@ -8,13 +8,46 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from gradwire.harness.report.claims.claim import Basis
-from gradwire.harness.report.claims.verdict import LATE, Verdict, Word
+from gradwire.harness.report.claims.verdict import LATE, Reason, Verdict, Word
 
 HELD = (Word.REPRODUCED, Word.LATE_REPRODUCED)
 FAILED = (Word.NOT_REPRODUCED, Word.LATE_NOT_REPRODUCED)
 OTHERS = "other claims"
-MOST_TOPICS = 3
-"""The topics that a part names; the others are counted."""
+LEAST_DECIDED = 1 / 3
+"""The share of a topic's claims that were tried above which it counts as decided."""
+
+HOLDS, IN_PART, FAILS = "Holds", "Holds in part", "Does not hold"
+UNTOLD, WHY, NOT_RUN = "Could not be told here", "Why some could not be told", "Has not run"
+PARTS = (HOLDS, IN_PART, FAILS, UNTOLD, WHY, NOT_RUN)
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What became of the claims on one subject: `number` of all `size` of them decided its part."""
+
+    name: str
+    part: str
+    number: int
+    size: int
+
+    @classmethod
+    def of(cls, name: str, verdicts: Sequence[Verdict]) -> Topic:
+        """The topic in the part that says most of it: a decided one if more than a third of what was tried
+        is, which holds in part if some claims do and some do not."""
+        held, failed, untold = (_number(verdicts, kind) for kind in (_held, _failed, _untold))
+        size = len(verdicts)
+        if held + failed + untold == 0:
+            return cls(name, NOT_RUN, size, size)
+        if held + failed <= LEAST_DECIDED * (held + failed + untold):
+            return cls(name, UNTOLD, untold, size)
+        if held == 0:
+            return cls(name, FAILS, failed, size)
+        return cls(name, IN_PART if failed else HOLDS, held, size)
+
+    @property
+    def text(self) -> str:
+        """`simulated rounds (2 of 4 hold)`; the part's name says of the others what the number is of."""
+        return f"{self.name} ({self.number} of {self.size}{' hold' * (self.part == IN_PART)})"
 
 
 @dataclass(frozen=True)
@@ -62,47 +95,35 @@ class Outcome:
         return _number(self.verdicts, lambda each: each.claim.basis is Basis.MODEL)
 
     @property
-    def parts(self) -> list[tuple[str, str]]:
-        """(what, sentence): what holds, what does not, what could not be told, and what has not run."""
-        about = (
-            ("What holds", self.held, _held),
-            ("What does not", self.failed, _failed),
-            ("What could not be told here", self.untold, _untold),
-            ("What has not run", self.not_run, _not_run),
+    def counts(self) -> str:
+        """The verdicts in one sentence: "Of 48 claims about runs 4 hold, 13 do not, and 31 have not run."."""
+        said = (
+            (self.held, "holds", "hold"),
+            (self.failed, "does not", "do not"),
+            (self.untold, "could not be told here", "could not be told here"),
+            (self.not_run, "has not run", "have not run"),
         )
-        return [(what, f"{number}: {self._topics(kind)}") for what, number, kind in about if number] or [
-            ("Nothing", "no claim about runs is declared")
-        ]
+        shown = [f"{number} {one if number == 1 else many}" for number, one, many in said if number]
+        return f"Of {len(self.tried)} claims about runs {listed(shown) or 'none is decided'}."
 
     @property
-    def sentence(self) -> str:
-        """All of it in one sentence: "Of 48 claims about runs 4 hold: …; 13 do not: …; 30 could not be told
-        here: …."."""
-        said = (
-            (self.held, "holds", "hold", _held),
-            (self.failed, "does not", "do not", _failed),
-            (self.untold, "could not be told here", "could not be told here", _untold),
-            (self.not_run, "has not run", "have not run", _not_run),
-        )
-        parts = [
-            f"{number} {one if number == 1 else many}: {self._topics(kind)}"
-            for number, one, many, kind in said
-            if number
-        ]
-        return f"Of {len(self.tried)} claims about runs {'; '.join(parts) or 'none is decided'}."
+    def parts(self) -> list[tuple[str, str]]:
+        """(what, topics): what holds, in whole or in part, what does not, what could not be told, and why
+        not, and what has not run.
 
-    def _topics(self, kind: Callable[[Verdict], bool]) -> str:
-        """The topics of such verdicts, those with the most first: `time to accuracy (14 of 15)`; and why, if
-        they have reasons."""
+        Each topic stands in one of them, with the number of its claims that decided this. The reasons are
+        those of all claims that could not be told.
+        """
+        topics = sorted(self._topics(), key=lambda each: -each.number)
+        found = {what: ", ".join(each.text for each in topics if each.part == what) for what in PARTS}
+        found[WHY] = _why(self.tried)
+        return [(what, text) for what, text in found.items() if text]
+
+    def _topics(self) -> list[Topic]:
         found: dict[str, list[Verdict]] = {}
         for verdict in self.tried:
             found.setdefault(self._topic(verdict), []).append(verdict)
-        numbers = [(name, sum(map(kind, own)), len(own)) for name, own in found.items()]
-        numbers = sorted((each for each in numbers if each[1]), key=lambda each: -each[1])
-        shown = [f"{name} ({number} of {of})" for name, number, of in numbers[:MOST_TOPICS]]
-        rest = sum(number for _, number, _ in numbers[MOST_TOPICS:])
-        text = ", ".join([*shown, *([f"and {rest} more"] if rest else [])])
-        return f"{text}{_why([each for each in self.tried if kind(each)])}"
+        return [Topic.of(name, verdicts) for name, verdicts in found.items()]
 
     def _topic(self, verdict: Verdict) -> str:
         for name, patterns in self.topics.items():
@@ -111,11 +132,22 @@ class Outcome:
         return OTHERS
 
 
+def listed(parts: Sequence[str]) -> str:
+    """`a, b, and c`; `a and b`."""
+    if len(parts) < 3:
+        return " and ".join(parts)
+    return f"{', '.join(parts[:-1])}, and {parts[-1]}"
+
+
 def _why(verdicts: Sequence[Verdict]) -> str:
-    """The reasons with how often each is given, the most frequent first."""
-    reasons = Counter(str(each.reason) for each in verdicts if each.reason is not None)
-    listed = ", ".join(f"{reason} {number}" for reason, number in reasons.most_common())
-    return f" (why: {listed})" if listed else ""
+    """The reasons why something could not be told, with how often each is given, the most frequent first."""
+    words = {Reason.SIZE: "size too small"}
+    reasons = Counter(
+        words.get(each.reason, str(each.reason))
+        for each in verdicts
+        if _untold(each) and each.reason is not None
+    )
+    return ", ".join(f"{reason} ({number})" for reason, number in reasons.most_common())
 
 
 def _held(verdict: Verdict) -> bool:

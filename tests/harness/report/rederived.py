@@ -155,11 +155,12 @@ def change_problem(text: str, own: dict[Any, float], base: dict[Any, float]) -> 
 
 
 def printed_rows(page: str, title: str) -> dict[str, list[str]]:
-    """The cells of the table below a heading, by the name of the row."""
+    """The cells of ours in the table below a heading, by the name of the row."""
     _, found, rest = page.partition(f"\n#### {title}: ")
-    lines = [line for line in rest.partition("\n#### ")[0].splitlines() if line.startswith("|")][2:]
+    lines = [line for line in re.split("\n(?:####|<details)", rest)[0].splitlines() if line.startswith("|")]
     split = [[cell.strip() for cell in line.replace("\\|", "/").strip("|").split(" | ")] for line in lines]
-    return {cells[0].strip("| "): cells[1:] for cells in split} if found else {}
+    ours = [index for index, cell in enumerate(split[0]) if index and cell != "paper"] if split else []
+    return {cells[0].strip("| "): [cells[index] for index in ours] for cells in split[2:]} if found else {}
 
 
 def checked() -> Iterator[Checked]:
@@ -176,8 +177,7 @@ def checked() -> Iterator[Checked]:
 
 def _table(title: str, layout: Entry, record: Record, page: str) -> Iterator[Checked]:
     for (name, row), cells in zip(layout["rows"].items(), printed_rows(page, title).values(), strict=False):
-        step = 2 if layout.get("reference") else 1
-        for (heading, column), text in zip(layout["columns"].items(), cells[::step], strict=False):
+        for (heading, column), text in zip(layout["columns"].items(), cells, strict=False):
             text = re.sub(r"\s*\((?:measured|emulated|modelled)\)$", "", text).rstrip("†+ ").replace("†", "")
             if text not in ("–", ""):
                 count = 1 if text == "not reached" else len(NUMBER.findall(text.replace("–", " ")))

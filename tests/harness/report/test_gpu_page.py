@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gradwire.harness.files.reading import UnusableFileError
-from gradwire.harness.report.gpu_page import BEGIN, END, page, write_gpu_page
+from gradwire.harness.report.gpu_page import BEGIN, END, family_name, page, write_gpu_page
 from gradwire.harness.report.gpu_record import MACHINE, GpuRecord, gpu_folders, read_gpu_record
 from gradwire.harness.runtime.conf import conf_directory
 
@@ -107,6 +107,15 @@ def test_own_text_stays_and_the_plot_is_drawn(folder: Path) -> None:
     assert {file.name for file in files} == {"README.md", "operations-print.svg"}
     assert all(file.stat().st_size for file in files)
     assert (folder / "README.md").read_text() == before
+
+
+def test_the_plot_names_no_family_by_its_code_name() -> None:
+    record = read_gpu_record(RECORDED)
+    names = {family_name(each.family) for each in record.operations}
+    assert {"DynamiQ plus", "Hadamard transform", "MXFP8, 6, 4", "float32"} <= names
+    assert not [name for name in names if "_" in name] and len(names) == len(
+        {each.family for each in record.operations}
+    )
 
 
 def test_a_readme_without_a_place_for_the_figures_is_refused(folder: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sweep_records import record
 
+from gradwire.harness.report.frame import Value
 from gradwire.harness.report.paper_tables import NOTHING, fill
-from gradwire.harness.report.papers import Line, TableLayout
+from gradwire.harness.report.papers import Item, Line, TableLayout
 from gradwire.harness.report.reference import COLUMNS, Reference
 from gradwire.harness.report.sweep_record import SweepRecord
 
@@ -54,3 +56,39 @@ def test_a_change_is_the_mean_of_the_seeds_own_changes_with_its_interval(referen
 def test_one_seed_has_no_interval(reference: Reference) -> None:
     cells = dict(fill(layout(), strategies(seeds=1), reference).rows)["qw"]
     assert cells[0].ours == "11" and cells[1].ours == NOTHING
+
+
+def test_only_columns_of_which_the_paper_prints_any_figure_have_its_own(reference: Reference) -> None:
+    error = {**layout().columns, "vNMSE": Line(metric="vnmse")}
+    found = fill(replace(layout(), columns=error), strategies(), reference)
+    assert found.printed == [True, True, False] and found.has_printed
+    alone = fill(replace(layout(), columns=error), None, reference)
+    assert alone.columns == ["loss", "change"] and [name for name, _ in alone.rows] == ["fp32", "qw"]
+    unprinted = replace(layout(), reference=None, columns={"vNMSE": Line(metric="vnmse")})
+    assert fill(unprinted, None, reference).rows == [] and not fill(unprinted, None, reference).has_printed
+
+
+def test_a_benchmarks_scores_have_what_guesses_score_beside_them(reference: Reference) -> None:
+    rows = [({"codec": codec}, 0, {}) for codec in ("fp32", "qw")]
+    found = record(("codec",), rows)
+    scored = [
+        Value(each.label, "score", "acc", share, case=case, seed=0)
+        for each in found.cells
+        for case, share in (("piqa", 0.65), ("arc_easy", 0.48), ("mine", 0.4))
+    ]
+    cells = [replace(each, task="score") for each in found.cells]
+    found = replace(found, cells=cells, values=tuple(scored), settings={"score": found.settings["train"]})
+    columns = {case: Line(ours={"case": case}) for case in ("piqa", "arc_easy", "mine")}
+    lines = {codec: Line(ours={"codec": codec}) for codec in ("fp32", "qw")}
+    table = fill(TableLayout(lines, columns, metric="acc"), found, reference)
+    assert [cell.ours for cell in dict(table.rows)["qw"]] == ["65.00 %", "48.00 %", "40.00 %"]
+    assert table.chances == ["guesses: 50", "guesses: 25", ""]
+
+
+def test_a_heading_ends_at_the_first_pause() -> None:
+    item = Item("Table 1", "table", "losses of qW; ours of 0.1M parameters. Three seeds")
+    assert (item.heading, item.more) == ("losses of qW", "Ours of 0.1M parameters. Three seeds.")
+    assert (Item("Table 2", "table", "speed").heading, Item("Table 2", "table", "speed").more) == (
+        "speed",
+        "",
+    )

@@ -67,6 +67,7 @@ DRAWN = '<defs><path id="m1" d="m0 0v1"/></defs><g fill="#000000"><use href="#m1
 PAPER = """
 name: A Paper
 title: "A Paper: how to be reproduced"
+lead: Its models are <small>, and guess.
 items:
   Table 1:
     kind: table
@@ -172,6 +173,51 @@ def test_both_pages_have_it_all(results: Path, capsys: pytest.CaptureFixture[str
     assert page.count('role="img"') == page.count('<use href="#m1"') == 2  # tta and metric-end, not bits
     assert page.count('<path id="m1"') == 1
     assert page.count('src="data:image/png;base64,') == 1
+
+
+def with_scores(results: Path) -> None:
+    """Adds Figure 3, which has a panel of scores, and lets the summary choose."""
+    paper, place = results / "papers" / "paper.yaml", results / "made_up" / "small"
+    item = "Figure 3: {kind: figure, says: over workers; of three, sweep: made_up, plots: [over-workers]}"
+    choice = "picture: [Figure 2, Figure 3, Figure 1]"
+    paper.write_text(PAPER.replace("items:", f"{choice}\nitems:").rstrip() + f"\n  {item}\n")
+    shutil.copy(place / "tta-print.svg", place / "over-workers-print.svg")
+
+
+def test_a_section_begins_with_its_lead(results: Path) -> None:
+    with_scores(results)
+    report(results)
+    readme, page = (results / "README.md").read_text(), (results / "report.html").read_text()
+    section = readme.split("### A Paper: how to be reproduced\n")[1].split("#### ")[0]
+    assert section.strip().startswith("**Its models are &lt;small&gt;, and guess.**")
+    opening = page.split("<h2>A Paper: how to be reproduced</h2>")[1].lstrip()
+    assert opening.startswith('<p class="first">Its models are &lt;small&gt;, and guess.</p>')
+    assert "<p>Of three.</p>" in page and "A Paper Figure 3: over workers</h4>" in page
+
+
+@pytest.mark.parametrize("scores", [(0.25, 0.262), (0.25, 0.6)])
+def test_the_summary_shows_no_picture_with_scores_of_guesses(
+    results: Path, scores: tuple[float, float]
+) -> None:
+    """Figure 3 has a panel of scores; where these are at chance the next item's plot is shown instead."""
+    with_scores(results)
+    place, found = results / "made_up" / "small", made_up()
+    about = {"dataset.name": "mmlu", "eval.max_sequences": 256}
+    settings = {task: {**own, **about} for task, own in found.settings.items()}
+    cells = [replace(each, metric="accuracy") for each in found.cells]
+    values = [
+        Value(each.label, "train", "accuracy", score, seed=each.seed, step=step)
+        for each in cells
+        if each.done
+        for step, score in enumerate(scores)
+    ]
+    save_sweep_record(place, replace(found, cells=cells, settings=settings, values=(*found.values, *values)))
+    report(results)
+    page = (results / "report.html").read_text()
+    shown = page.split('<section id="summary"')[1].split("</section>")[0]
+    guess = scores[1] < 0.3
+    assert ("Figure 3</a>: over workers" in shown) is not guess
+    assert ("the scores in it are those of guesses" in page) is guess
 
 
 def test_times_of_a_busy_machine_are_marked_in_tables_and_verdicts(

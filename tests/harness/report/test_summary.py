@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gradwire.harness.report.claims.claim import Basis, Claim
 from gradwire.harness.report.claims.verdict import Reason, Verdict, Word
 from gradwire.harness.report.evaluations import CLAIMS
 from gradwire.harness.report.papers import Paper, read_papers
-from gradwire.harness.report.summary import MOST_TOPICS, OTHERS, Outcome
+from gradwire.harness.report.summary import OTHERS, Outcome, Topic
 from gradwire.harness.runtime.conf import conf_directory
 
 RESULTS = conf_directory().parent / "results"
 TOPICS = {"time to accuracy": ["P1", "P2"], "error": ["P3*", "P4"]}
+NO, YES, OPEN, ABSENT = Word.NOT_REPRODUCED, Word.REPRODUCED, Word.NOT_TESTABLE, Word.NOT_RUN
 
 
 def verdict(name: str, word: Word, reason: Reason | None = None, basis: Basis = Basis.RUNS) -> Verdict:
@@ -31,32 +34,49 @@ def test_one_sentence_says_what_holds_what_does_not_and_what_could_not_be_tried(
         verdict("P7", Word.BY_CONSTRUCTION, basis=Basis.MODEL),
     ]
     found = Outcome(verdicts, TOPICS)
-    assert found.sentence == (
-        "Of 6 claims about runs 1 holds: time to accuracy (1 of 2); 2 do not: error (2 of 3); "
-        "2 could not be told here: time to accuracy (1 of 2), error (1 of 3) "
-        "(why: at chance 1, effect below the seeds' spread 1); 1 has not run: other claims (1 of 1)."
+    assert found.counts == (
+        "Of 6 claims about runs 1 holds, 2 do not, 2 could not be told here, and 1 has not run."
     )
+    assert found.parts == [
+        ("Holds", "time to accuracy (1 of 2)"),
+        ("Does not hold", "error (2 of 3)"),
+        ("Why some could not be told", "at chance (1), effect below the seeds' spread (1)"),
+        ("Has not run", "other claims (1 of 1)"),
+    ]
     assert (found.held, found.failed, found.untold, found.not_run) == (1, 2, 2, 1)
     assert found.itself == (1, 0) and found.identities == 1
-    assert [what for what, _ in found.parts] == [
-        "What holds",
-        "What does not",
-        "What could not be told here",
-        "What has not run",
-    ]
 
 
 def test_a_paper_without_verdicts_says_so() -> None:
-    assert Outcome([], TOPICS).sentence == "Of 0 claims about runs none is decided."
+    found = Outcome([], TOPICS)
+    assert found.counts == "Of 0 claims about runs none is decided." and found.parts == []
 
 
-def test_the_first_screen_names_the_most_frequent_topics() -> None:
-    topics = {f"topic {index}": [f"P{index}*"] for index in range(1, 6)}
+@pytest.mark.parametrize(
+    ("words", "part", "text"),
+    [
+        ([YES, YES, OPEN], "Holds", "error (2 of 3)"),
+        ([YES, NO, NO, ABSENT], "Holds in part", "error (1 of 4 hold)"),
+        ([NO, ABSENT, ABSENT], "Does not hold", "error (1 of 3)"),
+        ([NO, OPEN, OPEN], "Could not be told here", "error (2 of 3)"),
+        ([YES, OPEN, ABSENT], "Holds", "error (1 of 3)"),
+        ([OPEN, ABSENT], "Could not be told here", "error (1 of 2)"),
+        ([ABSENT, ABSENT], "Has not run", "error (2 of 2)"),
+    ],
+)
+def test_a_topic_stands_where_most_is_said_of_it(words: list[Word], part: str, text: str) -> None:
+    found = Topic.of("error", [verdict(f"P{index}", word) for index, word in enumerate(words)])
+    assert (found.part, found.text) == (part, text)
+
+
+def test_the_topics_of_most_claims_come_first() -> None:
+    topics = {f"topic {index}": [f"P{index}*"] for index in range(1, 4)}
     verdicts = [
-        verdict(f"P{index}{letter}", Word.REPRODUCED) for index in range(1, 6) for letter in "abcde"[:index]
+        verdict(f"P{index}{letter}", Word.REPRODUCED) for index in range(1, 4) for letter in "abc"[:index]
     ]
-    ((_, said),) = Outcome(verdicts, topics).parts
-    assert said == "15: topic 5 (5 of 5), topic 4 (4 of 4), topic 3 (3 of 3), and 3 more" and MOST_TOPICS == 3
+    assert Outcome(verdicts, topics).parts == [
+        ("Holds", "topic 3 (3 of 3), topic 2 (2 of 2), topic 1 (1 of 1)")
+    ]
 
 
 @pytest.mark.parametrize("paper", read_papers(RESULTS), ids=lambda each: each.name)
@@ -72,3 +92,20 @@ def test_papers_have_their_order_and_a_picture() -> None:
     papers = read_papers(RESULTS)
     assert [paper.name for paper in papers] == ["DynamiQ", "SDP4Bit", "EDGC", "AQGB"]
     assert all(paper.picture for paper in papers)
+
+
+def test_no_claim_is_one_of_the_others_by_default_and_no_sentence_nests_its_parentheses() -> None:
+    for paper in read_papers(RESULTS):
+        claims = [claim for each in CLAIMS if each.paper == paper.name for claim in each.found]
+        outcome = Outcome([Verdict(claim, Word.NOT_RUN) for claim in claims], paper.topics)
+        assert OTHERS not in {outcome._topic(each) for each in outcome.tried}, paper.name
+        said = " ".join(text for _, text in outcome.parts)
+        assert not re.search(r"\([^)]*\(", said), paper.name
+
+
+def test_each_paper_tells_what_its_counts_do_not() -> None:
+    papers = {paper.name: paper for paper in read_papers(RESULTS)}
+    assert all(paper.lead.endswith(".") and len(paper.lead) < 600 for paper in papers.values())
+    assert papers["EDGC"].lead.startswith(
+        "A search over 14 recorded settings found ranks that move in only two"
+    )
