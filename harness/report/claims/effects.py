@@ -40,7 +40,7 @@ class Effect:
     `harm`, the difference that a codec makes which fails the claim, it has to be at most the tolerance's
     share of that, and the seeds have to tell it from that. Where its size counts, a seed that has diverged
     fails it, whatever the others' mean is; if others have not, the seeds tell nothing. Where its direction
-    counts, a seed tells none if both sides have missed their target, or diverged.
+    counts and no seed has a finite difference, they tell it if one side alone is infinite with every seed.
     """
 
     ours: SeedFigure
@@ -63,11 +63,11 @@ class Effect:
 
     @property
     def _endless(self) -> list[float]:
-        """The seeds' values that tell nothing: NaN, and where a size counts infinite ones, but for those
-        beyond what is claimed."""
+        """The seeds' values that tell nothing: infinite ones and NaN where a size counts, but for those
+        beyond what is claimed; NaN where no seed has a size and a direction counts."""
         values = self.ours.by_seed.values()
         if self.claimed is None and self.harm is None:
-            return [value for value in values if math.isnan(value)]
+            return [] if any(map(math.isfinite, values)) else [each for each in values if math.isnan(each)]
         beyond = -math.inf if self.harm is not None else math.inf if self.is_least else math.nan
         return [value for value in values if not math.isfinite(value) and value != beyond]
 
