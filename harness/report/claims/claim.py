@@ -51,7 +51,8 @@ class Chance:
 class Claim:
     """One claim of a paper.
 
-    Raises ValueError for a tolerance of more than a fifth of the effect.
+    Raises ValueError for a tolerance of more than a fifth of the effect, and for a foil beside a reason why
+    there is none.
     """
 
     id: str
@@ -66,6 +67,7 @@ class Claim:
     basis: Basis = Basis.RUNS
     tolerance: float = MOST_TOLERANCE  # a share of the effect
     foil: Foil | None = None  # what fails the claim in its own sweep
+    unfailed: str = ""  # without a foil: why nothing in its sweep has to fail it
     active: Activity | None = None
     chance: Chance | None = None
 
@@ -75,6 +77,8 @@ class Claim:
                 f"claim {self.id} has a tolerance of {self.tolerance:g} of its effect; it is at most "
                 f"{MOST_TOLERANCE:g}"
             )
+        if self.foil is not None and self.unfailed:
+            raise ValueError(f"claim {self.id} has a foil and says why there is none; leave one of them out")
 
     @property
     def formula(self) -> str:
@@ -126,6 +130,7 @@ class Claims:
         *,
         tolerance: float = MOST_TOLERANCE,
         foil: Foil | None = None,
+        unfailed: str = "",
         active: Activity | None = None,
         chance: Chance | None = None,
     ) -> Callable[[Predicate], Predicate]:
@@ -137,7 +142,7 @@ class Claims:
             # fmt: off
             self.found.append(Claim(
                 name, self.paper, printed, says, value, sweeps, size, holds, basis=basis, tolerance=tolerance,
-                foil=foil, active=active, chance=chance,
+                foil=foil, unfailed=unfailed, active=active, chance=chance,
             ))
             # fmt: on
             return holds

@@ -64,7 +64,10 @@ def _(e: Evidence) -> Effects:
     )
 
 
-@fig2_fig4("E11", "Section IV-D, Figure 10", "Figure 10")
+@fig2_fig4(
+    *("E11", "Section IV-D, Figure 10", "Figure 10"),
+    unfailed="theory is about random matrices, and what PowerSGD loses of these is not recorded",
+)
 def _(e: Evidence) -> Effects:
     """PowerSGD loses less than theory says, on average over ranks and matrices."""
     return every(below(m.figure("evolution.power_over_theory"), 1.0) for m in e.each("model"))
@@ -113,7 +116,10 @@ def _(e: Evidence) -> bool:
 table7 = edgc_gradients.on("edgc_table7")
 
 
-@table7("E14", "Section V-C1, Figure 12a", "Figure 12a")
+@table7(
+    *("E14", "Section V-C1, Figure 12a", "Figure 12a"),
+    unfailed="a twentieth is the lowest rate recorded, and a quarter and a half keep the course, too",
+)
 def _(e: Evidence) -> Effects:
     """The entropy keeps its course with a twentieth of the coordinates (correlation of at least 0.9)."""
     return every(
@@ -164,7 +170,10 @@ def _(e: Evidence) -> Effects:
     )
 
 
-@table7("E17a", "Section V-C3, Table VII", "0.0059 to 1.2181, 0.0066 to 0.8750")
+@table7(
+    *("E17a", "Section V-C3, Table VII", "0.0059 to 1.2181, 0.0066 to 0.8750"),
+    foil=swap(case=("w=125", "w=1")),  # single steps in place of the longest window
+)
 def _(e: Evidence) -> Effects:
     """The longer the window the larger its mean squared error."""
     return every(

@@ -39,7 +39,8 @@ class Effect:
     their ratio. With `claimed` its size counts: within the claim's tolerance of it, or at least it. With
     `harm`, the difference that a codec makes which fails the claim, it has to be at most the tolerance's
     share of that, and the seeds have to tell it from that. Where its size counts, a seed that has diverged
-    fails it, whatever the others' mean is; if others have not, the seeds tell nothing.
+    fails it, whatever the others' mean is; if others have not, the seeds tell nothing. Where its direction
+    counts and no seed has a finite difference, they tell it if one side alone is infinite with every seed.
     """
 
     ours: SeedFigure
@@ -48,6 +49,7 @@ class Effect:
     harm: SeedFigure | None = None
     is_ratio: bool = False  # whether `ours` is a logarithm
     of_numbers: bool = False  # whether no figure of a record is in it
+    misses: str = ""  # with how many seeds both sides reach a target, in words, if a seed misses it
 
     @property
     def mean(self) -> float:
@@ -61,12 +63,13 @@ class Effect:
 
     @property
     def _endless(self) -> list[float]:
-        """The seeds' values that no size can be: infinite ones, but for those beyond what is claimed, and
-        NaN."""
+        """The seeds' values that tell nothing: infinite ones and NaN where a size counts, but for those
+        beyond what is claimed; NaN where no seed has a size and a direction counts."""
+        values = self.ours.by_seed.values()
         if self.claimed is None and self.harm is None:
-            return []
+            return [] if any(map(math.isfinite, values)) else [each for each in values if math.isnan(each)]
         beyond = -math.inf if self.harm is not None else math.inf if self.is_least else math.nan
-        return [value for value in self.ours.by_seed.values() if not math.isfinite(value) and value != beyond]
+        return [value for value in values if not math.isfinite(value) and value != beyond]
 
     @property
     def vacuous(self) -> bool:
@@ -106,8 +109,14 @@ class Effect:
     @property
     def text(self) -> str:
         """The effect and its spread in words."""
-        if self._endless:
-            return f"no finite effect with {len(self._endless)} of {len(self.ours.by_seed)} seeds"
+        endless = [value for value in self.ours.by_seed.values() if not math.isfinite(value)]
+        if self._endless or len(endless) == len(self.ours.by_seed):
+            return self.misses or f"no finite effect with {len(endless)} of {len(self.ours.by_seed)} seeds"
+        return "; ".join(filter(None, [self.misses, self._sized]))
+
+    @property
+    def _sized(self) -> str:
+        """The size and its spread in words, of the seeds that have one."""
         size = self.mean if self.harm is None else _mean(self.harm)
         try:
             spread = self.spread
@@ -149,16 +158,31 @@ def _effect(difference: Number, **about: Any) -> Effects:
 
 def below(first: Number, second: Number) -> Effects:
     """The first figure is below the second, with every seed."""
-    return above(second, first)
+    return _directed(second, first, misses=_misses(first, second))
 
 
 def above(first: Number, second: Number) -> Effects:
     """The first figure is above the second, with every seed."""
-    if not isinstance(first, SeedFigure) or not isinstance(second, SeedFigure):
-        return _effect(first - second)
-    if min(first.low, second.low) > 0:
-        return _effect(first.combined(second, _logarithm), is_ratio=True)
-    return _effect(first - second)
+    return _directed(first, second, misses=_misses(first, second))
+
+
+def _directed(upper: Number, lower: Number, misses: str) -> Effects:
+    if not isinstance(upper, SeedFigure) or not isinstance(lower, SeedFigure):
+        return _effect(upper - lower, misses=misses)
+    if min(upper.low, lower.low) > 0:
+        return _effect(upper.combined(lower, _logarithm), is_ratio=True, misses=misses)
+    return _effect(upper - lower, misses=misses)
+
+
+def _misses(first: Number, second: Number) -> str:
+    """With how many seeds each figure reaches its target, in words; empty if neither misses it."""
+    aimed = [each for each in (first, second) if isinstance(each, SeedFigure) and each.baseline]
+    counts = [(sum(map(math.isfinite, each.by_seed.values())), len(each.by_seed)) for each in aimed]
+    if all(reached == seeds for reached, seeds in counts):
+        return ""
+    return "target reached with " + ", against ".join(
+        f"{reached} of {seeds} seeds" for reached, seeds in counts
+    )
 
 
 def near(found: Number, printed: float, *, null: Number) -> Effects:

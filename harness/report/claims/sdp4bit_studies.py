@@ -69,7 +69,10 @@ def _(e: Evidence) -> Effects:
     )
 
 
-@fig4_fig6("S17a", "Section 3.1", "no number")
+@fig4_fig6(
+    *("S17a", "Section 3.1", "no number"),
+    unfailed="a step changes weights by 0.2 %; no step is recorded that changes them so much that it fails",
+)
 def _(e: Evidence) -> Effects:
     """Relative to the weights, int4 loses less of their differences than of themselves, with every seed."""
     return every(

@@ -213,7 +213,8 @@ def _resolved(claim: Claim, evidence: Evidence, told: Effects, blank: Verdict) -
 def _passing_foil(claim: Claim, evidence: Evidence, told: Effects) -> str:
     """The reason why nothing recorded fails the claim; empty if its foil does."""
     if claim.foil is None:  # a figure that is spared names what is not
-        return "" if all(effect.harm is not None for effect in told) else "no foil is named"
+        none = f"there is no foil: {claim.unfailed}" if claim.unfailed else "no foil is named"
+        return "" if all(effect.harm is not None for effect in told) else none
     assert claim.holds is not None
     other = replace(_aside(evidence), foil=claim.foil, replaced=[])
     try:

@@ -158,6 +158,17 @@ def test_what_no_codec_fails_is_not_testable() -> None:
         told(made(smaller_error, foil=swap(codec=("bf16", "thc"))))
 
 
+def test_a_claim_says_why_nothing_has_to_fail_it() -> None:
+    reason = "no codec is recorded that has MXFP8's error"
+    found = told(made(smaller_error, unfailed=reason))
+    assert (found.reason, found.detail) == (Reason.NO_FOIL, f"there is no foil: {reason}")
+    assert made(smaller_error, unfailed=reason).digest == made(smaller_error).digest, (
+        "a reason decides nothing"
+    )
+    with pytest.raises(ValueError, match="claim P1 has a foil and says why there is none"):
+        made(smaller_error, foil=THC, unfailed=reason)
+
+
 def test_an_effect_below_the_spread_of_the_seeds_is_not_testable() -> None:
     def worse(e: Evidence) -> Effects:
         return below(e.train_loss(codec="bf16"), e.train_loss(codec="dynamiq"))
@@ -223,6 +234,36 @@ def test_a_codec_that_diverges_with_every_seed_is_not_spared() -> None:
     assert not effect.holds(0.2) and effect.resolved(0.2)
     (beyond,) = at_least(figure(1.5, math.inf), 1.3, null=1.0)
     assert beyond.holds(0.2) and beyond.resolved(0.2), "more than is claimed is no divergence"
+
+
+TIMES = {  # of the subject and of what it is compared with, by seed -> holds, resolved, text
+    "never": ((math.inf,) * 3, (13.4, 11.9, 12.0), False, True, "0 of 3 seeds, against 3 of 3 seeds"),
+    "neither": ((math.inf,) * 3, (13.4, math.inf, 11.9), False, False, "0 of 3 seeds, against 2 of 3 seeds"),
+    "slower": ((9.0, 9.2, math.inf), (7.0, 7.1, math.inf), False, True, "2 of 3 seeds, against 2 of 3 seeds"),
+    "once": ((math.inf, 9.0, 9.1), (13.4, 13.4, 13.5), False, False, "2 of 3 seeds, against 3 of 3 seeds"),
+    "always": ((9.0, 9.2, 9.1), (math.inf,) * 3, True, True, "3 of 3 seeds, against 0 of 3 seeds"),
+    "twice": ((9.0, 9.2, 9.1), (13.4, math.inf, 13.6), True, True, "3 of 3 seeds, against 2 of 3 seeds"),
+}
+
+
+@pytest.mark.parametrize("case", TIMES)
+def test_missed_targets_are_counted(case: str) -> None:
+    """Misses tell a direction if there are no times to compare, unless both sides miss with a seed."""
+    first, second, holds, resolved, reached = TIMES[case]
+    aimed = [replace(figure(*times), baseline=tuple(recorded().cells)) for times in (first, second)]
+    for (effect,) in (below(*aimed), above(*reversed(aimed)), below(figure(*first), figure(*second))):
+        assert (effect.holds(0.2), effect.resolved(0.2)) == (holds, resolved)
+    (effect,) = below(*aimed)
+    counted_seeds, _, size = effect.text.partition("; ")
+    assert counted_seeds == f"target reached with {reached}"
+    ratios = {"once": "a ratio of 1.4", "twice": "a ratio of 1.4", "slower": "a ratio of 0.77"}
+    assert size.startswith(ratios[case]) if case in ratios else not size
+
+
+def test_targets_that_all_seeds_reach_are_not_spoken_of() -> None:
+    aimed = [replace(figure(*times), baseline=tuple(recorded().cells)) for times in ((1.0, 1.1), (3.0, 3.1))]
+    (effect,) = below(*aimed)
+    assert effect.text.startswith("a ratio of 2.9")
 
 
 def test_a_claim_of_no_effect_is_not_told() -> None:
