@@ -145,12 +145,6 @@ class Arrangement:
         host."""
         return tuple(counts_of(row, self.format.widths) for row in self.numbers.cpu())
 
-    def others(self, width: int) -> int | None:
-        """The number of super-groups of another width; None if only the device knows it."""
-        if self.numbers.device.type != "cpu":
-            return None
-        return self.chunks.super_groups - int(self.numbers[:, width].sum())
-
     @property
     def rows(self) -> tuple[slice, ...]:
         """The places of each chunk's super-groups in `order`."""

@@ -22,13 +22,7 @@ from gradwire.codecs.dynamiq.allocation import (
     measured_increments,
     paper_increments,
 )
-from gradwire.codecs.dynamiq.arrangement import (
-    Arrangement,
-    ArrangementRule,
-    Chunks,
-    arrange,
-    super_group_statistics,
-)
+from gradwire.codecs.dynamiq.arrangement import ArrangementRule, Chunks, arrange, super_group_statistics
 from gradwire.codecs.dynamiq.codebooks import Codebooks, chosen_values
 from gradwire.codecs.dynamiq.definition import MAX_WORKERS, Coder, Dither
 from gradwire.codecs.dynamiq.format import chunk_coordinates, chunk_shard, chunk_size, num_super_groups
@@ -87,8 +81,6 @@ class DynamiQ(DynamiQOptions, LossyHopCodec):
         self._cut: dict[tuple[int, int], tuple[Chunks, float | None]] = {}
         self._values: dict[torch.device, Mapping[int, Values | Codebooks]] = {}
         self._pool: Pool[KeptRounds] = Pool()
-        self._others: dict[str, tuple[int, int]] = {}  # of a bucket: super-groups of another width, and all
-        self._ended: Mapping[str, tuple[int, int]] = {}  # the same of the step that ended
         self.traits = Traits(
             unbiased=self.rounding == "independent", smallest_magnitude=SCALED_FROM, worst_vnmse=0.15
         )
@@ -142,7 +134,7 @@ class DynamiQ(DynamiQOptions, LossyHopCodec):
             key = library, x.numel(), x.dtype, x.device, stream, this_round.size, num_chunks
             make = partial(KeptRounds, library, x, chunks, self._increments(), coder)
             kept = self._pool.take(key, make)
-            arrangement = self._noted(kept.begin(mean_sum, norm, coder, self.exact_size), this_round)
+            arrangement = kept.begin(mean_sum, norm, coder, self.exact_size)
             release = partial(self._pool.give, key, kept)
             if this_round.capture is not None:  # replays use it, too
                 release = partial(this_round.capture.kept.append, kept)
@@ -157,27 +149,7 @@ class DynamiQ(DynamiQOptions, LossyHopCodec):
                 self._increments(), self._format, cast(Allocation, self.allocation), self.exact_size
             ),
         )
-        return DynamiQHops(x, dtype, self._noted(arrangement, this_round), coder)
-
-    def _noted(self, arrangement: Arrangement, this_round: Round) -> Arrangement:
-        """The arrangement, once its super-groups are counted that do not have the one width that all alike
-        would have: the largest within the budget."""
-        if len(self.widths) > 1 and this_round.capture is None:
-            code_bits = self._bits - self._format.overhead_bits
-            alike = max((width for width in self.widths if width <= code_bits), default=self.widths[0])
-            others = arrangement.others(alike)
-            if others is not None:
-                self._others[this_round.layout.key] = others, arrangement.chunks.super_groups
-        return arrangement
-
-    def end_step(self, step: int) -> Mapping[str, float]:
-        self._ended, self._others = self._others, {}
-        return super().end_step(step)
-
-    def activity(self) -> Mapping[str, float]:
-        """The share of super-groups whose width is not the one that all alike would have, on CPUs."""
-        total = sum(all_of_them for _, all_of_them in self._ended.values())
-        return {"widths": sum(others for others, _ in self._ended.values()) / total} if total else {}
+        return DynamiQHops(x, dtype, arrangement, coder)
 
     def chunk(self, layout: Layout, num_chunks: int, chunk: int) -> Shard:
         return chunk_shard(layout.numel, num_chunks, chunk)

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 from codec_rounds import Cluster, layout_of
-from dynamiq_rounds import make_hops
 from tiny import TINY_MODEL
 
 from gradwire.codecs.aqgb.codec import FULL, Figures
-from gradwire.codecs.dynamiq import DynamiQ
 from gradwire.codecs.edgc.rank_control import Control, RankControl, RankPlan
 from gradwire.codecs.interface import Codec
 from gradwire.codecs.registry import codec_classes
@@ -73,27 +71,6 @@ def test_omnireduce_says_which_blocks_it_sends() -> None:
     ranks.one([torch.randn(1024) for _ in range(2)])
     (share,) = activity(ranks.codecs[0]).values()
     assert 0.2 < share < 0.8
-
-
-@pytest.mark.parametrize("allocation", ["fast", "exact"])
-def test_dynamiq_says_how_many_super_groups_have_another_width(allocation: str) -> None:
-    """With 5 bits all alike would have 4 of 2, 4 and 8."""
-    even = [torch.randn(64 * 256) for _ in range(2)]
-    uneven = [x * torch.logspace(-3, 3, 64).repeat_interleave(256) for x in even]
-    shares = []
-    for xs in (even, uneven):
-        ranks = Cluster(2, "ring", "dynamiq", bits=5.0, allocation=allocation)
-        ranks.one(xs)
-        (share,) = activity(ranks.codecs[0]).values()
-        codec = DynamiQ(bits=5.0, allocation=allocation)
-        widths = make_hops(codec, xs)[0].arrangement.widths()
-        assert share == float((widths != 4).double().mean())
-        assert codec.activity() == {}, "the step has not ended"
-        shares.append(share)
-    assert shares[0] < 0.3 and shares[1] > 0.6, shares
-    single = Cluster(2, "ring", "dynamiq", widths=[4], bits=None)
-    single.one(even)
-    assert activity(single.codecs[0]) == {}, "a single width is no choice"
 
 
 def test_excluded_coordinates_are_counted() -> None:

@@ -245,7 +245,6 @@ ACTIVITY = (
     _activity("rank", "rank", "mean over the coordinates that are compressed"),
     _activity("ratio", "bits sent at first", "first bits of a gradient over its 32"),
     _activity("blocks", "blocks sent", "share of blocks that some worker chose"),
-    _activity("widths", "widths moved", "share of super-groups at another width than all alike would have"),
     _activity("at_bound", "at a bound", "share of what the codec decides (ranks, bits) that is at a bound"),
     _activity("excluded", "excluded", "share of coordinates in parameters that go past the codec"),
     _activity(
