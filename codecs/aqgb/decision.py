@@ -11,11 +11,11 @@ from gradwire.codecs.aqgb.pieces import coarsest, more_of, pieces_of
 from gradwire.codecs.interface import Decision
 
 SPLIT = "split"
-"""If leftovers are requantized: how many coordinates of each block are sent with each block's bits, row by
-row."""
+"""If leftovers are requantized, the entry that says how many coordinates of each block are sent with each
+block's bits, row by row."""
 
 SENT = "sent"
-"""How many more bits were sent in the step before the last, by block and rank."""
+"""The number of further bits sent in the step before the last, by block and rank."""
 
 LONGEST_S = 1e9
 """No step takes so many seconds."""

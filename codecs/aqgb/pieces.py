@@ -76,7 +76,7 @@ class OpenPiece:
         return cls(cut, parts, more)
 
     def following(self, sent: int, step: int) -> int:
-        """How many of the next `step` bits of the block are this piece's, after `sent` of them."""
+        """The number of the block's next `step` bits that are this piece's, after `sent` of them."""
         return max(0, min(step, self.more - sent))
 
 

@@ -187,8 +187,8 @@ class AQGBOptions:
     rank looks at the clock."""
 
     leftovers: str = one_of("kept", "requantized")
-    """What is left of a block when the next one appears: `kept` has the block's bits, `requantized` those of
-    the new block, as in AQGB §4.2."""
+    """The bits of a block's leftovers when the next block appears: `kept` leaves the block's own,
+    `requantized` takes those of the new block, as in AQGB §4.2."""
 
     @classmethod
     def narrowed_rules(cls, fields: Mapping[str, Any]) -> dict[str, Rule]:

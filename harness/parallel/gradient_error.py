@@ -132,6 +132,7 @@ def gather_raw(world: World, buckets: Mapping[int, Sequence[MeasuredBucket]]) ->
             total = sum(each.synchronized.numel() for each in own)
             gathered = rows[0].new_empty((len(rows), total), device="cpu")
         for rank, row in enumerate(rows):
+            assert row.dtype == gathered.dtype, "all buckets have one type"
             gathered[rank, start : start + row.numel()] = row
         start += rows[0].numel()
     assert gathered is not None, "a model has buckets"

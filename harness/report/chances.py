@@ -22,7 +22,7 @@ BENCHMARKS = {
     "piqa": 0.5,
     "winogrande": 0.5,
 }
-"""What guesses score in the benchmarks of lm-eval; nearly all questions of ARC have four answers."""
+"""The scores of guesses in the benchmarks of lm-eval; nearly all questions of ARC have four answers."""
 
 ERRORS = 2
 """The standard errors within which a score is that of guesses."""

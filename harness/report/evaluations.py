@@ -68,7 +68,7 @@ class Picture:
 
     @property
     def caption(self) -> str:
-        """What it shows, and whether that tells anything, in words."""
+        """A caption in words, which says so where the picture shows only what guesses score."""
         told = caption(self.name)
         return f"{told}; the scores in it are those of guesses" if self.guesses else told
 

@@ -140,16 +140,16 @@ def totals(found: Evaluations) -> str:
     late = sum(each.late for each in outcomes)
     whose = "All" if late == held + failed else str(late)
     after = (
-        f" {whose} of the {held + failed} that are decided were written after the runs that decide them "
-        f"({LATE_MARK})."
+        f" {whose} of these {held + failed} verdicts are on claims that were written, or changed, after the "
+        f"run ({LATE_MARK})."
         if late
         else ""
     )
     number = str(len(outcomes)) if len(outcomes) >= len(NUMBERS) else NUMBERS[len(outcomes)]
-    papers = f"{number} paper makes" if len(outcomes) == 1 else f"{number} papers make"
+    papers = f"{number} paper" if len(outcomes) == 1 else f"{number} papers"
     return (
-        f"{papers} {tried} claims about runs. In ours {held} hold, {failed} do not, {untold} could not be "
-        f"told, and {not_run} have not been tried.{after}"
+        f"{papers}, {tried} statements about runs. In our runs {held} hold and {failed} do not; {untold} are "
+        f"undecided, and {not_run} have not been tried.{after}"
     )
 
 
@@ -192,7 +192,7 @@ def _environment(found: Evaluations, finalize: Callable[[Any], str] | None = Non
         "counted": counted,
         "informative": informative,
         "word_class": word_class,
-        "part_class": part_class,
+        "part_class": PART_CLASSES.__getitem__,
         "made": Made,
         "address": address,
         "plain": plain,
@@ -213,11 +213,6 @@ def _environment(found: Evaluations, finalize: Callable[[Any], str] | None = Non
 def word_class(word: Word) -> str:
     """The class of a verdict's word in the page's style."""
     return word.partition(",")[0].removesuffix(" here").replace(" ", "-")
-
-
-def part_class(part: str) -> str:
-    """The class of what a summary's part says in the page's style: that of the verdicts in it."""
-    return PART_CLASSES[part]
 
 
 def anchor(*words: str) -> str:

@@ -66,12 +66,12 @@ class Item:
 
     @property
     def heading(self) -> str:
-        """What it is, up to the first pause: long texts are no headings."""
+        """Its text up to the first pause: long texts are no headings."""
         return _PAUSE.split(self.says, maxsplit=1)[0]
 
     @property
     def more(self) -> str:
-        """What it says beyond its heading, as a sentence."""
+        """The rest of its text, as a sentence."""
         rest = "".join(_PAUSE.split(self.says, maxsplit=1)[1:])
         return f"{rest[0].upper()}{rest[1:]}{'' if rest.endswith('.') else '.'}" if rest else ""
 
@@ -83,9 +83,10 @@ class Paper:
     name: str
     title: str
     items: list[Item]
-    lead: str = ""  # what a reader has to know before the counts, in a sentence or two
+    lead: str = ""  # what a reader has to know before the counts, in a few sentences
     order: int = 0  # its place on the pages; those of one place by name
-    picture: list[str] = field(default_factory=list)  # items; the summary shows the first plot that tells
+    # items; the summary shows the first of their plots that is not at chance
+    picture: list[str] = field(default_factory=list)
     topics: dict[str, list[str]] = field(default_factory=dict)  # in words -> patterns of claims' ids
 
 

@@ -17,37 +17,54 @@ LEAST_DECIDED = 1 / 3
 """The share of a topic's claims that were tried above which it counts as decided."""
 
 HOLDS, IN_PART, FAILS = "Holds", "Holds in part", "Does not hold"
-UNTOLD, WHY, NOT_RUN = "Could not be told here", "Why some could not be told", "Has not run"
+UNTOLD, WHY, NOT_RUN = "Undecided here", "Why some are undecided", "Has not run"
 PARTS = (HOLDS, IN_PART, FAILS, UNTOLD, WHY, NOT_RUN)
 
 
 @dataclass(frozen=True)
 class Topic:
-    """What became of the claims on one subject: `number` of all `size` of them decided its part."""
+    """The claims on one subject, counted, and the part of the summary that they belong to."""
 
     name: str
     part: str
-    number: int
-    size: int
+    held: int
+    failed: int
+    untold: int
+    not_run: int
 
     @classmethod
     def of(cls, name: str, verdicts: Sequence[Verdict]) -> Topic:
         """The topic in the part that says most of it: a decided one if more than a third of what was tried
         is, which holds in part if some claims do and some do not."""
-        held, failed, untold = (_number(verdicts, kind) for kind in (_held, _failed, _untold))
-        size = len(verdicts)
+        held, failed, untold, not_run = (
+            _number(verdicts, kind) for kind in (_held, _failed, _untold, _not_run)
+        )
         if held + failed + untold == 0:
-            return cls(name, NOT_RUN, size, size)
-        if held + failed <= LEAST_DECIDED * (held + failed + untold):
-            return cls(name, UNTOLD, untold, size)
-        if held == 0:
-            return cls(name, FAILS, failed, size)
-        return cls(name, IN_PART if failed else HOLDS, held, size)
+            part = NOT_RUN
+        elif held + failed <= LEAST_DECIDED * (held + failed + untold):
+            part = UNTOLD
+        elif held == 0:
+            part = FAILS
+        else:
+            part = IN_PART if failed else HOLDS
+        return cls(name, part, held, failed, untold, not_run)
+
+    @property
+    def size(self) -> int:
+        return self.held + self.failed + self.untold + self.not_run
 
     @property
     def text(self) -> str:
-        """`simulated rounds (2 of 4 hold)`; the part's name says of the others what the number is of."""
-        return f"{self.name} ({self.number} of {self.size}{' hold' * (self.part == IN_PART)})"
+        """`simulated rounds (2 hold, 1 does not, 1 undecided)`; of a topic that has not run the number alone."""
+        if self.part == NOT_RUN:
+            return f"{self.name} ({self.size})"
+        counts = (
+            (self.held, "holds" if self.held == 1 else "hold"),
+            (self.failed, "does not" if self.failed == 1 else "do not"),
+            (self.untold, "undecided"),
+            (self.not_run, "not run"),
+        )
+        return f"{self.name} ({', '.join(f'{number} {word}' for number, word in counts if number)})"
 
 
 @dataclass(frozen=True)
@@ -100,7 +117,7 @@ class Outcome:
         said = (
             (self.held, "holds", "hold"),
             (self.failed, "does not", "do not"),
-            (self.untold, "could not be told here", "could not be told here"),
+            (self.untold, "is undecided", "are undecided"),
             (self.not_run, "has not run", "have not run"),
         )
         shown = [f"{number} {one if number == 1 else many}" for number, one, many in said if number]
@@ -111,10 +128,10 @@ class Outcome:
         """(what, topics): what holds, in whole or in part, what does not, what could not be told, and why
         not, and what has not run.
 
-        Each topic stands in one of them, with the number of its claims that decided this. The reasons are
-        those of all claims that could not be told.
+        Each topic stands in one of them, with its claims counted. The reasons are those of all claims that
+        could not be told.
         """
-        topics = sorted(self._topics(), key=lambda each: -each.number)
+        topics = sorted(self._topics(), key=lambda each: -each.size)
         found = {what: ", ".join(each.text for each in topics if each.part == what) for what in PARTS}
         found[WHY] = _why(self.tried)
         return [(what, text) for what, text in found.items() if text]
@@ -141,7 +158,7 @@ def listed(parts: Sequence[str]) -> str:
 
 def _why(verdicts: Sequence[Verdict]) -> str:
     """The reasons why something could not be told, with how often each is given, the most frequent first."""
-    words = {Reason.SIZE: "size too small"}
+    words = {Reason.SIZE: "size too small", Reason.NO_FOIL: "nothing recorded fails the claim"}
     reasons = Counter(
         words.get(each.reason, str(each.reason))
         for each in verdicts

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from aqgb_ranks import SIZE, Ranks, round_of, times
+from aqgb_ranks import SIZE, Ranks, times
 from codec_rounds import CPU, gradients, layout_of
 from torch import Tensor
 
@@ -63,7 +63,7 @@ def test_a_split_has_every_coordinate_once_whatever_is_drawn() -> None:
 
 
 def test_refinements_of_pieces_fill_the_time_until_their_block_is_used() -> None:
-    """The same share of what each piece lacks of 32 bits: 7 bits more of 11 than of 18."""
+    """Pieces get equal shares of what each lacks of 32 bits: 7 bits more of 11 than of 18."""
     agreed = AgreedTimes((MILLION,) * 3, (1.0, 2.0, 6.0), (40.0, 9.0, 9.0), 4e5)
     made = make_plan(agreed, 0.125, 0.0, partition=PARTITION)
     pieces = pieces_of(made.first, made.split, 0, MILLION)
@@ -202,4 +202,3 @@ def test_a_round_without_a_plan_is_one_piece_in_full() -> None:
     ranks, xs = Ranks(leftovers="requantized"), gradients(LARGE, SIZE)
     empty: Decision = {"first": [], "more": [], "deadlines": [], "sent": [], "split": []}
     assert torch.equal(ranks.synchronize(xs, empty), expected(xs, [(1050, 32, 0)], ranks.key))
-    assert round_of(0, empty).size == SIZE

@@ -147,7 +147,9 @@ def _spread(figure: SeedFigure) -> float:
             return 0.0
         raise MissingError("one seed tells no spread")
     finite = [value for value in figure.by_seed.values() if math.isfinite(value)]
-    return stdev(finite) if len(finite) > 1 else 0.0
+    if len(finite) == 1:  # of several: it alone decides nothing
+        return math.inf
+    return stdev(finite) if finite else 0.0
 
 
 def _effect(difference: Number, **about: Any) -> Effects:
