@@ -55,7 +55,7 @@ class Topic:
 
     @property
     def text(self) -> str:
-        """`simulated rounds (2 hold, 1 does not, 1 undecided)`; of a topic that has not run the number alone."""
+        """`simulated rounds (2 hold, 1 does not, 1 undecided)`; of a topic that has not run its number."""
         if self.part == NOT_RUN:
             return f"{self.name} ({self.size})"
         counts = (

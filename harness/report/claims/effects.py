@@ -88,6 +88,13 @@ class Effect:
             return self.mean >= self.claimed
         return abs(self.mean - self.claimed) <= tolerance * self.claimed
 
+    @property
+    def _one_against_others(self) -> bool:
+        """Returns whether a single seed of several has a finite value, whose sign not all others share."""
+        values = list(self.ours.by_seed.values())
+        agree = all(value > 0 for value in values) or all(value < 0 for value in values)
+        return len(values) > 1 and sum(map(math.isfinite, values)) == 1 and not agree
+
     def resolved(self, tolerance: float) -> bool:
         """Returns whether the seeds tell what `holds` says: the effect is twice their spread, and so is what
         an effect lacks that does not hold. None is of a size that is no effect at all."""
@@ -101,6 +108,8 @@ class Effect:
             told = lacking >= least if lacking > 0 else _mean(apart) >= RESOLUTION * _spread(apart)
             return told and _mean(self.harm) >= max(least, 1e-300)
         if self.claimed is None:
+            if self._one_against_others:
+                return False
             return (self.mean if self.holds(tolerance) else -self.mean) >= max(least, 1e-300)
         if self.holds(tolerance):
             return self.mean >= least
@@ -147,9 +156,7 @@ def _spread(figure: SeedFigure) -> float:
             return 0.0
         raise MissingError("one seed tells no spread")
     finite = [value for value in figure.by_seed.values() if math.isfinite(value)]
-    if len(finite) == 1:  # of several: it alone decides nothing
-        return math.inf
-    return stdev(finite) if finite else 0.0
+    return stdev(finite) if len(finite) > 1 else 0.0
 
 
 def _effect(difference: Number, **about: Any) -> Effects:

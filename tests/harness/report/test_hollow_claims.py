@@ -241,6 +241,13 @@ TIMES = {  # of the subject and of what it is compared with, by seed -> holds, r
     "neither": ((math.inf,) * 3, (13.4, math.inf, 11.9), False, False, "0 of 3 seeds, against 2 of 3 seeds"),
     "slower": ((9.0, 9.2, math.inf), (7.0, 7.1, math.inf), False, True, "2 of 3 seeds, against 2 of 3 seeds"),
     "once": ((math.inf, 9.0, 9.1), (13.4, 13.4, 13.5), False, False, "2 of 3 seeds, against 3 of 3 seeds"),
+    "alone": (
+        (9.0, math.inf, math.inf),
+        (8.5, math.inf, math.inf),
+        False,
+        False,
+        "1 of 3 seeds, against 1 of 3 seeds",
+    ),
     "always": ((9.0, 9.2, 9.1), (math.inf,) * 3, True, True, "3 of 3 seeds, against 0 of 3 seeds"),
     "twice": ((9.0, 9.2, 9.1), (13.4, math.inf, 13.6), True, True, "3 of 3 seeds, against 2 of 3 seeds"),
 }
@@ -256,7 +263,12 @@ def test_missed_targets_are_counted(case: str) -> None:
     (effect,) = below(*aimed)
     counted_seeds, _, size = effect.text.partition("; ")
     assert counted_seeds == f"target reached with {reached}"
-    ratios = {"once": "a ratio of 1.4", "twice": "a ratio of 1.4", "slower": "a ratio of 0.77"}
+    ratios = {
+        "once": "a ratio of 1.4",
+        "twice": "a ratio of 1.4",
+        "slower": "a ratio of 0.77",
+        "alone": "a ratio of 0.94",
+    }
     assert size.startswith(ratios[case]) if case in ratios else not size
 
 
