@@ -30,7 +30,15 @@ from gradwire.codecs.aqgb.payload import (
     partitions_per_packet,
     rounding_of,
 )
-from gradwire.codecs.aqgb.pieces import Open, OpenPiece, Piece, coarsest, mean_of_pieces, more_of, pieces_of
+from gradwire.codecs.aqgb.pieces import (
+    BlockPiece,
+    Open,
+    OpenPiece,
+    coarsest,
+    mean_of_pieces,
+    more_of,
+    pieces_of,
+)
 from gradwire.codecs.aqgb.plan import StepProfile
 from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.collectives import Collectives
@@ -161,15 +169,15 @@ class AQGB(AQGBOptions, Codec, Adapts):
         comm.worked("collect", 1.0)
         return mean.to(x.dtype)
 
-    def _pieces(self, decision: Decision, bucket: int, numel: int) -> list[Piece]:
+    def _pieces(self, decision: Decision, bucket: int, numel: int) -> list[BlockPiece]:
         """The pieces in which a block is sent, and their bits."""
         first = wholes(decision, "first")
         if self.bits is not None or bucket >= len(first):
-            return [Piece(numel, FULL if self.bits is None else self.bits)]
+            return [BlockPiece(numel, FULL if self.bits is None else self.bits)]
         return pieces_of(first, wholes(decision, SPLIT), bucket, numel)
 
     async def _broadcast(
-        self, block: Tensor, first: int, piece: Piece, this_round: Round, comm: Collectives
+        self, block: Tensor, first: int, piece: BlockPiece, this_round: Round, comm: Collectives
     ) -> list[Payload]:
         """Sends a piece of a block, from coordinate `first` on, and returns all ranks' payloads."""
         numel, bits = piece
@@ -187,7 +195,7 @@ class AQGB(AQGBOptions, Codec, Adapts):
     def _opened(
         self,
         x: Tensor,
-        pieces: Sequence[Piece],
+        pieces: Sequence[BlockPiece],
         received: Sequence[list[Payload]],
         more: int,
         this_round: Round,

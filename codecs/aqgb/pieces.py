@@ -19,14 +19,14 @@ from gradwire.codecs.aqgb.encoding import FULL, Encoding
 from gradwire.codecs.aqgb.payload import Payload, mean_of, plane_of
 
 
-class Piece(NamedTuple):
+class BlockPiece(NamedTuple):
     """The number of coordinates of a piece, and the bits of each of them in the first stage."""
 
     numel: int
     bits: int
 
 
-def pieces_of(first: Sequence[int], split: Sequence[int], block: int, numel: int) -> list[Piece]:
+def pieces_of(first: Sequence[int], split: Sequence[int], block: int, numel: int) -> list[BlockPiece]:
     """The pieces of a block of `numel` coordinates, in their order.
 
     `first` has the bits that are decided as each block appears. `split` has, row by row, how many coordinates
@@ -34,18 +34,18 @@ def pieces_of(first: Sequence[int], split: Sequence[int], block: int, numel: int
     are one piece, so that nothing is split where the ratio stays.
     """
     if not split:
-        return [Piece(numel, first[block])]
-    found: list[Piece] = []
+        return [BlockPiece(numel, first[block])]
+    found: list[BlockPiece] = []
     row = split[block * len(first) : (block + 1) * len(first)]
     for own, bits in zip(row, first, strict=True):
         if found and found[-1].bits == bits:
-            found[-1] = Piece(found[-1].numel + own, bits)
+            found[-1] = BlockPiece(found[-1].numel + own, bits)
         elif own:
-            found.append(Piece(own, bits))
+            found.append(BlockPiece(own, bits))
     return found
 
 
-def coarsest(pieces: Sequence[Piece]) -> int:
+def coarsest(pieces: Sequence[BlockPiece]) -> int:
     """The fewest bits of a piece."""
     return min(piece.bits for piece in pieces)
 

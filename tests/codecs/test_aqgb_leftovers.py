@@ -14,7 +14,7 @@ from torch import Tensor
 from gradwire.codecs.aqgb.codec import AQGB
 from gradwire.codecs.aqgb.encoding import Encoding
 from gradwire.codecs.aqgb.payload import Payload, mean_of, plane_of
-from gradwire.codecs.aqgb.pieces import Piece, coarsest, more_of, pieces_of
+from gradwire.codecs.aqgb.pieces import BlockPiece, coarsest, more_of, pieces_of
 from gradwire.codecs.aqgb.plan import AgreedTimes, make_plan
 from gradwire.codecs.arithmetic.random import CoordinateBits
 from gradwire.codecs.interface import Decision
@@ -88,8 +88,11 @@ def test_a_piece_is_refined_though_a_coarser_one_cannot_be() -> None:
 
 
 def test_neighbours_with_the_same_bits_are_one_piece() -> None:
-    assert pieces_of((4, 4, 8), (256, 512, 90, 0, 70, 0, 0, 0, 5), 0, 858) == [Piece(768, 4), Piece(90, 8)]
-    assert pieces_of((4, 8), (), 1, 70) == [Piece(70, 8)]
+    assert pieces_of((4, 4, 8), (256, 512, 90, 0, 70, 0, 0, 0, 5), 0, 858) == [
+        BlockPiece(768, 4),
+        BlockPiece(90, 8),
+    ]
+    assert pieces_of((4, 8), (), 1, 70) == [BlockPiece(70, 8)]
 
 
 def split_into(
