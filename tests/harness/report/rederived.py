@@ -77,17 +77,17 @@ class Record:
         return sorted((int(row["step"]), float(row["value"])) for row in rows)
 
     def whole(self, metric: str, selection: Entry) -> dict[Any, float]:
-        """The metric by seed: of whole runs, else the median over steps, or over repeats; a failed run is
-        infinitely bad."""
+        """The metric by seed: of runs, else the median over steps or repeats; failures are infinite."""
         case, found = str(selection.get("case", "")), dict[Any, float]()
         for cell in self.chosen(metric, selection):
             own = [row for row in self.found.get((cell["label"], metric), []) if row["case"] == case]
             own = [row for row in own if not row["step"]] or own
             if not own and (cell["status"], metric) != ("failed", "final_metric"):
                 raise UnknownError(f"no {metric}")
-            sign = -1 if cell["metric"] in UPWARD else 1
-            found[cell["seed"]] = median(float(row["value"]) for row in own) if own else sign * math.inf
-        return found
+            bad = -math.inf if cell["metric"] in UPWARD else math.inf
+            found[cell["seed"]] = median(float(row["value"]) for row in own) if own else bad
+        repeats = {row["seed"]: float(row["value"]) for row in own}  # the seeds of a run alone
+        return repeats if len(found) == 1 and len(repeats) == len(own) > 1 else found
 
     def last(self, metric: str, selection: Entry) -> dict[Any, float]:
         return {own["seed"]: self.points(own, metric)[-1][1] for own in self.chosen(metric, selection)}
@@ -196,5 +196,5 @@ def _problem(record: Record, layout: Entry, row: Entry, column: Entry, text: str
     found = record.tta(factor, mine | theirs) if factor else read(metric, mine | theirs)
     if column.get("change"):
         return change_problem(text, found, read(metric, theirs | layout["baseline"]["ours"]))
-    unit = next(unit for unit in UNITS if text.endswith(unit))
-    return spread_problem(text, found, UNITS[unit] * (column.get("times") or row.get("times") or 1.0))
+    times = next(UNITS[unit] for unit in UNITS if text.endswith(unit))
+    return spread_problem(text, found, times * (column.get("times") or row.get("times") or 1.0))
