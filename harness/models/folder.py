@@ -152,6 +152,7 @@ def _of_hub(name: str, fetch: bool) -> Path | None:
     """The config.json of a name on the hub, from the cache or downloaded into it. Raises ValueError if the
     hub does not provide it."""
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     found = try_to_load_from_cache(name, CONFIG)
     if isinstance(found, str):
@@ -160,7 +161,7 @@ def _of_hub(name: str, fetch: bool) -> Path | None:
         return None
     try:
         return Path(hf_hub_download(name, CONFIG))
-    except OSError as error:  # the hub's own errors among them
-        raise ValueError(
-            f"model.pretrained={name}: the hub did not give its {CONFIG} ({type(error).__name__}); {WAYS_OUT}"
-        ) from None
+    except LocalEntryNotFoundError:
+        raise ValueError(f"model.pretrained={name}: the hub cannot be reached; {WAYS_OUT}") from None
+    except OSError:  # the hub's own errors among them
+        raise ValueError(f"model.pretrained={name}: the hub does not give its {CONFIG}; {WAYS_OUT}") from None

@@ -7,12 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
 from model_folders import write_config
 
 from gradwire.harness.config.compose import compose
 from gradwire.harness.config.validate import validate
 from gradwire.harness.models.described import describe
+from gradwire.harness.models.folder import _of_hub
 from gradwire.harness.runtime.errors import ConfigError
 
 REMEDY = "use another"
@@ -116,6 +119,24 @@ def test_a_path_is_no_preset(given: str, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("HOME", "/home/me")
     folder = given.replace("~", "/home/me")
     assert told(f"model={given}") == f"model={given} is a path; use model=folder model.path={folder}"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (LocalEntryNotFoundError("connection"), "the hub cannot be reached"),
+        (PermissionError("403"), "the hub does not give its config.json"),
+    ],
+)
+def test_a_hub_without_the_model_is_told_in_words(
+    error: Exception, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> str:
+        raise error
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
+    with pytest.raises(ValueError, match=f"^model.pretrained=nobody/nothing: {words}; .*model.path=<folder"):
+        _of_hub("nobody/nothing", fetch=True)
 
 
 def test_a_name_on_the_hub_is_no_preset() -> None:
