@@ -180,8 +180,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"codec": "backend", "segments": 4},
         "segments=4 has no effect with codec=backend; the backend sends its own messages",
     ),
-    ({"codec": "aqgb"}, "codec=aqgb keeps refining a gradient until it is used; use parallel=blocks"),
-    ({"codec": "aqgb", "floor": 0.25}, "or codec.bits=8, which refines nothing"),
+    ({"codec": "aqgb", "floor": 0.25}, "which waits for that, or codec.bits=8, which refines nothing"),
     ({"codec": "aqgb", "bits": 8}, "add topology=broadcast"),
     *(
         (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +19,8 @@ from gradwire.codecs.aqgb.payload import Payload, mean_of, plane_of
 from gradwire.codecs.aqgb.pieces import BlockPiece, coarsest, more_of, pieces_of
 from gradwire.codecs.aqgb.plan import AgreedTimes, make_plan
 from gradwire.codecs.arithmetic.random import CoordinateBits
-from gradwire.codecs.interface import Decision
+from gradwire.codecs.interface import Decision, Layout, Round
+from gradwire.codecs.registry import make_codec
 
 MILLION, PARTITION = 1_000_000, 1024
 LARGE = layout_of({"a": (700,), "b": (50, 7)})
@@ -205,3 +208,45 @@ def test_a_round_without_a_plan_is_one_piece_in_full() -> None:
     ranks, xs = Ranks(leftovers="requantized"), gradients(LARGE, SIZE)
     empty: Decision = {"first": [], "more": [], "deadlines": [], "sent": [], "split": []}
     assert torch.equal(ranks.synchronize(xs, empty), expected(xs, [(1050, 32, 0)], ranks.key))
+
+
+SPLIT_BLOCKS = {
+    "first": [4, 6],
+    "more": [8, 0],
+    "deadlines": [0.5, -0.1],
+    "sent": [8, 8, 0, 0],
+    "split": [256, 10, 0, 70],
+}
+
+WRONG_SPLITS = [
+    ([256, 10, 0], "split has 3 numbers, and 2 blocks have 4"),
+    ([256, 10, 1, 69], "split has coordinates of block 1 before it appears"),
+    ([0, 0, 0, 70], "split has no coordinates of block 0"),
+    ([250, 16, 0, 70], "split has 250 coordinates of block 0, no multiple of codec.partition=256"),
+    ([256, -1, 0, 70], "split has -1, not a list of whole numbers from 0 to "),
+]
+
+
+@pytest.mark.parametrize(("split", "said"), WRONG_SPLITS)
+def test_blocks_that_cannot_be_split_so_are_refused(split: list[int], said: str, tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    options: dict[str, Any] = {"decisions": str(path), "leftovers": "requantized", "partition": 256}
+    for row in (SPLIT_BLOCKS, {**SPLIT_BLOCKS, "split": split}):
+        lines = [{"steps": None, "settings": {}}, {"step": 1, **row}]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        if row is SPLIT_BLOCKS:
+            make_codec("aqgb", **options)
+            with pytest.raises(ValueError, match="decides .*split, but codec=aqgb decides "):
+                make_codec("aqgb", decisions=str(path))
+            continue
+        with pytest.raises(ValueError) as refused:
+            make_codec("aqgb", **options)
+        assert str(refused.value).startswith(f"codec.decisions={path}: line 2: {said}"), refused.value
+
+
+def test_a_followed_split_is_of_the_coordinates_that_there_are() -> None:
+    aqgb = AQGB(leftovers="requantized", partition=256)
+    this_round = Round(3, Layout.flat(1), 0, 2, 0)
+    for sizes, said in (((266, 70), None), ((266, 71), "split has 70 coordinates of block 1, which has 71")):
+        aqgb._sizes = dict(enumerate(sizes))
+        assert aqgb.refuses_in(SPLIT_BLOCKS, this_round) == said

@@ -379,42 +379,6 @@ def test_a_file_that_is_checked_in_every_step_allows_no_capture() -> None:
     assert said is not None and "does not do the same" in said
 
 
-SPLIT_BLOCKS = {**BLOCKS, "first": [4, 6], "split": [256, 10, 0, 70]}
-
-WRONG_SPLITS = [
-    ([256, 10, 0], "split has 3 numbers, and 2 blocks have 4"),
-    ([256, 10, 1, 69], "split has coordinates of block 1 before it appears"),
-    ([0, 0, 0, 70], "split has no coordinates of block 0"),
-    ([250, 16, 0, 70], "split has 250 coordinates of block 0, no multiple of codec.partition=256"),
-    ([256, -1, 0, 70], "split has -1, not a list of whole numbers from 0 to "),
-]
-
-
-@pytest.mark.parametrize(("split", "said"), WRONG_SPLITS)
-def test_blocks_that_cannot_be_split_so_are_refused(split: list[int], said: str, tmp_path: Path) -> None:
-    path = tmp_path / "decisions.jsonl"
-    options: dict[str, Any] = {"decisions": str(path), "leftovers": "requantized", "partition": 256}
-    for row in (SPLIT_BLOCKS, {**SPLIT_BLOCKS, "split": split}):
-        lines = [{"steps": None, "settings": {}}, {"step": 1, **row}]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        if row is SPLIT_BLOCKS:
-            make_codec("aqgb", **options)
-            with pytest.raises(ValueError, match="decides .*split, but codec=aqgb decides "):
-                make_codec("aqgb", decisions=str(path))
-            continue
-        with pytest.raises(ValueError) as refused:
-            make_codec("aqgb", **options)
-        assert str(refused.value).startswith(f"codec.decisions={path}: line 2: {said}"), refused.value
-
-
-def test_a_followed_split_is_of_the_coordinates_that_there_are() -> None:
-    aqgb = AQGB(leftovers="requantized", partition=256)
-    this_round = Round(3, Layout.flat(1), 0, 2, 0)
-    for sizes, said in (((266, 70), None), ((266, 71), "split has 70 coordinates of block 1, which has 71")):
-        aqgb._sizes = dict(enumerate(sizes))
-        assert aqgb.refuses_in(SPLIT_BLOCKS, this_round) == said
-
-
 def test_a_followed_decision_is_about_the_blocks_that_there_are() -> None:
     codec = make_codec("aqgb")
     assert isinstance(codec, Decisions)

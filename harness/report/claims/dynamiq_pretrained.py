@@ -144,7 +144,7 @@ def _(e: Evidence) -> Effects:
     return at_least(times(e, "mxfp4"), 10, null=1.0)
 
 
-# DynamiQ, Tables 3 to 6, Appendix B: saved gradients of LLaMA's chat, an early step and a late one
+# DynamiQ, Tables 3 to 6, Appendix B: saved gradients of LLaMA's chat, step by step
 
 replay = dynamiq_pretrained.on("pretrained_replay")
 
