@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from functools import lru_cache
+from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gradwire.codecs.fields import MAPPING
@@ -24,6 +25,7 @@ from gradwire.harness.config.declared import declared
 from gradwire.harness.config.effects import LENGTHS
 from gradwire.harness.config.explain import (
     OPTIONAL_GROUPS,
+    all_keys,
     check_choice_name,
     check_groups,
     check_keys,
@@ -104,6 +106,20 @@ def composed_hydra(overrides: Sequence[str]) -> DictConfig:
     """Hydra's own node of the configuration of `compose`, not to be written to. Raises ConfigError."""
     choices = _choices(parse(without_null_choices(overrides)))
     return _composed(tuple(str(override.input_line) for override in choices), own_folder())[1]
+
+
+def kept_by_the_model(overrides: Sequence[str]) -> dict[str, Any]:
+    """What `compose` keeps of a model whose files stay at every size, where Hydra alone would have the size's
+    values: key -> value. Empty for other models. Raises ConfigError."""
+    choices = tuple(str(override.input_line) for override in _choices(parse(without_null_choices(overrides))))
+    ours = _composed(choices, own_folder())[0]
+    if not keeps_its_files(ours):
+        return {}
+    hydras = _hydra_composed(choices, ())
+    keys = [key for key in all_keys(ours) if key.startswith("model.") or key == "size.lr_batch"]
+    found = {key: plain(ours, key) for key in keys if plain(ours, key) != plain(hydras, key)}
+    lists = {key: list(value) for key, value in found.items() if isinstance(value, ListConfig)}
+    return {key: value for key, value in found.items() if not isinstance(value, DictConfig)} | lists
 
 
 def _choices(parsed: Sequence[Override]) -> list[Override]:

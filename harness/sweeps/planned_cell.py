@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from gradwire.harness.checkpoint.resume import check_directory, is_finished
-from gradwire.harness.config.compose import compose
+from gradwire.harness.config.compose import compose, kept_by_the_model
 from gradwire.harness.config.overrides import parse
 from gradwire.harness.config.root_keys import SweepConfig
 from gradwire.harness.config.run_name import run_directory, run_name
@@ -145,11 +145,21 @@ class PlannedCell:
         return replace(self.config, tracking=replace(tracking, group=sweep))  # type: ignore[call-arg]
 
     def launch_overrides(self, sweep: str) -> list[str]:
-        """Its overrides, the group of its wandb run and the directory, for Hydra's launchers."""
+        """Its overrides, the group of its wandb run and the directory, for Hydra's launchers. What a model
+        keeps at every size comes first, for Hydra alone would compose the size's."""
         assert self.directory is not None
         parent, name = override_text(str(self.directory.parent)), override_text(self.directory.name)
         group = [f"tracking.group={override_text(sweep)}"] if self.tracked_in(sweep) != self.config else []
-        return [*self.cell.overrides, *group, f"hydra.sweep.dir={parent}", f"hydra.sweep.subdir={name}"]
+        kept = [
+            f"{key}={override_text(value)}" for key, value in kept_by_the_model(self.cell.overrides).items()
+        ]
+        return [
+            *kept,
+            *self.cell.overrides,
+            *group,
+            f"hydra.sweep.dir={parent}",
+            f"hydra.sweep.subdir={name}",
+        ]
 
 
 def planned_cell(

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from commands_here import in_this_process, run_py, task
 from packaged_wheels import Files, Small, bert_files, listed, llama_files
 
 from gradwire.harness.packaged.catalogue import CATALOGUE
+
+__all__ = ["in_this_process", "run_py", "task"]
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from commands_here import FakeTask
 from packaged_wheels import CONTEXT, SHAPE, Small
 
 from gradwire.harness.config.compose import compose
+from gradwire.harness.config.run_name import run_name
 from gradwire.harness.config.validate import validate
 from gradwire.harness.packaged.catalogue import CATALOGUE, folder_of, not_fetched, packaged_at
 from gradwire.harness.packaged.fetch import fetch
@@ -72,6 +75,20 @@ def test_a_size_sets_the_data_of_a_step_and_no_more(small: Small) -> None:
         assert run.train.lr == paper.recipe.lr == 5e-5, size
     lengths = [runs[size].model.recipe.sequence_length for size in SIZES]
     assert lengths == [2048, 512, 64, 64] and runs["tiny"].train.steps == 200
+
+
+def test_the_cells_of_a_launcher_keep_it_as_planned(
+    small: Small, run_py: Callable[..., int], task: FakeTask
+) -> None:
+    """Cells with workers pass through Hydra's launcher, which composes their overrides by itself."""
+    fetch("smollm2")
+    cells = ("cluster=local", "cluster.workers=2", "seed=0,1", "model.dropout=0.1")
+    assert run_py("--multirun", "model=smollm2", "dataset=embedded", "codec=fp32", "size=tiny", *cells) == 0
+    assert [config.seed for config, _ in task.ran] == [0, 1]
+    for config, directory in task.ran:
+        assert config.model.weights == "pretrained" and config.model.dropout == 0.1
+        assert config.model.hidden_size == SHAPE["hidden_size"] and config.train.lr == 5e-5
+        assert directory.name == run_name(config)
 
 
 def test_a_folder_of_ones_own_or_random_weights_take_their_place(small: Small, tmp_path: Path) -> None:
