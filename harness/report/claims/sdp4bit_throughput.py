@@ -101,7 +101,10 @@ def _(e: Evidence) -> Effects:
     )
 
 
-@table2("S9", "Section 5.3, Table 2", "2.39, 2.43, 3.44 > 1.53, 1.63, 2.97", "paper", foil=ONE_PORT)
+@table2(
+    *("S9", "Section 5.3, Table 2", "2.39, 2.43, 3.44 > 1.53, 1.63, 2.97", "paper"),
+    unfailed="with one port or eight, whatever sends less gains more on the slower network",
+)
 def _(e: Evidence) -> Effects:
     """From 1.3B to 6.7B parameters the speed-up is larger on the slower network (eight ports a node of H800,
     as printed)."""
