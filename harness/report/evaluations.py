@@ -18,8 +18,8 @@ from gradwire.harness.report.claims.verdict import Reason, Verdict, Word, judge
 from gradwire.harness.report.gpu_record import GpuRecord, gpu_folders, read_gpu_record
 from gradwire.harness.report.not_run import not_run
 from gradwire.harness.report.paper_tables import PaperTable, fill
-from gradwire.harness.report.papers import Item, Paper, check_papers, read_papers
-from gradwire.harness.report.parameters import Counts, models_in_words, parameters
+from gradwire.harness.report.papers import Item, Paper, check_named_claims, check_papers, read_papers
+from gradwire.harness.report.parameters import Counts, models_in_words, parameters_of_each
 from gradwire.harness.report.reference import Reference
 from gradwire.harness.report.summary import Outcome
 from gradwire.harness.report.sweep_record import (
@@ -201,7 +201,8 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
     for each in records:
         by_sweep.setdefault(each.record.name, []).append(each)
     plain = {name: [each.record for each in found] for name, found in by_sweep.items()}
-    counts = parameters([each.record for each in records])
+    folders, plain_records = [each.folder for each in records], [each.record for each in records]
+    counts = dict(zip(folders, parameters_of_each(plain_records), strict=True))
     sections = []
     for paper in tracked(papers, "report: judging claims", "paper", lambda paper: paper.name):
         verdicts = [
@@ -260,7 +261,7 @@ def _shown(
     folder: Path,
     reference: Reference,
     left_out: list[str],
-    counts: Counts,
+    counts: Mapping[Path, Counts],
 ) -> ShownItem:
     found = sorted(by_sweep.get(item.sweep or "", ()), key=lambda each: rank(each.record.size))
     source = found[-1] if found else None
@@ -276,7 +277,7 @@ def _shown(
         for each in pictures
         if each not in guessed
     ]
-    models = models_in_words(source.record, counts)
+    models = models_in_words(source.record, counts[source.folder])
     return ShownItem(item, source, table, kept, models, tuple(each.caption for each in guessed))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +14,8 @@ from gradwire.harness.report.claims.evidence import Evidence
 from gradwire.harness.report.frame import Value
 from gradwire.harness.report.in_words import in_words
 from gradwire.harness.report.names import name_of, rate
-from gradwire.harness.report.parameters import models_in_words, parameters
-from gradwire.harness.report.reference import Reference
+from gradwire.harness.report.parameters import models_in_words, parameters, parameters_of_each
+from gradwire.harness.report.reference import COLUMNS, Reference
 from gradwire.harness.report.sweep_record import SweepRecord
 
 
@@ -115,21 +116,38 @@ def test_names_are_the_fields_own() -> None:
     assert name_of("codec", "mine:Codec") == "mine:Codec"
 
 
-@pytest.mark.parametrize(("topology", "sent"), [("ring", 2 * 3 / 4), ("broadcast", 3)])
-def test_parameters_follow_from_the_bytes_of_uncompressed_gradients(topology: str, sent: float) -> None:
-    per_rank = 131_392 * 2 * sent
+def sent(parameters: int, times: float, *codecs: str, topology: str = "ring") -> SweepRecord:
+    """Runs of four ranks and ten steps, in which each rank sends `times` the gradient of 16 bits a step."""
+    per_rank = parameters * 2 * times
     figures = {
         "bytes_sent": per_rank * 4 * 10,
         "bytes_per_step_per_rank": per_rank,
         "wire_bits_per_coordinate": 16.0,
     }
-    rows = [
-        ({"codec": "bf16", "topology": topology}, 0, figures),
-        ({"codec": "mxfp8", "topology": topology}, 0, figures),
-    ]
+    rows = [({"codec": codec, "topology": topology}, 0, figures) for codec in codecs]
     found = record(("codec", "topology"), rows)
-    object.__setattr__(found, "settings", {"train": {"model.name": "llama1b", "train.steps": 10}})
+    return replace(found, settings={"train": {"model.name": "llama1b", "train.steps": 10}})
+
+
+@pytest.mark.parametrize(("topology", "times"), [("ring", 2 * 3 / 4), ("broadcast", 3)])
+def test_parameters_follow_from_the_bytes_of_uncompressed_gradients(topology: str, times: float) -> None:
+    found = sent(131_392, times, "bf16", "mxfp8", topology=topology)
     counts = parameters([found])
     assert counts == {("small", "llama1b"): 131_392}
     assert models_in_words(found, counts) == "LLaMA 1B, chat (131k parameters)"
     assert models_in_words(found, {}) == ""
+    piped = {"parallel.name": "pipeline", "model.tie_embeddings": True}
+    sizes = {"model.vocab_size": 512, "model.hidden_size": 64}
+    found = replace(found, settings={"train": found.settings["train"] | piped | sizes})
+    assert models_in_words(found, counts) == (
+        "LLaMA 1B, chat (131k parameters; 164k with the copy of the embedding that a pipeline's last stage "
+        "has)"
+    )
+
+
+def test_a_record_without_uncompressed_gradients_has_the_count_of_the_others() -> None:
+    small, other = sent(131_392, 1.5, "bf16"), sent(131_392, 1.5, "mxfp8")
+    wide = sent(2_500_000, 1.5, "bf16")
+    found = {("small", "llama1b"): 131_392}
+    assert parameters_of_each([small, other]) == [found, found]
+    assert parameters_of_each([small, wide, other]) == [found, {("small", "llama1b"): 2_500_000}, {}]
