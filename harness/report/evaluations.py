@@ -16,6 +16,7 @@ from gradwire.harness.report.claims.figures import Known, KnownSweep
 from gradwire.harness.report.claims.papers import CLAIMS
 from gradwire.harness.report.claims.verdict import Reason, Verdict, Word, judge
 from gradwire.harness.report.gpu_record import GpuRecord, gpu_folders, read_gpu_record
+from gradwire.harness.report.in_words import resolution
 from gradwire.harness.report.not_run import not_run
 from gradwire.harness.report.paper_tables import PaperTable, fill
 from gradwire.harness.report.papers import Item, Paper, check_named_claims, check_papers, read_papers
@@ -65,11 +66,12 @@ class Picture:
     name: str
     file: Path
     guesses: bool = False  # whether one of its panels shows scores of which none is above chance
+    shows: str = ""  # what it shows, where that is not what plots of its name usually show
 
     @property
     def caption(self) -> str:
         """A caption in words, which says so where the picture shows only what guesses score."""
-        told = caption(self.name)
+        told = caption(self.name, self.shows)
         return f"{told}; the scores in it are those of guesses" if self.guesses else told
 
 
@@ -155,7 +157,7 @@ class Section:
         for verdict in self.verdicts:
             if verdict.word in (Word.NOT_TESTABLE, Word.NOT_RUN):
                 # A resolution differs from claim to claim, and stands beside its verdict.
-                detail = "" if verdict.reason == Reason.SPREAD else verdict.detail
+                detail = "" if verdict.reason == Reason.SPREAD else resolution(verdict)
                 details = reasons.setdefault(str(verdict.reason or verdict.word), {})
                 details.setdefault(detail, []).append(verdict.claim.id)
         ordered = sorted(reasons.items(), key=lambda each: -sum(map(len, each[1].values())))
@@ -211,6 +213,7 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
             if each.paper == paper.name
             for claim in each.found
         ]
+        check_named_claims(paper, [verdict.claim.id for verdict in verdicts])
         shown = [_shown(item, by_sweep, folder, reference, left_out, counts) for item in paper.items]
         names = [*(item.sweep for item in paper.items), *(name for v in verdicts for name in v.claim.sweeps)]
         open_ = not_run((name for name in names if name is not None), known, plain)
@@ -306,7 +309,8 @@ def _pictures(item: Item, folder: Path, source: Recorded | None, left_out: list[
             forms = [plot.with_name(f"{name}{PRINT}{suffix}") for suffix in SUFFIXES]
             file = next((form for form in forms if _is_usable(form, folder, left_out)), None)
             if file is not None:
-                pictures[plot] = Picture(name, file)
+                shows = next((text for key, text in item.captions.items() if fnmatch(name, key)), "")
+                pictures[plot] = Picture(name, file, shows=shows)
     return list(pictures.values())
 
 

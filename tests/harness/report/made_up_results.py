@@ -50,6 +50,8 @@ PAPER = """
 name: A Paper
 title: "A Paper: how to be reproduced"
 lead: Its models are <small>, and guess.
+subjects: {P2: on the <links> of Table 1}
+remarks: {P1: It rests on <one> port.}
 items:
   Table 1:
     kind: table

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sweep_records import cell, record
 
-from gradwire.harness.report.captions import caption
+from gradwire.harness.report.captions import caption, legend_key
 from gradwire.harness.report.chances import at_chance, level
 from gradwire.harness.report.claims.effects import at_least, near
 from gradwire.harness.report.claims.evidence import Evidence
@@ -137,12 +137,23 @@ def test_curves_at_chance_are_told_from_one_that_learns(tmp_path: Any) -> None:
             "widths-llama1b-mmlu-step-140-ring-of-8",
             "squared norms and the widths chosen: LLaMA 1B, MMLU, step 140, ring of 8",
         ),
-        ("schemes-2", "rounds, use of links, waiting and ROW of each scheme: part 2"),
+        ("bandwidth", "bytes sent over time in two steps; shaded: computation; dashed: the rate of the link"),
+        (
+            "schemes-2",
+            "rounds, share of links used, waiting over computation (T_wait) and ROW of each scheme: part 2",
+        ),
         ("something-else", "something else"),
     ],
 )
 def test_captions_are_words(name: str, words: str) -> None:
     assert caption(name) == words
+
+
+def test_an_item_says_what_its_plots_show_where_their_name_does_not() -> None:
+    assert caption("widths-gemma1b-step-20", "errors by width") == "errors by width: Gemma 1B, step 20"
+    codecs = ["fp32", "aqgb", "optimus_cc", "fp32", "mine:Codec"]
+    assert legend_key(codecs) == "in legends fp32 is no compression"
+    assert legend_key(["edgc", "topk"]) == ""
 
 
 def test_names_are_the_fields_own() -> None:

@@ -55,6 +55,7 @@ def test_a_damaged_record_is_named_and_left_out(results: Path, capsys: pytest.Ca
         ("papers/paper.yaml", "why: a diagram", "where: ''", "Figure 2 needs a table, plots, where"),
         ("papers/paper.yaml", "where: codecs/", "place: codecs/", "a codec has place, which no item has"),
         ("papers/paper.yaml", "columns:", "columnes:", "Table 1 has columnes, which no layout has"),
+        ("papers/paper.yaml", "{P1: It", "{P9: It", "A Paper: remarks has P9, which is not a claim"),
         ("README.md", "<!-- end of evaluations -->", "", "README.md has no lines"),
         ("reference/paper/table1.csv", "paper,item", "item,paper", "does not begin with the columns"),
     ],
