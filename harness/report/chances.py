@@ -57,6 +57,8 @@ def at_chance(record: SweepRecord, cells: Sequence[CellRecord]) -> bool:
     """Returns whether every curve of these cells' accuracy, the median of its seeds at each evaluation, stays
     within two standard errors of guesses. False if there is no such curve."""
     judged = {cell.label: cell for cell in cells if level(record, cell) is not None}
+    if not judged:
+        return False
     curves: dict[tuple[str, int], list[float]] = {}
     about: dict[str, CellRecord] = {}
     for value in record.values:

@@ -19,7 +19,7 @@ from gradwire.harness.timing.measure.accuracy import (
     median_with_misses,
     time_to_accuracy,
 )
-from gradwire.harness.timing.measure.metric import Kind, Spread
+from gradwire.harness.timing.measure.metric import PLAIN, FigureFormat, Kind, Spread
 from gradwire.harness.timing.measure.paired import mean_and_margin
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class SeedFigure:
     cells: tuple[CellRecord, ...] = ()
     timed: bool = False  # whether it was read off a clock
     baseline: tuple[CellRecord, ...] = ()  # the cells that set its target
+    shown: FigureFormat = PLAIN  # its unit in words, and the factor to it
 
     @property
     def median(self) -> float:
@@ -103,35 +104,49 @@ class SeedFigure:
             raise MissingError("the figures have no seed in common")
         return {seed: (self.by_seed[seed], other.by_seed[seed]) for seed in shared}
 
-    def combined(self, other: SeedFigure | float, operation: Callable[[float, float], float]) -> SeedFigure:
-        """The operation seed by seed: with the same seed's value, or with a number."""
+    def combined(
+        self,
+        other: SeedFigure | float,
+        operation: Callable[[float, float], float],
+        shown: FigureFormat = PLAIN,
+    ) -> SeedFigure:
+        """The operation seed by seed: with the same seed's value, or with a number; `shown` has the unit of
+        what comes of it."""
         if not isinstance(other, SeedFigure):
             found = {seed: operation(value, other) for seed, value in self.by_seed.items()}
-            return SeedFigure(found, None, self.cells)
+            return SeedFigure(found, None, self.cells, shown=shown)
         pairs = self.paired(other)
         found = {seed: operation(own, their) for seed, (own, their) in pairs.items()}
-        return SeedFigure(found, None, (*self.cells, *other.cells))
+        return SeedFigure(found, None, (*self.cells, *other.cells), shown=shown)
+
+    def _of_sum(self, other: SeedFigure | float) -> FigureFormat:
+        """The unit of a sum or difference with another figure: none where they are of several units."""
+        return self.shown if not isinstance(other, SeedFigure) or other.shown == self.shown else PLAIN
+
+    def _of_multiple(self, other: SeedFigure | float) -> FigureFormat:
+        """The unit of a multiple: none of a product or quotient of figures."""
+        return PLAIN if isinstance(other, SeedFigure) else self.shown
 
     def __add__(self, other: SeedFigure | float) -> SeedFigure:
-        return self.combined(other, operator.add)
+        return self.combined(other, operator.add, self._of_sum(other))
 
     def __radd__(self, other: float) -> SeedFigure:
         return self + other
 
     def __sub__(self, other: SeedFigure | float) -> SeedFigure:
-        return self.combined(other, operator.sub)
+        return self.combined(other, operator.sub, self._of_sum(other))
 
     def __rsub__(self, other: float) -> SeedFigure:
-        return self.combined(other, lambda own, number: number - own)
+        return self.combined(other, lambda own, number: number - own, self.shown)
 
     def __mul__(self, other: SeedFigure | float) -> SeedFigure:
-        return self.combined(other, operator.mul)
+        return self.combined(other, operator.mul, self._of_multiple(other))
 
     def __rmul__(self, other: float) -> SeedFigure:
         return self * other
 
     def __truediv__(self, other: SeedFigure | float) -> SeedFigure:
-        return self.combined(other, _quotient)
+        return self.combined(other, _quotient, self._of_multiple(other))
 
     def __rtruediv__(self, other: float) -> SeedFigure:
         return self.combined(other, lambda own, number: _quotient(number, own))

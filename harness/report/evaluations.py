@@ -16,10 +16,11 @@ from gradwire.harness.report.claims.figures import Known, KnownSweep
 from gradwire.harness.report.claims.papers import CLAIMS
 from gradwire.harness.report.claims.verdict import Reason, Verdict, Word, judge
 from gradwire.harness.report.gpu_record import GpuRecord, gpu_folders, read_gpu_record
+from gradwire.harness.report.in_words import resolution
 from gradwire.harness.report.not_run import not_run
 from gradwire.harness.report.paper_tables import PaperTable, fill
-from gradwire.harness.report.papers import Item, Paper, check_papers, read_papers
-from gradwire.harness.report.parameters import Counts, models_in_words, parameters
+from gradwire.harness.report.papers import Item, Paper, check_named_claims, check_papers, read_papers
+from gradwire.harness.report.parameters import Counts, models_in_words, parameters_of_each
 from gradwire.harness.report.reference import Reference
 from gradwire.harness.report.summary import Outcome
 from gradwire.harness.report.sweep_record import (
@@ -65,11 +66,12 @@ class Picture:
     name: str
     file: Path
     guesses: bool = False  # whether one of its panels shows scores of which none is above chance
+    shows: str = ""  # what it shows, where that is not what plots of its name usually show
 
     @property
     def caption(self) -> str:
         """A caption in words, which says so where the picture shows only what guesses score."""
-        told = caption(self.name)
+        told = caption(self.name, self.shows)
         return f"{told}; the scores in it are those of guesses" if self.guesses else told
 
 
@@ -155,7 +157,7 @@ class Section:
         for verdict in self.verdicts:
             if verdict.word in (Word.NOT_TESTABLE, Word.NOT_RUN):
                 # A resolution differs from claim to claim, and stands beside its verdict.
-                detail = "" if verdict.reason == Reason.SPREAD else verdict.detail
+                detail = "" if verdict.reason == Reason.SPREAD else resolution(verdict)
                 details = reasons.setdefault(str(verdict.reason or verdict.word), {})
                 details.setdefault(detail, []).append(verdict.claim.id)
         ordered = sorted(reasons.items(), key=lambda each: -sum(map(len, each[1].values())))
@@ -201,7 +203,8 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
     for each in records:
         by_sweep.setdefault(each.record.name, []).append(each)
     plain = {name: [each.record for each in found] for name, found in by_sweep.items()}
-    counts = parameters([each.record for each in records])
+    folders, plain_records = [each.folder for each in records], [each.record for each in records]
+    counts = dict(zip(folders, parameters_of_each(plain_records), strict=True))
     sections = []
     for paper in tracked(papers, "report: judging claims", "paper", lambda paper: paper.name):
         verdicts = [
@@ -210,6 +213,7 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
             if each.paper == paper.name
             for claim in each.found
         ]
+        check_named_claims(paper, [verdict.claim.id for verdict in verdicts])
         shown = [_shown(item, by_sweep, folder, reference, left_out, counts) for item in paper.items]
         names = [*(item.sweep for item in paper.items), *(name for v in verdicts for name in v.claim.sweeps)]
         open_ = not_run((name for name in names if name is not None), known, plain)
@@ -260,7 +264,7 @@ def _shown(
     folder: Path,
     reference: Reference,
     left_out: list[str],
-    counts: Counts,
+    counts: Mapping[Path, Counts],
 ) -> ShownItem:
     found = sorted(by_sweep.get(item.sweep or "", ()), key=lambda each: rank(each.record.size))
     source = found[-1] if found else None
@@ -276,7 +280,7 @@ def _shown(
         for each in pictures
         if each not in guessed
     ]
-    models = models_in_words(source.record, counts)
+    models = models_in_words(source.record, counts[source.folder])
     return ShownItem(item, source, table, kept, models, tuple(each.caption for each in guessed))
 
 
@@ -305,7 +309,8 @@ def _pictures(item: Item, folder: Path, source: Recorded | None, left_out: list[
             forms = [plot.with_name(f"{name}{PRINT}{suffix}") for suffix in SUFFIXES]
             file = next((form for form in forms if _is_usable(form, folder, left_out)), None)
             if file is not None:
-                pictures[plot] = Picture(name, file)
+                shows = next((text for key, text in item.captions.items() if fnmatch(name, key)), "")
+                pictures[plot] = Picture(name, file, shows=shows)
     return list(pictures.values())
 
 

@@ -183,7 +183,21 @@ def _model(group: Group, with_size: bool, with_count: bool) -> str | None:
         return None
     counts = {run.done.num_coordinates for run in group.runs} - {0}
     text = name if size is None or not with_size else f"{name}, size={size}"
-    return f"{text}, {count_parameters(counts.pop())}" if with_count and len(counts) == 1 else text
+    if not with_count or len(counts) != 1:
+        return text
+    copied = ", the tied embedding in two stages" if any(map(_has_copy, group.runs)) else ""
+    return f"{text}, {count_parameters(counts.pop())}{copied}"
+
+
+def _has_copy(run: Run) -> bool:
+    """Returns whether the coordinates of a run's gradients have a tied embedding twice: the last stage of a
+    pipeline has a copy of the first one's."""
+    model, parallel = (run.config.get(name) or {} for name in ("model", "parallel"))
+    return (
+        run.choice("parallel") == "pipeline"
+        and bool(model.get("tie_embeddings"))
+        and (parallel.get("stages") or 1) > 1
+    )
 
 
 def count_parameters(count: int) -> str:

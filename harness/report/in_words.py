@@ -11,7 +11,6 @@ from gradwire.harness.report.claims.verdict import Verdict
 from gradwire.harness.report.evaluation import SeedFigure, spread
 from gradwire.harness.report.names import FIRST, name_of, names_of
 from gradwire.harness.report.tables import figure
-from gradwire.harness.timing.measure.metric import FigureFormat
 from gradwire.harness.timing.measure.metrics import METRICS
 
 DIGITS = 3
@@ -21,10 +20,10 @@ QUANTITIES = {
     "vnmse": "error (vNMSE)",
     "rounds_per_second": "steps per second",
     "step_time_s": "time of a step",
-    "compute_s": "computation",
-    "compression_s": "compression",
+    "compute_s": "computation in a step",
+    "compression_s": "compression in a step",
     "rounds": "rounds",
-    "t_wait": "waiting for gradients (T_wait)",
+    "t_wait": "waiting over computation (T_wait)",
     "row": "overlap over waiting (ROW)",
     "sampling.window_correlation": "correlation with the entropy",
     "sampling.rate_correlation": "correlation with the entropy",
@@ -35,30 +34,32 @@ QUANTITIES = {
     "differences.error": "error of the differences",
     "differences.over_weights": "error of the differences, relative to the weights",
     "norms.below_10th": "norms below a tenth of the median",
-    "wait_s": "waiting for gradients",
+    "wait_s": "waiting for gradients in a step",
     "utilization": "use of the links",
-    "q_ratio_first": "ratio of the first stage",
+    "q_ratio_first": "ratio of the first stage (bits over 32)",
+    "followed_after": "rounds until the ratio has followed",
+    "least_bits": "least bits of a value",
     "over_uncompressed": "speed-up over no compression",
     "training_days": "predicted training",
     "gradient_comm_s": "gradients on the wire",
     "gradients_s": "gradients on the wire",
     "tflops": "predicted throughput",
     "weight_error": "error of the weights",
-    "bytes_sent": "sent",
-    "exposed_comm_s": "exposed communication",
+    "bytes_sent": "sent by all ranks",
+    "exposed_comm_s": "exposed communication in a step",
     "ns_per_coordinate": "time per coordinate",
     "zeroed_share": "coordinates turned to zero",
+    "evolution.largest_over_theory": "PowerSGD's largest error over σ·g(r)",
+    "sampling.window_mse": "mean squared error of the entropy",
     "evolution.sigma_ratio": "spread of gradients (σ), last over first step",
     "evolution.entropy_change": "change of the entropy",
 }
 """Quantities that METRICS labels for the narrow head of a table."""
 
-UNITS = {"1/s": "", "bit": "bits", "B": "bytes"}
-"""Units that a quantity's name has already, or that are written otherwise in sentences."""
-
 
 def quantity(used: Used) -> str:
-    """The quantity of a figure, with what is claimed of it: `time to 1.05 × the baseline's perplexity`."""
+    """The quantity of a figure, with what is claimed of it: `training time to 1.05 × the baseline's
+    perplexity`."""
     if used.name in ("tta", "steps_to", "stays"):
         return TARGETS[used.name].format(_target(used))
     if used.name == "last":
@@ -72,7 +73,7 @@ def quantity(used: Used) -> str:
 WITH_FIRST = ("bits", "rank")
 """Axes that a codec's name takes along: `DynamiQ, 5 bits`."""
 
-TARGETS = {"tta": "time to {}", "steps_to": "steps to {}", "stays": "stays beyond {} (1: yes)"}
+TARGETS = {"tta": "training time to {}", "steps_to": "steps to {}", "stays": "stays beyond {} (1: yes)"}
 
 
 def _target(used: Used) -> str:
@@ -108,20 +109,13 @@ def value(used: Used) -> str:
     """A figure with its range and unit: `52.2 s (41.4–54.6)`, `not reached`."""
     found = used.figure
     if not isinstance(found, SeedFigure):
-        return f"{found:g}"
-    metric = METRICS.get({"tta": "time_to_accuracy_s"}.get(used.name, _metric(used)))
-    shown = FigureFormat("", 1.0, DIGITS) if metric is None else replace(metric.shown, digits=DIGITS)
-    text = figure(spread(found.by_seed.values()), shown)
-    unit = "" if metric is None else shown.unit or (metric.unit if shown.factor == 1.0 else "MB")
-    unit = UNITS.get(unit, unit)
+        return f"{found:g}{f' {used.unit}' if used.unit else ''}"
+    text = figure(spread(found.by_seed.values()), replace(found.shown, digits=DIGITS))
     middle, bracket, rest = text.partition(" (")
+    unit = found.shown.unit
     if middle == "∞":
         middle, unit = "not reached", ""
     return f"{middle}{f' {unit}' if unit else ''}{bracket}{rest}"
-
-
-def _metric(used: Used) -> str:
-    return str(used.asked[0]) if used.name in ("figure", "last", "during") else used.name
 
 
 def resolution(verdict: Verdict) -> str:
@@ -135,7 +129,7 @@ def resolution(verdict: Verdict) -> str:
 
 
 def in_words(figures: Iterable[Used]) -> list[str]:
-    """A line for each quantity: `time to 1.1 × the baseline's perplexity: AQGB 52.2 s (41.4–54.6), no
+    """A line for each quantity: `training time to 1.1 × BF16's perplexity: AQGB 52.2 s (41.4–54.6), no
     compression 68.8 s`; each figure once, and what all of a line share before the colon."""
     once = list({each.text: each for each in figures}.values())
     groups = itertools.groupby(once, lambda each: quantity(each) if each.name else "printed")
@@ -154,6 +148,8 @@ def _line(name: str, figures: Sequence[Used]) -> str:
         shared = [key for key in keys if key not in FIRST]
     levels = {each.chance for each in figures} - {None}
     guesses = [f"guesses {level:.3g}" for level in levels if "accuracy" in name and "time" not in name]
+    if "accuracy" in name and all(each.guessed for each in figures):
+        guesses.insert(0, "scores at chance")
     head = ", ".join(filter(None, [names_of(figures[0].cells, shared), *guesses]))
     settings: dict[str, list[Used]] = {}
     for each in figures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -56,6 +57,13 @@ NAMES = {
         "resnet50": "ResNet50",
         "resnext101": "ResNeXt101",
     },
+    "alignment": {
+        "aligned": "stages aligned",
+        "shared": "one rank for all stages",
+        "own": "each stage its own rank",
+    },
+    "network": {"shaped": "shaped links", "simulated": "modelled links"},
+    "configuration": {"sst2": "SST-2", "cola": "CoLA", "rte": "RTE"},
     "dataset": {"mmlu": "MMLU", "ultrachat": "UltraChat", "cifar10": "CIFAR-10", "glue": "GLUE"},
 }
 """Names by axis; others are written as they are, but for models named by their size."""
@@ -80,14 +88,39 @@ WORDS: dict[str, Callable[[Any], str]] = {
     "nics": lambda value: f"{value} port{'s' * (value != 1)} a node",
     "weight_group": lambda value: f"groups of {value}",
     "group": lambda value: f"groups of {value}",
+    "codec_group": lambda value: f"groups of {value}",
+    "values": lambda value: f"{value} values",
+    "scales": lambda value: f"scales in {str(value).upper()}" if value == "bf16" else f"{value} scales",
+    "rounding": lambda value: f"{value} rounding",
+    "compute_tflops": lambda value: f"computing at {value:g} TFLOP/s",
+    "overlap_enabled": lambda value: f"sent {'during' if value else 'after'} backward",
+    "lr": lambda value: f"learning rate {value:g}",
     "straggler_share": lambda value: f"stragglers {100 * value:g} %" if value else "no stragglers",
     "compute_s": lambda value: f"computing {value:g} s",
-    "gradients": lambda value: f"gradients of {str(value).rpartition(':')[2]}",
-    "case": str,
+    "gradients": lambda value: _saved(str(value)),
+    "case": lambda value: _case(str(value)),
     "sweep": lambda value: "",
     "task": lambda value: "",
 }
 """Values of other axes in words, by the axis' last name."""
+
+
+def _saved(value: str) -> str:
+    """What was saved of a run: `gradients of step 140` for `training:step140`."""
+    kept = re.fullmatch(r"(step|weights)(\d+)", value.rpartition(":")[2])
+    if kept is None:
+        return f"gradients of {value.rpartition(':')[2]}"
+    return f"{'weights' if kept[1] == 'weights' else 'gradients'} of step {kept[2]}"
+
+
+def _case(value: str) -> str:
+    """One of several parts of a run: a benchmarked operation with the values it takes, a phase of a rate."""
+    measured = re.fullmatch(r"(\S+) (\w+) (\d+) (\w+) (\d+)", value)
+    if measured:
+        threads = f"{measured[5]} thread{'s' * (measured[5] != '1')}"
+        return f"{measured[1]}, {int(measured[3]) / 1e6:.3g} million values in {measured[2]}, {threads}"
+    phase = re.fullmatch(r"([\d.]+) (from [\d.]+ s)", value)
+    return f"rate × {phase[1]} {phase[2]}" if phase else value
 
 
 def name_of(axis: str, value: Any) -> str:

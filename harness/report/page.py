@@ -15,6 +15,7 @@ from urllib.parse import quote
 from gradwire.harness.files.reading import read_bytes, read_text
 from gradwire.harness.files.writing import write_atomically
 from gradwire.harness.network.configured import common_text
+from gradwire.harness.report.captions import legend_key
 from gradwire.harness.report.claims.verdict import LATE_MARK, Verdict, Word, counted, informative
 from gradwire.harness.report.evaluations import Evaluations, Recorded, ShownItem
 from gradwire.harness.report.gpu_rates import all_breaks
@@ -304,6 +305,7 @@ def about(shown: ShownItem) -> str:
         f"ours: {shown.models}" if shown.models else "",
         network(shown),
         f"{seeds} seed{'s' * (seeds != 1)}" if seeds else "",
+        legends(shown),
         *shown.reasons,
         shown.item.where,
         *(
@@ -312,6 +314,14 @@ def about(shown: ShownItem) -> str:
         ),
     ]
     return "; ".join(filter(None, parts))
+
+
+def legends(shown: ShownItem) -> str:
+    """What names in the legends of an item's pictures stand for; empty where they say it."""
+    if shown.source is None or not shown.pictures:
+        return ""
+    record = shown.source.record
+    return legend_key(str(record.setting(cell, "codec")) for cell in record.cells)
 
 
 def asked(record: SweepRecord) -> list[str]:

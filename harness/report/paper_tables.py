@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gradwire.harness.report.busy_times import busy_cells
-from gradwire.harness.report.chances import BENCHMARK_SCORES, BENCHMARKS, SCORE, level_of_runs
+from gradwire.harness.report.chances import BENCHMARK_SCORES, BENCHMARKS, SCORE, at_chance, level_of_runs
 from gradwire.harness.report.claims.figures import CASE, last, one_figure, tta
 from gradwire.harness.report.evaluation import MissingError, SeedFigure, UnfinishedError
 from gradwire.harness.report.papers import Line, TableLayout
-from gradwire.harness.report.reference import Reference, Row
+from gradwire.harness.report.reference import Reference, Row, unit_of
 from gradwire.harness.report.sweep_record import SweepRecord
 from gradwire.harness.report.tables import NOT_REACHED, figure
 from gradwire.harness.timing.measure.metric import PLAIN, FigureFormat, Kind, Spread
 from gradwire.harness.timing.measure.metrics import METRICS
 
 NOTHING = "–"
+TIME_UNIT = "s of the training clock"
 OTHER_SOURCES, CHANGED_SOURCES = "†", "+"
 """Marks of figures: from another code_hash than most of the record's; from uncommitted changes."""
 
@@ -31,7 +33,10 @@ class Cell:
     kind: Kind | None = None
     figure: SeedFigure | None = None
     networks: tuple[str, ...] = ()  # of the runs that ours is from: their links and what times on them are
-    chance: float | None = None  # what guesses score in percent or as a share, as ours is written
+    chance: str = ""  # what guesses score, as ours is written
+    guessed: bool = False  # whether no score of its runs is above that
+    unit: str = ""  # of ours, for the column's heading
+    printed_unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,18 +51,37 @@ class PaperTable:
     @property
     def kinds(self) -> list[Kind | None]:
         found = []
-        for index in range(len(self.columns)):
+        for index in self._indices:
             kinds = {cells[index].kind for _, cells in self.rows} - {None}
             found.append(kinds.pop() if len(kinds) == 1 else None)
         return found
 
     @property
+    def units(self) -> list[str]:
+        """For each column the unit of this project's figures that its heading has to say."""
+        return [self._unit(index, {cells[index].unit for _, cells in self.rows}) for index in self._indices]
+
+    @property
+    def printed_units(self) -> list[str]:
+        """For each column the unit of the printed figures that its heading has to say."""
+        return [
+            self._unit(index, {cells[index].printed_unit for _, cells in self.rows})
+            for index in self._indices
+        ]
+
+    @property
+    def _indices(self) -> range:
+        return range(len(self.columns))
+
+    def _unit(self, index: int, units: set[str]) -> str:
+        known = units - {""}
+        unit = known.pop() if len(known) == 1 else ""
+        return "" if unit in re.split(r"[ ,:\[\]]+", self.columns[index]) else unit
+
+    @property
     def printed(self) -> list[bool]:
         """Returns for each column whether the paper prints any of its figures."""
-        return [
-            any(cells[index].printed != NOTHING for _, cells in self.rows)
-            for index in range(len(self.columns))
-        ]
+        return [any(cells[index].printed != NOTHING for _, cells in self.rows) for index in self._indices]
 
     @property
     def has_printed(self) -> bool:
@@ -73,12 +97,16 @@ class PaperTable:
 
     @property
     def chances(self) -> list[str]:
-        """For each column what guesses score there, in words; empty where that is no score, or differs."""
-        found = []
-        for index in range(len(self.columns)):
-            levels = {cells[index].chance for _, cells in self.rows} - {None}
-            found.append(f"guesses: {levels.pop():.3g}" if len(levels) == 1 else "")
-        return found
+        """For each column what guesses score, and whether its runs score no more, in words; empty where that
+        is no score, or differs."""
+        return [self._chance([cells[index] for _, cells in self.rows]) for index in self._indices]
+
+    def _chance(self, cells: Sequence[Cell]) -> str:
+        levels = {cell.chance for cell in cells} - {""}
+        told = [cell for cell in cells if cell.figure is not None]
+        guesses = f"guesses: {levels.pop()}" if len(levels) == 1 else ""
+        guessed = "scores at chance" if told and all(cell.guessed for cell in told) else ""
+        return "; ".join(filter(None, [guessed, guesses]))
 
     @property
     def networks(self) -> list[str]:
@@ -137,11 +165,14 @@ def _cell(
     chosen = {**row.printed, **column.printed}
     # A column with its own metric only has a printed figure if it says which.
     is_another = column.metric not in (None, layout.metric) and not column.printed
-    theirs = NOTHING if is_another else _printed(chosen, printed)
+    printed_row = None if is_another else _printed(chosen, printed)
+    theirs = NOTHING if printed_row is None else printed_row["value"]
+    their_unit = "" if printed_row is None else unit_of(printed_row)
     if column.change:
         theirs = _printed_change(chosen, {**column.printed, **layout.baseline.printed}, printed)
+        their_unit = ""
     if record is None:
-        return Cell(NOTHING, theirs)
+        return Cell(NOTHING, theirs, printed_unit=their_unit)
     selection = {**row.ours, **column.ours}
     try:
         found = _figure(record, layout, row, column, selection)
@@ -150,22 +181,42 @@ def _cell(
             change = _change(found, base) + marks_of(found, record)
             return Cell(change, theirs, found.kind, found, _networks_of(found))
     except (MissingError, UnfinishedError):
-        return Cell(NOTHING, theirs)
+        return Cell(NOTHING, theirs, printed_unit=their_unit)
     is_time = column.tta is not None or row.tta is not None
-    text = _written(found, _metric(layout, row, column), is_time, column.times or row.times or 1.0)
-    chance = None if is_time else _chance(record, _metric(layout, row, column), found, selection)
-    chance = None if chance is None else chance * (column.times or row.times or 1.0)
-    return Cell(text + marks_of(found, record), theirs, found.kind, found, _networks_of(found), chance)
+    metric, times = _metric(layout, row, column), column.times or row.times or 1.0
+    text = _written(found, metric, is_time, times)
+    chance = "" if is_time else _chance(record, metric, found, selection, times)
+    return Cell(
+        text + marks_of(found, record),
+        theirs,
+        found.kind,
+        found,
+        _networks_of(found),
+        chance,
+        (is_time or chance != "") and at_chance(record, found.cells),
+        TIME_UNIT if is_time else _unit(metric, times),
+        their_unit,
+    )
+
+
+def _unit(metric: str, times: float) -> str:
+    """The unit of a metric whose cells do not say it; of a multiple the column's name has it."""
+    about = METRICS.get(metric)
+    return "" if about is None or about.shown.unit or times != 1.0 else about.alone.unit
 
 
 def _chance(
-    record: SweepRecord, metric: str, found: SeedFigure, selection: Mapping[str, Any]
-) -> float | None:
-    """The score of guesses, of a metric that is such a score, in the metric's unit."""
+    record: SweepRecord, metric: str, found: SeedFigure, selection: Mapping[str, Any], times: float
+) -> str:
+    """The score of guesses, of a metric that is such a score, as the metric is written; else empty."""
     if metric in (SCORE, "final_metric"):
-        return level_of_runs(record, found.cells)
-    level = BENCHMARKS.get(str(selection.get(CASE))) if metric in BENCHMARK_SCORES else None
-    return None if level is None else level * METRICS[metric].shown.factor
+        level, shown = level_of_runs(record, found.cells), PLAIN
+    else:
+        level = BENCHMARKS.get(str(selection.get(CASE))) if metric in BENCHMARK_SCORES else None
+        shown = METRICS[metric].shown if metric in METRICS else PLAIN
+    if level is None:
+        return ""
+    return f"{level * shown.factor * times:.3g}{f' {shown.unit}' if shown.unit else ''}"
 
 
 def _networks_of(found: SeedFigure) -> tuple[str, ...]:
@@ -196,11 +247,11 @@ def _change(found: SeedFigure, base: SeedFigure) -> str:
 
 
 def _printed_change(chosen: Mapping[str, str], base: Mapping[str, str], rows: list[Row]) -> str:
-    """Percent above the printed baseline; empty if one of them is not printed."""
-    values = [_printed(columns, rows) for columns in (chosen, base)]
-    if NOTHING in values:
+    """Percent above the printed baseline; nothing if one of them is not printed."""
+    own, their = (_printed(columns, rows) for columns in (chosen, base))
+    if own is None or their is None:
         return NOTHING
-    return f"{100 * (float(values[0]) / float(values[1]) - 1):+.2f} %"
+    return f"{100 * (float(own['value']) / float(their['value']) - 1):+.2f} %"
 
 
 def _written(found: SeedFigure, metric: str, is_time: bool, times: float) -> str:
@@ -220,9 +271,7 @@ def marks_of(found: SeedFigure, record: SweepRecord) -> str:
     return OTHER_SOURCES * other + CHANGED_SOURCES * changed
 
 
-def _printed(chosen: Mapping[str, str], rows: list[Row]) -> str:
-    """The printed figure of a cell; empty if the paper has none, or if the cell names no columns."""
+def _printed(chosen: Mapping[str, str], rows: list[Row]) -> Row | None:
+    """The printed figure of a cell; None if the paper has none, or if the cell names no columns."""
     found = [row for row in rows if all(row[key] == value for key, value in chosen.items())]
-    if not chosen or len(found) != 1:
-        return NOTHING
-    return found[0]["value"]
+    return found[0] if chosen and len(found) == 1 else None

@@ -9,7 +9,7 @@ the printed figures next to them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from typing import Any, Literal
 from gradwire.harness.files.reading import printable
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.files.typed import made
+from gradwire.harness.report.claims.claim import Claim
 from gradwire.harness.report.claims.figures import CASE, TASK, Known
 from gradwire.harness.report.reference import Reference, alike
 from gradwire.harness.timing.measure.metrics import METRICS
@@ -61,6 +62,7 @@ class Item:
     sweep: str | None = None
     table: TableLayout | None = None
     plots: list[str] = field(default_factory=list)  # names of plots in the sweep's folder, `*` for any part
+    captions: dict[str, str] = field(default_factory=dict)  # such a name -> what the plot shows here
     where: str = ""  # what there is of it elsewhere: a page, a test, a command
     why: str = ""  # what is missing, and why
 
@@ -88,6 +90,13 @@ class Paper:
     # items; the summary shows the first of their plots that is not at chance
     picture: list[str] = field(default_factory=list)
     topics: dict[str, list[str]] = field(default_factory=dict)  # in words -> patterns of claims' ids
+    subjects: dict[str, str] = field(default_factory=dict)  # a claim -> what its text refers to
+    remarks: dict[str, str] = field(default_factory=dict)  # a claim -> what its verdict rests on
+
+    def text(self, claim: Claim) -> str:
+        """What a claim says, after what it refers to."""
+        subject = self.subjects.get(claim.id)
+        return f"{subject}: {claim.says}" if subject else claim.says
 
 
 def read_papers(folder: Path) -> list[Paper]:
@@ -105,6 +114,16 @@ def read_papers(folder: Path) -> list[Paper]:
         if strange:
             raise ValueError(f"{path}: picture is {strange[0]}, which is not an item; {REMEDY}")
     return sorted(papers, key=lambda paper: paper.order)
+
+
+def check_named_claims(paper: Paper, known: Collection[str]) -> None:
+    """Raises ValueError in one line if a subject or a remark is of a claim that the paper does not have."""
+    for key, found in (("subjects", paper.subjects), ("remarks", paper.remarks)):
+        strange = sorted(found.keys() - set(known))
+        if strange:
+            raise ValueError(
+                f"{paper.name}: {key} has {printable(strange[0], 40)}, which is not a claim; {REMEDY}"
+            )
 
 
 def check_papers(papers: Sequence[Paper], known: Known, reference: Reference) -> None:

@@ -28,6 +28,13 @@ def parameters(records: Sequence[SweepRecord]) -> Counts:
     return {key: count for key, count in counts.items() if len(found[key]) == 1}
 
 
+def parameters_of_each(records: Sequence[SweepRecord]) -> list[Counts]:
+    """For each record the parameters of its models: by its own bytes, else by those of the other records.
+    Sweeps of one size may give a model different widths."""
+    common = parameters(records)
+    return [{**common, **parameters([record])} for record in records]
+
+
 def _counted(record: SweepRecord) -> list[tuple[CellRecord, int]]:
     """The coordinates of the gradients of cells that send them as they are."""
     own: dict[str, dict[str, float]] = {}
@@ -60,10 +67,24 @@ def _coordinates(record: SweepRecord, cell: CellRecord, figures: Mapping[str, fl
 def models_in_words(record: SweepRecord, counts: Counts) -> str:
     """The models that a record's cells trained, with their parameters: `LLaMA 1B, chat (131k parameters)`;
     empty if none are known."""
-    trained = dict.fromkeys(record.setting(cell, "model") for cell in record.cells)
-    known = [(model, counts.get((record.size, str(model)))) for model in trained if model is not None]
+    trained: dict[Any, CellRecord] = {}
+    for cell in record.cells:
+        trained.setdefault(record.setting(cell, "model"), cell)
+    known = [(model, counts.get((record.size, str(model))), cell) for model, cell in trained.items()]
     return "; ".join(
-        f"{name_of('model', model)} ({count_parameters(count)})"
-        for model, count in known
-        if count is not None
+        f"{name_of('model', model)} ({count_parameters(count)}{_in_pipeline(record, cell, count)})"
+        for model, count, cell in known
+        if model is not None and count is not None
     )
+
+
+def _in_pipeline(record: SweepRecord, cell: CellRecord, count: int) -> str:
+    """The other count that a pipeline's plots and tables have, in words: of a tied embedding the last stage
+    has a copy, whose gradients are synchronized, too."""
+    sizes = [record.setting(cell, f"model.{key}") for key in ("vocab_size", "hidden_size")]
+    tied = record.setting(cell, "model.tie_embeddings") and record.setting(cell, "parallel") == "pipeline"
+    if not tied or not all(isinstance(size, int) for size in sizes):
+        return ""
+    vocabulary, width = sizes
+    copied = count_parameters(count + vocabulary * width).partition(" ")[0]
+    return f"; {copied} with the copy of the embedding that a pipeline's last stage has"

@@ -13,6 +13,18 @@ from gradwire.harness.files.reading import UnusableFileError, printable, read_te
 
 COLUMNS = ("paper", "item", "model", "dataset", "method", "setting", "metric", "value", "unit", "note")
 REMEDY = "take it from the repository again"
+UNITS = {
+    "x": "×",
+    "day": "days",
+    "TFLOPS": "TFLOP/s",
+    "ms/iteration": "ms per iteration",
+    "bits/coordinate": "bits per coordinate",
+    "bytes/coordinate": "bytes per coordinate",
+    "nats?": "nats (unit not printed)",
+    "unit not printed (GB/s is the likely reading)": "GB/s (unit not printed)",
+}
+"""Units of printed figures in words; others are written as they are."""
+
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
 Row = Mapping[str, str]
@@ -49,14 +61,19 @@ class Reference:
                 raise ValueError(f"{item} has no {column}={value}; it has {', '.join(values)}")
         return found
 
-    def number(self, item: str, /, **chosen: str) -> float:
-        """The one printed figure with these columns; raises ValueError if none or several have them."""
+    def one(self, item: str, /, **chosen: str) -> Row:
+        """The one row with these columns; raises ValueError if none or several have them."""
         rows = self.find(item, **chosen)
         if len(rows) > 1:
             raise ValueError(f"{item} has {len(rows)} figures with {chosen}; name more columns")
-        found = value_of(rows[0])
+        return rows[0]
+
+    def number(self, item: str, /, **chosen: str) -> float:
+        """The one printed figure with these columns; raises ValueError if that is no number."""
+        row = self.one(item, **chosen)
+        found = value_of(row)
         if found is None:
-            raise ValueError(f"{item} prints {rows[0]['value']!r} there, which is not a number")
+            raise ValueError(f"{item} prints {row['value']!r} there, which is not a number")
         return found
 
 
@@ -69,6 +86,11 @@ def alike(name: str, known: Iterable[str]) -> str:
 def value_of(row: Row) -> float | None:
     """The printed value as a number; None for a range, a bound or text."""
     return float(row["value"]) if NUMBER.fullmatch(row["value"]) else None
+
+
+def unit_of(row: Row) -> str:
+    """The unit of a printed figure in words; empty without one."""
+    return UNITS.get(row["unit"], row["unit"])
 
 
 def _read(path: Path, inside: Path) -> list[Row]:

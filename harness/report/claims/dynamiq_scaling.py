@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from gradwire.harness.report.claims.claim import Claims
+from gradwire.harness.report.claims.claim import Chance, Claims
 from gradwire.harness.report.claims.dynamiq import OTHERS, ends_like_bf16, instead, less_time, mmlu
 from gradwire.harness.report.claims.effects import (
     Effects,
@@ -227,7 +227,15 @@ def _(e: Evidence) -> Effects:
     )
 
 
-@fig11("D20a", "Section 6.1, Figure 11", "a plot, no number", "paper", foil=instead("mxfp4"))
+SST2 = Chance(0.5, 256, lambda e: e.final_metric(codec="bf16", workers=64))
+"""Guesses between the two answers to SST-2's sentences."""
+
+
+@fig11(
+    *("D20a", "Section 6.1, Figure 11", "a plot, no number", "paper"),
+    chance=SST2,
+    foil=instead("mxfp4"),
+)
 def _(e: Evidence) -> Effects:
     """With 64 workers no codec's loss is nearer to BF16's than DynamiQ's."""
     e = e.where(workers=64)

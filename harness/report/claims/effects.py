@@ -130,13 +130,19 @@ class Effect:
         try:
             spread = self.spread
         except MissingError as error:
-            return f"effect {size:.3g}, {error}"
+            return f"effect {self._written(size)}, {error}"
         if self.is_ratio and max(abs(size), spread) < 20:
             return f"a ratio of {math.exp(size):.4g}, spread by a factor of {math.exp(spread):.4g}"
         if self.harm is not None:
-            return f"{self.mean:.3g} of a harm of {size:.3g}, spread {spread:.3g}"
-        claimed = "" if self.claimed is None else f" where {self.claimed:.3g} is claimed"
-        return f"effect {size:.3g}{claimed}, spread {spread:.3g}"
+            own, harm, apart = map(self._written, (self.mean, size, spread))
+            return f"{own} of a harm of {harm}, spread {apart}"
+        claimed = "" if self.claimed is None else f" where {self._written(self.claimed)} is claimed"
+        return f"effect {self._written(size)}{claimed}, spread {self._written(spread)}"
+
+    def _written(self, value: float) -> str:
+        """A number with the unit of the figures that it is of."""
+        shown = self.ours.shown
+        return f"{value * shown.factor:.3g}{f' {shown.unit}' if shown.unit else ''}"
 
 
 Effects = tuple[Effect, ...]

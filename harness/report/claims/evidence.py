@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gradwire.harness.report.chances import level_of_runs
+from gradwire.harness.report.chances import at_chance, level_of_runs
 from gradwire.harness.report.claims import figures
 from gradwire.harness.report.claims.effects import Number
 from gradwire.harness.report.claims.figures import CASE, TASK, Known, same
 from gradwire.harness.report.configs import SEED
 from gradwire.harness.report.evaluation import ClaimError, SeedFigure
-from gradwire.harness.report.reference import Reference
+from gradwire.harness.report.reference import Reference, unit_of
 from gradwire.harness.report.sweep_record import SweepRecord
 
 
@@ -54,6 +53,8 @@ class Used:
     asked: tuple[Any, ...] = ()  # what the call names beside axes: a metric, a factor
     cells: Mapping[str, Any] = field(default_factory=dict)  # the values of axes that it names
     chance: float | None = None  # what guesses score, if its runs are judged by a score
+    guessed: bool = False  # whether its runs score no more than that
+    unit: str = ""  # of a printed figure
 
 
 @dataclass
@@ -115,10 +116,10 @@ class Evidence:
 
     def paper(self, item: str, /, **columns: str) -> float:
         """The figure that the paper prints in a table such as `dynamiq/table4`."""
-        found = self.reference.number(item, **columns)
-        place = item.rpartition("/")[2].replace("figures_text", "text")
-        place = re.sub(r"^(table|figure)(\d+)$", lambda match: f"{match[1].title()} {match[2]}", place)
-        self.used.append(Used(", ".join([place, *map(str, columns.values())]), found))
+        found, row = self.reference.number(item, **columns), self.reference.one(item, **columns)
+        named = {"item": row["item"], **columns}
+        words = [str(value).replace("_", " ") for value in named.values()]
+        self.used.append(Used(", ".join(words), found, unit=unit_of(row)))
         return found
 
     def axis(self, *keys: str, **cells: Any) -> tuple[Any, ...]:
@@ -141,7 +142,9 @@ class Evidence:
         record, selection = self._selected(named)
         found = read(record, *asked, selection)
         chance = level_of_runs(record, found.cells)
-        self.used.append(Used(f"{name}({', '.join(words)})", found, name, tuple(shown), named, chance))
+        guessed = chance is not None and at_chance(record, found.cells)
+        text = f"{name}({', '.join(words)})"
+        self.used.append(Used(text, found, name, tuple(shown), named, chance, guessed))
         return found
 
     def _select(self, cells: Mapping[str, Any]) -> tuple[SweepRecord, dict[str, Any]]:

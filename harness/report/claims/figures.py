@@ -25,7 +25,7 @@ from gradwire.harness.report.evaluation import (
 from gradwire.harness.report.frame import Value
 from gradwire.harness.report.sweep_record import CellRecord, SweepRecord
 from gradwire.harness.timing.measure.accuracy import Mode, TimeToAccuracy, metric_mode
-from gradwire.harness.timing.measure.metric import Kind
+from gradwire.harness.timing.measure.metric import PLAIN, FigureFormat, Kind
 from gradwire.harness.timing.measure.metrics import METRICS
 
 Selection = Mapping[str, Any]
@@ -141,12 +141,13 @@ def steps_to(record: SweepRecord, factor: float, selection: Selection) -> SeedFi
     found = _at_target(
         record, factor, selection, lambda found: math.inf if found.step is None else float(found.step)
     )
-    return replace(found, timed=False)
+    return replace(found, timed=False, shown=FigureFormat(unit="steps"))
 
 
 def stays(record: SweepRecord, factor: float, selection: Selection) -> SeedFigure:
     """1 for a seed that reaches that target and never falls behind it later, else 0."""
-    return _at_target(record, factor, selection, lambda found: float(bool(found.stays)))
+    found = _at_target(record, factor, selection, lambda found: float(bool(found.stays)))
+    return replace(found, shown=PLAIN)
 
 
 def _at_target(
@@ -217,7 +218,9 @@ def _made(figures: Mapping[int | None, float], values: Sequence[Value], group: C
         raise MissingError(f"{group.cells[0].label} has no such figure")
     kinds: list[Kind] = sorted({value.kind for value in values}, key=KINDS.index)
     timed = any(METRICS[value.metric].timed for value in values if value.metric in METRICS)
-    return SeedFigure(figures, kinds[-1] if kinds else None, tuple(group.cells), timed)
+    metric = METRICS.get(values[0].metric) if values else None
+    shown = PLAIN if metric is None else metric.alone
+    return SeedFigure(figures, kinds[-1] if kinds else None, tuple(group.cells), timed, shown=shown)
 
 
 def _values(record: SweepRecord, group: CellGroup, metric: str) -> list[Value]:

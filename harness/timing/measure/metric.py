@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
@@ -79,6 +79,9 @@ PLAIN, SHORT, PERCENT = FigureFormat(), FigureFormat(digits=3), FigureFormat("%"
 MILLISECONDS, MEGABYTES = FigureFormat("ms", 1e3, 3), FigureFormat("", 1e-6)
 FULL_MILLISECONDS, FULL_PERCENT, NATS = FigureFormat("ms", 1e3), FigureFormat("%", 100), FigureFormat("nats")
 
+UNIT_WORDS = {"1/s": "", "bit": "bits", "B": "bytes"}
+"""Units that a metric's name has already, or that are written otherwise beside a figure."""
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -110,6 +113,12 @@ class Metric:
     def words(self) -> str:
         """Its name within a sentence."""
         return self.in_words or self.label
+
+    @property
+    def alone(self) -> FigureFormat:
+        """The format of its figures where no heading has their unit."""
+        unit = self.shown.unit or (self.unit if self.shown.factor == 1.0 else "MB")
+        return replace(self.shown, unit=UNIT_WORDS.get(unit, unit))
 
     def kind(self, run: Kind) -> Kind:
         """The kind of its value in a run of kind `run`: losses, errors and bytes are measured whatever the

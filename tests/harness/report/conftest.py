@@ -1,4 +1,4 @@
-"""Folders of made-up but plausible runs, as a run writes them."""
+"""Folders of made-up but plausible runs, as a run writes them, and a folder of results."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 import yaml
+from made_up_results import MADE_UP, write_results
 from recorded import loads
 
 from gradwire.harness.files.finite_json import dumps
 from gradwire.harness.record.seal import mark_done
 from gradwire.harness.record.summary import Summary
+from gradwire.harness.report import evaluations
 
 # codec -> wire bits; compute, compression, exposed communication, other in ms; vNMSE; harm to the final loss
 CODECS: dict[str, tuple[float, float, float, float, float, float, float]] = {
@@ -86,6 +88,13 @@ class SyntheticRuns:
 @pytest.fixture
 def runs(tmp_path: Path) -> SyntheticRuns:
     return SyntheticRuns(tmp_path / "runs")
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of results, about which the made-up claims are made."""
+    monkeypatch.setattr(evaluations, "CLAIMS", (MADE_UP,))
+    return write_results(tmp_path / "results")
 
 
 def _write_rows(path: Path, rows: list[dict[str, Any]]) -> None:

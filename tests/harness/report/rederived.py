@@ -159,7 +159,7 @@ def printed_rows(page: str, title: str) -> dict[str, list[str]]:
     _, found, rest = page.partition(f"\n#### {title}: ")
     lines = [line for line in re.split("\n(?:####|<details)", rest)[0].splitlines() if line.startswith("|")]
     split = [[cell.strip() for cell in line.replace("\\|", "/").strip("|").split(" | ")] for line in lines]
-    ours = [index for index, cell in enumerate(split[0]) if index and cell != "paper"] if split else []
+    ours = [index for index, cell in enumerate(split[0] if split else []) if index and cell[:5] != "paper"]
     return {cells[0].strip("| "): [cells[index] for index in ours] for cells in split[2:]} if found else {}
 
 

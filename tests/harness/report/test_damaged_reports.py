@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from damages import DAMAGES, EXCHANGES, exchange, one_line, restore
-from test_report_pages import MADE_UP, PAPER, made_up, write_results
+from made_up_results import MADE_UP, PAPER, made_up, write_results
 
 from gradwire.harness.report import evaluations
 from gradwire.harness.report.claims.claim import Claims

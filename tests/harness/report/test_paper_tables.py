@@ -68,6 +68,28 @@ def test_only_columns_of_which_the_paper_prints_any_figure_have_its_own(referenc
     assert fill(unprinted, None, reference).rows == [] and not fill(unprinted, None, reference).has_printed
 
 
+def test_headings_have_the_units_that_cells_do_not_have(tmp_path: Path) -> None:
+    (tmp_path / "paper").mkdir()
+    lines = [f"paper,Table 1,,,{codec},,time,{codec[-1]},h," for codec in ("a1", "a2")]
+    (tmp_path / "paper" / "table1.csv").write_text("\n".join([",".join(COLUMNS), *lines]) + "\n")
+    figures = {"train_time_s": 3.0, "loss": 2.5, "exposed_comm_s": 0.2, "wire_bits_per_coordinate": 5.0}
+    rows = [({"codec": codec}, seed, figures) for codec in ("a1", "a2") for seed in (0, 1)]
+    columns = {
+        "training clock": Line(metric="train_time_s"),
+        "loss": Line(metric="loss"),
+        "waiting": Line(metric="exposed_comm_s", printed={"metric": "time"}),
+        "wire bits per coordinate": Line(metric="wire_bits_per_coordinate"),
+        "percent": Line(metric="loss", times=100),
+    }
+    lines_ = {codec: Line(ours={"codec": codec}, printed={"method": codec}) for codec in ("a1", "a2")}
+    found = fill(
+        TableLayout(lines_, columns, reference="paper/table1"), record(("codec",), rows), Reference(tmp_path)
+    )
+    assert found.units == ["s", "nats", "", "", ""], "200 ms has its unit; bits are in the name"
+    assert found.printed_units == ["", "", "h", "", ""]
+    assert dict(found.rows)["a1"][2].ours == "200 ms"
+
+
 def test_a_benchmarks_scores_have_what_guesses_score_beside_them(reference: Reference) -> None:
     rows = [({"codec": codec}, 0, {}) for codec in ("fp32", "qw")]
     found = record(("codec",), rows)
@@ -82,7 +104,7 @@ def test_a_benchmarks_scores_have_what_guesses_score_beside_them(reference: Refe
     lines = {codec: Line(ours={"codec": codec}) for codec in ("fp32", "qw")}
     table = fill(TableLayout(lines, columns, metric="acc"), found, reference)
     assert [cell.ours for cell in dict(table.rows)["qw"]] == ["65.00 %", "48.00 %", "40.00 %"]
-    assert table.chances == ["guesses: 50", "guesses: 25", ""]
+    assert table.chances == ["guesses: 50 %", "guesses: 25 %", ""]
 
 
 def test_a_heading_ends_at_the_first_pause() -> None:

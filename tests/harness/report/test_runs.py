@@ -11,7 +11,7 @@ import pytest
 
 from gradwire.harness.record.runs import find_runs, load_run
 from gradwire.harness.record.seal import mark_done
-from gradwire.harness.report.groups import group_runs
+from gradwire.harness.report.groups import group_runs, shared
 
 if TYPE_CHECKING:
     from conftest import SyntheticRuns
@@ -24,6 +24,17 @@ def test_a_finished_run(runs: SyntheticRuns) -> None:
     (curve,) = group_runs([run])[0].curves.by_seed.values()
     assert [point.step for point in curve] == list(range(0, 201, 10))
     assert curve[-1].metric == run.done.final_metric
+
+
+def test_a_pipelines_count_says_that_it_has_the_tied_embedding_twice(runs: SyntheticRuns) -> None:
+    """Its last stage has a copy, whose gradients are synchronized, too."""
+    model = {"name": "gpt_2_5b", "tie_embeddings": True}
+    for name, parallel in (("ddp", {}), ("pipeline", {"stages": 2})):
+        folder = runs.write(name=name, model=model, parallel={"name": name, **parallel})
+        runs.change_summary(folder, num_coordinates=173_824)
+    plain, piped = (shared(group_runs([load_run(runs.root / name)]))[0] for name in ("ddp", "pipeline"))
+    assert plain == "gpt_2_5b, 174k parameters"
+    assert piped == "gpt_2_5b, 174k parameters, the tied embedding in two stages"
 
 
 def test_an_unknown_metric_is_refused(runs: SyntheticRuns) -> None:
