@@ -109,8 +109,8 @@ def composed_hydra(overrides: Sequence[str]) -> DictConfig:
 
 
 def kept_by_the_model(overrides: Sequence[str]) -> dict[str, Any]:
-    """What `compose` keeps of a model whose files stay at every size, where Hydra alone would have the size's
-    values: key -> value. Empty for other models. Raises ConfigError."""
+    """Values that `compose` keeps of a model whose files stay at every size, where Hydra alone would have the
+    size's: key -> value. Empty for other models. Raises ConfigError."""
     choices = tuple(str(override.input_line) for override in _choices(parse(without_null_choices(overrides))))
     ours = _composed(choices, own_folder())[0]
     if not keeps_its_files(ours):

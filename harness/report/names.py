@@ -106,7 +106,7 @@ WORDS: dict[str, Callable[[Any], str]] = {
 
 
 def _saved(value: str) -> str:
-    """What was saved of a run: `gradients of step 140` for `training:step140`."""
+    """The words for files that a run has saved: `gradients of step 140` for `training:step140`."""
     kept = re.fullmatch(r"(step|weights)(\d+)", value.rpartition(":")[2])
     if kept is None:
         return f"gradients of {value.rpartition(':')[2]}"

@@ -317,7 +317,7 @@ def about(shown: ShownItem) -> str:
 
 
 def legends(shown: ShownItem) -> str:
-    """What names in the legends of an item's pictures stand for; empty where they say it."""
+    """Explains names in the legends of an item's pictures; empty where they explain themselves."""
     if shown.source is None or not shown.pictures:
         return ""
     record = shown.source.record

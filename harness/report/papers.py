@@ -94,7 +94,7 @@ class Paper:
     remarks: dict[str, str] = field(default_factory=dict)  # a claim -> what its verdict rests on
 
     def text(self, claim: Claim) -> str:
-        """What a claim says, after what it refers to."""
+        """A claim's text, after what it refers to."""
         subject = self.subjects.get(claim.id)
         return f"{subject}: {claim.says}" if subject else claim.says
 
