@@ -79,7 +79,7 @@ $(INSTALLED): requirements.lock $(SOURCES) $(MODULES)
 # not wait for them. Without g++ there are none. An installation removes them: those of other sources are never tested.
 emulation: $(EMULATED)
 $(EMULATED): $(INSTALLED)
-	$(VENV)/bin/cmake -S . -B $(EMULATION) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja \
+	$(VENV)/bin/cmake -S . -B $(EMULATION) -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(VENV)/bin/ninja" \
 	  -DGRADWIRE_CUDA=OFF -DGRADWIRE_EMULATION=ON >/dev/null
 	if test -d $(EMULATION)/csrc/emulation; then \
 	  $(VENV)/bin/cmake --build $(EMULATION) --target gradwire_emulated && \
@@ -141,12 +141,12 @@ mutants: $(INSTALLED)
 SANITIZED := build/sanitized
 SANITIZERS = $(foreach name,asan ubsan,$(shell $(CXX) -print-file-name=lib$(name).so))
 sanitize: $(INSTALLED)
-	$(VENV)/bin/cmake -S . -B $(SANITIZED) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja \
+	$(VENV)/bin/cmake -S . -B $(SANITIZED) -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(VENV)/bin/ninja" \
 	  -DGRADWIRE_SANITIZE=ON -DGRADWIRE_EMULATION=ON
 	$(VENV)/bin/cmake --build $(SANITIZED)
 	$(VENV)/bin/cmake --install $(SANITIZED) --prefix $(SANITIZED)
 	rm -f $(SANITIZED)/report.*
-	LD_PRELOAD="$(SANITIZERS)" GRADWIRE_LIBRARIES=$(CURDIR)/$(SANITIZED)/gradwire/lib \
+	LD_PRELOAD="$(SANITIZERS)" GRADWIRE_LIBRARIES="$(CURDIR)/$(SANITIZED)/gradwire/lib" \
 	  ASAN_OPTIONS=detect_leaks=0:log_path=$(SANITIZED)/report \
 	  UBSAN_OPTIONS=print_stacktrace=1:log_path=$(SANITIZED)/report \
 	  $(RUN) -m pytest -n $(TEST_PROCESSES) --dist loadfile -m "" -k "not reversed" tests/kernels \
