@@ -32,6 +32,7 @@ MX = ("mxfp8", "mxfp6", "mxfp4")
 MXFP8_INSTEAD = swap({"bits": None}, codec=("dynamiq", "mxfp8"))
 MXFP4_INSTEAD = swap({"bits": None}, codec=("dynamiq", "mxfp4"))
 FOUR_BITS = swap(bits=(5, 4))
+BF16_AT_FIVE_BITS = swap(bits=(5, None), codec=("dynamiq", "bf16"))
 THC_INSTEAD = swap({"bits": None}, codec=("dynamiq", "thc"))
 """THC decodes once, whatever the topology: its error is the same on a ring and on a butterfly."""
 
@@ -95,7 +96,7 @@ def _(e: Evidence) -> Effects:
     return every(at_least(times(e, c), 10, null=1.0) for c in ("mxfp4", "thc"))
 
 
-@glue("D45", "Table 4", "2.842 > 2.604 > 2.123 and so on", foil=swap({"bits": 5}, codec=("mxfp8", "dynamiq")))
+@glue("D45", "Table 4", "2.842 > 2.604 > 2.123 and so on", foil=BF16_AT_FIVE_BITS)
 def _(e: Evidence) -> Effects:
     """On SST-2 DynamiQ makes more rounds per second with 4 bits than with 5, and more with 5 than MXFP8."""
     e = e.where(configuration="sst2")
