@@ -147,7 +147,9 @@ def _line(name: str, figures: Sequence[Used]) -> str:
     if len(figures) == 1:
         shared = [key for key in keys if key not in FIRST]
     levels = {each.chance for each in figures} - {None}
-    guesses = [f"guesses {level:.3g}" for level in levels if "accuracy" in name and "time" not in name]
+    guesses = [
+        f"guesses {100 * level:.3g} %" for level in levels if "accuracy" in name and "time" not in name
+    ]
     if "accuracy" in name and all(each.guessed for each in figures):
         guesses.insert(0, "scores at chance")
     head = ", ".join(filter(None, [names_of(figures[0].cells, shared), *guesses]))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Any
 
+from gradwire.harness.report.chances import SCORE
 from gradwire.harness.report.configs import SEED, Settings
 from gradwire.harness.report.evaluation import (
     BASELINE,
@@ -25,7 +26,7 @@ from gradwire.harness.report.evaluation import (
 from gradwire.harness.report.frame import Value
 from gradwire.harness.report.sweep_record import CellRecord, SweepRecord
 from gradwire.harness.timing.measure.accuracy import Mode, TimeToAccuracy, metric_mode
-from gradwire.harness.timing.measure.metric import PLAIN, FigureFormat, Kind
+from gradwire.harness.timing.measure.metric import PERCENT, PLAIN, FigureFormat, Kind
 from gradwire.harness.timing.measure.metrics import METRICS
 
 Selection = Mapping[str, Any]
@@ -218,9 +219,16 @@ def _made(figures: Mapping[int | None, float], values: Sequence[Value], group: C
         raise MissingError(f"{group.cells[0].label} has no such figure")
     kinds: list[Kind] = sorted({value.kind for value in values}, key=KINDS.index)
     timed = any(METRICS[value.metric].timed for value in values if value.metric in METRICS)
-    metric = METRICS.get(values[0].metric) if values else None
-    shown = PLAIN if metric is None else metric.alone
+    shown = _shown(values[0].metric, group) if values else PLAIN
     return SeedFigure(figures, kinds[-1] if kinds else None, tuple(group.cells), timed, shown=shown)
+
+
+def _shown(metric: str, group: CellGroup) -> FigureFormat:
+    """The format of a metric's figures by themselves; accuracies are in percent."""
+    judged = next((cell.metric for cell in group.cells if cell.metric is not None), None)
+    if SCORE in (metric, judged if metric == "final_metric" else None):
+        return PERCENT
+    return METRICS[metric].alone if metric in METRICS else PLAIN
 
 
 def _values(record: SweepRecord, group: CellGroup, metric: str) -> list[Value]:

@@ -107,6 +107,15 @@ def test_a_benchmarks_scores_have_what_guesses_score_beside_them(reference: Refe
     assert table.chances == ["guesses: 50 %", "guesses: 25 %", ""]
 
 
+def test_an_accuracy_is_in_percent_in_its_cell_or_by_its_heading(reference: Reference) -> None:
+    rows = [({"codec": "fp32"}, seed, {"final_metric": 0.84 + seed / 100}) for seed in range(3)]
+    columns = {"score": Line(), "score [%]": Line(times=100)}
+    lines = {"fp32": Line(ours={"codec": "fp32"})}
+    found = record(("codec",), rows, metric="accuracy")
+    table = fill(TableLayout(lines, columns, metric="final_metric"), found, reference)
+    assert [cell.ours for cell in dict(table.rows)["fp32"]] == ["85 (84–86) %", "85 (84–86)"]
+
+
 def test_a_heading_ends_at_the_first_pause() -> None:
     item = Item("Table 1", "table", "losses of qW; ours of 0.1M parameters. Three seeds")
     assert (item.heading, item.more) == ("losses of qW", "Ours of 0.1M parameters. Three seeds.")
