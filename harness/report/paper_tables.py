@@ -14,6 +14,7 @@ from gradwire.harness.report.evaluation import MissingError, SeedFigure, Unfinis
 from gradwire.harness.report.papers import Line, TableLayout
 from gradwire.harness.report.reference import Reference, Row, unit_of
 from gradwire.harness.report.sweep_record import SweepRecord
+from gradwire.harness.report.table_networks import in_common_and_apart
 from gradwire.harness.report.tables import NOT_REACHED, figure
 from gradwire.harness.timing.measure.metric import FULL_PERCENT, PERCENT, PLAIN, FigureFormat, Kind, Spread
 from gradwire.harness.timing.measure.metrics import METRICS
@@ -110,16 +111,13 @@ class PaperTable:
 
     @property
     def networks(self) -> list[str]:
-        """The networks of the figures: one for all, else by row, or by column if a row has several."""
-        if len({cell.networks for _, cells in self.rows for cell in cells if cell.kind is not None}) < 2:
-            parts = {"": [cell for _, cells in self.rows for cell in cells]}
-        else:
-            parts = {f"{name}: ": cells for name, cells in self.rows}
-            if any(len(_networks(cells)) > 1 for cells in parts.values()):
-                columns = zip(*(cells for _, cells in self.rows), strict=True)
-                parts = {f"{name}: ": list(own) for name, own in zip(self.columns, columns, strict=True)}
-        found = ((name, " and ".join(_networks(cells))) for name, cells in parts.items())
-        return [f"{name}{text}" for name, text in found if text]
+        """The networks of the figures: what all have in common, then by row, or by column if a row has
+        several, what sets them apart."""
+        found = {name: _networks(cells) for name, cells in self.rows}
+        if any(len(texts) > 1 for texts in found.values()):
+            columns = zip(*(cells for _, cells in self.rows), strict=True)
+            found = {name: _networks(own) for name, own in zip(self.columns, columns, strict=True)}
+        return in_common_and_apart(found)
 
     @property
     def seen(self) -> bool:
