@@ -11,7 +11,7 @@ from gradwire.harness.report.busy_times import busy_cells
 from gradwire.harness.report.claims.claim import Basis, Claim, largest, rank
 from gradwire.harness.report.claims.effects import Effects
 from gradwire.harness.report.claims.evidence import Evidence, Used
-from gradwire.harness.report.claims.figures import Known
+from gradwire.harness.report.claims.known_sweeps import Known
 from gradwire.harness.report.evaluation import ClaimError, MissingError, SeedFigure, UnfinishedError
 from gradwire.harness.report.reference import Reference, alike
 from gradwire.harness.report.sweep_record import CellRecord, SweepRecord
