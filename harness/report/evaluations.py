@@ -16,7 +16,7 @@ from gradwire.harness.report.not_run import not_run
 from gradwire.harness.report.paper_tables import PaperTable, fill
 from gradwire.harness.report.papers import Item, Paper, check_named_claims, check_papers, read_papers
 from gradwire.harness.report.parameters import Counts, models_in_words, parameters_of_each
-from gradwire.harness.report.pictures import OF_SCORES, WITH_SCORES, Picture, below, guesses, pictures_of
+from gradwire.harness.report.pictures import OF_SCORES, WITH_SCORES, Picture, guesses, in_results, pictures_of
 from gradwire.harness.report.reference import Reference
 from gradwire.harness.report.summary import Outcome
 from gradwire.harness.report.sweep_record import (
@@ -194,7 +194,7 @@ def _gpus(folder: Path, left_out: list[str]) -> list[GpuRecord]:
         try:
             found.append(read_gpu_record(path))
         except ValueError as error:
-            left_out.append(f"{path.relative_to(folder)}: {below(error, folder)}")
+            left_out.append(f"{path.relative_to(folder)}: {in_results(error, folder)}")
     return found
 
 
@@ -206,7 +206,7 @@ def _records(folder: Path) -> tuple[list[Recorded], list[str]]:
             record = read_sweep_record(path)
             check_off_axes(record)
         except ValueError as error:
-            left_out.append(f"{below}: {below(error, folder)}")
+            left_out.append(f"{below}: {in_results(error, folder)}")
             continue
         found.append(Recorded(below, record))
     return found, left_out

@@ -64,7 +64,7 @@ def pictures_of(item: Item, place: Path, folder: Path, left_out: list[str]) -> l
     return list(pictures.values())
 
 
-def below(error: ValueError, folder: Path) -> str:
+def in_results(error: ValueError, folder: Path) -> str:
     """An error's text without the folder of the results, which differs from machine to machine."""
     return str(error).replace(f"{folder}/", "")
 
@@ -86,6 +86,6 @@ def _is_usable(path: Path, folder: Path, left_out: list[str]) -> bool:
     try:
         open_file(path, remedy=REMEDY, inside=folder, most=MOST_TEXT).close()
     except UnusableFileError as error:
-        left_out.append(below(error, folder))
+        left_out.append(in_results(error, folder))
         return False
     return True

@@ -31,7 +31,7 @@ def in_common_and_apart(networks: Mapping[str, Sequence[str]]) -> list[str]:
     usual = [most] if len(alike[most]) > max(1, len(found) / 2) else []
     rest = [(_together(names, found), own) for own, names in alike.items() if own not in usual]
     rest += [(OTHERS, own) for own in usual]
-    return head + [f"{name}: {own}" for name, own in rest if own]
+    return head + [own if own == name else f"{name}: {own}" for name, own in rest if own]
 
 
 def _parts(texts: Sequence[str]) -> list[str]:

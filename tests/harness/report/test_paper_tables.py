@@ -139,7 +139,7 @@ V100, H100 = "modelled, v100, 32 Gbit/s, 5 µs", "modelled, h100, 400 Gbit/s, 5 
         ({"fp32": [V100, H100], "edgc": [V100, H100]}, [f"{V100} and {H100}"]),
         (
             {"10 Gbit/s": ["modelled, 10 Gbit/s"], "as it is": ["modelled"]},
-            ["modelled", "10 Gbit/s: 10 Gbit/s"],
+            ["modelled", "10 Gbit/s"],
         ),
         ({"fp32": []}, []),
     ],
