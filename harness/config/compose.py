@@ -6,7 +6,6 @@ import copy
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import is_dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -19,9 +18,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gradwire.codecs.fields import MAPPING
-from gradwire.codecs.registry import are_one_class
 from gradwire.harness.config.choices import choices_in
-from gradwire.harness.config.declared import declared
 from gradwire.harness.config.effects import LENGTHS
 from gradwire.harness.config.explain import (
     OPTIONAL_GROUPS,
@@ -44,22 +41,20 @@ from gradwire.harness.config.model_folder import (
     register_packaged_weights,
 )
 from gradwire.harness.config.overrides import (
-    MISSING,
-    check_as_read,
     check_forms,
     check_given,
-    check_hydra_value,
     choices_of,
     parse,
     shown,
     single_lines,
 )
-from gradwire.harness.config.own_files import REMEDY, SWEEP, OwnFile, OwnFolder, own_folder
+from gradwire.harness.config.own_file_checks import check_own_file
+from gradwire.harness.config.own_files import REMEDY, OwnFile, OwnFolder, own_folder
 from gradwire.harness.config.plugins import allow_plugins, plugin_choices, register_plugins
-from gradwire.harness.config.store import group_schemas, register_additions
+from gradwire.harness.config.store import register_additions
 from gradwire.harness.runtime.conf import CONFIG_NAME, conf_directory
 from gradwire.harness.runtime.effects import no_effect
-from gradwire.harness.runtime.errors import ConfigError, shortened
+from gradwire.harness.runtime.errors import ConfigError
 
 VERSION_BASE = "1.3"
 
@@ -195,48 +190,6 @@ def _hydra_composed(choices: Sequence[str], used: Sequence[OwnFile]) -> DictConf
             refusal = error
     files = ", ".join(dict.fromkeys(str(file.path) for file in used))
     raise (ConfigError(f"{files}: {refusal}; {REMEDY}") if files else refusal) from None
-
-
-def check_own_file(file: OwnFile, built_on: DictConfig) -> None:
-    """Raise ConfigError, naming the file, for an unknown key or a value that its rule refuses.
-
-    `built_on` is the configuration of the same choices without the values of the user's own files.
-    """
-    group = file.group
-    try:
-        if group in group_schemas() and not is_dataclass(OmegaConf.get_type(built_on.get(group))):
-            package = ", and leave the line # @package _global_ out" if file.everywhere else ""
-            raise ConfigError(
-                f"does not say which {group} it changes; begin it with defaults: [<a choice of {group}>, "
-                f"_self_]{package}"
-            )
-        given = dict(file.leaves())
-        for key, value in given.items():
-            if key in SWEEP:
-                declared(file.values["hydra"]["sweeper"])
-            elif key.startswith("hydra."):
-                check_hydra_value(key, value, f"{key}={shortened(value)}")
-            elif (rule := rule_of(built_on, key)) is None:
-                raise unknown_key(key, None, built_on, value)
-            elif value != MISSING:  # to be given on the command line
-                if key in ("codec.name", "task.name"):  # they say which keys there are
-                    _check_name(key, value, str(plain(built_on, key)))
-                try:
-                    check_as_read(key, value, rule)
-                except ConfigError:
-                    check_as_read(key, value, narrowed_rule(key, built_on, given) or rule)
-                    raise
-    except ConfigError as error:
-        raise ConfigError(f"{file.path}: {error}") from None
-
-
-def _check_name(key: str, name: object, chosen: str) -> None:
-    alike = key == "codec.name" and are_one_class(str(name), chosen)  # and have the same keys
-    if name != chosen and not alike:
-        raise ConfigError(
-            f"{key}={shortened(name)} contradicts defaults, which choose {chosen}; leave it out, or choose "
-            f"{shortened(name)} there"
-        )
 
 
 def _check(override: Override, base: DictConfig, all_given: Sequence[Override]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import NamedTuple
 
-from gradwire.harness.report.configs import Settings, covered, differing_keys, labels
+from gradwire.harness.report.configs import Settings, covered, differing_keys, labels_in_words
 from gradwire.harness.report.evaluation import BASELINE, same_but_codec
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.groups import Group, title
@@ -120,7 +120,7 @@ def _series(groups: Sequence[Group], key: str) -> dict[str, Line]:
     kept = _telling_keys([group.settings for group in groups], key)
     own = [{each: group.settings.get(each) for each in (*kept, "codec.name")} for group in groups]
     found = dict[str, dict[float, Group]]()
-    for name, group in zip(labels(own), groups, strict=True):
+    for name, group in zip(labels_in_words(own), groups, strict=True):
         found.setdefault(name, {})[float(group.settings[key])] = group
     return {name: dict(sorted(members.items())) for name, members in found.items()}
 

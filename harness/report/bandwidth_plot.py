@@ -61,7 +61,7 @@ def bandwidth_of(run: Run, heading: str, numbers: Sequence[int], steps: Sequence
 
 def bandwidth_comparison(groups: Sequence[Group], name: str) -> Plot | None:
     """A panel for each group's first run on the same axes; None without two that have limited links."""
-    found = {group.label: shown for group in groups if (shown := _shown(group.runs[0])) is not None}
+    found = {group.words: shown for group in groups if (shown := _shown(group.runs[0])) is not None}
     if not 2 <= len(found) <= MOST_PANELS:
         return None
     units = Units.of(list(found.values()))

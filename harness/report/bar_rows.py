@@ -83,7 +83,7 @@ def rows_of(names: Sequence[str]) -> Rows:
 
 
 def group_rows(groups: Sequence[Group]) -> Rows:
-    return rows_of([group.label for group in groups])
+    return rows_of([group.words for group in groups])
 
 
 def stacked(rows: Rows, stack: Stack) -> tuple[list[Bars], list[float]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from gradwire.harness.network.settings import SHARED
 from gradwire.harness.record.identity import WITHOUT_EFFECT
 from gradwire.harness.record.runs import Run
+from gradwire.harness.report.names import NAMES, WORDS, name_of
 
 Settings = dict[str, Any]
 """A resolved configuration by dotted key."""
@@ -136,6 +137,45 @@ def labels(configs: Sequence[Settings], axes: Sequence[str] = ()) -> list[str]:
     Settings that follow from the model, such as its data, are not named. If SDP4Bit names the strategies of
     all configs, these names replace codec and parallelism.
     """
+    return _labels(configs, axes, As(" ", _chosen, _assigned))
+
+
+def labels_in_words(configs: Sequence[Settings], axes: Sequence[str] = ()) -> list[str]:
+    """These names in the words of the field, as pictures have them: `DynamiQ, 5 bits`. Where words would not
+    tell configs apart that names do, they are the names."""
+    plain, words = labels(configs, axes), _labels(configs, axes, As(", ", _chosen_in_words, _in_words))
+    return words if len(set(words)) == len(set(plain)) else plain
+
+
+class As(NamedTuple):
+    """How the parts of a label are written."""
+
+    separator: str  # between the parts of one group
+    choice: Callable[[str, Any], str]  # of a group and the name of what was chosen
+    setting: Callable[[str, Any], str]  # of a dotted key and its value
+
+
+def _assigned(key: str, value: Any) -> str:
+    return f"{key.rsplit('.', 1)[-1]}={value}"
+
+
+def _chosen(head: str, name: Any) -> str:
+    return str(name)
+
+
+def _chosen_in_words(head: str, name: Any) -> str:
+    return name_of(head, name) if head in NAMES else str(name).replace("_", " ")
+
+
+def _in_words(key: str, value: Any) -> str:
+    whole, leaf = key.replace(".", "_"), key.rsplit(".", 1)[-1].replace("_", " ")
+    try:
+        return f"{leaf} none" if value is None else name_of(whole if whole in WORDS else key, value)
+    except (TypeError, ValueError):  # a word where numbers are usual
+        return f"{leaf} {value}"
+
+
+def _labels(configs: Sequence[Settings], axes: Sequence[str], written: As) -> list[str]:
     heads = {"codec"} | {key.split(".", 1)[0] for key in differing_keys(configs)}
     heads -= {head for head in BROUGHT_ALONG if "model" in heads and _follows_from_model(configs, head)}
     first = [axis.split(".", 1)[0] for axis in ("codec", *axes)]
@@ -144,22 +184,26 @@ def labels(configs: Sequence[Settings], axes: Sequence[str] = ()) -> list[str]:
     if named is not None:
         rest = [head for head in ordered if head not in GROUPS]
         heads_of = [
-            [_strategy(config, name, configs, named)] for config, name in zip(configs, named, strict=True)
+            [_strategy(config, name, configs, named, written)]
+            for config, name in zip(configs, named, strict=True)
         ]
     else:
         rest, heads_of = ordered, [[] for _ in configs]
     described = [
-        [*first, *(_describe(config, head, configs) for head in rest)]
+        [*first, *(_describe(config, head, configs, written) for head in rest)]
         for config, first in zip(configs, heads_of, strict=True)
     ]
     return [", ".join(filter(None, parts)) or "run" for parts in described]
 
 
-def _strategy(config: Settings, name: str, configs: Sequence[Settings], names: Sequence[str]) -> str:
+def _strategy(
+    config: Settings, name: str, configs: Sequence[Settings], names: Sequence[str], written: As
+) -> str:
     """A strategy's part of a label: its name, and in what it differs from others of the same name."""
     alike = [other for other, own in zip(configs, names, strict=True) if own == name]
     keys = [key for key in differing_keys(alike) if covered(key, GROUPS) and key in config]
-    return " ".join([name, *(f"{key.rsplit('.', 1)[-1]}={config[key]}" for key in keys)])
+    chosen = written.choice("experiment", name)
+    return written.separator.join([chosen, *(written.setting(key, config[key]) for key in keys)])
 
 
 def _follows_from_model(configs: Sequence[Settings], head: str) -> bool:
@@ -171,15 +215,16 @@ def _follows_from_model(configs: Sequence[Settings], head: str) -> bool:
     return len(own) > 1 and all(len(found) == 1 for found in own.values())
 
 
-def _describe(config: Settings, head: str, configs: Sequence[Settings]) -> str:
+def _describe(config: Settings, head: str, configs: Sequence[Settings], written: As) -> str:
     """One group's part of a label."""
     name = config.get(f"{head}.name")
     alike = [other for other in configs if other.get(f"{head}.name") == name]
     keys = [key for key in differing_keys(alike) if covered(key, (head,)) and key in config]
-    values = [f"{key.rsplit('.', 1)[-1]}={config[key]}" for key in keys]
+    values = [written.setting(key, config[key]) for key in keys]
     if name is None and head in config:
-        return str(config[head]) if head in ("codec", "topology", "network") else f"{head}={config[head]}"
-    return " ".join([str(name)] * (name is not None) + values)
+        is_choice = head in ("codec", "topology", "network")
+        return written.choice(head, config[head]) if is_choice else written.setting(head, config[head])
+    return written.separator.join([written.choice(head, name)] * (name is not None) + values)
 
 
 def strategy(config: Mapping[str, Any]) -> str | None:

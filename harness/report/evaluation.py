@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -19,7 +19,7 @@ from gradwire.harness.timing.measure.accuracy import (
     median_with_misses,
     time_to_accuracy,
 )
-from gradwire.harness.timing.measure.metric import PLAIN, FigureFormat, Kind, Spread
+from gradwire.harness.timing.measure.metric import PERCENT, PLAIN, FigureFormat, Kind, Spread
 from gradwire.harness.timing.measure.paired import mean_and_margin
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ BASELINE = "bf16"
 
 CLOCK = "train_time_s"
 """The metric that says when an evaluation was."""
+
+POINTS = "points"
+"""The unit of a difference of percentages."""
 
 
 class HasSettings(Protocol):
@@ -123,6 +126,11 @@ class SeedFigure:
         """The unit of a sum or difference with another figure: none where they are of several units."""
         return self.shown if not isinstance(other, SeedFigure) or other.shown == self.shown else PLAIN
 
+    def _of_difference(self, other: SeedFigure | float) -> FigureFormat:
+        """The unit of a difference: points, of percentages; less 0 a figure is what it was."""
+        shown = self._of_sum(other)
+        return replace(shown, unit=POINTS) if shown.unit == PERCENT.unit and other != 0 else shown
+
     def _of_multiple(self, other: SeedFigure | float) -> FigureFormat:
         """The unit of a multiple: none of a product or quotient of figures."""
         return PLAIN if isinstance(other, SeedFigure) else self.shown
@@ -134,10 +142,10 @@ class SeedFigure:
         return self + other
 
     def __sub__(self, other: SeedFigure | float) -> SeedFigure:
-        return self.combined(other, operator.sub, self._of_sum(other))
+        return self.combined(other, operator.sub, self._of_difference(other))
 
     def __rsub__(self, other: float) -> SeedFigure:
-        return self.combined(other, lambda own, number: number - own, self.shown)
+        return self.combined(other, lambda own, number: number - own, self._of_difference(other))
 
     def __mul__(self, other: SeedFigure | float) -> SeedFigure:
         return self.combined(other, operator.mul, self._of_multiple(other))

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatch
 from pathlib import Path
 
-from gradwire.harness.files.reading import MOST_TEXT, UnusableFileError, folders_in, open_file
-from gradwire.harness.report.captions import caption
-from gradwire.harness.report.chances import at_chance, level
 from gradwire.harness.report.claims.claim import Basis, rank
-from gradwire.harness.report.claims.figures import Known, KnownSweep
+from gradwire.harness.report.claims.known_sweeps import Known, KnownSweep
 from gradwire.harness.report.claims.papers import CLAIMS
 from gradwire.harness.report.claims.verdict import Reason, Verdict, Word, judge
 from gradwire.harness.report.gpu_record import GpuRecord, gpu_folders, read_gpu_record
@@ -21,6 +16,7 @@ from gradwire.harness.report.not_run import not_run
 from gradwire.harness.report.paper_tables import PaperTable, fill
 from gradwire.harness.report.papers import Item, Paper, check_named_claims, check_papers, read_papers
 from gradwire.harness.report.parameters import Counts, models_in_words, parameters_of_each
+from gradwire.harness.report.pictures import OF_SCORES, WITH_SCORES, Picture, guesses, in_results, pictures_of
 from gradwire.harness.report.reference import Reference
 from gradwire.harness.report.summary import Outcome
 from gradwire.harness.report.sweep_record import (
@@ -31,24 +27,10 @@ from gradwire.harness.report.sweep_record import (
 )
 from gradwire.harness.runtime.progress import tracked
 
-REMEDY = "replace it by the plot itself, or remove it"
-
 REFERENCE = "reference"
 
 USUAL_SIZE = "small"
 """The size whose records are kept here: minutes on two cores."""
-
-PRINT = "-print"
-"""The ending of the names of plots for print, the form that is kept."""
-
-OF_SCORES = ("tta", "metric")
-"""The beginnings of names of plots that show how good a model is, and nothing else."""
-
-WITH_SCORES = ("over-",)
-"""The beginnings of names of plots that have a panel of scores among others."""
-
-SUFFIXES = (".svg", ".png")
-"""The files of a plot, the better one first; one of them is kept."""
 
 
 @dataclass(frozen=True)
@@ -57,22 +39,6 @@ class Recorded:
 
     folder: Path
     record: SweepRecord
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A plot; one that is an SVG has the colours of light and dark pages."""
-
-    name: str
-    file: Path
-    guesses: bool = False  # whether one of its panels shows scores of which none is above chance
-    shows: str = ""  # what it shows, where that is not what plots of its name usually show
-
-    @property
-    def caption(self) -> str:
-        """A caption in words, which says so where the picture shows only what guesses score."""
-        told = caption(self.name, self.shows)
-        return f"{told}; the scores in it are those of guesses" if self.guesses else told
 
 
 @dataclass(frozen=True)
@@ -228,7 +194,7 @@ def _gpus(folder: Path, left_out: list[str]) -> list[GpuRecord]:
         try:
             found.append(read_gpu_record(path))
         except ValueError as error:
-            left_out.append(f"{path.relative_to(folder)}: {_below(error, folder)}")
+            left_out.append(f"{path.relative_to(folder)}: {in_results(error, folder)}")
     return found
 
 
@@ -240,15 +206,10 @@ def _records(folder: Path) -> tuple[list[Recorded], list[str]]:
             record = read_sweep_record(path)
             check_off_axes(record)
         except ValueError as error:
-            left_out.append(f"{below}: {_below(error, folder)}")
+            left_out.append(f"{below}: {in_results(error, folder)}")
             continue
         found.append(Recorded(below, record))
     return found, left_out
-
-
-def _below(error: ValueError, folder: Path) -> str:
-    """An error's text without the folder of the results, which differs from machine to machine."""
-    return str(error).replace(f"{folder}/", "")
 
 
 def _known(sweeps: Mapping[str, KnownSweep], records: Sequence[Recorded]) -> Known:
@@ -271,56 +232,14 @@ def _shown(
     table = None
     if item.table is not None:
         table = fill(item.table, source.record if source is not None else None, reference)
-    pictures = _pictures(item, folder, source, left_out)
     if source is None:
-        return ShownItem(item, source, table, pictures)
-    guessed = [each for each in pictures if _guesses(each, source.record, OF_SCORES)]
+        return ShownItem(item, source, table, [])
+    pictures = pictures_of(item, folder / source.folder, folder, left_out)
+    guessed = [each for each in pictures if guesses(each, source.record, OF_SCORES)]
     kept = [
-        replace(each, guesses=_guesses(each, source.record, WITH_SCORES))
+        replace(each, guesses=guesses(each, source.record, WITH_SCORES))
         for each in pictures
         if each not in guessed
     ]
     models = models_in_words(source.record, counts[source.folder])
     return ShownItem(item, source, table, kept, models, tuple(each.caption for each in guessed))
-
-
-def _guesses(picture: Picture, record: SweepRecord, kinds: tuple[str, ...]) -> bool:
-    """Returns whether a plot of these kinds has no score above chance: of the model that its name has, or of
-    all."""
-    if not picture.name.startswith(kinds):
-        return False
-    named = [cell for cell in record.cells if picture.name.endswith(f"-{record.setting(cell, 'model')}")]
-    cells = named or record.cells
-    return all(level(record, cell) is not None for cell in cells) and at_chance(record, cells)
-
-
-def _pictures(item: Item, folder: Path, source: Recorded | None, left_out: list[str]) -> list[Picture]:
-    """The item's plots for print, as SVG or else as PNG. Unusable ones are added to `left_out`."""
-    if source is None:
-        return []
-    place = folder / source.folder
-    pictures: dict[Path, Picture] = {}
-    for wanted in item.plots:
-        # Where a sweep mixes tasks, each has a folder.
-        for path in sorted(path for below in folders_in(place) for path in below.glob(f"*{PRINT}.*")):
-            name, plot = path.name.rpartition(PRINT)[0], path.with_name(path.name.rpartition(PRINT)[0])
-            if path.suffix not in SUFFIXES or not fnmatch(name, wanted) or plot in pictures:
-                continue
-            forms = [plot.with_name(f"{name}{PRINT}{suffix}") for suffix in SUFFIXES]
-            file = next((form for form in forms if _is_usable(form, folder, left_out)), None)
-            if file is not None:
-                shows = next((text for key, text in item.captions.items() if fnmatch(name, key)), "")
-                pictures[plot] = Picture(name, file, shows=shows)
-    return list(pictures.values())
-
-
-def _is_usable(path: Path, folder: Path, left_out: list[str]) -> bool:
-    """Returns whether a plot exists and is a readable file inside the folder of the results."""
-    if not os.path.lexists(path):
-        return False
-    try:
-        open_file(path, remedy=REMEDY, inside=folder, most=MOST_TEXT).close()
-    except UnusableFileError as error:
-        left_out.append(_below(error, folder))
-        return False
-    return True

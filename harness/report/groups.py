@@ -12,9 +12,10 @@ from gradwire.harness.network.configured import common_text
 from gradwire.harness.record.directory import EVALUATIONS
 from gradwire.harness.record.runs import Run
 from gradwire.harness.record.summary import Clock
-from gradwire.harness.report.configs import SEED, Settings, covered, labels, settings
+from gradwire.harness.report.configs import SEED, Settings, covered, labels, labels_in_words, settings
 from gradwire.harness.report.evaluation import Curves, baseline_among, sets_targets
 from gradwire.harness.report.frame import Value, values_of
+from gradwire.harness.report.names import name_of
 from gradwire.harness.timing.measure.accuracy import Mode, metric_mode
 
 
@@ -29,6 +30,7 @@ class Group:
     settings: Settings  # without the seed
     runs: list[Run]
     failed: list[Run]
+    words: str  # its label in the words of the field, for pictures
 
     @property
     def codec(self) -> str:
@@ -106,7 +108,8 @@ def group_runs(runs: Sequence[Run], axes: Sequence[str] = ()) -> list[Group]:
             cells.setdefault(repr(sorted(_without_seed(run).items())), []).append(run)
     configs = [_without_seed(members[0]) for members in cells.values()]
     groups = []
-    for label, config, members in zip(labels(configs, axes), configs, cells.values(), strict=True):
+    named = zip(labels(configs, axes), labels_in_words(configs, axes), strict=True)
+    for (label, words), config, members in zip(named, configs, cells.values(), strict=True):
         done = sorted((run for run in members if run.status == "done"), key=lambda run: run.seed or 0)
         _check_seeds(done)
         seeds = {run.seed for run in done}
@@ -116,7 +119,7 @@ def group_runs(runs: Sequence[Run], axes: Sequence[str] = ()) -> list[Group]:
             raise ValueError(
                 f"{label}: some runs use the wall clock, others the simulated clock; compare them separately"
             )
-        groups.append(Group(label, config, done, failed))
+        groups.append(Group(label, config, done, failed, words))
     return sorted(groups, key=lambda group: not group.is_baseline)
 
 
@@ -147,12 +150,14 @@ def title(groups: Sequence[Group], over_seeds: str = "") -> str:
 
     A single group needs no legend, so it is named here.
     """
-    name = [groups[0].label] if len(groups) == 1 else []
+    name = [groups[0].words] if len(groups) == 1 else []
     return " · ".join([*name, *shared(groups), networks(groups), _seeds(groups, over_seeds)])
 
 
 def run_title(run: Run) -> str:
-    return " · ".join([run.codec, *shared(group_runs([run])), run.network, f"seed {run.seed}"])
+    return " · ".join(
+        [name_of("codec", run.codec), *shared(group_runs([run])), run.network, f"seed {run.seed}"]
+    )
 
 
 def networks(groups: Sequence[Group]) -> str:
@@ -161,15 +166,22 @@ def networks(groups: Sequence[Group]) -> str:
 
 
 def shared(groups: Sequence[Group]) -> list[str]:
-    """Model and size, dataset, topology and workers, if they are the same in all groups."""
-    names = [_models(groups), *({group.named(kind) for group in groups} for kind in ("dataset", "topology"))]
+    """Model and size, dataset, topology and workers, in words, if they are the same in all groups."""
+    kinds = ("dataset", "topology")
+    names = [_models(groups), *({_choice(group, kind) for group in groups} for kind in kinds)]
     workers = {run.done.workers for group in groups for run in group.runs}
     names.append({f"{count} worker{'s' * (count > 1)}" for count in workers})
     return [str(next(iter(found))) for found in names if len(found) == 1 and None not in found]
 
 
+def _choice(group: Group, kind: str) -> str | None:
+    name = group.named(kind)
+    return None if name is None else name_of(kind, name)
+
+
 def _models(groups: Sequence[Group]) -> set[str | None]:
-    """`llama1b, size=tiny, 1.1M parameters` for each kind of model, less where groups share only its name."""
+    """`Gemma 1B, size tiny, 1.1M parameters` for each kind of model, less where groups share only its
+    name."""
     for parts in ((True, True), (True, False), (False, False)):
         found = {_model(group, *parts) for group in groups}
         if len(found) == 1:
@@ -178,11 +190,11 @@ def _models(groups: Sequence[Group]) -> set[str | None]:
 
 
 def _model(group: Group, with_size: bool, with_count: bool) -> str | None:
-    name, size = group.named("model"), group.named("size")
+    name, size = _choice(group, "model"), group.named("size")
     if name is None:
         return None
     counts = {run.done.num_coordinates for run in group.runs} - {0}
-    text = name if size is None or not with_size else f"{name}, size={size}"
+    text = name if size is None or not with_size else f"{name}, size {size}"
     if not with_count or len(counts) != 1:
         return text
     copied = ", the tied embedding in two stages" if any(map(_has_copy, group.runs)) else ""
@@ -210,12 +222,12 @@ def count_parameters(count: int) -> str:
 
 
 def in_legend(group: Group, groups: Sequence[Group]) -> str:
-    """A group's label, with its seeds if groups differ in their number or one of them failed."""
+    """A group's label in words, with its seeds if groups differ in their number or one of them failed."""
     diverged = sum(not math.isfinite(run.done.final_metric) for run in group.runs)
     remarks = [f"{len(group.failed)} failed"] * bool(group.failed) + [f"{diverged} diverged"] * bool(diverged)
     if len({other.num_seeds for other in groups}) > 1 or remarks:
         remarks.insert(0, count_seeds(group.num_seeds))
-    return f"{group.label} ({', '.join(remarks)})" if remarks else group.label
+    return f"{group.words} ({', '.join(remarks)})" if remarks else group.words
 
 
 def count_seeds(count: int) -> str:

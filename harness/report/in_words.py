@@ -146,8 +146,10 @@ def _line(name: str, figures: Sequence[Used]) -> str:
     shared = [key for key in keys if len({repr(each.cells.get(key)) for each in figures}) == 1]
     if len(figures) == 1:
         shared = [key for key in keys if key not in FIRST]
-    levels = {each.chance for each in figures} - {None}
-    guesses = [f"guesses {level:.3g}" for level in levels if "accuracy" in name and "time" not in name]
+    levels = dict.fromkeys(each.chance for each in figures if each.chance is not None)
+    guesses = [
+        f"guesses {100 * level:.3g} %" for level in levels if "accuracy" in name and "time" not in name
+    ]
     if "accuracy" in name and all(each.guessed for each in figures):
         guesses.insert(0, "scores at chance")
     head = ", ".join(filter(None, [names_of(figures[0].cells, shared), *guesses]))

@@ -33,6 +33,7 @@ NAMES = {
     },
     "experiment": {
         "sharded_baseline": "no compression",
+        "baseline": "no compression",
         "sdp4bit": "SDP4Bit",
         "zeropp": "ZeRO++",
         "qw": "qW",

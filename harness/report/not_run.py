@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gradwire.harness.report.claims.claim import rank
-from gradwire.harness.report.claims.figures import Known, KnownSweep, Planned
+from gradwire.harness.report.claims.known_sweeps import Known, KnownSweep, Planned
 from gradwire.harness.report.sweep_record import SweepRecord
 
 TRAIN, TINY = "train", "tiny"

@@ -14,8 +14,9 @@ from gradwire.harness.report.evaluation import MissingError, SeedFigure, Unfinis
 from gradwire.harness.report.papers import Line, TableLayout
 from gradwire.harness.report.reference import Reference, Row, unit_of
 from gradwire.harness.report.sweep_record import SweepRecord
+from gradwire.harness.report.table_networks import in_common_and_apart
 from gradwire.harness.report.tables import NOT_REACHED, figure
-from gradwire.harness.timing.measure.metric import PLAIN, FigureFormat, Kind, Spread
+from gradwire.harness.timing.measure.metric import FULL_PERCENT, PERCENT, PLAIN, FigureFormat, Kind, Spread
 from gradwire.harness.timing.measure.metrics import METRICS
 
 NOTHING = "–"
@@ -33,7 +34,7 @@ class Cell:
     kind: Kind | None = None
     figure: SeedFigure | None = None
     networks: tuple[str, ...] = ()  # of the runs that ours is from: their links and what times on them are
-    chance: str = ""  # what guesses score, as ours is written
+    chance: str = ""  # what guesses score
     guessed: bool = False  # whether no score of its runs is above that
     unit: str = ""  # of ours, for the column's heading
     printed_unit: str = ""
@@ -110,16 +111,13 @@ class PaperTable:
 
     @property
     def networks(self) -> list[str]:
-        """The networks of the figures: one for all, else by row, or by column if a row has several."""
-        if len({cell.networks for _, cells in self.rows for cell in cells if cell.kind is not None}) < 2:
-            parts = {"": [cell for _, cells in self.rows for cell in cells]}
-        else:
-            parts = {f"{name}: ": cells for name, cells in self.rows}
-            if any(len(_networks(cells)) > 1 for cells in parts.values()):
-                columns = zip(*(cells for _, cells in self.rows), strict=True)
-                parts = {f"{name}: ": list(own) for name, own in zip(self.columns, columns, strict=True)}
-        found = ((name, " and ".join(_networks(cells))) for name, cells in parts.items())
-        return [f"{name}{text}" for name, text in found if text]
+        """The networks of the figures: what all have in common, then by row, or by column if a row has
+        several, what sets them apart."""
+        found = {name: _networks(cells) for name, cells in self.rows}
+        if any(len(texts) > 1 for texts in found.values()):
+            columns = zip(*(cells for _, cells in self.rows), strict=True)
+            found = {name: _networks(own) for name, own in zip(self.columns, columns, strict=True)}
+        return in_common_and_apart(found)
 
     @property
     def seen(self) -> bool:
@@ -185,7 +183,7 @@ def _cell(
     is_time = column.tta is not None or row.tta is not None
     metric, times = _metric(layout, row, column), column.times or row.times or 1.0
     text = _written(found, metric, is_time, times)
-    chance = "" if is_time else _chance(record, metric, found, selection, times)
+    chance = "" if is_time else _chance(record, metric, found, selection)
     return Cell(
         text + marks_of(found, record),
         theirs,
@@ -205,18 +203,13 @@ def _unit(metric: str, times: float) -> str:
     return "" if about is None or about.shown.unit or times != 1.0 else about.alone.unit
 
 
-def _chance(
-    record: SweepRecord, metric: str, found: SeedFigure, selection: Mapping[str, Any], times: float
-) -> str:
-    """The score of guesses, of a metric that is such a score, as the metric is written; else empty."""
+def _chance(record: SweepRecord, metric: str, found: SeedFigure, selection: Mapping[str, Any]) -> str:
+    """The score of guesses, of a metric that is such a score; else empty."""
     if metric in (SCORE, "final_metric"):
-        level, shown = level_of_runs(record, found.cells), PLAIN
+        level = level_of_runs(record, found.cells)
     else:
         level = BENCHMARKS.get(str(selection.get(CASE))) if metric in BENCHMARK_SCORES else None
-        shown = METRICS[metric].shown if metric in METRICS else PLAIN
-    if level is None:
-        return ""
-    return f"{level * shown.factor * times:.3g}{f' {shown.unit}' if shown.unit else ''}"
+    return "" if level is None else f"{100 * level:.3g} %"
 
 
 def _networks_of(found: SeedFigure) -> tuple[str, ...]:
@@ -259,6 +252,8 @@ def _written(found: SeedFigure, metric: str, is_time: bool, times: float) -> str
     if is_time:
         return NOT_REACHED if spread.median == float("inf") else f"{figure(spread, FigureFormat(digits=3))} s"
     shown = METRICS[metric].shown if metric in METRICS else PLAIN
+    if times == 1.0 and not shown.unit and found.shown.unit == PERCENT.unit:  # else the heading has it
+        shown = FULL_PERCENT
     text = figure(spread, replace(shown, factor=shown.factor * times))
     return f"{text} {shown.unit}" if shown.unit else text
 

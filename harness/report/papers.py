@@ -18,7 +18,8 @@ from gradwire.harness.files.reading import printable
 from gradwire.harness.files.structured import read_yaml
 from gradwire.harness.files.typed import made
 from gradwire.harness.report.claims.claim import Claim
-from gradwire.harness.report.claims.figures import CASE, TASK, Known
+from gradwire.harness.report.claims.figures import CASE, TASK
+from gradwire.harness.report.claims.known_sweeps import Known
 from gradwire.harness.report.reference import Reference, alike
 from gradwire.harness.timing.measure.metrics import METRICS
 

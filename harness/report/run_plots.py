@@ -123,13 +123,18 @@ def codec_plot(run: Run, heading: str) -> Plot | None:
     # Dashes would be invisible for a value that jumps from step to step.
     styles = [replace(style, line="-") for style in line_styles(shown)]
     series = [
-        Series(*logged[name], style, name, every_few(logged[name][0]), THIN)
+        Series(*logged[name], style, _words(name), every_few(logged[name][0]), THIN)
         for name, style in zip(shown, styles, strict=True)
     ]
-    label = shown[0] if len(shown) == 1 else "logged by the codec"
+    label = _words(shown[0]) if len(shown) == 1 else "logged by the codec"
     title = f"the first {len(shown)} of {len(logged)} series" if len(shown) < len(logged) else ""
     scale = plain_log([value for name in shown for value in logged[name][1]])
     return series_plot("codec", heading, [Panel(series, label, STEPS, title, [scale])])
+
+
+def _words(name: str) -> str:
+    """The name of what a codec logged, in words: it is a key of rows."""
+    return name.replace("_", " ").replace("/", ", ")
 
 
 def step_plot(run: Run, heading: str) -> Plot | None:

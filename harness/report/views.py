@@ -228,5 +228,5 @@ def _targets(groups: Sequence[Group]) -> tuple[str, dict[float, float]]:
         targets = group_targets(baselines[0])
     except ValueError:
         return heading, {}
-    whose = f" of {baselines[0].label}" if len(baselines) > 1 else ""
+    whose = f" of {baselines[0].words}" if len(baselines) > 1 else ""
     return f"{heading}; dotted: the targets{whose}", targets

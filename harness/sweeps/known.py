@@ -14,7 +14,7 @@ from gradwire.codecs.fields import default_of
 from gradwire.harness.config.compose import choices_of_groups, compose, composed_hydra
 from gradwire.harness.config.declared import SEED, Declared, declared_in, taking
 from gradwire.harness.config.store import group_schemas
-from gradwire.harness.report.claims.figures import KnownSweep, Planned
+from gradwire.harness.report.claims.known_sweeps import KnownSweep, Planned
 
 SWEEPS = "sweeps"
 

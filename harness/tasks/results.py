@@ -21,8 +21,8 @@ from pathlib import Path
 
 from gradwire.harness.files.compressed import ENDING, compressed
 from gradwire.harness.record.directory import PROFILES
-from gradwire.harness.report.evaluations import PRINT
 from gradwire.harness.report.papers import read_papers
+from gradwire.harness.report.pictures import PRINT
 from gradwire.harness.report.sweep_record import FILE
 from gradwire.harness.runtime.conf import conf_directory
 from gradwire.harness.sweeps.folder import records_of

@@ -14,7 +14,7 @@ from typing import Any
 RULES = "gradwire.harness.report.claims."
 """The place of the rules for all claims, which a digest has by name."""
 
-RULE_MODULES = tuple(f"{RULES}{name}" for name in ("effects", "evidence", "claim", "figures"))
+RULE_MODULES = tuple(f"{RULES}{name}" for name in ("effects", "fits", "evidence", "claim", "figures"))
 
 PLAIN = (str, int, float, bool, type(None), tuple, list, dict)
 

@@ -13,12 +13,12 @@ from gradwire.harness.report.claims.effects import (
     at_least,
     below,
     every,
-    exponent,
     falls,
     near,
     sooner,
 )
 from gradwire.harness.report.claims.evidence import Evidence, swap
+from gradwire.harness.report.claims.fits import exponent
 from gradwire.harness.report.evaluation import SeedFigure
 
 MX = ("mxfp8", "mxfp6", "mxfp4")

@@ -12,12 +12,12 @@ from gradwire.harness.report.claims.effects import (
     below,
     close,
     every,
-    line_error,
     near,
     rises,
     spared,
 )
 from gradwire.harness.report.claims.evidence import Evidence, swap
+from gradwire.harness.report.claims.fits import line_error
 from gradwire.harness.report.evaluation import SeedFigure
 
 edgc_gradients = Claims("EDGC")

@@ -10,7 +10,8 @@ from typing import Any
 from gradwire.harness.report.chances import at_chance, level_of_runs
 from gradwire.harness.report.claims import figures
 from gradwire.harness.report.claims.effects import Number
-from gradwire.harness.report.claims.figures import CASE, TASK, Known, same
+from gradwire.harness.report.claims.figures import CASE, TASK, same
+from gradwire.harness.report.claims.known_sweeps import Known
 from gradwire.harness.report.configs import SEED
 from gradwire.harness.report.evaluation import ClaimError, SeedFigure
 from gradwire.harness.report.reference import Reference, unit_of

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
+from gradwire.harness.report.chances import SCORE
 from gradwire.harness.report.configs import SEED, Settings
 from gradwire.harness.report.evaluation import (
     BASELINE,
@@ -25,7 +26,7 @@ from gradwire.harness.report.evaluation import (
 from gradwire.harness.report.frame import Value
 from gradwire.harness.report.sweep_record import CellRecord, SweepRecord
 from gradwire.harness.timing.measure.accuracy import Mode, TimeToAccuracy, metric_mode
-from gradwire.harness.timing.measure.metric import PLAIN, FigureFormat, Kind
+from gradwire.harness.timing.measure.metric import PERCENT, PLAIN, FigureFormat, Kind
 from gradwire.harness.timing.measure.metrics import METRICS
 
 Selection = Mapping[str, Any]
@@ -218,9 +219,16 @@ def _made(figures: Mapping[int | None, float], values: Sequence[Value], group: C
         raise MissingError(f"{group.cells[0].label} has no such figure")
     kinds: list[Kind] = sorted({value.kind for value in values}, key=KINDS.index)
     timed = any(METRICS[value.metric].timed for value in values if value.metric in METRICS)
-    metric = METRICS.get(values[0].metric) if values else None
-    shown = PLAIN if metric is None else metric.alone
+    shown = _shown(values[0].metric, group) if values else PLAIN
     return SeedFigure(figures, kinds[-1] if kinds else None, tuple(group.cells), timed, shown=shown)
+
+
+def _shown(metric: str, group: CellGroup) -> FigureFormat:
+    """The format of a metric's figures by themselves; accuracies are in percent."""
+    judged = next((cell.metric for cell in group.cells if cell.metric is not None), None)
+    if SCORE in (metric, judged if metric == "final_metric" else None):
+        return PERCENT
+    return METRICS[metric].alone if metric in METRICS else PLAIN
 
 
 def _values(record: SweepRecord, group: CellGroup, metric: str) -> list[Value]:
@@ -290,62 +298,3 @@ def _mode(record: SweepRecord, group: CellGroup) -> Mode:
 
 def _words(selection: Selection) -> str:
     return ", ".join(f"{key}={value}" for key, value in selection.items()) or "any value"
-
-
-@dataclass(frozen=True)
-class Planned:
-    """The cells of a sweep at one size: its task, its models, and the values by dotted key, without seeds and
-    what is taken from other sweeps."""
-
-    task: str
-    models: tuple[str, ...]
-    cells: tuple[Mapping[str, Any], ...]
-
-
-@dataclass
-class KnownSweep:
-    """The cells that a sweep may have at any size: axes and shared settings with their values, and
-    metrics. `sizes` has what it runs at each size.
-    """
-
-    axes: dict[str, list[Any]] = field(default_factory=dict)
-    shared: dict[str, list[Any]] = field(default_factory=dict)
-    metrics: set[str] = field(default_factory=set)
-    sizes: dict[str, Planned] = field(default_factory=dict)
-
-    def add_axis(self, key: str, values: Sequence[Any]) -> None:
-        self.axes.setdefault(key, []).extend(values)
-
-    def add_record(self, record: SweepRecord) -> None:
-        """Adds the axes, settings and metrics of a record."""
-        for cell in record.cells:
-            for key, value in cell.axes.items():
-                self.add_axis(key, [value])
-        for settings in record.settings.values():
-            for key, value in settings.items():
-                self.shared.setdefault(key.removesuffix(".name"), []).append(value)
-        self.metrics |= {value.metric for value in record.values}
-
-    def copy(self) -> KnownSweep:
-        axes, shared = (
-            {key: [*values] for key, values in found.items()} for found in (self.axes, self.shared)
-        )
-        return KnownSweep(axes, shared, set(self.metrics), dict(self.sizes))
-
-    def key(self, name: str) -> str:
-        """The dotted key for a short name; raises ValueError if there is none."""
-        found = matching_key(name, self.axes, self.shared)
-        if found is None:
-            raise ValueError(f"{name} is not an axis; there are {', '.join(self.axes) or 'none'}")
-        return found
-
-    def check_value(self, sweep: str, name: str, value: Any) -> None:
-        """Raises ValueError if no cell of the sweep has this value of an axis, whatever the size."""
-        key = self.key(name)
-        found = [*self.axes.get(key, ()), *self.shared.get(key, ())]
-        if not any(same(each, value) for each in found):
-            known = ", ".join(dict.fromkeys(str(each) for each in found))
-            raise ValueError(f"{sweep} has no {key}={value}; it has {known}")
-
-
-Known = Mapping[str, KnownSweep]

@@ -11,7 +11,7 @@ from gradwire.harness.report.busy_times import busy_cells
 from gradwire.harness.report.claims.claim import Basis, Claim, largest, rank
 from gradwire.harness.report.claims.effects import Effects
 from gradwire.harness.report.claims.evidence import Evidence, Used
-from gradwire.harness.report.claims.figures import Known
+from gradwire.harness.report.claims.known_sweeps import Known
 from gradwire.harness.report.evaluation import ClaimError, MissingError, SeedFigure, UnfinishedError
 from gradwire.harness.report.reference import Reference, alike
 from gradwire.harness.report.sweep_record import CellRecord, SweepRecord
@@ -184,7 +184,7 @@ def _decided(claim: Claim, evidence: Evidence, blank: Verdict) -> Verdict:
     if any(effect.of_numbers for effect in told):
         raise ClaimError("an effect is of numbers without seeds: compare figures, not what is left of them")
     if claim.chance is not None and claim.chance.explains(_aside(evidence)):
-        detail = f"guesses score {claim.chance.level:g}, over {claim.chance.questions} questions"
+        detail = f"guesses score {100 * claim.chance.level:.3g} %, over {claim.chance.questions} questions"
         return replace(blank, reason=Reason.CHANCE, detail=detail)
     if claim.active is not None and not claim.active(_aside(evidence)):
         acting = " ".join((claim.active.__doc__ or "").split())

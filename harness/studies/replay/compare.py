@@ -12,7 +12,7 @@ from typing import Any
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.record.directory import CONFIG
 from gradwire.harness.record.summary import REMEDY
-from gradwire.harness.report.configs import Settings, covered, labels
+from gradwire.harness.report.configs import Settings, covered, labels, labels_in_words
 from gradwire.harness.report.tables import Column, Table, figure
 from gradwire.harness.studies.comparison import Compared, Entry, figure_columns, titled_tables
 from gradwire.harness.studies.replay.study import ReplaySummary, pooled
@@ -63,6 +63,8 @@ class Replayed:
     """A codec on a subject, named for this comparison; combines the replays that differ only in the seed."""
 
     codec: str
+    words: str
+    """The codec in the words of the field, for plots."""
     subject: str
     series: str
     """The subject without the number of workers."""
@@ -123,7 +125,8 @@ def _load(entries: Sequence[Entry], axes: Sequence[str]) -> list[Replayed]:
     for settings in flat:
         settings["gradients"] = files[str(settings["gradients"])]
     codecs = labels([_part(settings, subject=False) for settings in flat], axes)
-    families = labels([_without_bits(settings) for settings in flat], axes)
+    words = labels_in_words([_part(settings, subject=False) for settings in flat], axes)
+    families = labels_in_words([_without_bits(settings) for settings in flat], axes)
     parts = [_part(settings, subject=True) for settings in flat]
     series = [f"{part['gradients']}, {part['topology.name']}" for part in parts]
     subjects = [f"{name} of {part['cluster.workers']}" for name, part in zip(series, parts, strict=True)]
@@ -134,7 +137,7 @@ def _load(entries: Sequence[Entry], axes: Sequence[str]) -> list[Replayed]:
     for index, *others in places.values():
         own = [summaries[each] for each in (index, *others)]
         whole = pooled(own)
-        names = (codecs[index], subjects[index], series[index], families[index])
+        names = (codecs[index], words[index], subjects[index], series[index], families[index])
         found.append(Replayed(*names, whole, figures_of(own, whole)))
     return found
 

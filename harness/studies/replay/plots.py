@@ -49,9 +49,9 @@ def plot_comparison(by_subject: Mapping[str, list[Replayed]], folder: Path) -> l
     for subject, replays in by_subject.items():
         suffix = f"-{slug(subject)}" if len(by_subject) > 1 else ""
         plots.append(frontier_plot(f"frontier{suffix}", subject, replays))
-        curves = {replay.codec: replay.summary.super_group_errors for replay in replays}
+        curves = {replay.words: replay.summary.super_group_errors for replay in replays}
         plots.append(errors_plot(f"super-groups{suffix}", subject, curves))
-        by_width = {replay.codec: replay.summary.errors_by_width for replay in replays}
+        by_width = {replay.words: replay.summary.errors_by_width for replay in replays}
         plots.append(widths_plot(f"widths{suffix}", subject, by_width))
     plots += _over_workers([replay for replays in by_subject.values() for replay in replays])
     return write_plots(plots, folder, pdf=True)
@@ -79,7 +79,7 @@ def workers_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot:
     series = dict[str, list[tuple[float, float]]]()
     for replay in replays:
         if error := replay.figures["vnmse"]:
-            series.setdefault(replay.codec, []).append((replay.summary.workers, error))
+            series.setdefault(replay.words, []).append((replay.summary.workers, error))
     views = (log_y, ticks_at(_workers(replays), doubling=True))
     panel = Panel(_lines(series), METRICS["vnmse"].heading, "workers", views=views)
     return series_plot(name, title, [panel], (2.6,))

@@ -16,6 +16,7 @@ from gradwire.harness.comm.topology.registry import make_schedule, placed
 from gradwire.harness.comm.world.virtual import VirtualWorld
 from gradwire.harness.config.run_name import codec_name
 from gradwire.harness.record.gradients import cached_gradients, check_finite
+from gradwire.harness.report.names import names_of
 from gradwire.harness.report.tables import number
 from gradwire.harness.runtime.progress import tracked
 from gradwire.harness.studies.replay.rounds import Repeat, Replay, summarize_replay
@@ -69,7 +70,8 @@ def measure(config: ReplayTask, directory: Path) -> Measured:
     from gradwire.harness.studies.replay.plots import replay_plots
 
     summary = _replay(config)
-    codec = codec_name(config.codec)
+    named = {"codec": config.codec["name"], "bits": config.codec.get("bits")}
+    codec = names_of({key: value for key, value in named.items() if value is not None})
     return Measured(summary.to_json(), _text(summary, config), lambda: replay_plots(summary, codec))
 
 

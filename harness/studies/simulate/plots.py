@@ -11,6 +11,7 @@ import numpy as np
 
 from gradwire.harness.network.configured import common_text
 from gradwire.harness.report.figures import Plot, write_plots
+from gradwire.harness.report.names import name_of
 from gradwire.harness.report.series import (
     Area,
     Bars,
@@ -32,10 +33,9 @@ from gradwire.harness.report.views import (
     x_from,
     y_from,
 )
-from gradwire.harness.studies.simulate.compare import about, blocks_text, scheme_text
+from gradwire.harness.studies.simulate.compare import USUAL_FLOOR, about, blocks_text
 from gradwire.harness.studies.simulate.figures import sent_rows
 from gradwire.harness.studies.simulate.study import SimulateSummary
-from gradwire.harness.timing.measure.metrics import METRICS
 from gradwire.harness.timing.simulate.rounds import BACKWARD, FORWARD, STAGE_ONE, STAGE_TWO, RoundRows
 
 ROUNDS_SHOWN = 3
@@ -67,9 +67,22 @@ def training_plots(summary: SimulateSummary, rows: RoundRows) -> list[Plot | Non
     return [ratio_plot(summary), *_shown_rounds(summary, rows)]
 
 
+def scheme_in_words(one: SimulateSummary) -> str:
+    """The scheme as legends have it: `AQGB`, `4 bits`, `no compression`, `no waiting`."""
+    if one.scheme == "fixed":
+        return name_of("bits", one.bits)
+    is_usual = one.scheme != "aqgb" or one.floor == USUAL_FLOOR
+    return name_of("scheme", one.scheme) + ("" if is_usual else f", {name_of('floor', one.floor)}")
+
+
 def title_of(summary: SimulateSummary) -> str:
-    """`aqgb · 4 blocks · 16 workers · modelled, aqgb, 2.5 Gbit/s, multicast`."""
-    words = [scheme_text(summary), blocks_text(summary), f"{summary.workers} workers", summary.network_text]
+    """`AQGB · 4 blocks · 16 workers · modelled, aqgb, 2.5 Gbit/s, multicast`."""
+    words = [
+        scheme_in_words(summary),
+        blocks_text(summary),
+        f"{summary.workers} workers",
+        summary.network_text,
+    ]
     return " · ".join(words)
 
 
@@ -94,10 +107,10 @@ def ratio_plot(summary: SimulateSummary) -> Plot | None:
         Steps(edges, shares, plain("grey", ":"), f"link / {summary.workers - 1}", width=1.4),
     ]
     panels = [
-        Panel(ratios, "Q_ratio", views=[y_from(0, 1.05)]),
-        Panel(rates, "Mbit/s", "time [s]", views=[from_zero, like_first]),
+        Panel(ratios, "bits over 32", views=[y_from(0, 1.05)]),
+        Panel(rates, "rate [Mbit/s]", "time [s]", views=[from_zero, like_first]),
     ]
-    title = f"{title_of(summary)} · Q_ratio over time"
+    title = f"{title_of(summary)} · ratio of bits over time"
     return series_plot("ratio", title, panels, (1.6, 1.2))
 
 
@@ -176,8 +189,13 @@ def _queue(points: Sequence[tuple[float, float, float]]) -> tuple[list[float], l
     return times, sums
 
 
-PANELS = ("rounds", "utilization", "t_wait", "row")
-"""The panels of Figures 10, 12 and 13."""
+PANELS = {
+    "rounds": "rounds",
+    "utilization": "share of links used",
+    "t_wait": "waiting / computation",
+    "row": "overlap / waiting",
+}
+"""The panels of Figures 10, 12 and 13, by their figure: T_wait is the third, ROW the last."""
 
 COLUMNS = 2
 """Panels of a row."""
@@ -185,7 +203,7 @@ COLUMNS = 2
 FEWEST = 3
 """The smallest number of rates, or of numbers of blocks, that make a line."""
 
-IDEAL = "ideal"
+IDEAL = name_of("scheme", "ideal")
 
 Of = Callable[[SimulateSummary], float]
 
@@ -217,7 +235,7 @@ def _over(found: Sequence[SimulateSummary], of: Of, name: str, label: str) -> li
     lines = {
         times: own
         for times, own in by_times.items()
-        if len({of(one) for one in own if one.scheme != IDEAL}) >= FEWEST
+        if len({of(one) for one in own if scheme_in_words(one) != IDEAL}) >= FEWEST
     }
     return [
         _line_plot(f"{name}-{at}" if len(lines) > 1 else name, times, own, of, label)
@@ -228,13 +246,13 @@ def _over(found: Sequence[SimulateSummary], of: Of, name: str, label: str) -> li
 def _line_plot(name: str, title: str, found: Sequence[SimulateSummary], of: Of, label: str) -> Plot:
     """Medians over seeds, with a line for each scheme, and a horizontal line for training without any
     waiting."""
-    names = [each for each in dict.fromkeys(map(scheme_text, found)) if each != IDEAL]
-    most = [one.rounds for one in found if one.scheme == IDEAL]
+    names = [each for each in dict.fromkeys(map(scheme_in_words, found)) if each != IDEAL]
+    most = [one.rounds for one in found if scheme_in_words(one) == IDEAL]
     panels = []
     for index, key in enumerate(PANELS):
         series = list[Drawable]()
         for scheme, style in zip(names, line_styles(names), strict=True):
-            own = [one for one in found if scheme_text(one) == scheme]
+            own = [one for one in found if scheme_in_words(one) == scheme]
             points = [
                 (at, median([_number(one, key) for one in own if of(one) == at]))
                 for at in sorted(set(map(of, own)))
@@ -258,12 +276,12 @@ def _by_computation(found: Sequence[SimulateSummary]) -> list[tuple[str, list[Si
 
 
 def _bars_plot(name: str, found: Sequence[SimulateSummary]) -> Plot:
-    names = list(dict.fromkeys(map(scheme_text, found)))
+    names = list(dict.fromkeys(map(scheme_in_words, found)))
     panels = []
     for key in PANELS:
         bars = []
         for at, (scheme, style) in enumerate(zip(names, line_styles(names), strict=True)):
-            height = median([_number(one, key) for one in found if scheme_text(one) == scheme])
+            height = median([_number(one, key) for one in found if scheme_in_words(one) == scheme])
             bars.append(Bars([at], [height], Filling("", style.hue), 0.6, edge=0, upright=True))
         panels.append(_panel(bars, key, "", column_names(names), no_grid("x")))
     words = [text for key, text in about(found[0]).items() if key in ("blocks", "compute times")]
@@ -272,7 +290,7 @@ def _bars_plot(name: str, found: Sequence[SimulateSummary]) -> Plot:
 
 
 def _panel(series: Sequence[Drawable], key: str, x_label: str, *views: View) -> Panel:
-    return Panel(series, METRICS[key].label, x_label, views=[*views, from_zero])
+    return Panel(series, PANELS[key], x_label, views=[*views, from_zero])
 
 
 def _number(one: SimulateSummary, key: str) -> float:

@@ -10,6 +10,7 @@ from statistics import median
 
 from gradwire.harness.report.configs import flatten
 from gradwire.harness.report.figures import Plot
+from gradwire.harness.report.names import name_of
 from gradwire.harness.report.series import Drawable, Panel, Rules, Series, Spans, histogram, series_plot
 from gradwire.harness.report.style import Hue, LineStyle, plain
 from gradwire.harness.report.tables import Page, Table, figure, number
@@ -172,7 +173,7 @@ def widths_plot(statistics: Statistics, heading: str) -> Plot:
         panel = Panel(
             [cdf(found.quantiles, plain("ink"), "CDF of Fⱼ"), *_thresholds(allocation)],
             "share",
-            title=f"codec.bits={allocation.bits:g}: {parts} bits",
+            title=f"{name_of('bits', allocation.bits)} a coordinate: {parts} bits",
             views=(SHARES, view, log_x),
         )
         panels.append(panel)

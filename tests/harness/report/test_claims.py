@@ -18,15 +18,14 @@ from gradwire.harness.report.claims.effects import (
     below,
     close,
     every,
-    exponent,
     falls,
-    line_error,
     near,
     rises,
     spared,
 )
 from gradwire.harness.report.claims.evidence import Evidence, swap
-from gradwire.harness.report.claims.figures import KnownSweep
+from gradwire.harness.report.claims.fits import exponent, line_error
+from gradwire.harness.report.claims.known_sweeps import KnownSweep
 from gradwire.harness.report.claims.verdict import Reason, Verdict, Word, holding, judge
 from gradwire.harness.report.evaluation import ClaimError, MissingError, SeedFigure
 from gradwire.harness.report.reference import COLUMNS, Reference

@@ -15,7 +15,7 @@ from made_up_results import MADE_UP, PAPER, made_up, write_results
 
 from gradwire.harness.report import evaluations
 from gradwire.harness.report.claims.claim import Claims
-from gradwire.harness.report.claims.figures import KnownSweep
+from gradwire.harness.report.claims.known_sweeps import KnownSweep
 from gradwire.harness.report.evaluations import collect
 from gradwire.harness.report.page import html, markdown, write_pages
 from gradwire.harness.report.sweep_record import save_sweep_record

@@ -10,7 +10,7 @@ from sweep_records import cell, record
 
 from gradwire.harness.report.captions import caption, legend_key
 from gradwire.harness.report.chances import at_chance, level
-from gradwire.harness.report.claims.effects import at_least, near
+from gradwire.harness.report.claims.effects import above, at_least, near, spared
 from gradwire.harness.report.claims.evidence import Evidence
 from gradwire.harness.report.frame import Value
 from gradwire.harness.report.in_words import in_words
@@ -49,7 +49,8 @@ def test_effects_have_the_unit_of_the_figures_that_they_are_of(tmp_path: Any) ->
     saved = found.step_time_s(codec="mxfp8") - found.step_time_s(codec="dynamiq")
     used = found.utilization(codec="mxfp8")
     assert at_least(saved, 0.01, null=0.0)[0].text == "effect 30 ms where 10 ms is claimed, spread 0 ms"
-    assert near(used, 0.06, null=0.01)[0].text == "effect 4 % where 5 % is claimed, spread 0 %"
+    assert near(used, 0.06, null=0.01)[0].text == "effect 4 points where 5 points is claimed, spread 0 points"
+    assert at_least(used, 0.04, null=0.0)[0].text == "effect 5 % where 4 % is claimed, spread 0 %"
     share = saved / found.step_time_s(codec="mxfp8")
     mixed = found.step_time_s(codec="mxfp8") - found.vnmse(codec="dynamiq")
     for figure in (share, mixed, 1 - share):
@@ -119,10 +120,33 @@ def test_curves_at_chance_are_told_from_one_that_learns(tmp_path: Any) -> None:
     found.final_metric(codec="bf16")
     found.tta(0.99, codec="mxfp8")
     assert in_words(found.used) == [
-        "final accuracy (scores at chance, guesses 0.25): BF16 0.262",
+        "final accuracy (scores at chance, guesses 25 %): BF16 26.2 %",
         "training time to 0.99 × BF16's accuracy (scores at chance): MXFP8 1 s",
     ]
     assert level(guessing, cell({"codec": "bf16", "dataset.name": "mmlu"})) is None, "judged by perplexity"
+
+
+def test_accuracies_are_in_percent_and_their_differences_in_points(tmp_path: Any) -> None:
+    ends = {"bf16": (0.841, 0.828, 0.851), "dynamiq": (0.844, 0.835, 0.852), "mxfp4": (0.80, 0.79, 0.81)}
+    rows = [
+        ({"codec": codec}, seed, {"final_metric": score})
+        for codec, scored in ends.items()
+        for seed, score in enumerate(scored)
+    ]
+    found = evidence(record(("codec",), rows, metric="accuracy"), tmp_path)
+    kept, base, harmed = (found.final_metric(codec=codec) for codec in ("dynamiq", "bf16", "mxfp4"))
+    assert in_words(found.used) == [
+        "final accuracy: DynamiQ 84.4 % (83.5–85.2), BF16 84.1 % (82.8–85.1), MXFP4 80 % (79–81)"
+    ]
+    assert spared(kept, base, harmed)[0].text == (
+        "-0.367 points of a harm of 4 points, spread 0.306 points"
+    ), "by hand: the changes are 0.3, 0.7 and 0.1 points, the harms 4.1, 3.8 and 4.1"
+    assert near(kept - base, 0.0175, null=0.0)[0].text.startswith(
+        "effect 0.367 points where 1.75 points is claimed"
+    )
+    assert above(kept, base)[0].text.startswith("a ratio of 1.004")
+    plain = evidence(record(("codec",), rows), tmp_path)
+    assert plain.final_metric(codec="bf16").shown.unit == "", "a perplexity is no share"
 
 
 @pytest.mark.parametrize(

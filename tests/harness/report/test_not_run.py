@@ -8,7 +8,7 @@ from typing import Any
 from sweep_records import record
 
 from gradwire.harness.config.declared import Declared
-from gradwire.harness.report.claims.figures import KnownSweep
+from gradwire.harness.report.claims.known_sweeps import KnownSweep
 from gradwire.harness.report.not_run import not_run
 from gradwire.harness.report.sweep_record import SweepRecord
 from gradwire.harness.sweeps.known import known_sweep, known_sweeps

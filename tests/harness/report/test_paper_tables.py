@@ -13,6 +13,7 @@ from gradwire.harness.report.paper_tables import NOTHING, fill
 from gradwire.harness.report.papers import Item, Line, TableLayout
 from gradwire.harness.report.reference import COLUMNS, Reference
 from gradwire.harness.report.sweep_record import SweepRecord
+from gradwire.harness.report.table_networks import in_common_and_apart
 
 LOSSES = {"fp32": (10.0, 12.0, 11.0), "qw": (11.0, 13.2, 12.1), "qwd": (10.1, 12.0, 10.89)}
 
@@ -105,6 +106,46 @@ def test_a_benchmarks_scores_have_what_guesses_score_beside_them(reference: Refe
     table = fill(TableLayout(lines, columns, metric="acc"), found, reference)
     assert [cell.ours for cell in dict(table.rows)["qw"]] == ["65.00 %", "48.00 %", "40.00 %"]
     assert table.chances == ["guesses: 50 %", "guesses: 25 %", ""]
+
+
+def test_an_accuracy_is_in_percent_in_its_cell_or_by_its_heading(reference: Reference) -> None:
+    rows = [({"codec": "fp32"}, seed, {"final_metric": 0.84 + seed / 100}) for seed in range(3)]
+    columns = {"score": Line(), "score [%]": Line(times=100)}
+    lines = {"fp32": Line(ours={"codec": "fp32"})}
+    found = record(("codec",), rows, metric="accuracy")
+    table = fill(TableLayout(lines, columns, metric="final_metric"), found, reference)
+    assert [cell.ours for cell in dict(table.rows)["fp32"]] == ["85 (84–86) %", "85 (84–86)"]
+
+
+V100, H100 = "modelled, v100, 32 Gbit/s, 5 µs", "modelled, h100, 400 Gbit/s, 5 µs"
+
+
+@pytest.mark.parametrize(
+    ("networks", "said"),
+    [
+        ({"fp32": [V100], "edgc": [V100]}, ["modelled, v100, 32 Gbit/s, 5 µs"]),
+        (
+            {"V100: fp32": [V100], "V100: edgc": [V100], "H100: fp32": [H100], "H100: edgc": [H100]},
+            ["modelled, 5 µs", "V100: v100, 32 Gbit/s", "H100: h100, 400 Gbit/s"],
+        ),
+        (
+            {"V100": [V100], "error on V100": [V100], "H100": [H100], "none": []},
+            ["modelled, 5 µs", "H100: h100, 400 Gbit/s", "others: v100, 32 Gbit/s"],
+        ),
+        (
+            {"fp32": [V100], "edgc": [V100], "tied": [H100], "own": [H100]},
+            ["modelled, 5 µs", "fp32 and edgc: v100, 32 Gbit/s", "tied and own: h100, 400 Gbit/s"],
+        ),
+        ({"fp32": [V100, H100], "edgc": [V100, H100]}, [f"{V100} and {H100}"]),
+        (
+            {"10 Gbit/s": ["modelled, 10 Gbit/s"], "as it is": ["modelled"]},
+            ["modelled", "10 Gbit/s"],
+        ),
+        ({"fp32": []}, []),
+    ],
+)
+def test_what_networks_have_in_common_stands_once(networks: dict[str, list[str]], said: list[str]) -> None:
+    assert in_common_and_apart(networks) == said
 
 
 def test_a_heading_ends_at_the_first_pause() -> None:

@@ -10,7 +10,7 @@ import pytest
 from sweep_records import record
 
 from gradwire.harness.report.claims.evidence import Evidence
-from gradwire.harness.report.claims.figures import KnownSweep
+from gradwire.harness.report.claims.known_sweeps import KnownSweep
 from gradwire.harness.report.claims.papers import CLAIMS
 from gradwire.harness.report.evaluation import SeedFigure
 from gradwire.harness.report.evaluations import collect

@@ -102,7 +102,8 @@ def test_long_names(runs: SyntheticRuns) -> None:
     )
     plots = plots_of(*folders)
     check_forms(list(plots.values()))
-    labels = [group.label for group in groups_of(*folders)]
+    labels = [group.words for group in groups_of(*folders)]
+    assert labels[1] == "DynamiQ, super group size 256"
     assert legend(render(plots["metric"], PRINT))[:2] == labels[:2]
 
 
@@ -121,9 +122,9 @@ def test_axes_legends_and_titles(three: dict[str, Plot]) -> None:
     }
     for name, figure in figures.items():
         if name.startswith(("metric", "vnmse")):
-            assert legend(figure) == ["bf16", "dynamiq", "thc"]
+            assert legend(figure) == ["BF16", "DynamiQ", "THC"]
         else:
-            assert all(row_names(axes) == ["bf16", "dynamiq", "thc"] for axes in figure.axes)
+            assert all(row_names(axes) == ["BF16", "DynamiQ", "THC"] for axes in figure.axes)
         assert any("shaped by the kernel 3 seeds: median" in plain(text) for text in words(figure))
 
 
@@ -154,7 +155,7 @@ def test_a_bar_has_the_colour_of_its_groups_line(three: dict[str, Plot]) -> None
     lines = lines_by_label(render(three["metric"], PRINT).axes[0])
     bars = render(three["tta"], PRINT).axes[0].patches
     assert [to_hex(bar.get_facecolor()) for bar in bars] == [
-        to_hex(lines[name].get_color()) for name in ("bf16", "dynamiq", "thc")
+        to_hex(lines[name].get_color()) for name in ("BF16", "DynamiQ", "THC")
     ]
 
 
@@ -228,7 +229,7 @@ def test_a_failed_seed_is_a_miss(runs: SyntheticRuns) -> None:
         runs.write_curve(folder, [40.0, 20.0])
     runs.fail(folders[3], "killed")
     plots = plots_of(*folders)
-    assert legend(render(plots["metric"], PRINT)) == ["bf16", "thc (3 seeds, 1 failed)"]
+    assert legend(render(plots["metric"], PRINT)) == ["BF16", "THC (3 seeds, 1 failed)"]
     assert [text.get_text() for text in render(plots["tta"], PRINT).axes[0].texts] == ["2", "2 (2/3)"]
 
 
@@ -313,7 +314,7 @@ def test_zero_error_is_noted_on_a_logarithmic_axis(runs: SyntheticRuns) -> None:
     runs.write_steps(folders[2], [{}])
     plots = plots_of(*folders)
     check_forms([plots["vnmse"]])
-    assert legend(render(plots["vnmse"], PRINT)) == ["bf16: exact", "dynamiq", "native: not measured"]
+    assert legend(render(plots["vnmse"], PRINT)) == ["BF16: exact", "DynamiQ", "native: not measured"]
 
 
 def test_a_diverged_seed_leaves_the_view(runs: SyntheticRuns) -> None:
@@ -328,7 +329,7 @@ def test_a_diverged_seed_leaves_the_view(runs: SyntheticRuns) -> None:
     (band,) = figure.axes[0].collections
     assert band.get_paths()[0].vertices[:, 1].max() > figure.axes[0].get_ylim()[1]
     assert figure.axes[0].get_ylim() == (pytest.approx(17, abs=1.1), 800)
-    assert legend(figure) == ["bf16 (1 seed)", "mxfp4 (3 seeds, 1 diverged)"]
+    assert legend(figure) == ["BF16 (1 seed)", "MXFP4 (3 seeds, 1 diverged)"]
 
 
 def test_a_diverged_group_does_not_hide_the_others(runs: SyntheticRuns) -> None:
@@ -355,11 +356,11 @@ def test_the_title_says_how_large_the_model_is(runs: SyntheticRuns) -> None:
     for folder in tiny:
         runs.change_summary(folder, num_coordinates=1_148_160)
     shared = "wikitext · ring · 4 workers · emulated, 200 Mbit/s, shaped by the kernel · 1 seed"
-    assert title(groups_of(*tiny)) == f"gpt2, size=tiny, 1.15M parameters · {shared}"
+    assert title(groups_of(*tiny)) == f"GPT-2, size tiny, 1.15M parameters · {shared}"
     runs.change_summary(tiny[1], num_coordinates=1_000_000)
-    assert title(groups_of(*tiny)) == f"gpt2, size=tiny · {shared}"
+    assert title(groups_of(*tiny)) == f"GPT-2, size tiny · {shared}"
     small = runs.write(name="small", size={"name": "small"}, model={"name": "gpt2", "num_layers": 1})
-    assert title(groups_of(tiny[0], small)) == f"gpt2 · {shared}"
+    assert title(groups_of(tiny[0], small)) == f"GPT-2 · {shared}"
     check_forms(group_plots(groups_of(*tiny)))
 
 
@@ -387,9 +388,9 @@ def test_the_title_says_what_the_groups_share(runs: SyntheticRuns) -> None:
     folders = [runs.write(), runs.write("dynamiq", topology={"name": "butterfly"}), runs.write("bf16", 1)]
     assert (
         title(groups_of(folders[0]))
-        == "bf16 · gpt2 · wikitext · ring · 4 workers · emulated, 200 Mbit/s, shaped by the kernel · 1 seed"
+        == "BF16 · GPT-2 · wikitext · ring · 4 workers · emulated, 200 Mbit/s, shaped by the kernel · 1 seed"
     )
     assert (
         title(groups_of(*folders), "median")
-        == "gpt2 · wikitext · 4 workers · emulated, 200 Mbit/s, shaped by the kernel · 1 to 2 seeds: median"
+        == "GPT-2 · wikitext · 4 workers · emulated, 200 Mbit/s, shaped by the kernel · 1 to 2 seeds: median"
     )

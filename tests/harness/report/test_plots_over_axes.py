@@ -51,11 +51,11 @@ def test_error_and_metric_over_the_workers(runs: SyntheticRuns) -> None:
     plots = by_name(group_plots(group_runs([load_run(each) for each in folders], ["codec", "cluster"])))
     check_forms([plots["over-workers"]])
     error, metric = render(plots["over-workers"], PRINT).axes
-    assert list(lines_by_label(error)) == ["bf16", "dynamiq", "thc"]
+    assert list(lines_by_label(error)) == ["BF16", "DynamiQ", "THC"]
     for line in lines_by_label(error).values():
         assert np.allclose(line.get_xydata(), [[2, 2e-3], [4, 4e-3], [8, 8e-3]])
-    assert lines_by_label(metric)["bf16"].get_ydata().tolist() == [1, 1, 1], "paired with BF16's own seeds"
-    ratios = lines_by_label(metric)["thc"].get_ydata()
+    assert lines_by_label(metric)["BF16"].get_ydata().tolist() == [1, 1, 1], "paired with BF16's own seeds"
+    ratios = lines_by_label(metric)["THC"].get_ydata()
     assert all(ratio > 1 for ratio in ratios), "THC harms the final perplexity of these runs"
     assert "over-bits" not in plots
 
@@ -69,5 +69,5 @@ def test_error_over_the_bits(runs: SyntheticRuns) -> None:
     assert "over-bits" not in over(*folders[:2])
     plot = over(runs.write("bf16"), *folders)["over-bits"]
     error, metric, step = render(plot, PRINT).axes
-    assert np.allclose(lines_by_label(error)["dynamiq"].get_ydata(), [1e-3, 1e-4, 1e-5])
+    assert np.allclose(lines_by_label(error)["DynamiQ"].get_ydata(), [1e-3, 1e-4, 1e-5])
     assert len(lines_by_label(metric)) == 1 and len(lines_by_label(step)) == 1

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import rederived
 import yaml
-from rederived import RESULTS, Checked, agrees, change_problem, checked, spread_problem
+from rederived import RESULTS, Checked, Record, agrees, change_problem, checked, spread_problem
 
 SCRIPT = Path(rederived.__file__)
 LEAST = 0.95
@@ -57,6 +59,30 @@ def test_the_script_is_short_and_knows_nothing_of_the_reports_code() -> None:
     assert not [
         name for name in imported if name.split(".")[0] in ("gradwire", "harness", "codecs", "pandas")
     ]
+
+
+def test_accuracies_of_claims_are_medians_and_ranges_of_recorded_runs() -> None:
+    """Those of several seeds, which the page has in percent."""
+    spreads = []
+    for path in RESULTS.glob("*/*/sweep.json"):
+        about = json.loads(path.read_text())
+        if any(cell["metric"] == "accuracy" for cell in about["cells"]):
+            own = Record(path.parent)
+            groups: dict[str, dict[Any, float]] = {}
+            for cell in own.cells:
+                if scores := own.points(cell, "accuracy"):
+                    groups.setdefault(json.dumps(cell["axes"]), {})[cell["seed"]] = scores[-1][1]
+            spreads += groups.values()
+    printed = [
+        text
+        for line in re.findall(
+            r"(?<=accuracy \()[^|;]*|(?<=accuracy: )[^|;]*", (RESULTS / "README.md").read_text()
+        )
+        for text in re.findall(r"[\d.]+ % \([\d.]+–[\d.]+\)", line)
+    ]
+    assert len(printed) > 20
+    wrong = [text for text in printed if all(spread_problem(text, each, 100.0) for each in spreads)]
+    assert wrong == []
 
 
 @pytest.mark.parametrize(

@@ -76,10 +76,10 @@ def test_axes_say_what_and_in_which_unit(runs: SyntheticRuns) -> None:
 def test_every_plot_says_the_codec_the_network_and_the_seed(runs: SyntheticRuns) -> None:
     plots = plots_of(runs.write("thc", 3))
     assert {plot.title for plot in plots.values()} == {
-        "thc · gpt2 · wikitext · ring · 4 workers · emulated, 200 Mbit/s, shaped by the kernel · seed 3"
+        "THC · GPT-2 · wikitext · ring · 4 workers · emulated, 200 Mbit/s, shaped by the kernel · seed 3"
     }
     lines = words(render(plots["bytes"], PRINT))
-    said = "thc · gpt2 · wikitext · ring · 4 workers\nemulated, 200 Mbit/s, shaped by the kernel · seed 3"
+    said = "THC · GPT-2 · wikitext · ring · 4 workers\nemulated, 200 Mbit/s, shaped by the kernel · seed 3"
     assert said in [text.replace("\u00a0", " ") for text in lines]
 
 
