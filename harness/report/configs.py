@@ -148,7 +148,7 @@ def labels_in_words(configs: Sequence[Settings], axes: Sequence[str] = ()) -> li
 
 
 class As(NamedTuple):
-    """How the parts of a label are written."""
+    """The form of a label's parts."""
 
     separator: str  # between the parts of one group
     choice: Callable[[str, Any], str]  # of a group and the name of what was chosen

@@ -173,7 +173,7 @@ def widths_plot(statistics: Statistics, heading: str) -> Plot:
         panel = Panel(
             [cdf(found.quantiles, plain("ink"), "CDF of Fⱼ"), *_thresholds(allocation)],
             "share",
-            title=f"{name_of('bits', allocation.bits)} a coordinate: {parts} bits",
+            title=f"{name_of('bits', allocation.bits)}: {parts} bits",
             views=(SHARES, view, log_x),
         )
         panels.append(panel)

@@ -33,8 +33,8 @@ def test_a_pipelines_count_says_that_it_has_the_tied_embedding_twice(runs: Synth
         folder = runs.write(name=name, model=model, parallel={"name": name, **parallel})
         runs.change_summary(folder, num_coordinates=173_824)
     plain, piped = (shared(group_runs([load_run(runs.root / name)]))[0] for name in ("ddp", "pipeline"))
-    assert plain == "gpt_2_5b, 174k parameters"
-    assert piped == "gpt_2_5b, 174k parameters, the tied embedding in two stages"
+    assert plain == "GPT-2.5B, 174k parameters"
+    assert piped == "GPT-2.5B, 174k parameters, the tied embedding in two stages"
 
 
 def test_an_unknown_metric_is_refused(runs: SyntheticRuns) -> None:
