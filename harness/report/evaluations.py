@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gradwire.harness.report.claims.claim import Basis, rank
@@ -84,6 +84,8 @@ class Section:
     shown: list[ShownItem]
     not_run: list[tuple[str, str]]
     """(what, why) of its sweeps' sizes and cells that have no record."""
+    trained: Mapping[str, str] = field(default_factory=dict)
+    """By the ids of claims the models that were trained for their figures, with their parameters."""
 
     def of_kind(self, kind: str) -> list[ShownItem]:
         return [each for each in self.shown if each.item.kind == kind]
@@ -184,8 +186,23 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
         shown = [_shown(item, by_sweep, folder, reference, left_out, counts) for item in paper.items]
         names = [*(item.sweep for item in paper.items), *(name for v in verdicts for name in v.claim.sweeps)]
         open_ = not_run((name for name in names if name is not None), known, plain)
-        sections.append(Section(paper, verdicts, shown, open_))
+        trained = {each.claim.id: _trained(each, by_sweep, counts) for each in verdicts}
+        sections.append(Section(paper, verdicts, shown, open_, trained))
     return Evaluations(folder, sections, records, _gpus(folder, left_out), list(dict.fromkeys(left_out)))
+
+
+def _trained(
+    verdict: Verdict, by_sweep: Mapping[str, Sequence[Recorded]], counts: Mapping[Path, Counts]
+) -> str:
+    """The models of a verdict's cells with their parameters; empty for predictions, or if none are known."""
+    if verdict.predicted:
+        return ""
+    used = {(cell.label, cell.id) for cell in verdict.cells}
+    found = []
+    for each in (each for name in verdict.claim.sweeps for each in by_sweep.get(name, ())):
+        cells = [cell for cell in each.record.cells if (cell.label, cell.id) in used]
+        found.append(models_in_words(each.record, cells, counts[each.folder]))
+    return "; ".join(dict.fromkeys(filter(None, found)))
 
 
 def _gpus(folder: Path, left_out: list[str]) -> list[GpuRecord]:

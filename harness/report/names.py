@@ -114,12 +114,24 @@ def _saved(value: str) -> str:
     return f"{'weights' if kept[1] == 'weights' else 'gradients'} of step {kept[2]}"
 
 
+OPERATIONS = {
+    "linear.quantize.4": "int4 quantization",
+    "linear.dequantize.4": "int4 dequantization",
+    "linear.quantize_hadamard.4": "int4 quantization with the Hadamard transform",
+    "linear.dequantize_hadamard.4": "int4 dequantization with the Hadamard transform",
+    "edgc.bits.1": "entropy of all coordinates",
+    "edgc.bits.4": "entropy of every fourth coordinate",
+}
+"""Benchmarked operations that claims are on; others are written as they are."""
+
+
 def _case(value: str) -> str:
     """One of several parts of a run: a benchmarked operation with the values it takes, a phase of a rate."""
     measured = re.fullmatch(r"(\S+) (\w+) (\d+) (\w+) (\d+)", value)
     if measured:
         threads = f"{measured[5]} thread{'s' * (measured[5] != '1')}"
-        return f"{measured[1]}, {int(measured[3]) / 1e6:.3g} million values in {measured[2]}, {threads}"
+        operation = OPERATIONS.get(measured[1], measured[1])
+        return f"{operation}, {int(measured[3]) / 1e6:.3g} million values in {measured[2]}, {threads}"
     phase = re.fullmatch(r"([\d.]+) (from [\d.]+ s)", value)
     return f"rate × {phase[1]} {phase[2]}" if phase else value
 

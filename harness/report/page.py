@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from gradwire.harness.files.reading import read_bytes, read_text
 from gradwire.harness.files.writing import write_atomically
-from gradwire.harness.report.claims.verdict import LATE_MARK, Word, counted, informative
+from gradwire.harness.report.claims.verdict import LATE_MARK, Word
 from gradwire.harness.report.evaluations import Evaluations
 from gradwire.harness.report.gpu_rates import all_breaks
 from gradwire.harness.report.in_words import resolution
@@ -28,7 +28,17 @@ from gradwire.harness.report.page_lines import (
     told,
 )
 from gradwire.harness.report.paper_tables import CHANGED_SOURCES, OTHER_SOURCES
-from gradwire.harness.report.summary import FAILS, HOLDS, IN_PART, NOT_RUN, UNTOLD, WHY
+from gradwire.harness.report.summary import (
+    FAILS,
+    HOLDS,
+    IN_PART,
+    NOT_RUN,
+    UNTOLD,
+    WHY,
+    counted,
+    informative,
+    listed,
+)
 from gradwire.harness.report.tables import escaped, plain
 from gradwire.harness.report.vector import Inlined, dark_rules
 
@@ -137,23 +147,23 @@ def totals(found: Evaluations) -> str:
     """Says what was tried and what came of it, of all papers: the report's first sentence."""
     outcomes = [section.outcome for section in found.sections]
     tried = sum(len(each.tried) for each in outcomes)
-    held = sum(each.held for each in outcomes)
-    failed = sum(each.failed for each in outcomes)
-    untold = sum(each.untold for each in outcomes)
-    not_run = sum(each.not_run for each in outcomes)
-    late = sum(each.late for each in outcomes)
-    whose = "All" if late == held + failed else str(late)
-    after = (
-        f" {whose} of these {held + failed} verdicts are on claims that were written, or changed, after the "
-        f"run ({LATE_MARK})."
-        if late
-        else ""
+    held, failed, untold, not_run, late, ours = (
+        sum(getattr(each, name) for each in outcomes)
+        for name in ("held", "failed", "untold", "not_run", "late", "by_our_threshold")
     )
+    predicted = sum(sum(each.predicted) for each in outcomes)
+    about = (
+        (predicted, "on predictions of our models of networks, for which nothing was trained"),
+        (ours, "on claims without a figure, whose thresholds are ours"),
+        (late, f"on claims that were written, or changed, after the run ({LATE_MARK})"),
+    )
+    counts = [f"{'all' if each == held + failed else each} are {what}" for each, what in about if each]
+    after = f" Of these {held + failed} verdicts {listed(counts)}." if counts else ""
     number = str(len(outcomes)) if len(outcomes) >= len(NUMBERS) else NUMBERS[len(outcomes)]
     papers = f"{number} paper" if len(outcomes) == 1 else f"{number} papers"
     return (
-        f"{papers}, {tried} statements about runs. In our runs {held} hold and {failed} do not; {untold} are "
-        f"undecided, and {not_run} have not been tried.{after}"
+        f"{papers}, {tried} statements about runs: {held} hold and {failed} do not; {untold} are undecided, "
+        f"and {not_run} have not been tried.{after}"
     )
 
 

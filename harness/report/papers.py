@@ -91,13 +91,14 @@ class Paper:
     # items; the summary shows the first of their plots that is not at chance
     picture: list[str] = field(default_factory=list)
     topics: dict[str, list[str]] = field(default_factory=dict)  # in words -> patterns of claims' ids
-    subjects: dict[str, str] = field(default_factory=dict)  # a claim -> what its text refers to
+    texts: dict[str, str] = field(
+        default_factory=dict
+    )  # a claim -> its text where its own refers to another's
     remarks: dict[str, str] = field(default_factory=dict)  # a claim -> what its verdict rests on
 
     def text(self, claim: Claim) -> str:
-        """A claim's text, after what it refers to."""
-        subject = self.subjects.get(claim.id)
-        return f"{subject}: {claim.says}" if subject else claim.says
+        """A claim's text, so that it can be understood alone."""
+        return self.texts.get(claim.id, claim.says)
 
 
 def read_papers(folder: Path) -> list[Paper]:
@@ -118,8 +119,8 @@ def read_papers(folder: Path) -> list[Paper]:
 
 
 def check_named_claims(paper: Paper, known: Collection[str]) -> None:
-    """Raises ValueError in one line if a subject or a remark is of a claim that the paper does not have."""
-    for key, found in (("subjects", paper.subjects), ("remarks", paper.remarks)):
+    """Raises ValueError in one line if a text or a remark is of a claim that the paper does not have."""
+    for key, found in (("texts", paper.texts), ("remarks", paper.remarks)):
         strange = sorted(found.keys() - set(known))
         if strange:
             raise ValueError(

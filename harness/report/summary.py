@@ -88,6 +88,23 @@ class Outcome:
         return _number(self.tried, _failed)
 
     @property
+    def predicted(self) -> tuple[int, int]:
+        """Counts the verdicts on predictions: those that hold, and those that do not."""
+        found = [each for each in self.tried if each.predicted]
+        return _number(found, _held), _number(found, _failed)
+
+    @property
+    def measured(self) -> tuple[int, int]:
+        """Counts the verdicts on what was trained or timed: those that hold, and those that do not."""
+        held, failed = self.predicted
+        return self.held - held, self.failed - failed
+
+    @property
+    def by_our_threshold(self) -> int:
+        """The informative verdicts that rest on a threshold of ours, as the paper prints no figure."""
+        return _number(self.tried, lambda each: each.word.informative and each.by_our_threshold)
+
+    @property
     def untold(self) -> int:
         return _number(self.tried, _untold)
 
@@ -185,3 +202,22 @@ def _not_run(verdict: Verdict) -> bool:
 
 def _number(verdicts: Sequence[Verdict], kind: Callable[[Verdict], bool]) -> int:
     return sum(map(kind, verdicts))
+
+
+def counted(verdicts: Sequence[Verdict]) -> dict[Word, int]:
+    """The number of verdicts of each word, in the order of the words, those that occur."""
+    return {word: number for word in Word if (number := sum(each.word is word for each in verdicts))}
+
+
+def informative(verdicts: Sequence[Verdict]) -> str:
+    """The count of informative verdicts in words: "12 informative verdicts: 9 reproduced, 3 not"."""
+    told = [each for each in verdicts if each.word.informative]
+    held = _number(told, _held)
+    about = (
+        (_number(told, lambda each: each.predicted), "on predictions of our models"),
+        (_number(told, lambda each: each.by_our_threshold), "by thresholds of ours"),
+        (_number(told, lambda each: each.word in LATE.values()), "by claims written after their records"),
+    )
+    of_these = [f"{'all' if number == len(told) else number} {what}" for number, what in about if number]
+    after = f"; {', '.join(of_these)}" if of_these else ""
+    return f"{len(told)} informative verdicts: {held} reproduced, {len(told) - held} not{after}"

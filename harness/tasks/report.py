@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gradwire.harness.report.claims.verdict import counted, informative
 from gradwire.harness.report.evaluations import REFERENCE, collect
 from gradwire.harness.report.gpu_page import write_gpu_page
 from gradwire.harness.report.page import README, make_output, write_front, write_pages
 from gradwire.harness.report.settings import ReportTask
+from gradwire.harness.report.summary import counted, informative
 from gradwire.harness.sweeps.known import known_sweeps
 
 

@@ -70,6 +70,7 @@ class Claim:
     unfailed: str = ""  # without a foil: why nothing in its sweep has to fail it
     active: Activity | None = None
     chance: Chance | None = None
+    rules: str = ""  # a later change of the rules that its verdict rests on
 
     def __post_init__(self) -> None:
         if not 0 <= self.tolerance <= MOST_TOLERANCE:
@@ -92,8 +93,10 @@ class Claim:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 of its text, predicate, kind, tolerance and foil, wherever the source stands."""
+        """sha256 of its text, predicate, kind, tolerance and foil, wherever the source stands, and of the
+        later rules that it rests on."""
         terms = [self.says, self.basis, self.size, f"{self.tolerance:g}", repr(self.foil), *self.sweeps]
+        terms += [self.rules] if self.rules else []
         functions = [self.holds, self.active, self.chance.score if self.chance is not None else None]
         if self.chance is not None:
             terms.append(f"{self.chance.level:g} of {self.chance.questions}")
@@ -133,6 +136,7 @@ class Claims:
         unfailed: str = "",
         active: Activity | None = None,
         chance: Chance | None = None,
+        rules: str = "",
     ) -> Callable[[Predicate], Predicate]:
         """Makes a predicate a claim; its docstring is the text of the claim."""
         assert size in SIZES, f"{name} has size={size}; use {', '.join(SIZES)}"
@@ -142,7 +146,7 @@ class Claims:
             # fmt: off
             self.found.append(Claim(
                 name, self.paper, printed, says, value, sweeps, size, holds, basis=basis, tolerance=tolerance,
-                foil=foil, unfailed=unfailed, active=active, chance=chance,
+                foil=foil, unfailed=unfailed, active=active, chance=chance, rules=rules,
             ))
             # fmt: on
             return holds

@@ -35,6 +35,8 @@ FOUR_BITS = swap(bits=(5, 4))
 BF16_AT_FIVE_BITS = swap(bits=(5, None), codec=("dynamiq", "bf16"))
 THC_INSTEAD = swap({"bits": None}, codec=("dynamiq", "thc"))
 """THC decodes once, whatever the topology: its error is the same on a ring and on a butterfly."""
+OTHER_CELLS = "a foil whose figures are equal in different cells fails a claim"
+"""THC has been so in records since before this was a rule."""
 
 SST2 = Chance(0.509, 872, lambda e: e.final_metric(codec="bf16", configuration="sst2"))
 """Answering "positive" to every sentence of SST-2's validation."""
@@ -97,7 +99,7 @@ def _(e: Evidence) -> Effects:
 
 
 def codecs_take_time(e: Evidence) -> bool:
-    """DynamiQ's codec work takes time: without, rounds per second follow from wire bits alone."""
+    """DynamiQ's codec work takes time (without, steps per second follow from wire bits alone)."""
     return e.compression_s(configuration="sst2", **DYNAMIQ).median > 0
 
 
@@ -233,7 +235,7 @@ def _(e: Evidence) -> Effects:
     return every(at_least(rows[0] / rows[-1], 10, null=1.0) for s in steps(e) for rows in [ablated(s)])
 
 
-@replay("D58", "Section 5.3, Tables 3, 5", "0.00067 against 0.00096", foil=THC_INSTEAD)
+@replay("D58", "Section 5.3, Tables 3, 5", "0.00067 against 0.00096", foil=THC_INSTEAD, rules=OTHER_CELLS)
 def _(e: Evidence) -> Effects:
     """Between eight workers the errors of DynamiQ and the MX formats on the gradients of LLaMA's chat are
     lower on the butterfly than on the ring."""
@@ -248,7 +250,7 @@ def _(e: Evidence) -> Effects:
     )
 
 
-@replay("D59", "Appendix B", "n^3 against n^2", foil=THC_INSTEAD)
+@replay("D59", "Appendix B", "n^3 against n^2", foil=THC_INSTEAD, rules=OTHER_CELLS)
 def _(e: Evidence) -> Effects:
     """From four to eight workers DynamiQ's error on the gradients of LLaMA's chat grows faster on the ring
     than on the butterfly."""

@@ -40,7 +40,7 @@ def keeps_accuracy(e: Evidence, model: str) -> bool:
 
 
 def ranks_move(e: Evidence) -> bool:
-    """EDGC's ranks leave the largest one after the warm-up, whose steps and that rank would send as much."""
+    """EDGC sends less than its warm-up and its largest rank after it would, so that ranks have moved."""
     least = 0.1 * 32 + 0.9 * e.wire_bits_per_coordinate(codec="powersgd", rank=32)
     return e.wire_bits_per_coordinate(codec="edgc") < least
 

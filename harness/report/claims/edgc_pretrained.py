@@ -14,7 +14,7 @@ edgc_pretrained = Claims("EDGC")
 
 
 def ranks_move(e: Evidence) -> bool:
-    """EDGC's ranks leave the largest one after the warm-up, whose steps and that rank would send as much."""
+    """EDGC sends less than its warm-up and its largest rank after it would, so that ranks have moved."""
     e = e.where(configuration="sst2")
     least = 0.1 * 32 + 0.9 * e.wire_bits_per_coordinate(**LARGEST)
     return e.wire_bits_per_coordinate(codec="edgc") < least

@@ -14,6 +14,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, overload
 
 from gradwire.harness.report.evaluation import MissingError, SeedFigure
+from gradwire.harness.timing.measure.metric import PLAIN, FigureFormat
 
 if TYPE_CHECKING:
     from gradwire.harness.report.claims.evidence import Evidence
@@ -48,6 +49,10 @@ class Effect:
     harm: SeedFigure | None = None
     is_ratio: bool = False  # whether `ours` is a logarithm
     of_numbers: bool = False  # whether no figure of a record is in it
+    of_itself: bool = False  # whether both sides are of the same cells, as where a foil took the place of one
+    null: float = 0.0  # what the figure is without the effect
+    falls: bool = False  # whether the effect lowers it
+    shown: FigureFormat = PLAIN  # the unit of the figure itself
     misses: str = ""  # with how many seeds both sides reach a target, in words, if a seed misses it
 
     @property
@@ -61,7 +66,12 @@ class Effect:
         return 0.0 if self.of_numbers else max(_spread(self.ours), _spread(self.harm) if self.harm else 0.0)
 
     @property
-    def _endless(self) -> list[float]:
+    def harmed(self) -> float:
+        """The mean of what the codec that fails the claim differs."""
+        return _mean(self.harm) if self.harm is not None else math.nan
+
+    @property
+    def endless(self) -> list[float]:
         """The seeds' values that tell nothing: infinite ones and NaN where a size counts, but for those
         beyond what is claimed; NaN where no seed has a size and a direction counts."""
         values = self.ours.by_seed.values()
@@ -77,10 +87,10 @@ class Effect:
 
     def holds(self, tolerance: float) -> bool:
         """Returns whether the effect is as claimed, whatever its spread."""
-        if self._endless:
+        if self.endless:
             return False
         if self.harm is not None:
-            return self.mean <= tolerance * _mean(self.harm)
+            return self.mean <= tolerance * self.harmed
         if self.claimed is None:
             return all(value > 0 for value in self.ours.by_seed.values())
         if self.is_least:
@@ -98,14 +108,14 @@ class Effect:
         """Returns whether the seeds tell what `holds` says: the effect is twice their spread, and so is what
         an effect lacks that does not hold. None is of a size that is no effect at all."""
         least = RESOLUTION * self.spread
-        if len(self._endless) not in (0, len(self.ours.by_seed)) or any(map(math.isnan, self._endless)):
+        if len(self.endless) not in (0, len(self.ours.by_seed)) or any(map(math.isnan, self.endless)):
             return False
         if self.claimed is not None and self.claimed <= 0:
             return False
         if self.harm is not None:
-            lacking, apart = self.mean - tolerance * _mean(self.harm), self.harm - self.ours
+            lacking, apart = self.mean - tolerance * self.harmed, self.harm - self.ours
             told = lacking >= least if lacking > 0 else _mean(apart) >= RESOLUTION * _spread(apart)
-            return told and _mean(self.harm) >= max(least, 1e-300)
+            return told and self.harmed >= max(least, 1e-300)
         if self.claimed is None:
             if self._one_against_others:
                 return False
@@ -113,35 +123,6 @@ class Effect:
         if self.holds(tolerance):
             return self.mean >= least
         return abs(self.mean - self.claimed) >= least
-
-    @property
-    def text(self) -> str:
-        """The effect and its spread in words."""
-        endless = [value for value in self.ours.by_seed.values() if not math.isfinite(value)]
-        if self._endless or len(endless) == len(self.ours.by_seed):
-            return self.misses or f"no finite effect with {len(endless)} of {len(self.ours.by_seed)} seeds"
-        return "; ".join(filter(None, [self.misses, self._sized]))
-
-    @property
-    def _sized(self) -> str:
-        """The size and its spread in words, of the seeds that have one."""
-        size = self.mean if self.harm is None else _mean(self.harm)
-        try:
-            spread = self.spread
-        except MissingError as error:
-            return f"effect {self._written(size)}, {error}"
-        if self.is_ratio and max(abs(size), spread) < 20:
-            return f"a ratio of {math.exp(size):.4g}, spread by a factor of {math.exp(spread):.4g}"
-        if self.harm is not None:
-            own, harm, apart = map(self._written, (self.mean, size, spread))
-            return f"{own} of a harm of {harm}, spread {apart}"
-        claimed = "" if self.claimed is None else f" where {self._written(self.claimed)} is claimed"
-        return f"effect {self._written(size)}{claimed}, spread {self._written(spread)}"
-
-    def _written(self, value: float) -> str:
-        """A number with the unit of the figures that it is of."""
-        shown = self.ours.shown
-        return f"{value * shown.factor:.3g}{f' {shown.unit}' if shown.unit else ''}"
 
 
 Effects = tuple[Effect, ...]
@@ -183,9 +164,10 @@ def above(first: Number, second: Number) -> Effects:
 def _directed(upper: Number, lower: Number, misses: str) -> Effects:
     if not isinstance(upper, SeedFigure) or not isinstance(lower, SeedFigure):
         return _effect(upper - lower, misses=misses)
+    own = {(cell.label, cell.id) for cell in upper.cells} == {(cell.label, cell.id) for cell in lower.cells}
     if min(upper.low, lower.low) > 0:
-        return _effect(upper.combined(lower, _logarithm), is_ratio=True, misses=misses)
-    return _effect(upper - lower, misses=misses)
+        return _effect(upper.combined(lower, _logarithm), is_ratio=True, misses=misses, of_itself=own)
+    return _effect(upper - lower, misses=misses, of_itself=own)
 
 
 def _misses(first: Number, second: Number) -> str:
@@ -203,17 +185,26 @@ def near(found: Number, printed: float, *, null: Number) -> Effects:
     """A figure is as printed, within the claim's tolerance of its difference to `null`: its value without
     the effect."""
     claimed = printed - _number(null)
-    return _effect((found - null) * math.copysign(1, claimed), claimed=abs(claimed))
+    effect = (found - null) * math.copysign(1, claimed)
+    return _effect(effect, claimed=abs(claimed), **_about(found, null, falls=claimed < 0))
 
 
 def at_least(found: Number, least: float, *, null: Number) -> Effects:
     """A figure that is `null` without the effect is at least so large."""
-    return _effect(found - null, claimed=least - _number(null), is_least=True)
+    about = _about(found, null, falls=False)
+    return _effect(found - null, claimed=least - _number(null), is_least=True, **about)
 
 
 def at_most(found: Number, most: float, *, null: Number) -> Effects:
     """A figure that is `null` without the effect is at most so large."""
-    return _effect(null - found, claimed=_number(null) - most, is_least=True)
+    about = _about(found, null, falls=True)
+    return _effect(null - found, claimed=_number(null) - most, is_least=True, **about)
+
+
+def _about(found: Number, null: Number, *, falls: bool) -> dict[str, Any]:
+    """The figure that an effect is of, for its words."""
+    shown = next((each.shown for each in (found, null) if isinstance(each, SeedFigure)), PLAIN)
+    return {"null": _number(null), "falls": falls, "shown": shown}
 
 
 def spared(found: SeedFigure, base: SeedFigure, harmed: SeedFigure) -> Effects:

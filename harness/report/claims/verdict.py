@@ -9,7 +9,8 @@ from enum import StrEnum
 from gradwire.harness.files.reading import printable
 from gradwire.harness.report.busy_times import busy_cells
 from gradwire.harness.report.claims.claim import Basis, Claim, largest, rank
-from gradwire.harness.report.claims.effects import Effects
+from gradwire.harness.report.claims.effect_words import effect_in_words
+from gradwire.harness.report.claims.effects import EXACT_TASKS, Effects
 from gradwire.harness.report.claims.evidence import Evidence, Used
 from gradwire.harness.report.claims.known_sweeps import Known
 from gradwire.harness.report.evaluation import ClaimError, MissingError, SeedFigure, UnfinishedError
@@ -46,6 +47,9 @@ LATE = {
 """The words for claims that were written, or changed, after the record."""
 
 
+NO_NUMBER = "no number"
+"""The words in the paper's value of a claim to which it prints no figure."""
+
 LATE_MARK = "‡"
 """The mark of these words in tables."""
 
@@ -75,6 +79,7 @@ class Verdict:
     detail: str = ""  # that reason, or the resolution of the decisive effect, in words
     used: tuple[Used, ...] = ()
     busy: str = ""  # that the machine was, where times were used
+    sized: bool = False  # whether a size decides it, and not a direction alone
 
     @property
     def text(self) -> str:
@@ -93,6 +98,17 @@ class Verdict:
             cell for each in self.used if isinstance(each.figure, SeedFigure) for cell in each.figure.cells
         ]
         return list({(cell.label, cell.id): cell for cell in found}.values())
+
+    @property
+    def predicted(self) -> bool:
+        """Returns whether it is on what our models compute from settings alone: nothing was trained or
+        timed."""
+        return bool(self.cells) and all(cell.task in EXACT_TASKS for cell in self.cells)
+
+    @property
+    def by_our_threshold(self) -> bool:
+        """Returns whether a size decides it where the paper prints none, so that the size is ours."""
+        return self.sized and NO_NUMBER in self.claim.value
 
     @property
     def commits(self) -> list[str]:
@@ -188,10 +204,11 @@ def _decided(claim: Claim, evidence: Evidence, blank: Verdict) -> Verdict:
         return replace(blank, reason=Reason.CHANCE, detail=detail)
     if claim.active is not None and not claim.active(_aside(evidence)):
         acting = " ".join((claim.active.__doc__ or "").split())
-        return replace(blank, reason=Reason.IDLE, detail=f"it has not been so that {acting.rstrip('.')}")
+        return replace(blank, reason=Reason.IDLE, detail=f"this did not happen: {acting.rstrip('.')}")
     if all(effect.vacuous for effect in told):
         return replace(blank, reason=Reason.IDLE, detail="both sides are the same to the last bit")
-    return _resolved(claim, evidence, told, blank)
+    sized = any(effect.claimed is not None or effect.harm is not None for effect in told)
+    return _resolved(claim, evidence, told, replace(blank, sized=sized))
 
 
 def _resolved(claim: Claim, evidence: Evidence, told: Effects, blank: Verdict) -> Verdict:
@@ -199,19 +216,25 @@ def _resolved(claim: Claim, evidence: Evidence, told: Effects, blank: Verdict) -
     failing = [effect for effect in told if not effect.holds(claim.tolerance)]
     decisive = [effect for effect in failing if effect.resolved(claim.tolerance)]
     if decisive:
-        return _dated(replace(blank, word=Word.NOT_REPRODUCED, detail=decisive[0].text), evidence)
+        return _dated(
+            replace(blank, word=Word.NOT_REPRODUCED, detail=effect_in_words(decisive[0], claim.tolerance)),
+            evidence,
+        )
     unresolved = [effect for effect in told if not effect.resolved(claim.tolerance)]
     if unresolved:
-        return replace(blank, reason=Reason.SPREAD, detail=unresolved[0].text)
+        return replace(blank, reason=Reason.SPREAD, detail=effect_in_words(unresolved[0], claim.tolerance))
     passing = _passing_foil(claim, evidence, told)
     if passing:
         return replace(blank, reason=Reason.NO_FOIL, detail=passing)
     weakest = min(told, key=lambda effect: abs(effect.mean) / effect.spread if effect.spread else 1e300)
-    return _dated(replace(blank, word=Word.REPRODUCED, detail=weakest.text), evidence)
+    return _dated(
+        replace(blank, word=Word.REPRODUCED, detail=effect_in_words(weakest, claim.tolerance)), evidence
+    )
 
 
 def _passing_foil(claim: Claim, evidence: Evidence, told: Effects) -> str:
-    """The reason why nothing recorded fails the claim; empty if its foil does."""
+    """The reason why nothing recorded fails the claim; empty if its foil does. One whose figures are equal
+    fails it if they are of different cells."""
     if claim.foil is None:  # a figure that is spared names what is not
         none = f"there is no foil: {claim.unfailed}" if claim.unfailed else "no foil is named"
         return "" if all(effect.harm is not None for effect in told) else none
@@ -225,7 +248,8 @@ def _passing_foil(claim: Claim, evidence: Evidence, told: Effects) -> str:
         raise ClaimError(f"its foil, {claim.foil.name}, takes the place of nothing that it asks for")
     assert not isinstance(found, bool)
     fails = any(
-        not effect.holds(claim.tolerance) and (effect.claimed is not None or not effect.vacuous)
+        not effect.holds(claim.tolerance)
+        and (effect.claimed is not None or not effect.vacuous or not effect.of_itself)
         for effect in found
     )
     return "" if fails else f"its foil, {claim.foil.name}, passes, too, or is compared with itself"
@@ -262,17 +286,3 @@ def _busy(evidence: Evidence) -> str:
         for record in evidence.records.values()
     )
     return " ".join(filter(None, busy))
-
-
-def counted(verdicts: Sequence[Verdict]) -> dict[Word, int]:
-    """The number of verdicts of each word, in the order of the words, those that occur."""
-    return {word: number for word in Word if (number := sum(each.word is word for each in verdicts))}
-
-
-def informative(verdicts: Sequence[Verdict]) -> str:
-    """The count of informative verdicts in words: "12 informative verdicts: 9 reproduced, 3 not"."""
-    total = sum(each.word.informative for each in verdicts)
-    held = sum(each.word in (Word.REPRODUCED, Word.LATE_REPRODUCED) for each in verdicts)
-    late = sum(each.word in LATE.values() for each in verdicts)
-    after = "" if not late else f"; {'all' if late == total else late} by claims written after their records"
-    return f"{total} informative verdicts: {held} reproduced, {total - held} not{after}"

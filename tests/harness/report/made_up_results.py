@@ -50,7 +50,7 @@ PAPER = """
 name: A Paper
 title: "A Paper: how to be reproduced"
 lead: Its models are <small>, and guess.
-subjects: {P2: on the <links> of Table 1}
+texts: {P2: On the <links> of Table 1 it has a tenth.}
 remarks: {P1: It rests on <one> port.}
 items:
   Table 1:

@@ -128,7 +128,7 @@ def test_no_text_of_a_record_is_markup(tmp_path: Path, monkeypatch: pytest.Monke
     claims.without_predicate("P3", MARKUP, MARKUP, MARKUP, MARKUP)
     monkeypatch.setattr(evaluations, "CLAIMS", (claims,))
     paper = PAPER.replace("error and speed", quoted).replace("why: a diagram", f"why: {quoted}")
-    for told in ("{P2: on the <links> of Table 1}", "{P1: It rests on <one> port.}"):
+    for told in ("{P2: On the <links> of Table 1 it has a tenth.}", "{P1: It rests on <one> port.}"):
         paper = paper.replace(told, f"{{P3: {quoted}}}")
     (folder / "papers" / "paper.yaml").write_text(paper.replace("[tta,", "[tta*,"))
     (folder / "damaged<b>").mkdir()

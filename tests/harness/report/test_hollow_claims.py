@@ -13,6 +13,7 @@ import pytest
 from sweep_records import record
 
 from gradwire.harness.report.claims.claim import Chance, Claim, Claims
+from gradwire.harness.report.claims.effect_words import effect_in_words
 from gradwire.harness.report.claims.effects import (
     Effects,
     above,
@@ -24,9 +25,10 @@ from gradwire.harness.report.claims.effects import (
     spared,
 )
 from gradwire.harness.report.claims.evidence import Evidence, swap
-from gradwire.harness.report.claims.verdict import Reason, Verdict, Word, counted, informative, judge
+from gradwire.harness.report.claims.verdict import Reason, Verdict, Word, judge
 from gradwire.harness.report.evaluation import SeedFigure
 from gradwire.harness.report.reference import Reference
+from gradwire.harness.report.summary import counted, informative
 from gradwire.harness.report.sweep_record import SweepRecord
 
 NOWHERE = Reference(Path("none"))
@@ -127,7 +129,7 @@ def test_an_idle_mechanism_is_not_testable() -> None:
     found = told(made(beats, foil=swap(codec=("idle", "thc")), active=acts))
     assert (found.text, found.detail) == (
         "not testable here: mechanism idle",
-        "it has not been so that it sends fewer bits than DynamiQ",
+        "this did not happen: it sends fewer bits than DynamiQ",
     )
 
 
@@ -152,10 +154,18 @@ def test_what_no_codec_fails_is_not_testable() -> None:
     assert told(made(smaller_error)).detail == "no foil is named"
     itself = told(made(smaller_error, foil=MXFP8))
     assert itself.reason is Reason.NO_FOIL, "MXFP8 is not below itself, which tells nothing"
+    equal = told(made(smaller_error, foil=swap(codec=("mxfp8", "idle"))))
+    assert equal.word is Word.REPRODUCED, "another codec with DynamiQ's error fails it"
     absent = told(made(smaller_error, foil=swap(codec=("dynamiq", "qsgd"))))
     assert absent.reason is Reason.NO_FOIL and "codec=qsgd, is not recorded" in absent.detail
     with pytest.raises(ValueError, match="takes the place of nothing that it asks for"):
         told(made(smaller_error, foil=swap(codec=("bf16", "thc"))))
+
+
+def test_a_claim_that_rests_on_a_later_rule_is_late() -> None:
+    early, late = made(smaller_error, foil=THC), made(smaller_error, foil=THC, rules="foils count by cells")
+    assert early.digest != late.digest
+    assert judge(late, {"made_up": [recorded(early)]}, NOWHERE).word is Word.LATE_REPRODUCED
 
 
 def test_a_claim_says_why_nothing_has_to_fail_it() -> None:
@@ -225,7 +235,7 @@ def test_a_seed_that_diverges_is_not_left_out_of_a_size(lost: float) -> None:
         (whole,), (effect,) = made_of(finite[name]), made_of(lost)
         assert whole.holds(0.2) and whole.resolved(0.2), name
         assert not effect.holds(0.2) and not effect.resolved(0.2), name
-        assert effect.text == "no finite effect with 1 of 3 seeds"
+        assert effect_in_words(effect, 0.2) == "no finite effect with 1 of 3 seeds"
 
 
 def test_a_codec_that_diverges_with_every_seed_is_not_spared() -> None:
@@ -261,7 +271,7 @@ def test_missed_targets_are_counted(case: str) -> None:
     for (effect,) in (below(*aimed), above(*reversed(aimed)), below(figure(*first), figure(*second))):
         assert (effect.holds(0.2), effect.resolved(0.2)) == (holds, resolved)
     (effect,) = below(*aimed)
-    counted_seeds, _, size = effect.text.partition("; ")
+    counted_seeds, _, size = effect_in_words(effect, 0.2).partition("; ")
     assert counted_seeds == f"target reached with {reached}"
     ratios = {
         "once": "a ratio of 1.4",
@@ -275,7 +285,7 @@ def test_missed_targets_are_counted(case: str) -> None:
 def test_targets_that_all_seeds_reach_are_not_spoken_of() -> None:
     aimed = [replace(figure(*times), baseline=tuple(recorded().cells)) for times in ((1.0, 1.1), (3.0, 3.1))]
     (effect,) = below(*aimed)
-    assert effect.text.startswith("a ratio of 2.9")
+    assert effect_in_words(effect, 0.2).startswith("a ratio of 2.9")
 
 
 def test_a_claim_of_no_effect_is_not_told() -> None:

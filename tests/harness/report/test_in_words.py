@@ -10,7 +10,8 @@ from sweep_records import cell, record
 
 from gradwire.harness.report.captions import caption, legend_key
 from gradwire.harness.report.chances import at_chance, level
-from gradwire.harness.report.claims.effects import above, at_least, near, spared
+from gradwire.harness.report.claims.effect_words import effect_in_words
+from gradwire.harness.report.claims.effects import Effects, above, at_least, at_most, near, spared
 from gradwire.harness.report.claims.evidence import Evidence
 from gradwire.harness.report.frame import Value
 from gradwire.harness.report.in_words import in_words
@@ -18,6 +19,12 @@ from gradwire.harness.report.names import name_of, rate
 from gradwire.harness.report.parameters import models_in_words, parameters, parameters_of_each
 from gradwire.harness.report.reference import COLUMNS, Reference
 from gradwire.harness.report.sweep_record import SweepRecord
+
+
+def written(effects: Effects) -> str:
+    """The words for one effect, with a tolerance of a fifth."""
+    (effect,) = effects
+    return effect_in_words(effect, 0.2)
 
 
 def evidence(found: SweepRecord, tmp_path: Any) -> Evidence:
@@ -48,9 +55,14 @@ def test_effects_have_the_unit_of_the_figures_that_they_are_of(tmp_path: Any) ->
     found = evidence(record(("codec",), rows), tmp_path)
     saved = found.step_time_s(codec="mxfp8") - found.step_time_s(codec="dynamiq")
     used = found.utilization(codec="mxfp8")
-    assert at_least(saved, 0.01, null=0.0)[0].text == "effect 30 ms where 10 ms is claimed, spread 0 ms"
-    assert near(used, 0.06, null=0.01)[0].text == "effect 4 points where 5 points is claimed, spread 0 points"
-    assert at_least(used, 0.04, null=0.0)[0].text == "effect 5 % where 4 % is claimed, spread 0 %"
+    assert written(at_least(saved, 0.01, null=0.0)) == "30 ms where at least 10 ms is claimed, spread 0 ms"
+    assert written(at_least(used, 0.04, null=0.0)) == "5 % where at least 4 % is claimed, spread 0 %"
+    assert written(near(used, 0.06, null=0.01)) == (
+        "5 % where 6 ± 1 % is claimed (1 % without the effect), spread 0 points"
+    )
+    assert written(at_most(used, 0.04, null=0.06)) == (
+        "5 % where at most 4 % is claimed (6 % without the effect), spread 0 points"
+    )
     share = saved / found.step_time_s(codec="mxfp8")
     mixed = found.step_time_s(codec="mxfp8") - found.vnmse(codec="dynamiq")
     for figure in (share, mixed, 1 - share):
@@ -138,13 +150,13 @@ def test_accuracies_are_in_percent_and_their_differences_in_points(tmp_path: Any
     assert in_words(found.used) == [
         "final accuracy: DynamiQ 84.4 % (83.5–85.2), BF16 84.1 % (82.8–85.1), MXFP4 80 % (79–81)"
     ]
-    assert spared(kept, base, harmed)[0].text == (
-        "-0.367 points of a harm of 4 points, spread 0.306 points"
+    assert written(spared(kept, base, harmed)) == (
+        "-0.367 points of a harm of 4 points (0.8 points allowed), spread 0.306 points"
     ), "by hand: the changes are 0.3, 0.7 and 0.1 points, the harms 4.1, 3.8 and 4.1"
-    assert near(kept - base, 0.0175, null=0.0)[0].text.startswith(
-        "effect 0.367 points where 1.75 points is claimed"
+    assert written(near(kept - base, 0.0175, null=0.0)).startswith(
+        "0.367 points where 1.75 ± 0.35 points is claimed"
     )
-    assert above(kept, base)[0].text.startswith("a ratio of 1.004")
+    assert written(above(kept, base)).startswith("a ratio of 1.004")
     plain = evidence(record(("codec",), rows), tmp_path)
     assert plain.final_metric(codec="bf16").shown.unit == "", "a perplexity is no share"
 
@@ -184,7 +196,7 @@ def test_names_are_the_fields_own() -> None:
     assert name_of("gradients", "training:step140") == "gradients of step 140"
     assert name_of("gradients", "training:weights20") == "weights of step 20"
     assert name_of("case", "edgc.bits.4 float32 16777216 cpu 1") == (
-        "edgc.bits.4, 16.8 million values in float32, 1 thread"
+        "entropy of every fourth coordinate, 16.8 million values in float32, 1 thread"
     )
     assert name_of("case", "2 from 50 s") == "rate × 2 from 50 s"
     assert name_of("case", "arc_easy") == "arc_easy"

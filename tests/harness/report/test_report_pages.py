@@ -66,8 +66,8 @@ def test_both_pages_have_it_all(results: Path, capsys: pytest.CaptureFixture[str
 def test_a_claim_has_what_it_refers_to_and_what_it_rests_on(results: Path) -> None:
     report(results)
     readme, page = (results / "README.md").read_text(), (results / "report.html").read_text()
-    assert "| P2 | on the &lt;links&gt; of Table 1: DynamiQ has a tenth of &lt;MXFP8&gt;'s error. |" in readme
-    assert "<td>on the &lt;links&gt; of Table 1: DynamiQ has a tenth of" in page
+    assert "| P2 | On the &lt;links&gt; of Table 1 it has a tenth. |" in readme
+    assert "<td>On the &lt;links&gt; of Table 1 it has a tenth." in page
     assert "| reproduced ‡ | It rests on &lt;one&gt; port; error (vNMSE)" in readme
     row = page.split('<tr id="a-paper-p1">')[1].split("</tr>")[0]
     assert "<b>It rests on &lt;one&gt; port.</b>" in row and page.count("on &lt;one&gt; port") == 1
