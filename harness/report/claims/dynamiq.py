@@ -14,7 +14,6 @@ from gradwire.harness.report.claims.effects import (
     at_least,
     below,
     every,
-    falls,
     near,
     rises,
     sooner,
@@ -51,12 +50,6 @@ def less_time(e: Evidence, factor: float, than: str) -> SeedFigure:
 def ends_like_bf16(e: Evidence) -> Effects:
     """DynamiQ ends with BF16's metric, where MXFP4 shows what harm is."""
     return spared(*(e.final_metric(codec=c) for c in ("dynamiq", "bf16", "mxfp4")))
-
-
-def soonest(e: Evidence, factor: float) -> Effects:
-    """DynamiQ reaches a target with 5 bits sooner than with 3, 4 or 6."""
-    e = e.where(codec="dynamiq")
-    return every(below(e.tta(factor, bits=5), e.tta(factor, bits=b)) for b in (3, 4, 6))
 
 
 @dynamiq.by_construction()("D7", "Section 3", "< 1 %")
@@ -284,69 +277,3 @@ def _(e: Evidence) -> Effects:
     """DynamiQ reaches the first target before MXFP8 in every workload with a perplexity, with every
     seed."""
     return every(sooner(m, 1.05, "dynamiq", "mxfp8") for m in e.each(model=WITH_PERPLEXITY))
-
-
-# DynamiQ, Figure 7 and Table 4: bit budgets
-
-table4 = dynamiq.on("dynamiq_table4")
-MXFP8_FOR_6_BITS = swap(codec=("dynamiq", "mxfp8"), bits=(6, None))
-
-
-@table4("D12", "Section 5.1, Figure 7", "a plot, no number", foil=swap(bits=(5, 3)))
-def _(e: Evidence) -> Effects:
-    """Of the budgets from 3 to 6 bits, 5 bits reach 1.05 times BF16's perplexity soonest on Gemma 1B."""
-    return soonest(e.where(model="gemma1b"), 1.05)
-
-
-@table4(*("D12c", "Section 5.1, Figure 7", "a plot, no number", "paper"), chance=MMLU, foil=swap(bits=(5, 3)))
-def _(e: Evidence) -> Effects:
-    """Of the budgets from 3 to 6 bits, 5 bits reach 99 % of BF16's accuracy soonest on LLaMA 1B and
-    MMLU."""
-    return soonest(e.where(model="llama1b_mmlu"), 0.99)
-
-
-@table4(
-    "D12a",
-    "Table 4",
-    "0.01603 > 0.00589 > 0.00096 > 0.00059 (LLaMA), 0.02334 > 0.00831 > 0.00122 > 0.00053 (Gemma)",
-    foil=MXFP8_FOR_6_BITS,
-)
-def _(e: Evidence) -> Effects:
-    """The error falls with every further bit from 3 to 6."""
-    return every(
-        falls(b.vnmse(model=m, codec="dynamiq") for b in e.each(bits=(3, 4, 5, 6))) for m in e.axis("model")
-    )
-
-
-@table4(
-    "D12b",
-    "Table 4",
-    "0.00096 < 0.00299 < 0.00589 (LLaMA), 0.00122 < 0.00308 < 0.00831 (Gemma)",
-    foil=swap(codec=("mxfp8", "bf16")),
-)
-def _(e: Evidence) -> Effects:
-    """MXFP8's error lies between those of DynamiQ at 4 and at 5 bits."""
-    return every(
-        rises(m.vnmse(codec="dynamiq", bits=5), m.vnmse(codec="mxfp8"), m.vnmse(codec="dynamiq", bits=4))
-        for m in e.each("model")
-    )
-
-
-@table4(
-    "D13",
-    "Table 4",
-    "3.051 > 2.842 > 2.604 > 2.390 > 2.123 (LLaMA), 1.440 > 1.397 > 1.353 > 1.306 > 1.246 (Gemma)",
-    foil=MXFP8_FOR_6_BITS,
-)
-def _(e: Evidence) -> Effects:
-    """Fewer bits make more rounds per second, and every budget makes more than MXFP8."""
-    return every(
-        every(
-            falls(b.rounds_per_second(model=m, codec="dynamiq") for b in e.each(bits=(3, 4, 5, 6))),
-            above(
-                e.rounds_per_second(model=m, codec="dynamiq", bits=6),
-                e.rounds_per_second(model=m, codec="mxfp8"),
-            ),
-        )
-        for m in e.axis("model")
-    )

@@ -9,18 +9,21 @@ from gradwire.harness.report.claims.dynamiq import dynamiq
 from gradwire.harness.report.claims.dynamiq_pretrained import dynamiq_pretrained
 from gradwire.harness.report.claims.dynamiq_printed import dynamiq_printed
 from gradwire.harness.report.claims.dynamiq_scaling import dynamiq_scaling
+from gradwire.harness.report.claims.dynamiq_techniques import dynamiq_techniques
 from gradwire.harness.report.claims.edgc import edgc
 from gradwire.harness.report.claims.edgc_gradients import edgc_gradients
 from gradwire.harness.report.claims.edgc_pretrained import edgc_pretrained
 from gradwire.harness.report.claims.sdp4bit import sdp4bit
+from gradwire.harness.report.claims.sdp4bit_groups import sdp4bit_groups
 from gradwire.harness.report.claims.sdp4bit_pretrained import sdp4bit_pretrained
 from gradwire.harness.report.claims.sdp4bit_printed import sdp4bit_printed
 from gradwire.harness.report.claims.sdp4bit_studies import sdp4bit_studies
 from gradwire.harness.report.claims.sdp4bit_throughput import sdp4bit_throughput
 
 CLAIMS: tuple[Claims, ...] = (
-    *(dynamiq, dynamiq_scaling, dynamiq_pretrained, dynamiq_printed),
-    *(sdp4bit, sdp4bit_studies, sdp4bit_throughput, sdp4bit_pretrained, sdp4bit_printed),
+    *(dynamiq, dynamiq_scaling, dynamiq_techniques, dynamiq_pretrained, dynamiq_printed),
+    *(sdp4bit, sdp4bit_groups, sdp4bit_studies, sdp4bit_throughput),
+    *(sdp4bit_pretrained, sdp4bit_printed),
     *(edgc, edgc_gradients, edgc_pretrained, aqgb, aqgb_study),
 )
 """In the order in which each paper's are shown."""
