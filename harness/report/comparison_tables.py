@@ -1,4 +1,4 @@
-"""Tables of a comparison of runs: results, the time of a step and where it goes, bytes, what mechanisms did."""
+"""Tables of compared runs: results, the time of a step and where it goes, bytes, what mechanisms did."""
 
 from __future__ import annotations
 
