@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from gradwire.harness.report.claims.evidence import Used
+from gradwire.harness.report.claims.evidence import METRIC, Used
 from gradwire.harness.report.claims.verdict import Verdict
 from gradwire.harness.report.evaluation import SeedFigure, spread
 from gradwire.harness.report.names import FIRST, name_of, names_of
@@ -50,6 +50,8 @@ QUANTITIES = {
     "ns_per_coordinate": "time per coordinate",
     "zeroed_share": "coordinates turned to zero",
     "evolution.largest_over_theory": "PowerSGD's largest error over σ·g(r)",
+    "evolution.random_over_theory": "PowerSGD's error over σ·g(r) on random numbers",
+    "evolution.power_over_theory": "PowerSGD's error over σ·g(r) on gradients",
     "sampling.window_mse": "mean squared error of the entropy",
     "evolution.sigma_ratio": "spread of gradients (σ), last over first step",
     "evolution.entropy_change": "change of the entropy",
@@ -124,7 +126,9 @@ def resolution(verdict: Verdict) -> str:
     if foil is None:
         return verdict.detail
     found = {key: new for key, (_, new) in foil.swaps.items()} | dict(foil.also)
-    words = names_of({key: new for key, new in found.items() if new is not None})
+    metric = found.pop(METRIC, None)
+    named = names_of({key: new for key, new in found.items() if new is not None})
+    words = ", ".join(filter(None, [_labelled(str(metric)) if metric is not None else "", named]))
     return verdict.detail.replace(f"its foil, {foil.name},", f"{words}, which has to fail it,")
 
 

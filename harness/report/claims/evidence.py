@@ -17,10 +17,14 @@ from gradwire.harness.report.evaluation import ClaimError, SeedFigure
 from gradwire.harness.report.reference import Reference, unit_of
 from gradwire.harness.report.sweep_record import SweepRecord
 
+METRIC = "metric"
+"""The name by which a foil puts another metric in place."""
+
 
 @dataclass(frozen=True)
 class Foil:
-    """A codec or setting that fails a claim: what a predicate's figures are of in place of what it names."""
+    """A codec, setting or metric that fails a claim: what a predicate's figures are of in place of what it
+    names."""
 
     swaps: Mapping[str, tuple[Any, Any]]  # names in the predicate's calls -> (named there, in its place)
     also: Mapping[str, Any] = field(default_factory=dict)  # further values of such a figure; None: not named
@@ -135,9 +139,11 @@ class Evidence:
         self, name: str, shown: list[Any], cells: dict[str, Any], read: Callable[..., SeedFigure], *asked: Any
     ) -> SeedFigure:
         named = {**self.fixed, **cells}
-        swapped = self.foil.applied(named) if self.foil is not None else None
+        of_metric = {METRIC: asked[0]} if asked and isinstance(asked[0], str) else {}
+        swapped = self.foil.applied({**named, **of_metric}) if self.foil is not None else None
         if swapped is not None:
             named = swapped
+            asked = (named.pop(METRIC), *asked[1:]) if of_metric else asked
             self.replaced.append(name)
         words = [*map(_word, shown), *(f"{key}={_word(value)}" for key, value in named.items())]
         record, selection = self._selected(named)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -20,25 +21,27 @@ from gradwire.harness.studies.statistics.evolution_analyses import (
     MAP,
     Correlation,
     Distribution,
-    LowRank,
     Map,
     Matrix,
     correlation,
     correlations,
     distribution,
-    error_change,
     in_layers,
-    layer_agreement,
-    low_rank,
     matrices_of,
     narrowing,
-    over_theory,
     random_map,
     read_series,
     shown_layers,
     units,
 )
 from gradwire.harness.studies.statistics.evolution_views import NOTES, plots, tables
+from gradwire.harness.studies.statistics.low_rank_errors import (
+    LowRank,
+    error_change,
+    layer_agreement,
+    low_rank,
+    over_theory,
+)
 from gradwire.harness.studies.statistics.measures import MatrixEntropy, matrix_entropies, weighted_mean
 from gradwire.harness.studies.statistics.sampling import (
     Sampling,
@@ -89,6 +92,7 @@ class Evolution:
             "correlation_random": _mean(each.random for each in self.correlations),
             "best_over_theory": _mean(best),
             "power_over_theory": _mean(power),
+            "random_over_theory": _mean(each.random for each in self.errors if math.isfinite(each.random)),
             "largest_over_theory": max(power, default=None),
             "error_change": error_change(self.errors),
             "layer_agreement": layer_agreement(self.errors),

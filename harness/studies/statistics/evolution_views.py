@@ -15,10 +15,9 @@ from gradwire.harness.report.views import log_y
 from gradwire.harness.studies.statistics.evolution_analyses import (
     LIMIT,
     Correlation,
-    LowRank,
     Map,
-    layer_errors,
 )
+from gradwire.harness.studies.statistics.low_rank_errors import LowRank, layer_errors
 from gradwire.harness.timing.measure.metrics import METRICS
 
 if TYPE_CHECKING:

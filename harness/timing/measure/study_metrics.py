@@ -242,6 +242,10 @@ STUDIES = (
     ),
     _evolution("power_over_theory", "PowerSGD's error over σ·g(r)", "mean over ranks and matrices"),
     _evolution(
+        *("random_over_theory", "that of random numbers"),
+        "PowerSGD's error over σ·g(r), in matrices of these shapes",
+    ),
+    _evolution(
         "largest_over_theory", "largest", "PowerSGD's error over σ·g(r), of any rank, matrix and step"
     ),
     _evolution("error_change", "error, last over first", "of singular values, geometric mean over ranks"),

@@ -162,6 +162,17 @@ def test_what_no_codec_fails_is_not_testable() -> None:
         told(made(smaller_error, foil=swap(codec=("bf16", "thc"))))
 
 
+def test_a_foil_may_be_another_metric() -> None:
+    def few_bits(e: Evidence) -> Effects:
+        return below(e.figure("vnmse", codec="dynamiq"), 0.01)
+
+    loss = swap(metric=("vnmse", "train_loss"))
+    assert told(made(few_bits, foil=loss)).word is Word.REPRODUCED, "the loss is not below 0.01"
+    score = swap(metric=("train_loss", "vnmse"))
+    with pytest.raises(ValueError, match="takes the place of nothing"):
+        told(made(few_bits, foil=score))
+
+
 def test_a_claim_that_rests_on_a_later_rule_is_late() -> None:
     early, late = made(smaller_error, foil=THC), made(smaller_error, foil=THC, rules="foils count by cells")
     assert early.digest != late.digest
