@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from gradwire.harness.files.reading import read_text
 from gradwire.harness.record.busy import Observed, busy_line, observed, same_computation
 from gradwire.harness.record.common_time import How, common_step_s, workers_per_core
 from gradwire.harness.record.runs import Run
@@ -26,6 +29,23 @@ MEANING: Mapping[How, str] = {
     "measured": f"{_SHARED}; all else is as measured, disturbed or not.",
 }
 """The notes on such times."""
+
+
+DISTURBED = "disturbed_times.csv"
+"""The table of records whose times were taken beside other work, when records did not say how much."""
+
+REMEDY = "take it from the repository again"
+
+
+def disturbed_records(folder: Path) -> frozenset[str]:
+    """The names of the sweeps in that table; empty if the folder has none."""
+    path = folder / DISTURBED
+    if not path.is_file():
+        return frozenset()
+    rows = csv.DictReader(io.StringIO(read_text(path, remedy=REMEDY, inside=folder)))
+    if "record" not in (rows.fieldnames or ()):
+        raise ValueError(f"{DISTURBED} has no column record; {REMEDY}")
+    return frozenset(row["record"] for row in rows)
 
 
 def busy_groups(groups: Sequence[Group]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gradwire.harness.report.busy_times import disturbed_records
 from gradwire.harness.report.claims.claim import Basis, rank
 from gradwire.harness.report.claims.known_sweeps import Known, KnownSweep
 from gradwire.harness.report.claims.papers import CLAIMS
@@ -168,6 +169,7 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
     reference = Reference(folder / REFERENCE)
     papers = read_papers(folder)
     check_papers(papers, known, reference)
+    disturbed = disturbed_records(folder)
     by_sweep: dict[str, list[Recorded]] = {}
     for each in records:
         by_sweep.setdefault(each.record.name, []).append(each)
@@ -177,7 +179,7 @@ def collect(folder: Path, sweeps: Mapping[str, KnownSweep]) -> Evaluations:
     sections = []
     for paper in tracked(papers, "report: judging claims", "paper", lambda paper: paper.name):
         verdicts = [
-            judge(claim, plain, reference, known)
+            judge(claim, plain, reference, known, disturbed)
             for each in CLAIMS
             if each.paper == paper.name
             for claim in each.found

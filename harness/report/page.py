@@ -23,6 +23,7 @@ from gradwire.harness.report.page_lines import (
     machines,
     network,
     networks,
+    seeds,
     source,
     summary,
     told,
@@ -159,6 +160,9 @@ def totals(found: Evaluations) -> str:
     )
     counts = [f"{'all' if each == held + failed else each} are {what}" for each, what in about if each]
     after = f" Of these {held + failed} verdicts {listed(counts)}." if counts else ""
+    first, against = (sum(each.claimed_first[index] for each in outcomes) for index in (0, 1))
+    if predicted or late:
+        after += f" Of claims on runs that stood before these {first} hold and {against} do not."
     number = str(len(outcomes)) if len(outcomes) >= len(NUMBERS) else NUMBERS[len(outcomes)]
     papers = f"{number} paper" if len(outcomes) == 1 else f"{number} papers"
     return (
@@ -220,6 +224,7 @@ def _environment(found: Evaluations, finalize: Callable[[Any], str] | None = Non
         "networks": networks,
         "asked": asked,
         "summary": summary,
+        "seeds": seeds,
     }
     return made
 

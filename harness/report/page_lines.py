@@ -10,6 +10,7 @@ from typing import Any
 from gradwire.harness.network.configured import common_text
 from gradwire.harness.report.captions import legend_key
 from gradwire.harness.report.claims.verdict import Verdict
+from gradwire.harness.report.evaluation import SeedFigure
 from gradwire.harness.report.evaluations import Recorded, ShownItem
 from gradwire.harness.report.in_words import in_words
 from gradwire.harness.report.paper_tables import CHANGED_SOURCES
@@ -41,6 +42,20 @@ def summary(verdict: Verdict) -> str:
     if found.shown or not found.rest:
         return "; ".join([*found.shown, *(["…"] if found.rest else [])])
     return found.rest[0][:MOST_CHARACTERS].rpartition(", ")[0] + ", …"
+
+
+def seeds(verdict: Verdict) -> str:
+    """The seeds behind a verdict in words; of replays of saved gradients also the rounds, over which their
+    errors spread."""
+    number = len(verdict.seeds)
+    if not number:
+        return ""
+    words = f"{number} seed{'s' * (number != 1)}"
+    figures = [each.figure for each in verdict.used if isinstance(each.figure, SeedFigure)]
+    rounds = max((len(each.by_seed) for each in figures), default=0)
+    if {cell.task for cell in verdict.cells} == {"replay"} and rounds > number:
+        words += f", {rounds} rounds with random bits of their own"
+    return words
 
 
 def source(shown: ShownItem | Recorded | None) -> str:

@@ -86,6 +86,9 @@ class Paper:
     name: str
     title: str
     items: list[Item]
+    in_short: str = (
+        ""  # what holds, what does not, and what could not be tried, in a few sentences written by hand
+    )
     lead: str = ""  # what a reader has to know before the counts, in a few sentences
     order: int = 0  # its place on the pages; those of one place by name
     # items; the summary shows the first of their plots that is not at chance

@@ -100,6 +100,13 @@ class Outcome:
         return self.held - held, self.failed - failed
 
     @property
+    def claimed_first(self) -> tuple[int, int]:
+        """Counts the verdicts on what was trained or timed after the claim was written: those that hold, and
+        those that do not."""
+        found = [each for each in self.tried if not each.predicted and each.word not in LATE.values()]
+        return _number(found, _held), _number(found, _failed)
+
+    @property
     def by_our_threshold(self) -> int:
         """The informative verdicts that rest on a threshold of ours, as the paper prints no figure."""
         return _number(self.tried, lambda each: each.word.informative and each.by_our_threshold)

@@ -164,6 +164,7 @@ def _(e: Evidence) -> Effects:
         e.last("accuracy", codec="aqgb"),
         e.last("accuracy", codec="fp32"),
         e.last("accuracy", codec="qsgd", bits=4),
+        harm="falls",
     )
 
 

@@ -29,7 +29,7 @@ def _(e: Evidence) -> Effects:
     eighth of EDGC's largest rank)."""
     e = e.where(configuration="sst2")
     harmed = e.final_metric(codec="powersgd", rank=4)
-    return spared(e.final_metric(codec="edgc"), e.final_metric(codec="bf16"), harmed)
+    return spared(e.final_metric(codec="edgc"), e.final_metric(codec="bf16"), harmed, harm="falls")
 
 
 @glue(

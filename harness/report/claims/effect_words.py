@@ -19,7 +19,8 @@ def effect_in_words(effect: Effect, tolerance: float) -> str:
     endless = [value for value in values if not math.isfinite(value)]
     if effect.endless or len(endless) == len(values):
         return effect.misses or f"no finite effect with {len(endless)} of {len(values)} seeds"
-    return "; ".join(filter(None, [effect.misses, _sized(effect, tolerance)]))
+    some = f"finite with {len(values) - len(endless)} of {len(values)} seeds" if endless else ""
+    return "; ".join(filter(None, [effect.misses, some, _sized(effect, tolerance)]))
 
 
 def _sized(effect: Effect, tolerance: float) -> str:
@@ -44,15 +45,18 @@ def _found(effect: Effect, tolerance: float) -> str:
     sign = -1 if effect.falls else 1
     found, claimed = (effect.null + sign * each for each in (effect.mean, effect.claimed))
     printed = _written(claimed, effect.shown)
+    beyond = ""
     if effect.is_least:
         printed = f"at {'most' if effect.falls else 'least'} {printed}"
     else:
-        margin = f" ± {tolerance * effect.claimed * effect.shown.factor:.3g}"
-        printed = _written(claimed, effect.shown, margin)
+        margin = tolerance * effect.claimed
+        printed = _written(claimed, effect.shown, f" ± {margin * effect.shown.factor:.4g}")
+        if abs(effect.mean - effect.claimed) > margin:
+            beyond = f"; a {'larger' if effect.mean > effect.claimed else 'smaller'} effect"
     without = f" ({_written(effect.null, effect.shown)} without the effect)" if effect.null else ""
-    return f"{_written(found, effect.shown)} where {printed} is claimed{without}"
+    return f"{_written(found, effect.shown)} where {printed} is claimed{without}{beyond}"
 
 
 def _written(value: float, shown: FigureFormat, margin: str = "") -> str:
     """A number with its margin and its unit."""
-    return f"{value * shown.factor:.3g}{margin}{f' {shown.unit}' if shown.unit else ''}"
+    return f"{value * shown.factor:.4g}{margin}{f' {shown.unit}' if shown.unit else ''}"

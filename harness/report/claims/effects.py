@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from gradwire.harness.report.evaluation import MissingError, SeedFigure
 from gradwire.harness.timing.measure.metric import PLAIN, FigureFormat
@@ -207,10 +207,13 @@ def _about(found: Number, null: Number, *, falls: bool) -> dict[str, Any]:
     return {"null": _number(null), "falls": falls, "shown": shown}
 
 
-def spared(found: SeedFigure, base: SeedFigure, harmed: SeedFigure) -> Effects:
+def spared(
+    found: SeedFigure, base: SeedFigure, harmed: SeedFigure, *, harm: Literal["falls", "rises", ""] = ""
+) -> Effects:
     """A figure stays at `base`: it differs towards `harmed`, the figure of a codec that fails, by at most the
-    tolerance's share of what that codec differs."""
-    sign = math.copysign(1.0, _mean(harmed - base))
+    tolerance's share of what that codec differs. `harm` says in which direction the figure gets worse; empty
+    for that of `harmed`."""
+    sign = {"falls": -1.0, "rises": 1.0}.get(harm, math.copysign(1.0, _mean(harmed - base)))
     return (Effect((found - base) * sign, harm=(harmed - base) * sign),)
 
 

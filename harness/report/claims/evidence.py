@@ -77,6 +77,7 @@ class Evidence:
     used: list[Used] = field(default_factory=list)
     foil: Foil | None = None
     replaced: list[str] = field(default_factory=list)  # figures that were the foil's
+    disturbed: frozenset[str] = frozenset()  # sweeps whose times were taken beside other work
 
     def where(self, **cells: Any) -> Evidence:
         """Evidence restricted to these values of axes, which then need not be repeated."""

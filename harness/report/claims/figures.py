@@ -148,7 +148,7 @@ def steps_to(record: SweepRecord, factor: float, selection: Selection) -> SeedFi
 def stays(record: SweepRecord, factor: float, selection: Selection) -> SeedFigure:
     """1 for a seed that reaches that target and never falls behind it later, else 0."""
     found = _at_target(record, factor, selection, lambda found: float(bool(found.stays)))
-    return replace(found, shown=PLAIN)
+    return replace(found, timed=False, shown=PLAIN)
 
 
 def _at_target(

@@ -61,7 +61,8 @@ class Reason(StrEnum):
 
     CHANCE = "at chance"
     IDLE = "mechanism idle"
-    SPREAD = "effect below the seeds' spread"
+    TIMES = "times taken beside other work"
+    SPREAD = "effect below twice the seeds' spread"
     SIZE = "size"
     NO_FOIL = "no codec fails it"
     NO_EFFECT = "no effect declared"
@@ -135,9 +136,10 @@ def judge(
     records: Mapping[str, Sequence[SweepRecord]],
     reference: Reference,
     known: Known | None = None,
+    disturbed: frozenset[str] = frozenset(),
 ) -> Verdict:
     """The verdict on a claim from the records of each sweep; `known` lists the axes and metrics of all
-    sweeps.
+    sweeps, `disturbed` those whose times were taken beside other work.
 
     The records of the largest size that have the claim's cells are used. Raises ClaimError in one line if the
     predicate cannot be computed on them, or uses something that no sweep has at any size.
@@ -159,7 +161,7 @@ def judge(
             if not all(fitting.values()):
                 break
             chosen = {sweep: found[-1] for sweep, found in fitting.items()}
-            verdicts.append(_judged(claim, Evidence(chosen, reference, known or {})))
+            verdicts.append(_judged(claim, Evidence(chosen, reference, known or {}, disturbed=disturbed)))
             if verdicts[-1].reason not in (Reason.SIZE, Reason.NO_CELLS):
                 return verdicts[-1]
         return verdicts[0]
@@ -202,9 +204,11 @@ def _decided(claim: Claim, evidence: Evidence, blank: Verdict) -> Verdict:
     if claim.chance is not None and claim.chance.explains(_aside(evidence)):
         detail = f"guesses score {100 * claim.chance.level:.3g} %, over {claim.chance.questions} questions"
         return replace(blank, reason=Reason.CHANCE, detail=detail)
+    if any(record.name in evidence.disturbed for record, _ in _timed(evidence)):
+        return replace(blank, reason=Reason.TIMES, detail="the record does not say how busy its machine was")
     if claim.active is not None and not claim.active(_aside(evidence)):
         acting = " ".join((claim.active.__doc__ or "").split())
-        return replace(blank, reason=Reason.IDLE, detail=f"this did not happen: {acting.rstrip('.')}")
+        return replace(blank, reason=Reason.IDLE, detail=f"not so in these runs: {acting.rstrip('.')}")
     if all(effect.vacuous for effect in told):
         return replace(blank, reason=Reason.IDLE, detail="both sides are the same to the last bit")
     sized = any(effect.claimed is not None or effect.harm is not None for effect in told)
@@ -220,6 +224,9 @@ def _resolved(claim: Claim, evidence: Evidence, told: Effects, blank: Verdict) -
             replace(blank, word=Word.NOT_REPRODUCED, detail=effect_in_words(decisive[0], claim.tolerance)),
             evidence,
         )
+    harmless = [effect for effect in told if effect.harm is not None and effect.harmed <= 0]
+    if harmless:
+        return replace(blank, reason=Reason.NO_FOIL, detail="the codec that has to fail it does no harm")
     unresolved = [effect for effect in told if not effect.resolved(claim.tolerance)]
     if unresolved:
         return replace(blank, reason=Reason.SPREAD, detail=effect_in_words(unresolved[0], claim.tolerance))
@@ -279,10 +286,15 @@ def _dated(verdict: Verdict, evidence: Evidence) -> Verdict:
 
 
 def _busy(evidence: Evidence) -> str:
+    return " ".join(filter(None, (busy_cells(record, cells) for record, cells in _timed(evidence))))
+
+
+def _timed(evidence: Evidence) -> list[tuple[SweepRecord, list[CellRecord]]]:
+    """The records whose times were used, with the cells that these are of."""
     figures = [each.figure for each in evidence.used if isinstance(each.figure, SeedFigure)]
     timed = {(cell.label, cell.id) for figure in figures if figure.timed for cell in figure.cells}
-    busy = (
-        busy_cells(record, [cell for cell in record.cells if (cell.label, cell.id) in timed])
+    found = (
+        (record, [cell for cell in record.cells if (cell.label, cell.id) in timed])
         for record in evidence.records.values()
     )
-    return " ".join(filter(None, busy))
+    return [(record, cells) for record, cells in found if cells]

@@ -129,7 +129,7 @@ def test_an_idle_mechanism_is_not_testable() -> None:
     found = told(made(beats, foil=swap(codec=("idle", "thc")), active=acts))
     assert (found.text, found.detail) == (
         "not testable here: mechanism idle",
-        "this did not happen: it sends fewer bits than DynamiQ",
+        "not so in these runs: it sends fewer bits than DynamiQ",
     )
 
 
@@ -195,7 +195,7 @@ def test_an_effect_below_the_spread_of_the_seeds_is_not_testable() -> None:
         return below(e.train_loss(codec="bf16"), e.train_loss(codec="dynamiq"))
 
     found = told(made(worse, foil=THC))
-    assert found.text == "not testable here: effect below the seeds' spread"
+    assert found.text == "not testable here: effect below twice the seeds' spread"
 
     def never(e: Evidence) -> Effects:
         return below(e.train_loss(codec="dynamiq"), e.train_loss(codec="bf16"))

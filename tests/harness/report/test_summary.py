@@ -39,7 +39,7 @@ def test_one_sentence_says_what_holds_what_does_not_and_what_could_not_be_tried(
     assert found.parts == [
         ("Holds", "time to accuracy (1 holds, 1 undecided)"),
         ("Does not hold", "error (2 do not, 1 undecided)"),
-        ("Why some are undecided", "at chance (1), effect below the seeds' spread (1)"),
+        ("Why some are undecided", "at chance (1), effect below twice the seeds' spread (1)"),
         ("Has not run", "other claims (1)"),
     ]
     assert (found.held, found.failed, found.untold, found.not_run) == (1, 2, 2, 1)
