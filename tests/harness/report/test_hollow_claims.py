@@ -52,6 +52,7 @@ def recorded(*claims: Claim) -> SweepRecord:
         for seed, noise in NOISE.items():
             own = noise * (-1) ** len(codec)
             figures = {"vnmse": error * (1 + noise), "train_loss": loss + own, "final_metric": score + own}
+            figures["step_time_s"] = bits * (1 + noise)
             rows.append(({"codec": codec}, seed, figures | {"wire_bits_per_coordinate": bits}))
     found = record(("codec",), rows, metric="accuracy", name="made_up")
     return replace(found, claims={claim.id: claim.digest for claim in claims})
@@ -131,6 +132,31 @@ def test_an_idle_mechanism_is_not_testable() -> None:
         "not testable here: mechanism idle",
         "not so in these runs: it sends fewer bits than DynamiQ",
     )
+
+
+def test_times_taken_beside_other_work_are_not_testable() -> None:
+    def sooner(e: Evidence) -> Effects:
+        return below(e.step_time_s(codec="dynamiq"), e.step_time_s(codec="mxfp8"))
+
+    for disturbed, told_of in (
+        (frozenset[str](), Word.REPRODUCED),
+        (frozenset({"made_up"}), Word.NOT_TESTABLE),
+    ):
+        claim = made(sooner, foil=THC)
+        found = judge(claim, {"made_up": [recorded(claim)]}, NOWHERE, disturbed=disturbed)
+        assert found.word is told_of and (found.reason is Reason.TIMES) is bool(disturbed)
+        error = made(smaller_error, foil=THC)
+        kept = judge(error, {"made_up": [recorded(error)]}, NOWHERE, disturbed=disturbed)
+        assert kept.word is Word.REPRODUCED, "errors are not disturbed"
+
+
+def test_a_codec_that_does_no_harm_fails_nothing() -> None:
+    def keeps(e: Evidence) -> Effects:
+        scores = (e.final_metric(codec=c) for c in ("dynamiq", "thc", "mxfp8"))
+        return spared(*scores, harm="falls")
+
+    found = told(made(keeps))
+    assert found.reason is Reason.NO_FOIL and found.detail == "the codec that has to fail it does no harm"
 
 
 def test_guesses_are_not_testable() -> None:

@@ -7,10 +7,12 @@ import re
 
 import pytest
 
+from gradwire.harness.report.busy_times import disturbed_records
 from gradwire.harness.report.claims.claim import Basis, Claim
 from gradwire.harness.report.claims.verdict import Reason, Verdict, Word
 from gradwire.harness.report.evaluations import CLAIMS
 from gradwire.harness.report.papers import Paper, read_papers
+from gradwire.harness.report.reference import NUMBER
 from gradwire.harness.report.summary import OTHERS, Outcome, Topic
 from gradwire.harness.runtime.conf import conf_directory
 
@@ -108,4 +110,18 @@ def test_no_claim_is_one_of_the_others_by_default_and_no_sentence_nests_its_pare
 def test_each_paper_tells_what_its_counts_do_not() -> None:
     papers = {paper.name: paper for paper in read_papers(RESULTS)}
     assert all(paper.lead.endswith(".") and len(paper.lead) < 600 for paper in papers.values())
+    assert all(paper.in_short.endswith(".") and 100 < len(paper.in_short) < 500 for paper in papers.values())
     assert "search over 14 recorded settings" in papers["EDGC"].lead.partition(".")[0]
+
+
+@pytest.mark.parametrize("paper", read_papers(RESULTS), ids=lambda each: each.name)
+def test_a_text_that_stands_alone_has_the_numbers_of_the_claim(paper: Paper) -> None:
+    claims = {claim.id: claim for each in CLAIMS if each.paper == paper.name for claim in each.found}
+    for name, text in paper.texts.items():
+        own, shown = (set(NUMBER.findall(each)) for each in (claims[name].says, text))
+        assert own <= shown and not text.startswith(("There", "It ", "Its ", "That ")), name
+
+
+def test_disturbed_times_are_of_records_that_are_there() -> None:
+    names = disturbed_records(RESULTS)
+    assert len(names) > 10 and all((RESULTS / name).is_dir() for name in names)
