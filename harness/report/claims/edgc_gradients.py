@@ -84,7 +84,10 @@ def _(e: Evidence) -> bool:
     return float(error) <= 0.0285
 
 
-@fig9("E12a", "Section IV-D1, Figure 9", "2.85 % on 32 Gbit/s")
+@fig9(
+    *("E12a", "Section IV-D1, Figure 9", "2.85 % on 32 Gbit/s"),
+    unfailed="messages of every codec take times that are linear in their bytes, here and in the paper",
+)
 def _(e: Evidence) -> Effects:
     """Likewise on links of 100 Mbit/s, with a mean error of at most 10 %."""
     e = e.where(network="shaped")

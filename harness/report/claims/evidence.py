@@ -139,13 +139,7 @@ class Evidence:
     def _take(
         self, name: str, shown: list[Any], cells: dict[str, Any], read: Callable[..., SeedFigure], *asked: Any
     ) -> SeedFigure:
-        named = {**self.fixed, **cells}
-        of_metric = {METRIC: asked[0]} if asked and isinstance(asked[0], str) else {}
-        swapped = self.foil.applied({**named, **of_metric}) if self.foil is not None else None
-        if swapped is not None:
-            named = swapped
-            asked = (named.pop(METRIC), *asked[1:]) if of_metric else asked
-            self.replaced.append(name)
+        named, asked = self._with_foil(name, {**self.fixed, **cells}, asked)
         words = [*map(_word, shown), *(f"{key}={_word(value)}" for key, value in named.items())]
         record, selection = self._selected(named)
         found = read(record, *asked, selection)
@@ -154,6 +148,17 @@ class Evidence:
         text = f"{name}({', '.join(words)})"
         self.used.append(Used(text, found, name, tuple(shown), named, chance, guessed))
         return found
+
+    def _with_foil(
+        self, name: str, cells: dict[str, Any], asked: tuple[Any, ...]
+    ) -> tuple[dict[str, Any], tuple[Any, ...]]:
+        """Returns what a call selects and asks for, with the foil in place if it names what that replaces."""
+        of_metric = {METRIC: asked[0]} if asked and isinstance(asked[0], str) else {}
+        swapped = self.foil.applied({**cells, **of_metric}) if self.foil is not None else None
+        if swapped is None:
+            return cells, asked
+        self.replaced.append(name)
+        return swapped, (swapped.pop(METRIC), *asked[1:]) if of_metric else asked
 
     def _select(self, cells: Mapping[str, Any]) -> tuple[SweepRecord, dict[str, Any]]:
         return self._selected({**self.fixed, **cells})

@@ -1,4 +1,4 @@
-"""What low ranks lose of matrices: the best approximation's error, PowerSGD's, and theory's (EDGC §IV-C)."""
+"""Errors of low ranks: the best approximation's, PowerSGD's, and theory's (EDGC §IV-C)."""
 
 from __future__ import annotations
 

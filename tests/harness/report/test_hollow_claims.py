@@ -142,7 +142,7 @@ def test_times_taken_beside_other_work_are_not_testable() -> None:
         (frozenset[str](), Word.REPRODUCED),
         (frozenset({"made_up"}), Word.NOT_TESTABLE),
     ):
-        claim = made(sooner, foil=THC)
+        claim = made(sooner, foil=swap(codec=("dynamiq", "bf16")))
         found = judge(claim, {"made_up": [recorded(claim)]}, NOWHERE, disturbed=disturbed)
         assert found.word is told_of and (found.reason is Reason.TIMES) is bool(disturbed)
         error = made(smaller_error, foil=THC)
@@ -308,7 +308,7 @@ def test_missed_targets_are_counted(case: str) -> None:
     for (effect,) in (below(*aimed), above(*reversed(aimed)), below(figure(*first), figure(*second))):
         assert (effect.holds(0.2), effect.resolved(0.2)) == (holds, resolved)
     (effect,) = below(*aimed)
-    counted_seeds, _, size = effect_in_words(effect, 0.2).partition("; ")
+    counted_seeds, *size = effect_in_words(effect, 0.2).split("; ")
     assert counted_seeds == f"target reached with {reached}"
     ratios = {
         "once": "a ratio of 1.4",
@@ -316,7 +316,8 @@ def test_missed_targets_are_counted(case: str) -> None:
         "slower": "a ratio of 0.77",
         "alone": "a ratio of 0.94",
     }
-    assert size.startswith(ratios[case]) if case in ratios else not size
+    assert [each.startswith(ratios[case]) for each in size[-1:]] == [True] * (case in ratios)
+    assert size[:-1] == [each for each in size if each.startswith("finite with")]
 
 
 def test_targets_that_all_seeds_reach_are_not_spoken_of() -> None:

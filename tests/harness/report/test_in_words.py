@@ -151,10 +151,10 @@ def test_accuracies_are_in_percent_and_their_differences_in_points(tmp_path: Any
         "final accuracy: DynamiQ 84.4 % (83.5–85.2), BF16 84.1 % (82.8–85.1), MXFP4 80 % (79–81)"
     ]
     assert written(spared(kept, base, harmed)) == (
-        "-0.367 points of a harm of 4 points (0.8 points allowed), spread 0.306 points"
+        "-0.3667 points of a harm of 4 points (0.8 points allowed), spread 0.3055 points"
     ), "by hand: the changes are 0.3, 0.7 and 0.1 points, the harms 4.1, 3.8 and 4.1"
     assert written(near(kept - base, 0.0175, null=0.0)).startswith(
-        "0.367 points where 1.75 ± 0.35 points is claimed"
+        "0.3667 points where 1.75 ± 0.35 points is claimed"
     )
     assert written(above(kept, base)).startswith("a ratio of 1.004")
     plain = evidence(record(("codec",), rows), tmp_path)

@@ -32,11 +32,9 @@ def test_the_papers_claims_are_distinct_and_have_texts() -> None:
 class Unlimited(Evidence):
     """Evidence that checks each request and has a figure for all of them."""
 
-    def _take(self, name: str, shown: list[Any], cells: dict[str, Any], *asked: Any) -> SeedFigure:
-        named = {**self.fixed, **cells}
-        swapped = None if self.foil is None else self.foil.applied(named)
-        self.replaced.extend([name] * (swapped is not None))
-        self._selected(named if swapped is None else swapped)
+    def _take(self, name: str, shown: list[Any], cells: dict[str, Any], read: Any, *asked: Any) -> SeedFigure:
+        named, _ = self._with_foil(name, {**self.fixed, **cells}, asked)
+        self._selected(named)
         return SeedFigure({0: 1.0, 1: 1.0})
 
     def axis(self, *keys: str, **cells: Any) -> tuple[Any, ...]:
