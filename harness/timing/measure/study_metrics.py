@@ -242,11 +242,11 @@ STUDIES = (
     ),
     _evolution("power_over_theory", "PowerSGD's error over σ·g(r)", "mean over ranks and matrices"),
     _evolution(
-        *("random_over_theory", "that of random numbers"),
-        "PowerSGD's error over σ·g(r), in matrices of these shapes",
+        "largest_over_theory", "largest", "PowerSGD's error over σ·g(r), of any rank, matrix and step"
     ),
     _evolution(
-        "largest_over_theory", "largest", "PowerSGD's error over σ·g(r), of any rank, matrix and step"
+        *("random_over_theory", "that of random numbers, mean"),
+        "PowerSGD's error over σ·g(r), in matrices of these shapes",
     ),
     _evolution("error_change", "error, last over first", "of singular values, geometric mean over ranks"),
     _evolution("layer_agreement", "layers' agreement", "correlation of their log errors over steps"),
