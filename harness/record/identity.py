@@ -153,16 +153,21 @@ def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
             settings.pop(group, None)
     for group, field, every_file in FILES:
         holder = settings.get(group, {}) if field else settings
-        place = holder.get(field or group)
-        if place is not None and (every_file is not None or Path(place).expanduser().is_dir()):
-            holder[field or group] = data_fingerprint(
-                # Name and size do not distinguish files of gradients of the same model, so their contents
-                # count.
-                Path(place),
-                every_file=every_file is not False or settings.get("dataset", {}).get("kind") == "images",
-                whole=group == GRADIENTS,
-                files=_described_files(Path(place)) if group == GRADIENTS else None,
-            )
+        given = holder.get(field or group)
+        places = list(given) if isinstance(given, list) else [given]
+        if given is not None and (every_file is not None or Path(given).expanduser().is_dir()):
+            prints = [
+                data_fingerprint(
+                    # Name and size do not distinguish files of gradients of the same model, so their contents
+                    # count.
+                    Path(place),
+                    every_file=every_file is not False or settings.get("dataset", {}).get("kind") == "images",
+                    whole=group == GRADIENTS,
+                    files=_described_files(Path(place)) if group == GRADIENTS else None,
+                )
+                for place in places
+            ]
+            holder[field or group] = prints[0] if len(prints) == 1 else prints
     if not settings.get("cluster", {}).get("share_device", True):
         del settings["cluster"]["share_device"]  # as in records from before there was a choice
     for (group, name), before in ADDED.items():
