@@ -31,7 +31,7 @@ from gradwire.harness.record.identity import run_id
 from gradwire.harness.report.figures import Plot
 from gradwire.harness.report.frame import load_results
 from gradwire.harness.runtime.errors import ConfigError
-from gradwire.harness.studies.distribution import exact_mean, relative_errors, vnmse
+from gradwire.harness.studies.distribution import GroupErrors, exact_mean, vnmse
 from gradwire.harness.studies.replay.compare import file_names, gradient_names
 from gradwire.harness.studies.replay.study import STUDY as REPLAY
 from gradwire.harness.studies.replay.study import ReplaySummary, pooled
@@ -336,7 +336,10 @@ def test_replays_of_several_seeds_are_one_line(file: Path, tmp_path: Path) -> No
 def test_errors_super_group_by_super_group() -> None:
     mean = torch.cat((torch.full((256,), 2.0), torch.zeros(256), torch.full((100,), 1.0))).double()
     estimate = mean.float() + torch.cat((torch.full((256,), 1.0), torch.ones(256), torch.zeros(100)))
-    assert relative_errors([estimate, mean.float()], mean).tolist() == [0.125, 0.0]
+    errors = GroupErrors.of(mean, [mean.numel()])
+    for each in (estimate, mean.float()):
+        errors.add(each.double() - mean)
+    assert errors.relative().tolist() == [0.125, 0.0]
     assert vnmse(estimate, mean) == pytest.approx(512 / (4 * 256 + 100))
     assert vnmse(torch.zeros(4), torch.zeros(4).double()) is None
     assert vnmse(torch.full((4,), float("nan")), torch.ones(4).double()) is None
