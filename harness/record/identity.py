@@ -71,6 +71,9 @@ ADDED = {("codec", "aqgb"): {"base": "embedded", "scale": "block", "bits": None,
 """Settings of a choice, by group and name, that were added when runs had been recorded, with the values that
 mean what those runs did: an id holds them only if they differ."""
 
+LATER = {"replay.bound": "mean"}
+"""Settings by group and field that were added later, likewise, in groups that are not chosen by a name."""
+
 WHOLE_FILE_BYTES = 64 * 2**20
 """Files of at least this size count by name and size only, smaller ones also by their contents."""
 
@@ -176,6 +179,10 @@ def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
             settings[group] = {
                 key: value for key, value in holder.items() if key not in before or before[key] != value
             }
+    for key, before_it in LATER.items():
+        group, _, field = key.partition(".")
+        if settings.get(group, {}).get(field) == before_it:
+            del settings[group][field]
     network = settings.get("network", {})
     if network.get("codec_times", CODEC_TIMES[0]) not in CODEC_TIMES:
         network["codec_times"] = hashlib.sha256(Path(network["codec_times"]).read_bytes()).hexdigest()

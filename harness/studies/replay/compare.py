@@ -15,10 +15,12 @@ from gradwire.harness.record.summary import REMEDY
 from gradwire.harness.report.configs import Settings, covered, labels
 from gradwire.harness.report.tables import Column, Table, figure
 from gradwire.harness.studies.comparison import Compared, Entry, figure_columns, titled_tables
-from gradwire.harness.studies.replay.study import ReplaySummary, pooled, spread_of
+from gradwire.harness.studies.replay.study import MEAN, ReplaySummary, bound_in_words, pooled, spread_of
 from gradwire.harness.timing.measure.metric import PLAIN, SHORT, FigureFormat
 
-SUBJECT = ("gradients", "topology", "cluster")
+BOUND = "replay.bound"
+
+SUBJECT = ("gradients", "topology", "cluster", BOUND)
 """The settings that define the subject; all others belong to the codec."""
 
 UNNAMED = (
@@ -86,6 +88,11 @@ NOTES = (
 )
 
 
+BOUND_NOTE = (
+    "Bound of a ring's or a butterfly's messages: ideal codes for every message, in groups of 16, their "
+    "errors added. It is a yardstick, which a codec may fall below."
+)
+
 ROW_NOTE = (
     "Steps in a row: codecs keep their state from one to the next and begin without any in the first. vNMSE, "
     "bits and the bound are means over the row."
@@ -112,7 +119,8 @@ def compared(entries: Sequence[Entry], axes: Sequence[str]) -> Compared:
         {key: getattr(one, key) for key in NAMES} | {key: getattr(one.summary, key) for key in recorded}
         for one in replays
     ]
-    notes = (*NOTES, ROW_NOTE) if in_rows else NOTES
+    of_messages = any(one.summary.bound != MEAN for one in replays)
+    notes = (*NOTES, *[BOUND_NOTE] * of_messages, *[ROW_NOTE] * in_rows)
     return Compared(tables, lines, notes, rows, partial(_draw, by_subject))
 
 
@@ -140,8 +148,15 @@ def _load(entries: Sequence[Entry], axes: Sequence[str]) -> list[Replayed]:
     codecs = labels([_part(settings, subject=False) for settings in flat], axes)
     families = labels([_without_bits(settings) for settings in flat], axes)
     parts = [_part(settings, subject=True) for settings in flat]
-    series = [f"{part['gradients']}, {part['topology.name']}" for part in parts]
-    subjects = [f"{name} of {part['cluster.workers']}" for name, part in zip(series, parts, strict=True)]
+    bounds = [_named_bound(part.get(BOUND, MEAN)) for part in parts]
+    series = [
+        f"{part['gradients']}, {part['topology.name']}{bound}"
+        for part, bound in zip(parts, bounds, strict=True)
+    ]
+    subjects = [
+        f"{part['gradients']}, {part['topology.name']} of {part['cluster.workers']}{bound}"
+        for part, bound in zip(parts, bounds, strict=True)
+    ]
     places = dict[tuple[str, str], list[int]]()
     for index, place in enumerate(zip(codecs, subjects, strict=True)):
         places.setdefault(place, []).append(index)
@@ -152,6 +167,11 @@ def _load(entries: Sequence[Entry], axes: Sequence[str]) -> list[Replayed]:
         names = (codecs[index], subjects[index], series[index], families[index])
         found.append(Replayed(*names, whole, figures_of(own, whole)))
     return found
+
+
+def _named_bound(bound: str) -> str:
+    """The end of a subject's name that keeps figures of different bounds apart; empty for the mean's."""
+    return "" if bound == MEAN else f", bound{bound_in_words(bound)}"
 
 
 def figures_of(own: Sequence[ReplaySummary], whole: ReplaySummary) -> dict[str, float | None]:

@@ -12,7 +12,7 @@ from gradwire.harness.report.figures import Plot, write_plots
 from gradwire.harness.report.series import STEPS, Panel, Series, View, series_plot
 from gradwire.harness.report.style import LineStyle, line_styles, plain
 from gradwire.harness.report.views import log_x, log_y, ticks_at, whole_x, y_from
-from gradwire.harness.studies.replay.study import ReplaySummary, spread_of
+from gradwire.harness.studies.replay.study import ReplaySummary, bound_in_words, spread_of
 from gradwire.harness.timing.measure.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -137,7 +137,8 @@ def frontier_plot(name: str, title: str, replays: Sequence[Replayed]) -> Plot | 
 
     lines, views = _lines(series), list[View]()
     if shown:
-        lines.append(Series.through(shown, plain("grey"), METRICS["bound_vnmse"].label))
+        label = METRICS["bound_vnmse"].label + bound_in_words(replays[0].summary.bound)
+        lines.append(Series.through(shown, plain("grey"), label))
         # A bound far below every codec would squeeze them all into the upper half.
         views.append(y_from(max(min(value for _, value in shown), min(errors) / BELOW)))
     labels = (METRICS["vnmse"].heading, METRICS["wire_bits_per_coordinate"].heading)

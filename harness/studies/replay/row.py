@@ -96,10 +96,14 @@ class GradientRow:
         check_finite(values, path)
         return SavedGradients(values, found.buckets, found.about)
 
+    def hash_of(self, place: int) -> str:
+        """A hash of a file's name and contents."""
+        return data_fingerprint(Path(self.paths[place]), every_file=True, whole=True)
+
     def about(self) -> dict[str, Any]:
         """The names of the files, a hash of their contents, and what they say of themselves."""
         about = {key: value for key, value in (self.first.about or {}).items() if key != BUCKETS}
-        hashes = [data_fingerprint(Path(path), every_file=True, whole=True) for path in self.paths]
+        hashes = [self.hash_of(place) for place in range(len(self.paths))]
         if self.is_one:
             return {"file": Path(self.paths[0]).name, "hash": hashes[0][:DIGITS], **about}
         whole = hashlib.sha256("\n".join(hashes).encode()).hexdigest()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar
 
-from gradwire.codecs.fields import at_least, checked
+from gradwire.codecs.fields import at_least, checked, one_of
 from gradwire.harness.comm.settings import ClusterConfig, TopologyConfig
 from gradwire.harness.record.directory import SUMMARY
 from gradwire.harness.record.figures import Figure, StudyRecord
@@ -15,6 +15,9 @@ from gradwire.harness.record.settings import RecordedConfig
 from gradwire.harness.studies.study import Study
 from gradwire.harness.tracking.settings import TrackingConfig
 from gradwire.harness.trainer.settings import KernelsConfig
+
+MEAN, TOPOLOGIES = "mean", ("ring", "butterfly")
+"""The bounds: that of one encoding of the exact mean, and those of all messages of a topology."""
 
 SMALLEST_BUCKET_MB, LARGEST_BUCKET_MB = 1e-3, 65_536
 
@@ -28,6 +31,8 @@ class ReplayConfig:
     rounds: int = at_least(1, 1, 100_000)
     # MiB of float32 synchronized together, where the file does not say which buckets there are
     bucket_mb: int | float = at_least(SMALLEST_BUCKET_MB, 25.0, LARGEST_BUCKET_MB)
+    # what errors are compared with: one encoding of the exact mean, or all messages of an all-reduce
+    bound: str = one_of(MEAN, *TOPOLOGIES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +88,8 @@ class ReplaySummary(StudyRecord):
     )
     bytes_sent_per_rank: Annotated[list[int], Figure("bytes_sent", each="rank")]
 
-    # Against reverse water-filling over the variances of super-groups.
+    # Against reverse water-filling over the variances of super-groups, or of groups of all messages.
+    bound: str = field(default=MEAN, kw_only=True)  # which of them: replay.bound
     # the least error at these wire bits
     bound_vnmse: Annotated[float | None, Figure("bound_vnmse")]
     # 10 log10(vnmse_mean / bound_vnmse)
@@ -120,6 +126,11 @@ class ReplaySummary(StudyRecord):
         if not self.bytes_sent_per_rank or min(self.repeats, self.workers) < 1:
             return "has no repeats, workers or bytes"
         return None
+
+
+def bound_in_words(bound: str) -> str:
+    """What a bound other than that of the mean is of, to be put after its name; empty for the mean's."""
+    return "" if bound == MEAN else f" of a {bound}'s messages"
 
 
 def pooled(summaries: Sequence[ReplaySummary]) -> ReplaySummary:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,15 +23,20 @@ from gradwire.harness.studies.distribution import (
     quantiles,
     vnmse,
 )
+from gradwire.harness.studies.message_bounds import MessageBound
 from gradwire.harness.studies.replay.rounds import Synchronized, Traffic
 from gradwire.harness.studies.replay.row import GradientRow
-from gradwire.harness.studies.replay.study import ReplaySummary, ReplayTask, spread_of
+from gradwire.harness.studies.replay.study import MEAN, ReplaySummary, ReplayTask, spread_of
 from gradwire.harness.timing.measure.step_figures import wire_bits, wire_bits_by_level
 
 SMALLEST_BOUND = 1e-12
 
 CURVE_BITS = 16
 """The bound is recorded for 0 to this many bits."""
+
+
+_message_bounds: dict[tuple[Hashable, ...], MessageBound] = {}
+"""Those of the files that this process has replayed, each some 100 kB: the cells of a sweep share them."""
 
 
 @dataclass
@@ -83,7 +88,7 @@ class Tally:
             step.bucket_groups.add(difference)
         if len(step.errors) == self._config.replay.repeats:
             bits = sum(self._bits(found.traffic).values())
-            step.bound, step.curve = _bounds(mean, bits)
+            step.bound, step.curve = _against(self._curve(found, mean), bits)
 
     def summary(self) -> ReplaySummary:
         """The documented keys of `summary.json`."""
@@ -105,6 +110,7 @@ class Tally:
             wire_bits_by_level=self._by_level(last),
             bytes_sent_per_rank=_mean_sent(last),
             **_against_bound(steps, spread["vnmse_mean"]),
+            bound=config.replay.bound,
             codec_s=codec_s,
             codec_ns_per_coordinate=1e9 * codec_s / self._numel,
             repeats=len(errors),
@@ -119,6 +125,20 @@ class Tally:
             config_hash=run_id(config),
             **provenance(config.mapping()),
         )
+
+    def _curve(self, found: Synchronized, mean: Tensor) -> RateDistortionCurve | MessageBound | None:
+        """The bound of a file's gradients that `replay.bound` names; None if their mean is zero or not
+        finite, and for a single worker."""
+        name, size = self._config.replay.bound, self._config.cluster.size
+        if size == 1 or not bool(mean.isfinite().all()) or not float(mean.abs().max()):
+            return None
+        if name == MEAN:
+            return RateDistortionCurve.of(mean)
+        key = self._row.hash_of(found.place), name, size, tuple(self._numels)
+        if key not in _message_bounds:
+            schedule = make_schedule(name, size)
+            _message_bounds[key] = MessageBound.of(found.values, mean, self._numels, schedule)
+        return _message_bounds[key]
 
     def _by_step(self, steps: Sequence[StepTally], bits: Sequence[Mapping[str, float]]) -> dict[str, Any]:
         """The figures of single steps of a row; none for a single file."""
@@ -196,12 +216,11 @@ def _by_width(steps: Sequence[StepTally]) -> dict[str, list[float]]:
     return {str(width): quantiles(own) for width, own in usable.items()}
 
 
-def _bounds(mean: Tensor, bits: float) -> tuple[float | None, list[float]]:
+def _against(
+    curve: RateDistortionCurve | MessageBound | None, bits: float
+) -> tuple[float | None, list[float]]:
     """The bound of one step at these bits, and at 0, 1, … bits; none if there is nothing to compare with."""
-    if not bits or not bool(mean.isfinite().all()) or not float(mean.abs().max()):
-        return None, []
-    curve = RateDistortionCurve.of(mean)
-    if curve.bound(bits) < SMALLEST_BOUND:  # a handful of coordinates: nothing to compare with
+    if curve is None or not bits or curve.bound(bits) < SMALLEST_BOUND:  # the last: a handful of coordinates
         return None, []
     return curve.bound(bits), [curve.bound(whole) for whole in range(CURVE_BITS + 1)]
 

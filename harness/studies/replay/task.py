@@ -20,7 +20,7 @@ from gradwire.harness.runtime.progress import tracked
 from gradwire.harness.studies.replay.compare import step_table
 from gradwire.harness.studies.replay.rounds import Replay
 from gradwire.harness.studies.replay.row import GradientRow
-from gradwire.harness.studies.replay.study import ReplaySummary, ReplayTask
+from gradwire.harness.studies.replay.study import MEAN, TOPOLOGIES, ReplaySummary, ReplayTask, bound_in_words
 from gradwire.harness.studies.replay.tally import Tally
 from gradwire.harness.studies.study import Measured
 
@@ -56,6 +56,12 @@ def resolve(config: ReplayTask) -> ReplayTask:
         raise ValueError(
             f"codec={codec.name} compresses matrices, which {row.words} does not describe: "
             "add an array `layout` (docs/gradients.md), or save gradients by measure.save_gradients_at"
+        )
+    bound, topology = config.replay.bound, config.topology.name
+    if bound != MEAN and topology not in TOPOLOGIES:
+        raise ValueError(
+            f"replay.bound={bound} is of messages as topology={' and '.join(TOPOLOGIES)} send them, and "
+            f"topology={topology} sends others; leave it out"
         )
     for layout in gradients.layouts(config.replay.bucket_mb):
         reason = codec.supports_stages(1) or codec.supports(config.topology.name, workers, layout)
@@ -100,8 +106,8 @@ def _replay(config: ReplayTask) -> ReplaySummary:
 def _text(summary: ReplaySummary, config: ReplayTask) -> str:
     """The figures in a few lines."""
     deviation = "" if summary.vnmse_std is None else f" ± {summary.vnmse_std:.1e}"
-    decibels = summary.db_above_bound
-    above = "" if decibels is None else f", {decibels:.1f} dB above the rate–distortion bound"
+    decibels, of = summary.db_above_bound, bound_in_words(summary.bound)
+    above = "" if decibels is None else f", {decibels:.1f} dB above the rate–distortion bound{of}"
     phases = ", ".join(f"{phase} {bits:.4g}" for phase, bits in summary.wire_bits_by_phase.items())
     bits, milliseconds = number(summary.wire_bits_per_coordinate), number(1e3 * summary.codec_s)
     buckets = "bucket" if summary.num_buckets == 1 else "buckets"
