@@ -30,7 +30,12 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.interface import Layout
-from gradwire.harness.files.hostile import check_safetensors, read_npz, read_safetensors
+from gradwire.harness.files.hostile import (
+    array_in_safetensors,
+    check_safetensors,
+    read_npz,
+    read_safetensors,
+)
 from gradwire.harness.files.reading import UnusableFileError
 from gradwire.harness.files.structured import parse_json
 from gradwire.harness.files.typed import made
@@ -43,6 +48,8 @@ WEIGHTS, WEIGHTS_REMEDY = "weights", "give one that measure.save_weights_at wrot
 SAVED = "saved"
 """The entry by which a file declares that it holds weights."""
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+STORED = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+"""The same by their names in `.safetensors`."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,7 @@ class SavedGradients:
     """One step's gradients: `values` is (workers, coordinates) on the CPU, bucket by bucket.
 
     `buckets` holds their layouts, empty if the file has none; `about` is the writer's description of the
-    step.
+    step and of the run.
     """
 
     values: Tensor
@@ -86,9 +93,18 @@ def read_gradients(path: str | Path) -> SavedGradients:
     return read_rows(path, GRADIENTS, REMEDY)
 
 
-def read_rows(path: str | Path, array: str, remedy: str) -> SavedGradients:
-    """Returns the rows of a file's `array`; raises ValueError in one line, ending in `remedy`, if they cannot
-    be read."""
+def described_gradients(path: str | Path) -> SavedGradients:
+    """Returns what a file says of its gradients: its `values` have a shape and a dtype, and no data.
+
+    Reads only the header of a `.safetensors` file, so that damage to the data goes unnoticed. Raises
+    ValueError as `read_gradients` does.
+    """
+    return read_rows(path, GRADIENTS, REMEDY, described=True)
+
+
+def read_rows(path: str | Path, array: str, remedy: str, *, described: bool = False) -> SavedGradients:
+    """Returns the rows of a file's `array`, or with `described` no data of them; raises ValueError in one
+    line, ending in `remedy`, if they cannot be read."""
     path = Path(path).expanduser()
     if path.suffix not in SUFFIXES or not path.is_file():
         problem = (
@@ -101,9 +117,10 @@ def read_rows(path: str | Path, array: str, remedy: str) -> SavedGradients:
         raise ValueError(f"{array}={path}: {problem}; give a {' or '.join(SUFFIXES)} file")
     try:
         if path.suffix == ".safetensors":
-            values, text = _read_safetensors(path, array)
+            values, text = _described_array(path, array) if described else _read_safetensors(path, array)
         else:
             values, text = _read_npz(path)
+        values = values.to("meta") if described else values
         _check(values, array)
         about = None
         if text:
@@ -176,6 +193,16 @@ def _read_safetensors(path: Path, array: str) -> tuple[Tensor, str]:
     if DIGEST in metadata and metadata[DIGEST] != _digest(values, text):
         raise ValueError("it is damaged: its contents differ from their digest")
     return values, text
+
+
+def _described_array(path: Path, array: str) -> tuple[Tensor, str]:
+    found = array_in_safetensors(path, array, remedy=REMEDY)
+    if found is None:
+        raise ValueError(f"it has no array {array}")
+    shape, name, metadata = found
+    if name not in STORED:
+        raise ValueError(f"{array} is {name}, not float32, float16 or bfloat16")
+    return torch.empty(shape, dtype=STORED[name], device="meta"), metadata.get(LAYOUT, "")
 
 
 def _digest(values: Tensor, text: str) -> str:

@@ -19,6 +19,7 @@ from gradwire.harness.parallel.interface import KeepsMainWeights, KeepsRawBucket
 from gradwire.harness.record.directory import SAVED_WEIGHTS, saved_path
 from gradwire.harness.record.entropies import NATS, STEP, MatrixName, header, mean_nats
 from gradwire.harness.record.gradients import write_gradients, write_weights
+from gradwire.harness.record.identity import run_id
 from gradwire.harness.timing.trace.step import MEASURE
 from gradwire.harness.trainer.state import TrainingState
 
@@ -85,8 +86,8 @@ class MeasuredSteps:
         state = self._state
         gradients = state.parallelism.raw_gradients()
         if state.writer is not None:
-            path = saved_path(state.directory, step)
-            write_gradients(path, gradients, state.parallelism.layout(0), {"step": step, **state.about()})
+            about = {"step": step, "run": run_id(state.config), **state.about()}
+            write_gradients(saved_path(state.directory, step), gradients, state.parallelism.layout(0), about)
 
     def _save_weights(self, step: int, before: Tensor) -> None:
         state = self._state
