@@ -1,5 +1,7 @@
 """The lattice codec: exact integer sums on a lattice that all workers share, in codes of variable length.
 
-`slots` places a bucket's super-groups, `rice` and `bits` write them, `prediction` foretells how many bits they take
-and chooses the step, `sizes` decides how many bits messages get, `hops` does the work of a hop.
+Reading order: `codec` (settings and a round), `slots` (the places of super-groups), `prediction` (how many
+bits they will take, and the step D), `sizes` (how many bits messages get), `feedback` (how sizes follow
+what was taken), `hops`, with `draws`, `sums` and `sink` (the work of a hop), `codes`, `rice`, `packed` and
+`bits` (how integers are written). `python -m gradwire.codecs.lattice.measure_tables` makes `tables`.
 """

@@ -1,7 +1,7 @@
 """Logarithms to base 2 in whole units of 1/64: every implementation and machine finds the same ones.
 
-The statistics that all ranks share are kept in these units, and steps D are powers 2^(i/64), so that choosing a step
-is integer arithmetic.
+The statistics that all ranks share are kept in these units, and steps D are powers 2^(i/64), so that
+choosing a step is integer arithmetic.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _POWERS = tuple(2.0 ** (index / UNITS) for index in range(UNITS))
 
 
 def log2_units(values: Tensor) -> Tensor:
-    """log2 of positive normal float32 numbers, in units: int64. Of zeros and smaller numbers about −127 octaves."""
+    """log2 of positive normal float32 numbers, in units: int64. Of zeros and smaller numbers about −127
+    octaves."""
     pattern = values.to(torch.float32).view(torch.int32).to(torch.int64)
     table = torch.tensor(_OF_MANTISSA, dtype=torch.int64, device=values.device)
     of_mantissa = table[pattern >> (23 - _MANTISSA_BITS) & ((1 << _MANTISSA_BITS) - 1)]

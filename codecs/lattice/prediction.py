@@ -1,11 +1,13 @@
 """The bits that slots will take as a function of the step, and the choice of the step D.
 
-A super-group of Gaussian coordinates whose variance is 2^t·D² takes G(t) bits once each coordinate is rounded at random to a
-multiple of D; `tables` has G. Each rank sums G over its super-groups, all scaled so that the rank has the mean energy
-1 a coordinate, for nine steps around the last one known: its curve. Sums of k contributions take the bits of the curve at
-a variance that is `gain` larger: log2 k and more if workers' gradients resemble one another.
+A super-group of Gaussian coordinates whose variance is 2^t·D² takes G(t) bits once each coordinate is
+rounded at random to a multiple of D; `tables` has G. Each rank sums G over its super-groups, all scaled so
+that the rank has the mean energy 1 a coordinate, for nine steps around the last one known: its curve. Sums
+of k contributions take the bits of the curve at a variance that is `gain` larger: log2 k and more if
+workers' gradients resemble one another.
 
-Logarithms are in units of 1/64, bits in 1/32; sums of whole numbers have no order, so every implementation agrees.
+Logarithms are in units of 1/64, bits in 1/32; sums of whole numbers have no order, so every implementation
+agrees.
 """
 
 from __future__ import annotations
@@ -15,9 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.dynamiq.arrangement import TRAVEL_EXPONENT, super_group_statistics
+from gradwire.codecs.dynamiq.arrangement import super_group_statistics
 from gradwire.codecs.lattice.logarithms import UNITS, log2_units
-from gradwire.codecs.options.dynamiq import SUPER_GROUP
 
 PARTS = 32
 """Parts of a bit in G."""
@@ -30,7 +31,7 @@ SPACING = UNITS // 2
 POINTS = tuple(range(-4 * UNITS, 13 * UNITS, 2 * UNITS))
 """Variances relative to the last step known at which curves are made."""
 
-SILENT = -100 * UNITS
+NO_ENERGY = -100 * UNITS
 """The variance of a super-group of zeros."""
 
 _MANTISSA = 8
@@ -46,17 +47,18 @@ def bits_of(variance: Tensor, table: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Statistics:
-    """A rank's numbers of a bucket: its `norm` and its largest super-group's, (1,) float32, and its `curve`, (9,) int64."""
+class BucketStatistics:
+    """A rank's numbers of a bucket: its `norm` and its largest super-group's, (1,) float32, and its `curve`,
+    (9,) int64."""
 
     norm: Tensor
     largest: Tensor
     curve: Tensor
 
 
-def statistics(x: Tensor, step: int, table: Tensor) -> Statistics:
-    """The numbers of the bucket `x`, (numel,). `step` is the last step known relative to the root mean square, log2 in
-    units. Super-groups that are not finite count as zeros."""
+def statistics(x: Tensor, step: int, table: Tensor) -> BucketStatistics:
+    """The numbers of the bucket `x`, (numel,). `step` is the last step known relative to the root mean
+    square, log2 in units. Super-groups that are not finite count as zeros."""
     travelling = super_group_statistics(x)[1].to(torch.float32)
     norms = torch.where(travelling.isfinite(), travelling, 0.0)
     largest = norms.amax(dim=0, keepdim=True)
@@ -70,17 +72,17 @@ def statistics(x: Tensor, step: int, table: Tensor) -> Statistics:
     norm = root * power
     mean = log2_units(torch.tensor(float(norms.numel()), device=x.device))
     relative = 2 * (log2_units(norms) - log2_units(norm) - step) + mean
-    relative = torch.where(norms > 0, relative, SILENT)
+    relative = torch.where(norms > 0, relative, NO_ENERGY)
     points = torch.tensor(POINTS, device=x.device)
     curve = bits_of(relative[:, None] + points, table).sum(dim=0)
-    return Statistics(norm, largest, curve)
+    return BucketStatistics(norm, largest, curve)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The bits of all slots of one worker as a function of the step: `points`, (9,) int64 in parts of a bit, are the sum
-    of `workers` curves around the step `known`; `empty` places have a header each, and `fixed` bits are in all
-    slots together besides. `coordinates` are those of all slots."""
+    """The bits of all slots of one worker as a function of the step: `points`, (9,) int64 in parts of a bit,
+    are the sum of `workers` curves around the step `known`; `fixed` bits are in all slots together
+    besides. `coordinates` are those of all slots."""
 
     points: Tensor
     known: int
@@ -89,8 +91,8 @@ class Curve:
     coordinates: int
 
     def bits(self, gain: Tensor | int, step: Tensor | int) -> Tensor:
-        """The bits of sums whose variance is 2^(gain/64) times that of a worker's gradients, with the `step` relative
-        to the root mean square, in units: int64 of the shape that `gain` and `step` broadcast to."""
+        """The bits of sums whose variance is 2^(gain/64) times that of a worker's gradients, with the `step`
+        relative to the root mean square, in units: int64 of the shape that `gain` and `step` broadcast to."""
         device = self.points.device
         gain, step = torch.as_tensor(gain, device=device), torch.as_tensor(step, device=device)
         variance = gain - 2 * (step - self.known)
@@ -102,7 +104,7 @@ class Curve:
         return found // (PARTS * self.workers) + beyond + self.fixed
 
     def gain_of(self, bits: Tensor, step: int) -> Tensor:
-        """The smallest gains, in units, at which sums take at least these `bits`, (counts,), with this step."""
+        """The smallest gains, in units, at which sums take at least `bits`, (counts,), with this step."""
         variances = torch.arange(POINTS[0], POINTS[-1], device=bits.device)
         candidates = variances + 2 * (step - self.known)
         predicted = self.bits(candidates, step)

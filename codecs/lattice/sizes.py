@@ -1,7 +1,8 @@
 """The sizes of slots and the step D of a round (Lagrange's condition and a budget of bits).
 
-Slots of the sum of k contributions all have the same size, which all ranks know before the first hop: it follows from
-what slots took two steps before. With these sizes the step is the smallest at which sums are predicted to fit.
+Slots of the sum of k contributions all have the same size, which all ranks know before the first hop: it
+follows from what slots took two steps before. With these sizes the step is the smallest at which sums are
+predicted to fit.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.codecs.collectives import align
+from gradwire.codecs.collectives import ALIGNMENT
+from gradwire.codecs.lattice.codes import HEADER_BITS, head_bits
 from gradwire.codecs.lattice.logarithms import UNITS, units_of
 from gradwire.codecs.lattice.prediction import HIGHEST, LOWEST, POINTS, Curve, bits_of
-from gradwire.codecs.lattice.slots import Slots
+from gradwire.codecs.lattice.slots import Slots, super_groups_of
+from gradwire.codecs.options.dynamiq import SUPER_GROUP
 
 STEPS = range(-40 * UNITS, 12 * UNITS)
-"""Steps D relative to the root mean square of a worker's gradients, log2 in units, from which one is chosen."""
+"""Steps D relative to the root mean square of a worker's gradients, log2 in units: one is chosen."""
 
 MARGIN = 50
 """Slots get 1/50 more bits than predicted, because their contents differ."""
@@ -26,102 +29,130 @@ MARGIN = 50
 SPARE = 96
 """Bits that slots get besides."""
 
-GAINS = (-4 * UNITS, 14 * UNITS)
+GAINS = (-6 * UNITS, 14 * UNITS)
 MOST_CHANGE = UNITS
 """Gains change by at most an octave from step to step."""
 
 FIRST_CORRELATION = 0.1
 """The correlation of workers' gradients that the first steps assume."""
 
-METADATA_BYTES = 80
-"""Of the statistics that all ranks reduce in a round."""
+FEWEST = 4
+"""Super-groups of a chunk from which on it has slots."""
+
+LEAST_SHARE = 0.5
+"""Bits of the budget that have to be left for coordinates, where there are slots, after all headers."""
+
+_WORD = 32
+
+
+def metadata_bytes(numbers: int) -> int:
+    """Bytes of what all ranks reduce in a round: a curve, its norms, and feedback with two figures for each
+    of so many numbers of contributions."""
+    return 8 + 8 * len(POINTS) + 8 * (2 + len(POINTS) + 2 * numbers)
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """The messages of a collective: for every number of contributions, ascending, the number of chunks' messages that
-    all ranks send together. Those that hold all `workers` are sealed."""
+class MessageCounts:
+    """The messages of a collective: for every number of contributions, ascending, the number of chunks'
+    messages that all ranks send together. Those that hold all `workers` are sealed; a scatter sends none
+    of these."""
 
     counts: tuple[tuple[int, int], ...]
     workers: int
 
     @classmethod
-    def of(cls, messages: Mapping[int, int], workers: int, *, scatter: bool) -> Traffic:
-        kept = sorted(item for item in messages.items() if not scatter or item[0] < workers)
-        return cls(tuple(kept), workers)
+    def of(cls, messages: Mapping[int, int], workers: int, *, scatter: bool) -> MessageCounts:
+        sent = {number: 0 if scatter and number == workers else messages[number] for number in messages}
+        return cls(tuple(sorted(sent.items())), workers)
 
     @property
     def numbers(self) -> tuple[int, ...]:
         return tuple(number for number, _ in self.counts)
 
     @property
-    def seals(self) -> bool:
-        return self.workers in self.numbers
+    def total(self) -> int:
+        return sum(count for _, count in self.counts)
 
 
 @dataclass(frozen=True)
 class Sizing:
-    """The slots of a bucket, the messages that carry them, and the bits a coordinate that these may take.
-    `head` are the bits of a slot besides those of its super-groups."""
+    """The slots of a bucket, the messages that carry them, and the bits a coordinate that these may take."""
 
     slots: Slots
-    traffic: Traffic
+    messages: MessageCounts
     bits: float
-    head: int
 
     @property
     def num_slots(self) -> int:
         return self.slots.num_chunks * self.slots.per_chunk
 
     @property
+    def head(self) -> int:
+        """Bits of a slot besides those of its super-groups."""
+        return head_bits(self.slots.super_groups) - HEADER_BITS * self.slots.super_groups
+
+    @property
     def budget(self) -> int:
         """Bytes of all messages together."""
-        messages = sum(count for _, count in self.traffic.counts)
-        metadata = METADATA_BYTES + 8 * (2 * len(self.traffic.counts) + len(POINTS) + 3)
-        per_gradient = self.bits * self.slots.numel / 8 - metadata
-        return int(per_gradient * messages / self.slots.num_chunks)
+        per_gradient = self.bits * self.slots.numel / 8 - metadata_bytes(len(self.messages.counts))
+        return int(per_gradient * self.messages.total / self.slots.num_chunks)
 
     @property
     def passed_on(self) -> list[int]:
         """The indices of those numbers of contributions whose sums are passed on, not sealed."""
-        numbers = self.traffic.numbers
-        return [index for index, number in enumerate(numbers) if number < self.traffic.workers]
+        numbers = self.messages.numbers
+        return [index for index, number in enumerate(numbers) if number < self.messages.workers]
 
     def curve(self, points: Tensor, known: int, workers: int) -> Curve:
         """The curve of the sum of the workers' `points`."""
         places = self.num_slots * self.slots.super_groups
-        empty = places - -(-self.slots.numel // 256)
-        fixed = self.num_slots * self.head + 8 * empty
-        return Curve(points, known, workers, fixed, places * 256)
+        empty = places - super_groups_of(self.slots.numel)
+        fixed = self.num_slots * self.head + HEADER_BITS * empty
+        return Curve(points, known, workers, fixed, places * SUPER_GROUP)
 
     def first_gains(self) -> list[int]:
         """The gains that the first steps assume."""
-        workers = self.traffic.workers
-        found = [units_of(number * (1 + (number - 1) * FIRST_CORRELATION)) for number in self.traffic.numbers]
-        if self.traffic.seals and workers > 2:
+        workers = self.messages.workers
+        numbers = self.messages.numbers
+        found = [units_of(number * (1 + (number - 1) * FIRST_CORRELATION)) for number in numbers]
+        if numbers[-1] == workers > 2:
             found[-1] -= units_of(workers - 1)
         return found
 
     def sizes(self, curve: Curve, gains: list[int]) -> tuple[list[int], int]:
-        """Bits of a slot of each number of contributions, multiples of 32, and the step that they are for: the smallest
-        one whose messages keep to the budget."""
+        """Bits of a slot of each number of contributions, multiples of 32, and the step that they are for:
+        the smallest one whose messages keep to the budget. If not even the largest one does, all slots
+        have the same size."""
         steps = torch.arange(STEPS.start, STEPS.stop, device="cpu")
         taken = curve.bits(torch.tensor(gains, device="cpu")[:, None], steps)
         passed_on = torch.tensor([index in self.passed_on for index in range(len(gains))], device="cpu")
         each = torch.where(
             passed_on[:, None], _with_margin(taken, self.num_slots), -(-taken // self.num_slots)
         )
-        each = 32 * -(-each // 32)
-        counts = torch.tensor([count for _, count in self.traffic.counts], device="cpu")[:, None]
+        each = _WORD * -(-each // _WORD)
+        counts = torch.tensor([count for _, count in self.messages.counts], device="cpu")[:, None]
         num_bytes = each * self.slots.per_chunk // 8
-        spent = (counts * (-(-num_bytes // 16) * 16)).sum(dim=0)
+        spent = (counts * (-(-num_bytes // ALIGNMENT) * ALIGNMENT)).sum(dim=0)
         fits = spent <= self.budget
-        chosen = int(fits.to(torch.int8).argmax()) if bool(fits.any()) else len(steps) - 1
+        if not bool(fits.any()):
+            return [self.equal_size] * len(gains), int(steps[-1])
+        chosen = int(fits.to(torch.int8).argmax())
         return [int(size) for size in each[:, chosen]], int(steps[chosen])
 
+    @property
+    def equal_size(self) -> int:
+        """Bits of a slot if all have the same size and keep to the budget."""
+        return _equal_size(self.budget // self.messages.total, self.slots.per_chunk)
+
+    def allowed(self, size: int) -> int:
+        """A slot's size, or the nearest one that is possible: a decision from a file may have any."""
+        least = _least_size(self.slots.super_groups)
+        most = head_bits(self.slots.super_groups) + 2 * _WORD * SUPER_GROUP * self.slots.super_groups
+        return min(max(size, least), most) // _WORD * _WORD
+
     def step(self, curve: Curve, gains: list[int], sizes: list[int]) -> Tensor:
-        """The smallest step, () int64, at which all sums that are passed on are predicted to fit into slots of these
-        sizes."""
+        """The smallest step, () int64, at which all sums that are passed on are predicted to fit into slots
+        of these sizes."""
         steps = torch.arange(STEPS.start, STEPS.stop, device=curve.points.device)
         hops, device = self.passed_on, curve.points.device
         wanted = torch.tensor([gains[index] for index in hops], device=device)
@@ -131,9 +162,26 @@ class Sizing:
         fits[-1] = True
         return steps[fits.to(torch.int8).argmax()]
 
-    def message_bytes(self, size: int) -> int:
-        """Bytes of a chunk's message whose slots have `size` bits."""
-        return align(self.slots.per_chunk * size // 8)
+
+def too_small(slots: Slots, workers: int, bits: float) -> bool:
+    """True if a bucket is too small for slots: it has few super-groups, or what comes with them takes much of
+    its bits."""
+    if slots.rows < FEWEST:
+        return True
+    share = bits * slots.numel / 8 - metadata_bytes(workers)
+    size = _equal_size(int(share / slots.num_chunks), slots.per_chunk)
+    needed = LEAST_SHARE * bits * SUPER_GROUP * slots.super_groups
+    return size < head_bits(slots.super_groups) + SPARE + needed
+
+
+def _equal_size(num_bytes: int, per_chunk: int) -> int:
+    """Bits of each of a chunk's slots in a message of at most so many bytes."""
+    return num_bytes // ALIGNMENT * ALIGNMENT * 8 // per_chunk // _WORD * _WORD
+
+
+def _least_size(super_groups: int) -> int:
+    """Bits of the smallest slot: that of zeros."""
+    return head_bits(super_groups)
 
 
 def _with_margin(bits: Tensor, num_slots: int) -> Tensor:
@@ -142,8 +190,8 @@ def _with_margin(bits: Tensor, num_slots: int) -> Tensor:
 
 
 def first_points(table: Tensor, super_groups: int, step: int) -> Tensor:
-    """A curve for steps before any is known: super-groups whose variances lie 6 and 3 octaves below, at, and one above
-    the mean energy."""
+    """A curve for steps before any is known: super-groups whose variances lie 6 and 3 octaves below, at, and
+    one above the mean energy."""
     spread = torch.tensor([-6 * UNITS, -3 * UNITS, 0, UNITS], device="cpu")
     points = torch.tensor(POINTS, device="cpu")[:, None] + spread - 2 * step
     return bits_of(points.clamp(LOWEST, HIGHEST), table).sum(dim=1) * super_groups // len(spread)

@@ -1,9 +1,9 @@
 """The places of a bucket's super-groups in chunks and slots.
 
-All slots of a bucket have as many super-groups, at most `codec.slot`. Which ones a chunk has is the same in every round,
-so that a rank can keep it as its shard: by turns, the order of which changes every `ERA` super-groups of a chunk, lest a
-chunk always has the same columns of a matrix. Within a chunk super-groups are dealt to slots by a fixed pseudo-random
-permutation, so that all slots hold about the same energy.
+All slots of a bucket have as many super-groups, at most `codec.slot`. Which ones a chunk has is the same
+in every round, so that a rank can keep it as its shard: by turns, the order of which changes every `ERA`
+super-groups of a chunk, lest a chunk always has the same columns of a matrix. Within a chunk super-groups
+are dealt to slots by a fixed pseudo-random permutation, so that all slots hold about the same energy.
 """
 
 from __future__ import annotations
@@ -19,11 +19,8 @@ from gradwire.codecs.options.dynamiq import SUPER_GROUP
 from gradwire.codecs.shards import Shard, Stretches
 
 ERA = 61
-"""Super-groups of a chunk, one after another, that lie equally far apart in the bucket: a prime number, so that no
-width of a matrix is a multiple of it."""
-
-FEWEST = 16
-"""Super-groups of a chunk from which on it has slots: smaller buckets travel as bfloat16."""
+"""Super-groups of a chunk, one after another, that lie equally far apart in the bucket: a prime number, so
+that no width of a matrix is a multiple of it."""
 
 _PERMUTATION = 0x5107
 
@@ -35,7 +32,8 @@ def super_groups_of(numel: int) -> int:
 
 @dataclass(frozen=True)
 class Slots:
-    """The slots of a bucket of `numel` coordinates in `num_chunks` chunks of at most `most` super-groups a slot."""
+    """The slots of a bucket of `numel` coordinates in `num_chunks` chunks of at most `most` super-groups a
+    slot."""
 
     numel: int
     num_chunks: int
@@ -45,11 +43,6 @@ class Slots:
     def rows(self) -> int:
         """Super-groups of the longest chunk."""
         return -(-super_groups_of(self.numel) // self.num_chunks)
-
-    @property
-    def too_small(self) -> bool:
-        """True if the bucket has too few coordinates for slots."""
-        return self.rows < FEWEST
 
     @property
     def per_chunk(self) -> int:
@@ -85,7 +78,8 @@ class Slots:
 
     @cached_property
     def order(self) -> Tensor:
-        """The super-group at each place: (chunks, slots, super-groups of a slot) int64; −1 where a place is empty."""
+        """The super-group at each place: (chunks, slots, super-groups of a slot) int64; −1 where a place is
+        empty."""
         total = super_groups_of(self.numel)
         row = torch.arange(self.rows, device="cpu")
         chunk = torch.arange(self.num_chunks, device="cpu")[:, None]
@@ -98,8 +92,8 @@ class Slots:
 
     @cached_property
     def ascending(self) -> Tensor:
-        """For each place of a chunk in ascending order of super-groups, the place in `order`: (chunks, rows) int64.
-        Places of super-groups that the bucket does not have come last."""
+        """For each place of a chunk in ascending order of super-groups, the place in `order`: (chunks, rows)
+        int64. Places of super-groups that the bucket does not have come last."""
         flat = self.order.flatten(1)
         return torch.where(flat < 0, super_groups_of(self.numel), flat).argsort(dim=1, stable=True)[
             :, : self.rows

@@ -4,56 +4,62 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 
-from gradwire.codecs.lattice import bits, rice
+from gradwire.codecs.lattice import bits
+from gradwire.codecs.lattice.codes import BROKEN, SlotCode, slot_bits
+from gradwire.codecs.lattice.measure_tables import TABLES, lengths, variances
+from gradwire.codecs.lattice.packed import Packed
+from gradwire.codecs.lattice.prediction import PARTS
+from gradwire.codecs.lattice.rice import Rice
 from gradwire.codecs.lattice.slots import Slots, super_groups_of
 from gradwire.codecs.options.dynamiq import SUPER_GROUP
 
 SLOTS, SUPER_GROUPS = 3, 20
 
+CODES: list[SlotCode] = [Rice(), Packed()]
+every_code = pytest.mark.parametrize("code", CODES, ids=["rice", "packed"])
 
-def integers(scale: float, seed: int = 0) -> torch.Tensor:
-    """Slots of integers whose groups of 32 have different magnitudes, some zeros, and a few very large ones."""
+
+def integers(scale: float, seed: int = 0) -> Tensor:
+    """Slots of integers whose groups of 32 have different magnitudes, some zeros, a few very large ones."""
     draw = torch.Generator().manual_seed(seed)
-    sizes = torch.exp(torch.randn(SLOTS, SUPER_GROUPS, rice.GROUPS, 1, generator=draw)) * scale
-    q = (torch.randn(SLOTS, SUPER_GROUPS, rice.GROUPS, rice.GROUP, generator=draw) * sizes).long()
+    sizes = torch.exp(torch.randn(SLOTS, SUPER_GROUPS, 8, 1, generator=draw)) * scale
+    q = (torch.randn(SLOTS, SUPER_GROUPS, 8, 32, generator=draw) * sizes).long()
     q = q.view(SLOTS, SUPER_GROUPS, SUPER_GROUP)
     q[0, 0] = 0
     q[1, 3, 5], q[1, 4, 7] = 2**29, -(2**29)
     return q
 
 
-def slot_bits(choice: rice.Choice) -> torch.Tensor:
-    """The bits of each slot, by the lengths of its super-groups."""
-    headers = SUPER_GROUPS * rice.HEADER_BITS
-    return rice.head_bits(SUPER_GROUPS) - headers + choice.num_bits.view(SLOTS, SUPER_GROUPS).sum(dim=1)
-
-
+@every_code
 @pytest.mark.parametrize("scale", [0.0, 0.2, 1, 5, 100, 1e4, 1e7])
-def test_what_is_written_is_read(scale: float) -> None:
+def test_what_is_written_is_read(code: SlotCode, scale: float) -> None:
     q = integers(scale)
-    choice = rice.choose(q.view(-1, SUPER_GROUP))
-    used = slot_bits(choice)
+    used = slot_bits(code.lengths(q.view(-1, SUPER_GROUP)).view(SLOTS, SUPER_GROUPS))
     size = int(-(-used.max() // 32) * 32)
-    number = torch.tensor([3, 255, 0])
+    number = torch.tensor([3, 1023, 0])
     further = torch.arange(SUPER_GROUPS).expand(SLOTS, SUPER_GROUPS) % 4
-    mark = torch.where((q == 0).all(dim=2), rice.BROKEN, 0)
-    words = rice.write(q, choice, number, further, mark, size)
-    assert (words[:, 0] >> 8).tolist() == used.tolist()
+    mark = torch.where((q == 0).all(dim=2), BROKEN, 0)
+    words = code.write(q, number, further, mark, size)
+    assert (words[:, 0] >> 10).tolist() == used.tolist()
     message = torch.empty(words.numel() * 4, dtype=torch.uint8)
     bits.to_bytes(words, message)
-    found = rice.read(bits.from_bytes(message, SLOTS), SUPER_GROUPS)
+    found = code.read(bits.from_bytes(message, SLOTS), SUPER_GROUPS)
     for given, read in zip((q, number, further, mark), found, strict=True):
         assert torch.equal(given, read)
 
 
-def test_lengths_are_those_of_the_definition() -> None:
+def naturals(row: list[int]) -> list[int]:
+    return [2 * value if value >= 0 else -2 * value - 1 for value in row]
+
+
+def test_lengths_in_rice_codes_are_those_of_the_definition() -> None:
     """A slow count, coordinate by coordinate, of the shortest of the three codes."""
     q = integers(2.0, seed=1)[0]
-    choice = rice.choose(q)
-    for row, length in zip(q.tolist(), choice.num_bits.tolist(), strict=True):
-        z = [2 * value if value >= 0 else -2 * value - 1 for value in row]
-        groups = [z[first : first + rice.GROUP] for first in range(0, SUPER_GROUP, rice.GROUP)]
+    for row, length in zip(q.tolist(), Rice().lengths(q).tolist(), strict=True):
+        z = naturals(row)
+        groups = [z[first : first + 32] for first in range(0, SUPER_GROUP, 32)]
         filled = [group for group in groups if any(group)]
         if not filled:
             assert length == 8
@@ -73,6 +79,30 @@ def test_lengths_are_those_of_the_definition() -> None:
             16 + sum(coded(group, min(r_of(group), least + 2)) for group in filled),
         )
         assert length == 8 + min(lengths)
+
+
+def test_lengths_in_whole_bits_are_those_of_the_definition() -> None:
+    q = torch.cat([integers(scale, seed=1)[0] for scale in (0.1, 2.0, 1e5)])
+    for row, length in zip(q.tolist(), Packed().lengths(q).tolist(), strict=True):
+        z = naturals(row)
+        widths = [max(z[first : first + 8]).bit_length() for first in range(0, SUPER_GROUP, 8)]
+        if not any(widths):
+            assert length == 8
+            continue
+        base = max(min(width for width in widths if width) - 1, max(widths) - 7, 0)
+        coded = sum(8 * (base + max(1, width - base)) for width in widths if width)
+        assert length == 8 + 3 * 32 + coded
+
+
+@pytest.mark.parametrize(("name", "code"), TABLES, ids=[name for name, _ in TABLES])
+def test_tables_hold_within_the_error_of_sampling(name: str, code: SlotCode) -> None:
+    """Other super-groups, drawn anew, have the mean bits of the table, within five standard errors of either
+    mean."""
+    assert len(code.table) == len(variances()) and [*code.table] == sorted(code.table)
+    for entry in range(14, 109, 9):
+        found = lengths(code, variances()[entry], seed=1, super_groups=200).double()
+        spread = 5 * float(found.std()) / 200**0.5 * 1.1 + 0.1
+        assert abs(float(found.mean()) - code.table[entry] / PARTS) < spread, (name, entry)
 
 
 @pytest.mark.parametrize("numel", [4096 * 4, 70_001, 256 * 61 * 9 + 1, 1_000_000])
