@@ -59,7 +59,7 @@ class Lattice(LatticeOptions, Codec, Adapts):
         group="quantized all-reduce",
         source="this project",
         wire_bits="`codec.bits`",
-        metadata="norms, bits predicted for nine steps D, and counts",
+        metadata="norms, bits predicted for eleven steps D, and counts",
         state="sizes of slots, gains of sums, the step D, and their counts",
     )
     traits = Traits(unbiased=True, stateful=True, smallest_magnitude=SCALED_FROM)

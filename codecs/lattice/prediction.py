@@ -2,7 +2,7 @@
 
 A super-group of Gaussian coordinates whose variance is 2^t·D² takes G(t) bits once each coordinate is
 rounded at random to a multiple of D; `tables` has G. Each rank sums G over its super-groups, all scaled so
-that the rank has the mean energy 1 a coordinate, for nine steps around the last one known: its curve. Sums
+that the rank has the mean energy 1 a coordinate, for some steps around the last one known: its curve. Sums
 of k contributions take the bits of the curve at a variance that is `gain` larger: log2 k and more if
 workers' gradients resemble one another.
 
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.dynamiq.arrangement import super_group_statistics
+from gradwire.codecs.lattice.codes import HEADER_BITS
 from gradwire.codecs.lattice.logarithms import UNITS, log2_units
 
 PARTS = 32
@@ -28,7 +29,7 @@ LOWEST, HIGHEST = -30 * UNITS, 24 * UNITS
 
 SPACING = UNITS // 2
 
-POINTS = tuple(range(-4 * UNITS, 13 * UNITS, 2 * UNITS))
+POINTS = tuple(range(-8 * UNITS, 13 * UNITS, 2 * UNITS))
 """Variances relative to the last step known at which curves are made."""
 
 NO_ENERGY = -100 * UNITS
@@ -49,7 +50,7 @@ def bits_of(variance: Tensor, table: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class BucketStatistics:
     """A rank's numbers of a bucket: its `norm` and its largest super-group's, (1,) float32, and its `curve`,
-    (9,) int64."""
+    (points,) int64."""
 
     norm: Tensor
     largest: Tensor
@@ -80,13 +81,14 @@ def statistics(x: Tensor, step: int, table: Tensor) -> BucketStatistics:
 
 @dataclass(frozen=True)
 class Curve:
-    """The bits of all slots of one worker as a function of the step: `points`, (9,) int64 in parts of a bit,
-    are the sum of `workers` curves around the step `known`; `fixed` bits are in all slots together
-    besides. `coordinates` are those of all slots."""
+    """The bits of all slots of one worker as a function of the step: `points`, int64 in parts of a bit, are
+    the sum of `workers` curves around the step `known`, of so many `super_groups`; `fixed` bits are in all
+    slots together besides. `coordinates` are those of all slots."""
 
     points: Tensor
     known: int
     workers: int
+    super_groups: int
     fixed: int
     coordinates: int
 
@@ -100,12 +102,17 @@ class Curve:
         spacing = POINTS[1] - POINTS[0]
         index, share = place // spacing, place % spacing
         found = (self.points[index] * (spacing - share) + self.points[index + 1] * share) // spacing
+        found = found // (PARTS * self.workers)
+        # Where most integers are 0, others are as many as variance's square root is large: halves of 2 octaves.
+        below = (POINTS[0] - variance).clamp(min=0)
+        headers = HEADER_BITS * self.super_groups
+        excess = (found - headers) * (2 * spacing - below % spacing) // (2 * spacing) >> below // spacing
         beyond = (variance - POINTS[-1]).clamp(min=0) * self.coordinates // (2 * UNITS)
-        return found // (PARTS * self.workers) + beyond + self.fixed
+        return torch.where(below > 0, headers + excess, found) + beyond + self.fixed
 
     def gain_of(self, bits: Tensor, step: int) -> Tensor:
         """The smallest gains, in units, at which sums take at least `bits`, (counts,), with this step."""
-        variances = torch.arange(POINTS[0], POINTS[-1], device=bits.device)
+        variances = torch.arange(POINTS[0] - 8 * UNITS, POINTS[-1], device=bits.device)
         candidates = variances + 2 * (step - self.known)
         predicted = self.bits(candidates, step)
         return candidates[torch.searchsorted(predicted, bits).clamp(max=len(candidates) - 1)]

@@ -106,9 +106,9 @@ class Sizing:
     def curve(self, points: Tensor, known: int, workers: int) -> Curve:
         """The curve of the sum of the workers' `points`."""
         places = self.num_slots * self.slots.super_groups
-        empty = places - super_groups_of(self.slots.numel)
-        fixed = self.num_slots * self.head + HEADER_BITS * empty
-        return Curve(points, known, workers, fixed, places * SUPER_GROUP)
+        super_groups = super_groups_of(self.slots.numel)
+        fixed = self.num_slots * self.head + HEADER_BITS * (places - super_groups)
+        return Curve(points, known, workers, super_groups, fixed, places * SUPER_GROUP)
 
     def first_gains(self) -> list[int]:
         """The gains that the first steps assume."""

@@ -11,6 +11,10 @@ from torch import Tensor
 
 from gradwire.codecs.interface import Layout
 from gradwire.codecs.lattice.feedback import COORDINATES, GAIN, SIZES, STEP
+from gradwire.codecs.lattice.prediction import statistics
+from gradwire.codecs.lattice.rice import Rice
+from gradwire.codecs.lattice.sizes import MessageCounts, Sizing
+from gradwire.codecs.lattice.slots import Slots, super_groups_of
 from gradwire.codecs.registry import make_codec
 from gradwire.codecs.wrappers.decisions import decision_of
 
@@ -147,6 +151,22 @@ def test_a_loud_worker_costs_no_more_than_dynamiq_plus(topology: str, size: int)
     assert errors["lattice"] < 1.1 * errors["dynamiq_plus"]
 
 
+def test_predictions_reach_beyond_the_curve() -> None:
+    """Bits fall with the step however far it lies from the one last known: down to headers, where all
+    integers are 0."""
+    table = torch.tensor(Rice().table)
+    sizing = Sizing(Slots(LAYOUT.numel, 3, 64), MessageCounts(((1, 3), (2, 3), (3, 6)), 3), 5.0)
+    own = statistics(gradients(LAYOUT, 1)[0], -3 * 64, table)
+    curve = sizing.curve(own.curve, -3 * 64, 1)
+    bits = curve.bits(0, torch.arange(-20 * 64, 12 * 64))
+    assert torch.equal(bits, bits.sort(descending=True).values)
+    assert int(bits[-1]) < 12 * super_groups_of(LAYOUT.numel) + curve.fixed
+    slope = (bits[:64] - bits[64:128]).double() / curve.coordinates
+    assert torch.allclose(slope, torch.ones(64).double(), atol=0.02), "one bit an octave"
+    gains = curve.gain_of(torch.stack([curve.bits(gain, -200) for gain in (-400, 0, 400)]), -200)
+    assert (gains - torch.tensor([-400, 0, 400])).abs().max() <= 2
+
+
 def test_a_long_ring_is_stable() -> None:
     size, layout = 16, layout_of({"a": (80, 256)})
     cluster = Cluster(size, "ring", "lattice")
@@ -184,7 +204,7 @@ def test_small_buckets_travel_in_bfloat16_without_bias() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"bits": 1.5}, r"codec\.bits=1\.5 .*from 2 to 16"),
+        ({"bits": 1.5}, r"codec\.bits=1\.5: choose a number from 2 to 16"),
         ({"code": "ans"}, r"codec\.code=ans"),
         ({"slot": 100}, r"codec\.slot=100"),
         ({"ef": True}, r"codec\.ef=true"),
