@@ -43,8 +43,8 @@ MOVED: Mapping[str, tuple[int, int, int, int]] = {
     "rice": (2750, 1900, 1900, 10_000),
     "packed": (1200, 870, 850, 3700),
 }
-"""Bytes per coordinate that PyTorch's operations read and write in `encode`, `accumulate`, `decode` and `seal`, by
-code: counted once among three workers at 5 bits."""
+"""Bytes per coordinate that PyTorch's operations read and write in `encode`, `accumulate`, `decode` and
+`seal`, by code: counted once among three workers at 5 bits."""
 
 COUNTS = "counts"
 """The name in feedback."""

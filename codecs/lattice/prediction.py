@@ -103,7 +103,7 @@ class Curve:
         index, share = place // spacing, place % spacing
         found = (self.points[index] * (spacing - share) + self.points[index + 1] * share) // spacing
         found = found // (PARTS * self.workers)
-        # Where most integers are 0, others are as many as variance's square root is large: halves of 2 octaves.
+        # Where most integers are 0, the others are as many as the variance's root: half in two octaves.
         below = (POINTS[0] - variance).clamp(min=0)
         headers = HEADER_BITS * self.super_groups
         excess = (found - headers) * (2 * spacing - below % spacing) // (2 * spacing) >> below // spacing
