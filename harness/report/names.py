@@ -18,6 +18,7 @@ NAMES = {
         "thc": "THC",
         "omnireduce": "OmniReduce",
         "uniform": "uniform quantization",
+        "lattice": "the lattice codec",
         "linear": "linear quantization",
         "qsgd": "QSGD",
         "tfp": "TFP",
