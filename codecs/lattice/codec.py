@@ -14,6 +14,7 @@ from gradwire.codecs.collectives import Collectives, Hops, Kept, Op
 from gradwire.codecs.costs import NOTHING, Costs, hop_costs, moved
 from gradwire.codecs.interface import Codec, Decision, Layout, Round
 from gradwire.codecs.lattice.codes import SlotCode
+from gradwire.codecs.lattice.compiled_hops import CompiledLatticeHops
 from gradwire.codecs.lattice.draws import Draws
 from gradwire.codecs.lattice.feedback import (
     COORDINATES,
@@ -32,6 +33,7 @@ from gradwire.codecs.lattice.rice import Rice
 from gradwire.codecs.lattice.sizes import GAINS, STEPS, MessageCounts, Sizing, too_small
 from gradwire.codecs.lattice.slots import Slots
 from gradwire.codecs.lattice.small_buckets import DitheredBF16
+from gradwire.codecs.native.choice import library_for
 from gradwire.codecs.options.lattice import LatticeOptions
 from gradwire.codecs.shards import Shard, joined
 from gradwire.codecs.slices import SumHops, chunk_slice
@@ -130,7 +132,11 @@ class Lattice(LatticeOptions, Codec, Adapts):
             sinks_of(comm) if any(number > 1 for number in messages.numbers) else None,
             comm.size,
         )
-        return LatticeHops(x, slots, grid, self._slot_code, Draws(this_round.key, comm.rank), counts.count)
+        draws, library = Draws(this_round.key, comm.rank), library_for(x.device)
+        if library is None or library.name != "cpu":  # there are no kernels for CUDA yet
+            return LatticeHops(x, slots, grid, self._slot_code, draws, counts.count)
+        packed = self.code == "packed"
+        return CompiledLatticeHops(x, slots, grid, packed, draws, counts.count, library)
 
     def feedback(self) -> Feedback:
         """What this rank has counted: (buckets · numbers,) int64, see `feedback`."""
