@@ -55,13 +55,12 @@ class MessageBound:
         """
         if not schedule.sums_on_the_way:
             raise ValueError(f"topology={schedule.name} sends no partial sums")
-        energy = float(mean.square().sum()) * schedule.size**2
-        levels = _WaterLevels(energy / mean.numel())
+        levels = _WaterLevels(float(mean.square().mean()) * schedule.size**2)
         for groups in _groups(values, buckets, schedule):
             levels.add(groups)
         bits, distortions = levels.curve()
         sent = schedule.gradients_sent * mean.numel()
-        return cls(bits / sent, (distortions / energy).clamp(max=1.0))
+        return cls(bits / sent, distortions / distortions[0])  # at the highest level all is left out
 
     def bound(self, bits_per_coordinate: float) -> float:
         """The vNMSE at this rate. Between two water levels some groups are coded as at the one, and the

@@ -102,6 +102,7 @@ def _replay(config: ReplayTask) -> ReplaySummary:
             seed = config.seed + index
             for found in replay.repeat(make, seed, config.replay.rounds, check_hashes=index == 0):
                 tally.add(found, replay.widths(make(), config.seed) if index == 0 else None)
+                del found  # two files of a row may not fit into memory
     return tally.summary()
 
 
