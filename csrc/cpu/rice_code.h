@@ -121,19 +121,15 @@ static inline void unpack_low(const uint8_t* in, uint32_t* low) {
   }
 }
 
-// f(Width<r>()) for a parameter from 1 to 14.
+// The largest parameter of a group.
+enum { LARGEST_OF_GROUP = LARGEST_R + 2 };
+
+// f(Width<r>()) for a parameter from 1 on.
 template <class Function>
 static inline void with_parameter(uint32_t r, Function f) {
-  switch (r) {
-#define GRADWIRE_PARAMETER(R) \
-  case R: return f(Width<R>());
-    GRADWIRE_PARAMETER(1)
-    GRADWIRE_PARAMETER(2)
-    GRADWIRE_PARAMETER(3) GRADWIRE_PARAMETER(4) GRADWIRE_PARAMETER(5) GRADWIRE_PARAMETER(6)
-        GRADWIRE_PARAMETER(7) GRADWIRE_PARAMETER(8) GRADWIRE_PARAMETER(9) GRADWIRE_PARAMETER(10)
-            GRADWIRE_PARAMETER(11) GRADWIRE_PARAMETER(12) GRADWIRE_PARAMETER(13) GRADWIRE_PARAMETER(14)
-#undef GRADWIRE_PARAMETER
-  }
+  with_width((int)r, [&](auto width) {
+    if constexpr (decltype(width)::value <= LARGEST_OF_GROUP) f(width);
+  });
 }
 
 static inline void put_escape(uint32_t z, int64_t at, uint8_t* out) {
@@ -176,7 +172,7 @@ static inline void rice_write(const uint32_t* z, const RiceChoice* choices, cons
       if (!(choices[s].coded >> g & 1)) continue;
       const int64_t bytes = 4 * choices[s].of_group[g];
       const bool last = out + size / 8 - at < bytes + BEYOND;
-      alignas(64) uint8_t buffer[4 * 14 + BEYOND];
+      alignas(64) uint8_t buffer[4 * LARGEST_OF_GROUP + BEYOND];
       with_parameter(choices[s].of_group[g], [&](auto width) {
         pack_low<width.value>(z + s * SUPER_GROUP + g * RICE_GROUP, last ? buffer : at);
       });
@@ -257,7 +253,7 @@ static inline uint32_t rice_read(const uint8_t* in, int32_t super_groups, int64_
       alignas(64) uint32_t low[RICE_GROUP] = {};
       const uint32_t r = choice.of_group[g];
       const bool last = end - at < (int64_t)(4 * r) + BEYOND;
-      alignas(64) uint8_t buffer[4 * 14 + BEYOND] = {};
+      alignas(64) uint8_t buffer[4 * LARGEST_OF_GROUP + BEYOND] = {};
       if (last) memcpy(buffer, at, 4 * r);
       with_parameter(r, [&](auto width) { unpack_low<width.value>(last ? buffer : at, low); });
       at += 4 * r;
