@@ -133,7 +133,7 @@ class Lattice(LatticeOptions, Codec, Adapts):
         return LatticeHops(x, slots, grid, self._slot_code, Draws(this_round.key, comm.rank), counts.count)
 
     def feedback(self) -> Feedback:
-        """What this rank has counted: (buckets · numbers,) int64, see `feedback`."""
+        """This rank's counts: (buckets · numbers,) int64, see `feedback`."""
         rows = [self._counts[bucket].row() for bucket in sorted(self._counts)]
         return {COUNTS: (torch.cat(rows) if rows else torch.zeros(0, dtype=torch.int64, device="cpu"), "sum")}
 
