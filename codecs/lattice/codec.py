@@ -139,7 +139,7 @@ class Lattice(LatticeOptions, Codec, Adapts):
         return CompiledLatticeHops(x, slots, grid, packed, draws, counts.count, library)
 
     def feedback(self) -> Feedback:
-        """What this rank has counted: (buckets · numbers,) int64, see `feedback`."""
+        """This rank's counts: (buckets · numbers,) int64, see `feedback`."""
         rows = [self._counts[bucket].row() for bucket in sorted(self._counts)]
         return {COUNTS: (torch.cat(rows) if rows else torch.zeros(0, dtype=torch.int64, device="cpu"), "sum")}
 

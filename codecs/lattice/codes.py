@@ -1,4 +1,4 @@
-"""What the codes of slots share: marks, headers, and the interface by which hops use them.
+"""Common parts of the codes of slots: marks, headers, and the interface by which hops use them.
 
 A slot begins with a word: in bits 0-9 the shift of all its super-groups, or the sink's step code, in bits
 10-31 the bits in use. A header of a byte follows for each super-group, whose uppermost two bits are its

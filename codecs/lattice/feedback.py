@@ -1,4 +1,4 @@
-"""What ranks count of a bucket, and the decision on sizes and gains that follows from the counts of all
+"""The counts of a bucket, and the decision on sizes and gains that follows from the counts of all
 ranks.
 
 A row of numbers for each bucket: its coordinates, the step D used, the workers' curve, and by number of
@@ -53,8 +53,8 @@ class BucketDecision:
 
 
 def of_bucket(decision: Decision, bucket: int, sizing: Sizing, table: Tensor) -> BucketDecision:
-    """What a bucket follows; a guess if nothing has been decided about a bucket of so many coordinates.
-    `table` is on the CPU."""
+    """The decision that a bucket follows; a guess if nothing has been decided about a bucket of so many
+    coordinates. `table` is on the CPU."""
     numbers = len(sizing.messages.numbers)
     own = slice(bucket * numbers, (bucket + 1) * numbers)
     names = (COORDINATES, STEP, SIZES, GAIN)

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from gradwire.codecs.lattice.codes import SlotCode
+from gradwire.codecs.lattice.logarithms import UNITS
 from gradwire.codecs.lattice.packed import Packed
-from gradwire.codecs.lattice.prediction import HIGHEST, LOWEST, PARTS, SPACING, UNITS
+from gradwire.codecs.lattice.prediction import HIGHEST, LOWEST, PARTS, SPACING
 from gradwire.codecs.lattice.rice import Rice
 from gradwire.codecs.options.dynamiq import SUPER_GROUP
 

@@ -44,7 +44,7 @@ class Shifts:
     order: Tensor
 
     def shifted(self, found: Sum, shift: Tensor, turn: int) -> Sum:
-        """The same sum with at least this shift, rounded at random."""
+        """A sum with at least this shift, rounded at random."""
         shift = torch.maximum(found.shift, shift)
         more = shift - found.shift
         noise = self.draws.below(self.order, more, turn)

@@ -64,7 +64,7 @@ class LatticeRounds:
         )
 
     def mean(self, seed: int = 0) -> Tensor:
-        """What all ranks get, which must be the same bits."""
+        """The mean that all ranks get, which must be the same bits."""
 
         async def run(comm: ScheduledCollectives) -> Tensor:
             return await comm.all_reduce(self.hops(comm, seed))

@@ -1,4 +1,4 @@
-"""What the lattice codec's sums promise: integers that add up exactly, and nothing lost on average where they
+"""Promises of the lattice codec's sums: integers that add up exactly, and nothing lost on average where they
 do not fit."""
 
 from __future__ import annotations
