@@ -205,7 +205,7 @@ def taking(key: str, value: Mapping[Any, Any], needs: Mapping[str, str]) -> Taki
         raise ConfigError(f"{key}: from: {shortened(need)} is not a name in needs; {known}: write {FORM}")
     if what not in WHAT:
         raise ConfigError(f"{key}: take: {shortened(what)}: choose {', '.join(WHAT)}")
-    steps = _rows(key, value) if "row" in value else _steps(key, value, str(what))
+    steps: tuple[int | range, ...] = _rows(key, value) if "row" in value else _steps(key, value, str(what))
     if not isinstance(where, Mapping):
         raise ConfigError(f"{key}: where: {shortened(where)}: choose a mapping, e.g. {{codec: bf16}}")
     return Taking(str(need), str(what), steps, {str(name): _listed(each) for name, each in where.items()})

@@ -156,8 +156,8 @@ def _identifying(found: Mapping[str, Any]) -> dict[str, Any]:
             settings.pop(group, None)
     for group, field, every_file in FILES:
         holder = settings.get(group, {}) if field else settings
-        given = holder.get(field or group)
-        places = list(given) if isinstance(given, list) else [given]
+        given: Any = holder.get(field or group)
+        places = given if isinstance(given, list) else [given]
         if given is not None and (every_file is not None or Path(given).expanduser().is_dir()):
             prints = [
                 data_fingerprint(

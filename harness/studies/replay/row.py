@@ -74,7 +74,9 @@ class GradientRow:
     @property
     def steps(self) -> list[int]:
         """The files' steps; empty for a single file."""
-        return [] if self.is_one else [_step_of(each) for each in self.described]  # type: ignore[misc]
+        if self.is_one:
+            return []
+        return [step for each in self.described if (step := _step_of(each)) is not None]
 
     @property
     def name(self) -> str:
