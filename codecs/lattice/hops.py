@@ -110,7 +110,7 @@ class LatticeHops(Hops):
 
     def shard(self, chunks: Sequence[int]) -> Tensor:
         parts = [self._ascending(chunk) for chunk in chunks]
-        return torch.cat([self._all.new_empty(0), *parts])
+        return torch.cat([torch.empty(0, device=self._x.device), *parts])
 
     def _ascending(self, chunk: int) -> Tensor:
         """The mean of a chunk, in the order of its shard."""
