@@ -49,7 +49,8 @@ class ShownItem:
     source: Recorded | None
     table: PaperTable | None
     pictures: list[Picture]
-    models: str = ""  # what the record trained, with parameters
+    models: str = ""  # those of the figures, or of the whole record, with parameters
+    seeds: int = 0  # of the same runs
     guessed: tuple[str, ...] = ()  # captions of plots left out because all of their curves guess
 
     @property
@@ -241,5 +242,7 @@ def _shown(
         for each in pictures
         if each not in guessed
     ]
-    models = models_in_words(source.record, counts[source.folder])
-    return ShownItem(item, source, table, kept, models, tuple(each.caption for each in guessed))
+    cells = [each for each in source.record.cells if table is None or each.label in table.labels]
+    models = models_in_words(source.record, cells, counts[source.folder])
+    seeds = len({cell.seed for cell in cells} - {None})
+    return ShownItem(item, source, table, kept, models, seeds, tuple(each.caption for each in guessed))

@@ -64,11 +64,10 @@ def source(shown: ShownItem | Recorded | None) -> str:
 def about(shown: ShownItem) -> str:
     """The line below the heading of a table or figure: the models with their parameters, the network, the
     seeds, what is missing, and where there is more."""
-    seeds = len(shown.source.record.seeds) if shown.source is not None else 0
     parts = [
         f"ours: {shown.models}" if shown.models else "",
         network(shown),
-        f"{seeds} seed{'s' * (seeds != 1)}" if seeds else "",
+        f"{shown.seeds} seed{'s' * (shown.seeds != 1)}" if shown.seeds else "",
         legends(shown),
         *shown.reasons,
         shown.item.where,

@@ -125,6 +125,12 @@ class PaperTable:
         return any(cell.kind is not None for _, cells in self.rows for cell in cells)
 
     @property
+    def labels(self) -> set[str]:
+        """The labels of those cells of the record that the figures are of."""
+        figures = [cell.figure for _, cells in self.rows for cell in cells if cell.figure is not None]
+        return {own.label for figure in figures for own in figure.cells}
+
+    @property
     def marks(self) -> set[str]:
         """The marks that occur."""
         texts = [cell.ours for _, cells in self.rows for cell in cells]

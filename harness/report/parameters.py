@@ -64,11 +64,11 @@ def _coordinates(record: SweepRecord, cell: CellRecord, figures: Mapping[str, fl
     return round(8 * figures[PER_RANK] / figures[BITS] / times)
 
 
-def models_in_words(record: SweepRecord, counts: Counts) -> str:
-    """The models that a record's cells trained, with their parameters: `LLaMA 1B, chat (131k parameters)`;
-    empty if none are known."""
+def models_in_words(record: SweepRecord, cells: Sequence[CellRecord], counts: Counts) -> str:
+    """The models of these cells of a record, with their parameters: `LLaMA 1B, chat (131k parameters)`; empty
+    if none are known."""
     trained: dict[Any, CellRecord] = {}
-    for cell in record.cells:
+    for cell in cells:
         trained.setdefault(record.setting(cell, "model"), cell)
     known = [(model, counts.get((record.size, str(model))), cell) for model, cell in trained.items()]
     return "; ".join(

@@ -216,12 +216,12 @@ def test_parameters_follow_from_the_bytes_of_uncompressed_gradients(topology: st
     found = sent(131_392, times, "bf16", "mxfp8", topology=topology)
     counts = parameters([found])
     assert counts == {("small", "llama1b"): 131_392}
-    assert models_in_words(found, counts) == "LLaMA 1B, chat (131k parameters)"
-    assert models_in_words(found, {}) == ""
+    assert models_in_words(found, found.cells, counts) == "LLaMA 1B, chat (131k parameters)"
+    assert models_in_words(found, found.cells, {}) == ""
     piped = {"parallel.name": "pipeline", "model.tie_embeddings": True}
     sizes = {"model.vocab_size": 512, "model.hidden_size": 64}
     found = replace(found, settings={"train": found.settings["train"] | piped | sizes})
-    assert models_in_words(found, counts) == (
+    assert models_in_words(found, found.cells, counts) == (
         "LLaMA 1B, chat (131k parameters; 164k with the copy of the embedding that a pipeline's last stage "
         "has)"
     )

@@ -11,6 +11,7 @@ from sweep_records import record
 from gradwire.harness.report.frame import Value
 from gradwire.harness.report.paper_tables import NOTHING, fill
 from gradwire.harness.report.papers import Item, Line, TableLayout
+from gradwire.harness.report.parameters import models_in_words
 from gradwire.harness.report.reference import COLUMNS, Reference
 from gradwire.harness.report.sweep_record import SweepRecord
 from gradwire.harness.report.table_networks import in_common_and_apart
@@ -52,6 +53,20 @@ def test_a_change_is_the_mean_of_the_seeds_own_changes_with_its_interval(referen
     assert texts["fp32"] == [("11 (10–12)", "2.0"), ("+0.00 ± 0.00 %", "+0.00 %")]
     assert texts["qw"][1] == ("+10.00 ± 0.00 %", "+10.00 %")
     assert texts["qwd"][1] == ("+0.00 ± 2.48 %", NOTHING)
+
+
+def test_the_line_of_a_table_speaks_of_its_own_cells_alone(reference: Reference) -> None:
+    """A record may have further models and seeds."""
+    rows = [({"codec": "bf16", "model": "gpt2"}, 0, {"vnmse": 0.1})]
+    rows += [({"codec": "bf16", "model": "minilm_glue"}, seed, {"vnmse": 0.2}) for seed in (0, 1, 2)]
+    found = record(("codec", "model"), rows)
+    lines = {"GPT-2": Line(ours={"model": "gpt2"})}
+    table = fill(TableLayout(lines, {"vNMSE": Line(metric="vnmse")}), found, reference)
+    cells = [each for each in found.cells if each.label in table.labels]
+    assert [(each.axes["model"], each.seed) for each in cells] == [("gpt2", 0)]
+    counts = {("small", "gpt2"): 141_056, ("small", "minilm_glue"): 22_713_216}
+    assert models_in_words(found, cells, counts) == "GPT-2 (141k parameters)"
+    assert models_in_words(found, found.cells, counts).endswith("; MiniLM, GLUE (22.7M parameters)")
 
 
 def test_one_seed_has_no_interval(reference: Reference) -> None:

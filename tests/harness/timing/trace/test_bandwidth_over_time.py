@@ -104,7 +104,7 @@ def test_a_comparison_has_a_panel_for_each_group_on_the_same_axes(simulated: Pat
     plot = bandwidth_comparison(groups, "bandwidth")
     assert plot is not None
     first, second = render(plot, PRINT).axes
-    assert [axes.get_title(loc="left").split(",")[0] for axes in (first, second)] == ["bf16", "dynamiq"]
+    assert [axes.get_title(loc="left").split(",")[0] for axes in (first, second)] == ["BF16", "DynamiQ"]
     assert first.get_xlim() == second.get_xlim() and first.get_ylim() == second.get_ylim()
     assert bandwidth_comparison(groups[:1], "alone") is None
 
