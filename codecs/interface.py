@@ -85,6 +85,11 @@ class Codec(ABC):
             )
         return None
 
+    def refuses_buckets(self, layouts: Sequence[Layout], size: int, num_chunks: int) -> str | None:
+        """None, or the reason why this codec would do nothing for a model with these buckets, synchronized
+        among `size` ranks in so many chunks. Called once all of them are known, before the first step."""
+        return None
+
     def refuses_capture(self, layout: Layout) -> str | None:
         """None, or the reason why `synchronize` of such a bucket cannot be captured in a CUDA graph.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -30,7 +30,7 @@ from gradwire.codecs.lattice.logarithms import UNITS, log2_units, units_of
 from gradwire.codecs.lattice.packed import Packed
 from gradwire.codecs.lattice.prediction import BucketStatistics, statistics
 from gradwire.codecs.lattice.rice import Rice
-from gradwire.codecs.lattice.sizes import GAINS, STEPS, MessageCounts, Sizing, too_small
+from gradwire.codecs.lattice.sizes import GAINS, STEPS, MessageCounts, Sizing, least_numel, too_small
 from gradwire.codecs.lattice.slots import Slots
 from gradwire.codecs.lattice.small_buckets import DitheredBF16
 from gradwire.codecs.native.choice import library_for
@@ -87,6 +87,16 @@ class Lattice(LatticeOptions, Codec, Adapts):
         self._table = torch.tensor(self._slot_code.table, device="cpu")
         self._counts: dict[int, BucketCounts] = {}
         self._sizings: dict[int, Sizing] = {}
+
+    def refuses_buckets(self, layouts: Sequence[Layout], size: int, num_chunks: int) -> str | None:
+        largest = max(layout.numel for layout in layouts)
+        if size == 1 or not too_small(_slots_of(largest, num_chunks, self.slot), size, self.bits):
+            return None
+        return (
+            f"codec=lattice: the largest bucket has {largest} coordinates, and with codec.bits={self.bits:g} "
+            f"and {size} workers it takes {least_numel(num_chunks, self.slot, size, self.bits)} to compress "
+            "one: use larger buckets, or codec=bf16, which is how these would travel"
+        )
 
     @property
     def scatters(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 
 import torch
 from torch import Tensor
@@ -172,6 +173,14 @@ def too_small(slots: Slots, workers: int, bits: float) -> bool:
     size = _equal_size(int(share / slots.num_chunks), slots.per_chunk)
     needed = LEAST_SHARE * bits * SUPER_GROUP * slots.super_groups
     return size < head_bits(slots.super_groups) + SPARE + needed
+
+
+def least_numel(num_chunks: int, most: int, workers: int, bits: float) -> int:
+    """The least whole super-groups of a bucket, in coordinates, that are not too small for slots of at most
+    `most` super-groups."""
+    counts = count(1)
+    sizes = (SUPER_GROUP * each for each in counts)
+    return next(numel for numel in sizes if not too_small(Slots(numel, num_chunks, most), workers, bits))
 
 
 def _equal_size(num_bytes: int, per_chunk: int) -> int:

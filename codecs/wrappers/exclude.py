@@ -99,6 +99,10 @@ class Exclude(Wrapper):
         remaining = self._split(layout).remaining
         return None if remaining is None else self.inner.supports(topology, size, remaining.layout)
 
+    def refuses_buckets(self, layouts: Sequence[Layout], size: int, num_chunks: int) -> str | None:
+        remaining = [own.layout for own in (self._split(each).remaining for each in layouts) if own]
+        return self.inner.refuses_buckets(remaining, size, num_chunks) if remaining else None
+
     def refuses_capture(self, layout: Layout) -> str | None:
         remaining = self._split(layout).remaining
         return None if remaining is None else self.inner.refuses_capture(remaining.layout)

@@ -30,6 +30,9 @@ class Wrapper(Codec):
     def supports_stages(self, stages: int, *, refines: bool = False) -> str | None:
         return self.inner.supports_stages(stages, refines=refines)
 
+    def refuses_buckets(self, layouts: Sequence[Layout], size: int, num_chunks: int) -> str | None:
+        return self.inner.refuses_buckets(layouts, size, num_chunks)
+
     def observe(self, observations: Sequence[Observation]) -> None:
         self.inner.observe(observations)
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from gradwire.codecs.interface import Codec, Layout, Round
 from gradwire.codecs.registry import make_codec
+from gradwire.harness.comm.topology.registry import make_schedule
 from gradwire.harness.comm.world.interface import RankProgram, RankStep, World
 from gradwire.harness.objectives.interface import Objective
 from gradwire.harness.parallel.buffers import RankBuffers
@@ -40,6 +41,8 @@ class BaseParallelism(ABC):
     """
 
     settling_passes = 1
+    replicas: int
+    """The copies of the model, each of which has data of its own."""
 
     def __init__(
         self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
@@ -59,6 +62,19 @@ class BaseParallelism(ABC):
         self._settled(snapshot)
         snapshot.restore(self._trained, self._codecs)
         self._world.forget()
+        self._check_buckets()
+
+    def _check_buckets(self) -> None:
+        """Raises ValueError if the codec would do nothing for this model's buckets."""
+        num_chunks = make_schedule(self._setup.topology, self.replicas).num_chunks
+        for rank, codec in self._codecs.items():
+            reason = codec.refuses_buckets(self.layout(rank), self.replicas, num_chunks)
+            if reason is not None:
+                raise ValueError(reason)
+
+    @abstractmethod
+    def layout(self, rank: int) -> tuple[Layout, ...]:
+        """The frozen buckets of a rank of this process."""
 
     @abstractmethod
     def _warm_up_passes(self, batches: MicroBatches, passes: int) -> None:

@@ -1,4 +1,4 @@
-"""A yardstick for all-reduces of sums: the error of ideal codes for every message of a ring or a butterfly.
+"""A bound for all-reduces of sums: the error of ideal codes for every message of a ring or a butterfly.
 
 Every message encodes the partial sum that it carries, in groups of 16 coordinates, as independent Gaussians
 of the group's variance σ² (`distribution` says what such a code can do). The errors of all messages add up,
@@ -7,7 +7,7 @@ Lagrangian gives it the water level m·θ. A group for which that is dearer than
 is left out: it then costs the energy of the whole sum, once, and no bits. The energies of partial sums are
 not counted for it, since what a message drops, later messages do not hold either.
 
-It is a yardstick, not a limit. A codec can lie below it: its roundings may cancel each other, it may leave
+It is a reference, not a limit. A codec can lie below it: its roundings may cancel each other, it may leave
 out a part of a sum and keep the rest, and real coordinates are not Gaussian. Codes are arbitrarily long, and
 both sides know all variances for free.
 """
@@ -40,7 +40,7 @@ BISECTIONS = 16
 
 @dataclass(frozen=True)
 class MessageBound:
-    """Points of the yardstick, by falling water level: (levels,) float64 `bits` per coordinate of an encoded
+    """Points of the bound, by falling water level: (levels,) float64 `bits` per coordinate of an encoded
     gradient, ascending, and `errors` as vNMSE."""
 
     bits: Tensor

@@ -18,8 +18,9 @@ from gradwire.harness.comm.world.interface import World
 from gradwire.harness.parallel.interface import KeepsMainWeights, KeepsRawBuckets, Parallelism
 from gradwire.harness.record.directory import SAVED_WEIGHTS, saved_path
 from gradwire.harness.record.entropies import NATS, STEP, MatrixName, header, mean_nats
-from gradwire.harness.record.gradients import write_gradients, write_weights
+from gradwire.harness.record.gradients import write_gradients
 from gradwire.harness.record.identity import run_id
+from gradwire.harness.record.saved_weights import write_weights
 from gradwire.harness.timing.trace.step import MEASURE
 from gradwire.harness.trainer.state import TrainingState
 

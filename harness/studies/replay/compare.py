@@ -92,7 +92,7 @@ NOTES = (
 
 BOUND_NOTE = (
     "Bound of a ring's or a butterfly's messages: ideal codes for every message, in groups of 16, their "
-    "errors added. It is a yardstick, which a codec may fall below."
+    "errors added. It is a reference, which a codec may fall below."
 )
 
 ROW_NOTE = (

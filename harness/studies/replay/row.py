@@ -27,7 +27,7 @@ from gradwire.harness.record.identity import data_fingerprint
 STEP = "step"
 
 OF_ONE_RUN = ("run", "model", "size", "codec", "seed")
-"""What the files of a row say of their run; older ones do not say `run`, its id."""
+"""Entries in which the files of a row say of which run they are; older ones do not say `run`, its id."""
 
 BUCKETS = "buckets"
 

@@ -27,8 +27,7 @@ class ReplayConfig:
     """The settings of replays."""
 
     repeats: int = at_least(1, 5, 10_000)  # synchronizations of the same gradients, other random numbers each
-    # of one file in each repeat; the last counts: codecs that adapt need some
-    rounds: int = at_least(1, 1, 100_000)
+    rounds: int = at_least(1, 1, 100_000)  # of one file; the last counts: codecs that adapt need some
     # MiB of float32 synchronized together, where the file does not say which buckets there are
     bucket_mb: int | float = at_least(SMALLEST_BUCKET_MB, 25.0, LARGEST_BUCKET_MB)
     # what errors are compared with: one encoding of the exact mean, or all messages of an all-reduce
@@ -129,7 +128,7 @@ class ReplaySummary(StudyRecord):
 
 
 def bound_in_words(bound: str) -> str:
-    """What a bound other than that of the mean is of, to be put after its name; empty for the mean's."""
+    """The end of the name of a bound: the messages it is of; empty for the mean's."""
     return "" if bound == MEAN else f" of a {bound}'s messages"
 
 

@@ -41,13 +41,13 @@ _message_bounds: dict[tuple[Hashable, ...], MessageBound] = {}
 
 @dataclass
 class StepTally:
-    """What the repeats have given for one file: their errors and codec times, the last one's traffic, the
+    """The results of the repeats for one file: their errors and codec times, the last one's traffic, the
     squared errors of super-groups, and the bound."""
 
     groups: GroupErrors
-    """Of the whole vector."""
+    """Those of the whole vector."""
     bucket_groups: GroupErrors | None
-    """Of each bucket, for codecs with widths."""
+    """Those of each bucket, for codecs with widths."""
     widths: Tensor | None
     errors: list[float | None] = field(default_factory=list)
     codec_s: list[float] = field(default_factory=list)

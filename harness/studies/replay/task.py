@@ -68,6 +68,10 @@ def resolve(config: ReplayTask) -> ReplayTask:
         reason = codec.supports_stages(1) or codec.supports(config.topology.name, workers, layout)
         if reason is not None:
             raise ValueError(f"codec={config.codec['name']}: {reason}")
+    num_chunks = make_schedule(topology, workers).num_chunks
+    reason = codec.refuses_buckets(gradients.layouts(config.replay.bucket_mb), workers, num_chunks)
+    if reason is not None:
+        raise ValueError(reason)
     return replace(config, cluster=cluster, gradients=row.given)
 
 

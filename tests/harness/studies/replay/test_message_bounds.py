@@ -1,4 +1,4 @@
-"""The yardstick of all messages of an all-reduce, against closed forms and a search over bits."""
+"""The bound of all messages of an all-reduce, against closed forms and a search over bits."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_figures_of_different_bounds_are_kept_apart(run: Run, tmp_path: Path) ->
     titles = [table.title for table in page.tables]
     assert titles == ["vNMSE", "own, ring of 6", "own, ring of 6, bound of a ring's messages"]
     assert [row[0] for row in page.tables[2].rows] == ["bf16", "mxfp8"]
-    assert sum("yardstick" in remark for remark in page.remarks) == 1
+    assert sum("ideal codes for every message" in remark for remark in page.remarks) == 1
 
 
 def test_a_bound_is_computed_once_for_a_file(
