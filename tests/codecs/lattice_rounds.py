@@ -10,9 +10,11 @@ from torch import Tensor
 
 from gradwire.codecs.arithmetic.random import stream_key
 from gradwire.codecs.lattice.codec import CODES, sinks_of
+from gradwire.codecs.lattice.compiled_hops import CompiledLatticeHops
 from gradwire.codecs.lattice.draws import Draws
 from gradwire.codecs.lattice.hops import Grid, LatticeHops
 from gradwire.codecs.lattice.slots import Slots
+from gradwire.codecs.native.loading import library
 from gradwire.codecs.shards import joined
 from gradwire.harness.comm.collective.collectives import Fabric, ScheduledCollectives
 from gradwire.harness.comm.topology.registry import make_schedule
@@ -28,7 +30,8 @@ Ignored: Callable[[int, Tensor], None] = lambda workers, wanted: None  # noqa: E
 
 class LatticeRounds:
     """Rounds of one bucket on each rank: `step` is log2 of D in units; `size`, bits of every slot or a
-    function of the number of contributions."""
+    function of the number of contributions. With `compiled` the kernels for CPUs do the work of hops, where
+    there are any."""
 
     def __init__(
         self,
@@ -40,7 +43,9 @@ class LatticeRounds:
         code: str = "rice",
         slot: int = 16,
         nodes: int = 1,
+        compiled: bool = False,
     ) -> None:
+        self._library, self._packed = library("cpu") if compiled else None, code == "packed"
         self.xs, self.num_workers, self.numel = xs, len(xs), xs[0].numel()
         self._fabric = Fabric(partial(make_schedule, topology), nodes)
         self.world = VirtualWorld(self.num_workers, self._fabric, CPU, debug=True)
@@ -59,9 +64,10 @@ class LatticeRounds:
         sinks = sinks_of(comm) if any(number > 1 for number in comm.messages) else None
         grid = Grid(torch.tensor(self._step), torch.tensor(False), sizes, sinks, comm.size)
         draws = Draws(stream_key(seed, 0, 1), comm.rank)
-        return LatticeHops(
-            self.xs[comm.rank], self.slots(comm.num_chunks), grid, self._code, draws, self._count
-        )
+        x, slots = self.xs[comm.rank], self.slots(comm.num_chunks)
+        if self._library is not None:
+            return CompiledLatticeHops(x, slots, grid, self._packed, draws, self._count, self._library)
+        return LatticeHops(x, slots, grid, self._code, draws, self._count)
 
     def mean(self, seed: int = 0) -> Tensor:
         """The mean that all ranks get, which must be the same bits."""
