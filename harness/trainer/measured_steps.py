@@ -87,7 +87,8 @@ class MeasuredSteps:
         state = self._state
         gradients = state.parallelism.raw_gradients()
         if state.writer is not None:
-            about = {"step": step, "run": run_id(state.config), **state.about()}
+            cap = getattr(state.config.parallel, "bucket_cap_mb", None)  # blocks have none
+            about = {"step": step, "run": run_id(state.config), **state.about(), "bucket_cap_mb": cap}
             write_gradients(saved_path(state.directory, step), gradients, state.parallelism.layout(0), about)
 
     def _save_weights(self, step: int, before: Tensor) -> None:

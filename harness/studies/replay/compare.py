@@ -51,7 +51,9 @@ COLUMNS = (
 FIRST_STEP = Column("vnmse_first_step", label="first step", shown=PLAIN)
 """A further column where files were replayed in a row."""
 
-NAMING = ("size", "codec")
+BUCKETS = "bucket_cap_mb"
+
+NAMING = ("size", "codec", BUCKETS)
 """The keys of a file's description that become part of its name if files differ in them."""
 
 
@@ -214,11 +216,15 @@ def gradient_names(about: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         return file_names(list(about))
     naming = [key for key in NAMING if len({own.get(key) for own in about.values()}) > 1]
     names = {
-        path: " ".join([*(str(own.get(key)) for key in ("model", *naming)), _steps_in_words(own)])
+        path: " ".join([*(_in_words(key, own.get(key)) for key in ("model", *naming)), _steps_in_words(own)])
         for path, own in about.items()
     }
     distinct = {(names[path], own["seed"]) for path, own in about.items()}
     return names if len(distinct) == len(about) else file_names(list(about))
+
+
+def _in_words(key: str, value: object) -> str:
+    return f"buckets of {value:g} MiB" if key == BUCKETS and isinstance(value, int | float) else str(value)
 
 
 def _steps_in_words(about: Mapping[str, Any]) -> str:

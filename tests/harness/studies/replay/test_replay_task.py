@@ -364,6 +364,8 @@ def test_files_that_say_what_they_are_are_named_after_it() -> None:
     assert list(both.values()) == ["gpt2 step 20", "gpt2 step 20", "llama1b step 5"]
     told = gradient_names({"a/x": said(0), "b/x": said(0, codec="thc")})
     assert list(told.values()) == ["gpt2 bf16 step 20", "gpt2 thc step 20"]
+    cut = gradient_names({"a/x": said(0, bucket_cap_mb=25.0), "b/x": said(0, bucket_cap_mb=0.25)})
+    assert list(cut.values()) == [f"gpt2 buckets of {cap} MiB step 20" for cap in ("25", "0.25")]
     assert list(gradient_names({"a/x": said(0), "b/x": said(0)}).values()) == ["a/x", "b/x"]
     assert list(gradient_names({"a/x": said(0), "b/y": {}}).values()) == ["x", "y"]
 
