@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -22,6 +22,8 @@ from gradwire.codecs.lattice.feedback import (
     SIZES,
     STEP,
     BucketCounts,
+    are_known,
+    captured_numbers,
     decided,
     of_bucket,
 )
@@ -153,8 +155,18 @@ class Lattice(LatticeOptions, Codec, Adapts):
         rows = [self._counts[bucket].row() for bucket in sorted(self._counts)]
         return {COUNTS: (torch.cat(rows) if rows else torch.zeros(0, dtype=torch.int64, device="cpu"), "sum")}
 
+    def refuses_capture(self, layout: Layout) -> str | None:
+        if self.hold == 1:
+            return "codec.hold=1 has messages of another size in every step"
+        return "codec=lattice has no kernels that read the key of a step on the device"
+
+    def captured_form(self, this_round: Round) -> Hashable:
+        return captured_numbers(this_round.decision, this_round.bucket)
+
     def decide(self, agreed: Agreed) -> Decision:
-        """The sizes of the step after the next one, see `feedback`."""
+        """The sizes of the step after the next one, see `feedback`; those of before while they are held."""
+        if agreed.step % self.hold and are_known(agreed.decision, self._sizings):
+            return agreed.decision
         rows = agreed.feedback[COUNTS]
         return decided(rows, agreed.size, self._sizings, agreed.decision, self._table)
 

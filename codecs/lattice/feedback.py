@@ -16,7 +16,7 @@ from torch import Tensor
 from gradwire.codecs.interface import Decision
 from gradwire.codecs.lattice.logarithms import UNITS
 from gradwire.codecs.lattice.prediction import POINTS
-from gradwire.codecs.lattice.sizes import GAINS, MOST_CHANGE, STEPS, Sizing, first_points
+from gradwire.codecs.lattice.sizes import GAINS, MOST_CHANGE, STEPS, Sizing, first_points, too_small
 from gradwire.codecs.lattice.slots import super_groups_of
 
 COORDINATES, SIZES, GAIN, STEP = "coordinates", "sizes", "gains", "step"
@@ -67,6 +67,27 @@ def of_bucket(decision: Decision, bucket: int, sizing: Sizing, table: Tensor) ->
     points = first_points(table, super_groups_of(sizing.slots.numel), known)
     offered, chosen = sizing.sizes(sizing.curve(points, known, 1), first)
     return BucketDecision(offered, first, max(chosen, STEPS.start))
+
+
+def are_known(decision: Decision, sizings: Mapping[int, Sizing]) -> bool:
+    """True if a decision has sizes for all of a step's buckets."""
+    coordinates, sizes = _listed(decision, COORDINATES), _listed(decision, SIZES)
+    for bucket, sizing in sizings.items():
+        numbers = len(sizing.messages.numbers)
+        if coordinates[bucket : bucket + 1] != [sizing.slots.numel]:
+            return False
+        small = too_small(sizing.slots, sizing.messages.workers, sizing.bits)
+        if not small and not any(sizes[bucket * numbers : (bucket + 1) * numbers]):
+            return False
+    return True
+
+
+def captured_numbers(decision: Decision, bucket: int) -> tuple[float, ...]:
+    """The numbers of a bucket that a decision fixes on the host."""
+    coordinates, steps, sizes, gains = (_listed(decision, name) for name in (COORDINATES, STEP, SIZES, GAIN))
+    numbers = len(sizes) // max(1, len(coordinates))
+    own = slice(bucket * numbers, (bucket + 1) * numbers)
+    return (*coordinates[bucket : bucket + 1], *steps[bucket : bucket + 1], *sizes[own], *gains[own])
 
 
 def _listed(decision: Decision, name: str) -> list[float]:

@@ -14,7 +14,7 @@ same.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -144,6 +144,10 @@ class Decisions(Wrapper):
         if self.followed is not None and (own.hindsight or type(own).refuses_in is not Adapts.refuses_in):
             return f"codec={self.name} checks in every step whether it can follow codec.decisions"
         return self.inner.refuses_capture(layout)
+
+    def captured_form(self, this_round: Round) -> Hashable:
+        followed = replace(this_round, decision=self._followed_in(this_round.step))
+        return self.inner.captured_form(followed)
 
     def prepare_capture(self, this_round: Round) -> None:
         super().prepare_capture(this_round)

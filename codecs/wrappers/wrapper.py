@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 
 from torch import Tensor
 
@@ -38,6 +38,9 @@ class Wrapper(Codec):
 
     def prepare_capture(self, this_round: Round) -> None:
         self.inner.prepare_capture(this_round)
+
+    def captured_form(self, this_round: Round) -> Hashable:
+        return self.inner.captured_form(this_round)
 
     def captured_key(self, this_round: Round) -> Key:
         return self.inner.captured_key(this_round)

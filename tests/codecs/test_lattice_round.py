@@ -9,7 +9,7 @@ import torch
 from codec_rounds import Cluster, gradients, layout_of, mean_of, vnmse
 from torch import Tensor
 
-from gradwire.codecs.interface import Layout
+from gradwire.codecs.interface import Layout, Round
 from gradwire.codecs.lattice.feedback import COORDINATES, GAIN, SIZES, STEP
 from gradwire.codecs.lattice.prediction import statistics
 from gradwire.codecs.lattice.rice import Rice
@@ -77,6 +77,23 @@ def test_sizes_of_messages_do_not_depend_on_the_steps_own_data(options: dict[str
         for kind, cluster in zip(("usual", "spikes" if step >= 2 else "usual"), clusters, strict=True):
             cluster.one(awkward(kind, 3, step), LAYOUT)
         assert sent(clusters[0]) == sent(clusters[1])
+
+
+@pytest.mark.parametrize("hold", [1, 3])
+def test_sizes_are_held(hold: int) -> None:
+    """They change in every `hold`-th step, once they follow gradients: what a captured round needs."""
+    cluster, forms = Cluster(3, "ring", "lattice", hold=hold), list[Any]()
+    codec = cluster.codecs[0]
+    for step in range(11):
+        before = sum(sent(cluster))
+        cluster.one(awkward("usual", 3, step), LAYOUT)
+        this_round = Round(step + 1, LAYOUT, 0, 3, cluster.seed)
+        forms.append((codec.captured_form(this_round), sum(sent(cluster)) - before))
+    follow = [form for form, _ in forms[1:]]
+    changes = [step for step, pair in enumerate(zip(follow, follow[1:], strict=False)) if pair[0] != pair[1]]
+    assert changes == ([*range(9)] if hold == 1 else [1, 4, 7])
+    assert len({num_bytes for _, num_bytes in forms[2:5]}) <= (3 if hold == 1 else 2)
+    assert (codec.refuses_capture(LAYOUT) or "").startswith("codec.hold=1 has") == (hold == 1)
 
 
 def test_sizes_follow_what_slots_took() -> None:
