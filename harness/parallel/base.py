@@ -41,8 +41,6 @@ class BaseParallelism(ABC):
     """
 
     settling_passes = 1
-    replicas: int
-    """The copies of the model, each of which has data of its own."""
 
     def __init__(
         self, setup: ParallelSetup, model: nn.Module, accelerator: Accelerator, world: World
@@ -62,19 +60,6 @@ class BaseParallelism(ABC):
         self._settled(snapshot)
         snapshot.restore(self._trained, self._codecs)
         self._world.forget()
-        self._check_buckets()
-
-    def _check_buckets(self) -> None:
-        """Raises ValueError if the codec would do nothing for this model's buckets."""
-        num_chunks = make_schedule(self._setup.topology, self.replicas).num_chunks
-        for rank, codec in self._codecs.items():
-            reason = codec.refuses_buckets(self.layout(rank), self.replicas, num_chunks)
-            if reason is not None:
-                raise ValueError(reason)
-
-    @abstractmethod
-    def layout(self, rank: int) -> tuple[Layout, ...]:
-        """The frozen buckets of a rank of this process."""
 
     @abstractmethod
     def _warm_up_passes(self, batches: MicroBatches, passes: int) -> None:
@@ -158,7 +143,20 @@ class Replicas(BaseParallelism):
 
     def warm_up(self, batches: MicroBatches, passes: int) -> None:
         super().warm_up(batches, passes)
+        self._check_buckets()
         self._buffers.begin()
+
+    def _check_buckets(self) -> None:
+        """Raises ValueError if the codec would do nothing for this model's buckets."""
+        num_chunks = make_schedule(self._setup.topology, self.replicas).num_chunks
+        for rank, codec in self._codecs.items():
+            reason = codec.refuses_buckets(self.layout(rank), self.replicas, num_chunks)
+            if reason is not None:
+                raise ValueError(reason)
+
+    @abstractmethod
+    def layout(self, rank: int) -> tuple[Layout, ...]:
+        """The frozen buckets of a rank of this process."""
 
     def _settled(self, before: Snapshot) -> None:
         end_codecs(self._world, self._codecs, -1)

@@ -47,6 +47,10 @@ def awkward(kind: str, size: int, step: int, layout: Layout = LAYOUT) -> list[Te
         return [x * 10.0 ** (5 * (step % 3) - 5) for x in xs]
     if kind == "columns":
         return [x * (torch.arange(layout.numel) % 512 < 256 * (step % 2) + 16) for x in xs]
+    if kind == "zeros":
+        return [torch.zeros_like(x) for x in xs]
+    if kind == "broken":
+        return [x.index_fill(0, torch.arange(0, layout.numel, 300), torch.nan) for x in xs]
     if kind == "opposed":
         return [x * (-1) ** rank for rank, x in enumerate(xs)]
     assert kind == "usual"
@@ -70,12 +74,16 @@ def test_the_budget_holds_in_every_step(options: dict[str, Any], kind: str, topo
 
 
 @every_option
-def test_sizes_of_messages_do_not_depend_on_the_steps_own_data(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("kind", ["spikes", "magnitudes", "zeros", "broken"])
+@pytest.mark.parametrize(("topology", "size"), [("ring", 3), ("butterfly", 5), ("broadcast", 3)])
+def test_sizes_of_messages_do_not_depend_on_the_steps_own_data(
+    options: dict[str, Any], kind: str, topology: str, size: int
+) -> None:
     """They follow from steps before the last one."""
-    clusters = [Cluster(3, "ring", "lattice", **options) for _ in range(2)]
+    clusters = [Cluster(size, topology, "lattice", **options) for _ in range(2)]
     for step in range(4):
-        for kind, cluster in zip(("usual", "spikes" if step >= 2 else "usual"), clusters, strict=True):
-            cluster.one(awkward(kind, 3, step), LAYOUT)
+        for own, cluster in zip(("usual", kind if step >= 2 else "usual"), clusters, strict=True):
+            cluster.one(awkward(own, size, step), LAYOUT)
         assert sent(clusters[0]) == sent(clusters[1])
 
 
