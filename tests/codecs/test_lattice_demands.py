@@ -80,10 +80,9 @@ def test_the_energy_of_the_bias_is_below_a_2000th_of_the_error(
 def test_a_ring_of_64_is_stable(code: str) -> None:
     """Its error is no larger than that of a ring of 8, relative to a mean whose noise has averaged out, and
     no step's differs."""
-    layout, errors = layout_of({"a": (260, 256)}), {}
+    layout, errors = layout_of({"a": (260, 256)}), dict[int, list[float]]()
     for size in (8, 64):
-        cluster = Cluster(size, "ring", "lattice", code=code)
-        errors[size] = []
+        cluster, errors[size] = Cluster(size, "ring", "lattice", code=code), []
         for step in range(4):
             xs = gradients(layout, size, step)
             errors[size].append(vnmse(cluster.quick(xs, layout), xs))
