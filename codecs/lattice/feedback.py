@@ -19,7 +19,7 @@ from gradwire.codecs.lattice.prediction import POINTS
 from gradwire.codecs.lattice.sizes import GAINS, MOST_CHANGE, STEPS, Sizing, first_points, too_small
 from gradwire.codecs.lattice.slots import super_groups_of
 
-COORDINATES, SIZES, GAIN, STEP = "coordinates", "sizes", "gains", "step"
+COORDINATES, SIZES, GAIN, STEP = "coordinates", "sizes", "gains", "log_step"
 """Names in decisions: by bucket its coordinates and the step last known, by bucket and number of
 contributions the bits of slots, 0 if the bucket has none, and gains."""
 

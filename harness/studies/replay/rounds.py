@@ -17,7 +17,7 @@ from gradwire.harness.studies.replay.row import GradientRow
 
 
 @dataclass(frozen=True)
-class Traffic:
+class ReplayCosts:
     """The costs of one synchronization: bytes, and the time of its codec.
 
     `bytes_by_rank` holds the bytes that each rank sent, by phase, and `bytes_between_nodes` the bytes that
@@ -38,7 +38,7 @@ class Synchronized(NamedTuple):
     place: int
     values: Tensor
     mean: Tensor
-    traffic: Traffic
+    traffic: ReplayCosts
 
 
 class Replay:
@@ -101,7 +101,7 @@ class Replay:
 
     def _synchronize(
         self, codecs: Mapping[int, Codec], step: int, seed: int, check_hashes: bool
-    ) -> tuple[Tensor, Traffic]:
+    ) -> tuple[Tensor, ReplayCosts]:
         """One step of the codecs on the gradients that are loaded: the mean on the CPU, and its costs."""
         self._forget()
         programs = {
@@ -114,7 +114,7 @@ class Replay:
         logged = [codec.end_step(step) for codec in codecs.values()][0]
         sent = tuple(dict(self._world.traffic[rank].by_phase) for rank in self._world.ranks)
         between = sum(self._world.traffic[rank].between_nodes for rank in self._world.ranks)
-        return torch.cat(means).cpu(), Traffic(sent, between, self._codec_seconds(), logged)
+        return torch.cat(means).cpu(), ReplayCosts(sent, between, self._codec_seconds(), logged)
 
     def _choice(self, codec: ChoosesWidths, rank: int, seed: int, bucket: int) -> Collective[Tensor]:
         layout, x = self._buckets[rank][bucket]

@@ -24,7 +24,7 @@ from gradwire.harness.studies.distribution import (
     vnmse,
 )
 from gradwire.harness.studies.message_bounds import MessageBound
-from gradwire.harness.studies.replay.rounds import Synchronized, Traffic
+from gradwire.harness.studies.replay.rounds import ReplayCosts, Synchronized
 from gradwire.harness.studies.replay.row import GradientRow
 from gradwire.harness.studies.replay.study import MEAN, ReplaySummary, ReplayTask, spread_of
 from gradwire.harness.timing.measure.step_figures import wire_bits, wire_bits_by_level
@@ -51,13 +51,13 @@ class StepTally:
     widths: Tensor | None
     errors: list[float | None] = field(default_factory=list)
     codec_s: list[float] = field(default_factory=list)
-    traffic: list[Traffic] = field(default_factory=list)
+    traffic: list[ReplayCosts] = field(default_factory=list)
     bound: float | None = None
     """The least vNMSE at the wire bits; None if there is nothing to compare with."""
     curve: list[float] = field(default_factory=list)
 
 
-class Tally:
+class ReplayTally:
     """Adds up measured synchronizations, repeat by repeat; `summary` says what they gave.
 
     `numels` are the coordinates of each bucket. One file's gradients are needed at a time.
@@ -154,7 +154,7 @@ class Tally:
             },
         }
 
-    def _bits(self, traffic: Traffic) -> dict[str, float]:
+    def _bits(self, traffic: ReplayCosts) -> dict[str, float]:
         """Wire bits per coordinate by phase; empty if bytes were not counted."""
         sent: Counter[str] = Counter()
         for by_phase in traffic.bytes_by_rank:
@@ -166,7 +166,7 @@ class Tally:
         bits = {phase: wire_bits(count, gradients_sent, self._numel) for phase, count in sorted(sent.items())}
         return {phase: value for phase, value in bits.items() if value is not None}
 
-    def _by_level(self, traffic: Sequence[Traffic]) -> dict[str, float] | None:
+    def _by_level(self, traffic: Sequence[ReplayCosts]) -> dict[str, float] | None:
         if num_nodes(self._config.cluster) == 1:
             return None
         total = sum(sum(sent.values()) for each in traffic for sent in each.bytes_by_rank)
@@ -187,7 +187,7 @@ def _mean_bits(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {phase: statistics.fmean(bits.get(phase, 0.0) for bits in steps) for phase in phases}
 
 
-def _mean_sent(steps: Sequence[Traffic]) -> list[int]:
+def _mean_sent(steps: Sequence[ReplayCosts]) -> list[int]:
     """Bytes that each rank sent in one synchronization, the mean over the row."""
     by_rank = zip(*(map(_total, step.bytes_by_rank) for step in steps), strict=True)
     return [round(sum(sent) / len(steps)) for sent in by_rank]

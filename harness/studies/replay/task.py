@@ -22,7 +22,7 @@ from gradwire.harness.studies.replay.compare import step_table
 from gradwire.harness.studies.replay.rounds import Replay
 from gradwire.harness.studies.replay.row import GradientRow
 from gradwire.harness.studies.replay.study import MEAN, TOPOLOGIES, ReplaySummary, ReplayTask, bound_in_words
-from gradwire.harness.studies.replay.tally import Tally
+from gradwire.harness.studies.replay.tally import ReplayTally
 from gradwire.harness.studies.study import Measured
 
 
@@ -99,7 +99,7 @@ def _replay(config: ReplayTask) -> ReplaySummary:
     fabric = Fabric(partial(make_schedule, config.topology.name), num_nodes=num_nodes(config.cluster))
     world = VirtualWorld(size, fabric, torch.device(config.cluster.device))
     replay = Replay(row, config.replay.bucket_mb, world)
-    tally = Tally(config, row, replay.numels)
+    tally = ReplayTally(config, row, replay.numels)
     make = partial(make_codec, **config.codec)
     with using_kernels(config.kernels.name):
         for index in tracked(range(config.replay.repeats), "replay", "repeat"):
