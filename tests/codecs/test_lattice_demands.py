@@ -78,8 +78,8 @@ def test_the_energy_of_the_bias_is_below_a_2000th_of_the_error(
 @pytest.mark.full
 @every_code
 def test_a_ring_of_64_is_stable(code: str) -> None:
-    """Its error is no larger than that of a ring of 8, relative to a mean whose noise has averaged out, and
-    no step's differs."""
+    """Its error grows as the number of roundings does, and no more: a step of the same bits grows with sums
+    of gradients that resemble one another as their mean does."""
     layout, errors = layout_of({"a": (260, 256)}), dict[int, list[float]]()
     for size in (8, 64):
         cluster, errors[size] = Cluster(size, "ring", "lattice", code=code), []
@@ -87,7 +87,7 @@ def test_a_ring_of_64_is_stable(code: str) -> None:
             xs = gradients(layout, size, step)
             errors[size].append(vnmse(cluster.quick(xs, layout), xs))
     assert max(errors[64]) < 0.02 and errors[64][-1] < 1.2 * errors[64][0]
-    assert errors[64][-1] < 3 * errors[8][-1]
+    assert errors[64][-1] < 63 / 7 * errors[8][-1]
 
 
 @lru_cache(maxsize=1)
