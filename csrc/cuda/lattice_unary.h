@@ -1,0 +1,118 @@
+// Numbers as zeros and a one, and their low bits: found in a slot by warps, and put into one.
+#pragma once
+#include "lattice_slot.h"
+
+namespace gradwire_cuda {
+inline namespace lattice {
+
+// The place of a one of `word` that has `before` others below it.
+__device__ __forceinline__ uint32_t place_of_one(uint32_t word, uint32_t before) {
+  uint32_t place = 0;
+#pragma unroll
+  for (int width = 16; width; width /= 2) {
+    const uint32_t below = __popc(word & ((1u << width) - 1));
+    if (before < below) continue;
+    before -= below;
+    word >>= width;
+    place += width;
+  }
+  return place;
+}
+
+// A word of a stream that begins at the bit `first`.
+__device__ __forceinline__ uint32_t word_of(const Received& in, uint32_t i, uint32_t first) {
+  const uint32_t word = in.words[i];
+  return i == first / 32 ? word & ALL << first % 32 : word;
+}
+
+// Where each super-group's numbers begin, by how many come before (memory.ones), in a stream that begins at
+// the bit `first`: warps count the ones of a part each, then look for those that end a super-group's.
+__device__ __forceinline__ void find_starts(const Received& in, uint32_t first, SlotMemory& memory,
+                                            const Team& team) {
+  const uint32_t words = in.count - first / 32, turns = (words + SLOT_THREADS - 1) / SLOT_THREADS;
+  const uint32_t begin = first / 32 + team.warp * turns * WARP,
+                 end = smaller(begin + turns * WARP, in.count);
+  if ((int)threadIdx.x <= team.num && memory.ones[threadIdx.x] == 0) memory.starts[threadIdx.x] = first;
+  uint32_t own = 0;
+  for (uint32_t i = begin + team.lane; i < end; i += WARP) own += __popc(word_of(in, i, first));
+  own = __reduce_add_sync(ALL, own);
+  if (team.lane == 0) memory.warps[0][team.warp] = own;
+  __syncthreads();
+  uint32_t before = __reduce_add_sync(ALL, team.lane < team.warp ? memory.warps[0][team.lane] : 0);
+  const uint32_t after = before + own;
+  int next = 0;
+  for (int k = 0; k <= team.num; k += WARP) {
+    const int s = k + team.lane;
+    next += __popc(__ballot_sync(ALL, s <= team.num && memory.ones[s] <= before));
+  }
+  for (uint32_t k = begin; before < after && next <= team.num; k += WARP) {
+    const uint32_t i = k + team.lane, word = i < end ? word_of(in, i, first) : 0;
+    uint32_t total;
+    const uint32_t lower = before + sum_before(__popc(word), team.lane, total);
+    before += total;
+    for (; next <= team.num && memory.ones[next] <= before; ++next) {
+      const uint32_t ones = memory.ones[next] - lower - 1;  // below the last one of those before
+      if (ones < (uint32_t)__popc(word)) memory.starts[next] = 32 * i + place_of_one(word, ones) + 1;
+    }
+  }
+  __syncthreads();
+}
+
+// The places of the first `count` ones from a bit on. Where the slot ends, ones follow one another.
+__device__ __forceinline__ void find_ones(const Received& in, uint32_t first, uint32_t count, int lane,
+                                          uint32_t* places) {
+  uint32_t found = 0, total;
+  for (uint32_t k = first / 32; found < count; k += WARP) {
+    const uint32_t i = k + lane;
+    uint32_t word = i < in.count ? word_of(in, i, first) : ALL;
+    uint32_t at = found + sum_before(__popc(word), lane, total);
+    found += total;
+    for (; word && at < count; word &= word - 1) places[at++] = 32 * i + __ffs((int)word) - 1;
+  }
+}
+
+// The lower r bits, at most 14, of a lane's numbers, which are r bytes: 4·r bits in either half.
+__device__ __forceinline__ void load_low(const Received& in, uint32_t at, uint32_t r, uint64_t& low,
+                                         uint64_t& high) {
+  const uint32_t bytes = at % 4 + r, shift = at % 4 * 8, first = at / 4;
+  uint32_t words[5];
+#pragma unroll
+  for (int k = 0; k < 5; ++k) words[k] = 4u * k < bytes ? in.word(first + k) : 0;
+#pragma unroll
+  for (int k = 0; k < 4; ++k) words[k] = __funnelshift_r(words[k], words[k + 1], shift);
+  const uint64_t upper = words[2] | (uint64_t)words[3] << 32;
+  low = words[0] | (uint64_t)words[1] << 32;
+  high = low >> 4 * r | (r ? upper << (64 - 4 * r) : 0);
+}
+__device__ __forceinline__ void put_low(Outgoing& out, const uint32_t* z, uint32_t r, uint32_t at) {
+  const uint64_t mask = (1u << r) - 1;
+  uint64_t halves[2] = {};
+#pragma unroll
+  for (int i = 0; i < EIGHT; ++i) halves[i / 4] |= (z[i] & mask) << i % 4 * r;
+  uint64_t low = halves[0] | halves[1] << 4 * r, high = r ? halves[1] >> (64 - 4 * r) : 0;
+  for (uint32_t k = 0; k < r; ++k) {
+    out.put_byte(at + k, (uint32_t)low);
+    low = low >> 8 | high << 56;
+    high >>= 8;
+  }
+}
+
+// A lane's numbers as zeros and a one, from a bit on.
+__device__ __forceinline__ void put_ones(Outgoing& out, const uint32_t* zeros, uint32_t at) {
+  uint32_t word = 0, place = at / 32;
+#pragma unroll
+  for (int i = 0; i < EIGHT; ++i) {
+    at += zeros[i];
+    if (at / 32 != place) {
+      out.add_bits(place, word);
+      word = 0;
+      place = at / 32;
+    }
+    word |= 1u << at % 32;
+    ++at;
+  }
+  out.add_bits(place, word);
+}
+
+}  // namespace lattice
+}  // namespace gradwire_cuda
