@@ -101,7 +101,7 @@ struct PackedCode {
   static __device__ __forceinline__ void read_headers(const Received& in, SlotMemory& memory,
                                                       const Team& team) {
     uint32_t at = (uint32_t)head_bytes(team.num), total;
-    memory.number = in.word(0) & (STEP_CODES - 1);
+    const uint32_t number = in.word(0) & (STEP_CODES - 1);
     for (int first = 0; first < team.num; first += WARP) {
       const int s = first + team.lane;
       const uint32_t header = s < team.num ? in.byte(4 + s) : 0, filled = header & FILLED;
@@ -110,10 +110,10 @@ struct PackedCode {
       if (s >= team.num) continue;
       memory.codes[s] = filled ? header & (FILLED | BASE) : 0;
       memory.parts[MASKS][s] = codes_at;
-      memory.shifts[s] = (memory.number + (header >> 6)) & 0xffu;
+      memory.shifts[s] = (number + (header >> 6)) & 0xffu;
       memory.marks[s] = filled ? 0 : header & BASE;
     }
-    if (team.lane == 0) memory.first = at;
+    if (team.lane == 0) memory.first = at, memory.number = number;
   }
 
   // The codes of a super-group's lanes, which are three words.

@@ -221,7 +221,7 @@ struct RiceCode {
   static __device__ __forceinline__ void read_headers(const Received& in, SlotMemory& memory,
                                                       const Team& team) {
     uint32_t at = (uint32_t)head_bytes(team.num), low = 0, ones = 0, total;
-    memory.number = in.word(0) & (STEP_CODES - 1);
+    const uint32_t number = in.word(0) & (STEP_CODES - 1);
     for (int first = 0; first < team.num; first += WARP) {
       const int s = first + team.lane;
       const uint32_t header = s < team.num ? in.byte(4 + s) : 0, mode = header & 3,
@@ -241,7 +241,7 @@ struct RiceCode {
       memory.parts[LOW][s] = low_at;
       memory.ones[s] = ones_at;
       memory.starts[s] = 32 * in.count;
-      memory.shifts[s] = (memory.number + (header >> 6)) & 0xffu;
+      memory.shifts[s] = (number + (header >> 6)) & 0xffu;
       memory.marks[s] = mode ? 0 : r;
     }
     if (team.lane) return;
@@ -250,6 +250,7 @@ struct RiceCode {
     memory.starts[team.num] = 32 * in.count;
     memory.first = at;
     memory.any = 0;
+    memory.number = number;
   }
 
   static __device__ __forceinline__ void load_zigzags(const Row& row, int lane, uint32_t* z) {
