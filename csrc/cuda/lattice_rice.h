@@ -265,11 +265,14 @@ struct RiceCode {
     uint64_t low, high, mask = (1u << r) - 1;
     load_low(in, at, r, low, high);
     uint32_t before = first ? places[first - 1] : start - 1, escapes = 0;
+    const uint4* const fours = reinterpret_cast<const uint4*>(places + first);
+    const uint4 one = fours[0], other = fours[1];
+    const uint32_t found[EIGHT] = {one.x, one.y, one.z, one.w, other.x, other.y, other.z, other.w};
 #pragma unroll
     for (int i = 0; i < EIGHT; ++i) {
       if (i == EIGHT / 2) low = high;
-      const uint32_t place = places[first + i], zeros = place - before - 1;
-      before = place;
+      const uint32_t zeros = found[i] - before - 1;
+      before = found[i];
       q[i] = zeros < (uint32_t)RICE_ESCAPE ? unzigzag(zeros << r | (uint32_t)(low & mask)) : INT32_MIN;
       escapes += zeros >= (uint32_t)RICE_ESCAPE;
       low >>= r;

@@ -6,7 +6,7 @@ namespace gradwire_cuda {
 inline namespace lattice {
 
 constexpr int SLOT_WARPS = 16, SLOT_THREADS = SLOT_WARPS * WARP;
-constexpr uint32_t STAGE = SLOT_WARPS * SUPER_GROUP;  // words
+constexpr uint32_t STAGE = SLOT_WARPS * SUPER_GROUP, SECTOR = 8;  // words
 
 // Where each super-group's parts of a slot begin, and in the end where they all end.
 enum Part { MASKS, LOW, UNARY, ESCAPES, PARTS };
@@ -84,6 +84,10 @@ struct Received {
   __device__ __forceinline__ uint32_t byte(uint32_t i) const {
     return i < 4 * count ? reinterpret_cast<const uint8_t*>(words)[i] : 0;
   }
+  // The first word of the sector that has this one, possibly before the slot's first: what wraps is below 0.
+  __device__ __forceinline__ uint32_t sector_of(uint32_t i) const {
+    return i - (i + (uint32_t)((uintptr_t)words / 4)) % SECTOR;
+  }
   // 32 bits from this one on.
   __device__ __forceinline__ uint32_t from(uint32_t bit) const {
     return __funnelshift_r(word(bit / 32), word(bit / 32 + 1), bit % 32);
@@ -143,8 +147,6 @@ class Outgoing {
   }
 
  private:
-  enum { SECTOR = 8 };  // words
-
   // The sectors before this bit.
   __device__ __forceinline__ void flush(uint32_t bit) {
     __syncthreads();

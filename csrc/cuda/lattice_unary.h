@@ -19,22 +19,24 @@ __device__ __forceinline__ uint32_t place_of_one(uint32_t word, uint32_t before)
   return place;
 }
 
-// A word of a stream that begins at the bit `first`.
-__device__ __forceinline__ uint32_t word_of(const Received& in, uint32_t i, uint32_t first) {
-  const uint32_t word = in.words[i];
-  return i == first / 32 ? word & ALL << first % 32 : word;
+// A word of a stream that begins at the bit `first`, zeros before; `beyond` follows the slot.
+__device__ __forceinline__ uint32_t word_of(const Received& in, uint32_t i, uint32_t first, uint32_t beyond) {
+  const int32_t after = (int32_t)(i - first / 32);
+  if (after < 0) return 0;
+  const uint32_t word = i < in.count ? in.words[i] : beyond;
+  return after ? word : word & ALL << first % 32;
 }
 
 // Where each super-group's numbers begin, by how many come before (memory.ones), in a stream that begins at
 // the bit `first`: warps count the ones of a part each, then look for those that end a super-group's.
 __device__ __forceinline__ void find_starts(const Received& in, uint32_t first, SlotMemory& memory,
                                             const Team& team) {
-  const uint32_t words = in.count - first / 32, turns = (words + SLOT_THREADS - 1) / SLOT_THREADS;
-  const uint32_t begin = first / 32 + team.warp * turns * WARP,
-                 end = smaller(begin + turns * WARP, in.count);
+  const uint32_t stream = in.sector_of(first / 32),
+                 turns = (in.count - stream + SLOT_THREADS - 1) / SLOT_THREADS;
+  const uint32_t begin = stream + team.warp * turns * WARP;
   if ((int)threadIdx.x <= team.num && memory.ones[threadIdx.x] == 0) memory.starts[threadIdx.x] = first;
   uint32_t own = 0;
-  for (uint32_t i = begin + team.lane; i < end; i += WARP) own += __popc(word_of(in, i, first));
+  for (uint32_t k = 0; k < turns; ++k) own += __popc(word_of(in, begin + k * WARP + team.lane, first, 0));
   own = __reduce_add_sync(ALL, own);
   if (team.lane == 0) memory.warps[0][team.warp] = own;
   __syncthreads();
@@ -46,7 +48,7 @@ __device__ __forceinline__ void find_starts(const Received& in, uint32_t first, 
     next += __popc(__ballot_sync(ALL, s <= team.num && memory.ones[s] <= before));
   }
   for (uint32_t k = begin; before < after && next <= team.num; k += WARP) {
-    const uint32_t i = k + team.lane, word = i < end ? word_of(in, i, first) : 0;
+    const uint32_t i = k + team.lane, word = word_of(in, i, first, 0);
     uint32_t total;
     const uint32_t lower = before + sum_before(__popc(word), team.lane, total);
     before += total;
@@ -62,9 +64,9 @@ __device__ __forceinline__ void find_starts(const Received& in, uint32_t first, 
 __device__ __forceinline__ void find_ones(const Received& in, uint32_t first, uint32_t count, int lane,
                                           uint32_t* places) {
   uint32_t found = 0, total;
-  for (uint32_t k = first / 32; found < count; k += WARP) {
+  for (uint32_t k = in.sector_of(first / 32); found < count; k += WARP) {
     const uint32_t i = k + lane;
-    uint32_t word = i < in.count ? word_of(in, i, first) : ALL;
+    uint32_t word = word_of(in, i, first, ALL);
     uint32_t at = found + sum_before(__popc(word), lane, total);
     found += total;
     for (; word && at < count; word &= word - 1) places[at++] = 32 * i + __ffs((int)word) - 1;
