@@ -62,15 +62,17 @@ struct PackedCode {
   static __device__ __forceinline__ void write(Outgoing& out, const SlotRows& rows, const SlotMemory& memory,
                                                const Team& team) {
     const uint32_t codes = (uint32_t)head_bytes(team.num), low = codes + memory.parts[MASKS][team.num];
-    out.put_all(memory.parts[LOW], 8 * low, 8, team, [&](int s) {
-      const uint32_t code = memory.codes[s], base = code & BASE;
-      if (!code) return;
+    for (int s = team.warp; s < team.num; s += SLOT_WARPS) {  // before the ring may be full
+      const uint32_t code = memory.codes[s];
       uint32_t z[EIGHT];
-      int32_t q[EIGHT];
-      load_row(rows[s], team.lane, q);
-      zigzags_of(q, z);
-      const uint32_t needed = width_for(z), width = needed ? larger(needed, base + 1) : 0;
-      put_codes(out, (codes + memory.parts[MASKS][s]) / 4, width ? width - base : 0, team.lane);
+      if (!code) continue;
+      const uint32_t width = load_lane(rows[s], code, team.lane, z);
+      put_codes(out, (codes + memory.parts[MASKS][s]) / 4, width ? width - (code & BASE) : 0, team.lane);
+    }
+    out.put_all(memory.parts[LOW], 8 * low, 8, team, [&](int s) {
+      uint32_t z[EIGHT];
+      if (!memory.codes[s]) return;
+      const uint32_t width = load_lane(rows[s], memory.codes[s], team.lane, z);
       put_lane(out, z, width, low + memory.parts[LOW][s] + sum_before(width, team.lane));
     });
   }
@@ -88,6 +90,14 @@ struct PackedCode {
     uint32_t any = 0;
     for_each([&](int i) { any |= z[i]; });
     return 32 - (uint32_t)__clz((int)any);
+  }
+  // A lane's integers, and the bits of each of them in what is written.
+  static __device__ __forceinline__ uint32_t load_lane(const Row& row, uint32_t code, int lane, uint32_t* z) {
+    int32_t q[EIGHT];
+    load_row(row, lane, q);
+    zigzags_of(q, z);
+    const uint32_t needed = width_for(z);
+    return needed ? larger(needed, (code & BASE) + 1) : 0;
   }
   // Bits of each of a lane's integers in what is received.
   static __device__ __forceinline__ uint32_t width_of(const Received& in, int s, const SlotMemory& memory,
