@@ -34,8 +34,11 @@ __device__ __forceinline__ void add_sums(const gradwire_lattice& args, int64_t s
   for (int i = 0; i < EIGHT; ++i) q[i] += own[i];
 }
 
-template <class Code>
-__global__ void __launch_bounds__(SLOT_THREADS)
+// What a hop does: a worker's own integers, or these and a message's, are sent; or whatever is asked for.
+enum { OWN, PASSED_ON, ANY };
+
+template <class Code, int KIND>
+__global__ void __launch_bounds__(SLOT_THREADS, 2)
     hop(const GRADWIRE_GRID_CONSTANT gradwire_lattice args, bool vectors, bool sum_vectors) {
   SlotMemory& memory = slot_memory();
   SlotRows& rows = slot_rows();
@@ -44,13 +47,13 @@ __global__ void __launch_bounds__(SLOT_THREADS)
   const int64_t* const order = args.order + first;
   const Key key = key_of(args.key_place, args.key0, args.key1);
   const float step = power_of_units(-*args.step), each = div(1.0f, (float)(args.count << 16));
-  const bool stored = args.sums && !(args.held && !args.message_in);
-  if (args.message_in) receive<Code>(args, slot, rows, memory, team);
+  const bool received = KIND == ANY ? args.message_in != nullptr : KIND == PASSED_ON,
+             held = KIND == ANY && args.held, stored = KIND == ANY && args.sums && !(held && !received);
+  if (received) receive<Code>(args, slot, rows, memory, team);
   uint32_t highest = 0;
   for (int s = team.lane; s < team.num; s += WARP) {
-    const uint32_t received = args.message_in ? memory.shifts[s] : 0,
-                   held = args.held ? args.shifts[first + s] : 0;
-    highest = larger(highest, shift_of_sum(args, received, held));
+    const uint32_t shift = received ? memory.shifts[s] : 0, own = held ? args.shifts[first + s] : 0;
+    highest = larger(highest, KIND == ANY ? shift_of_sum(args, shift, own) : shift);
   }
   highest = __reduce_max_sync(ALL, highest);
   __syncthreads();  // until nobody reads what shifts there were
@@ -58,34 +61,34 @@ __global__ void __launch_bounds__(SLOT_THREADS)
     int32_t q[EIGHT] = {};
     uint32_t shift = 0, mark = 0;
     const int64_t super_group = order[s];
-    if (args.message_in) {
+    if (received) {
       load_row(rows[s], team.lane, q);
       shift = memory.shifts[s], mark = memory.marks[s];
     }
-    if (args.held) {
+    if (held) {
       int32_t own[EIGHT];
-      const uint32_t held = args.shifts[first + s], own_mark = args.marks[first + s];
+      const uint32_t own_shift = args.shifts[first + s], own_mark = args.marks[first + s];
       load_eight(args.sums + (first + s) * SUPER_GROUP, sum_vectors, team.lane, own);
-      if (args.message_in) {
-        add_sums(args, super_group, key, team.lane, shift, held, own, q);
+      if (received) {
+        add_sums(args, super_group, key, team.lane, shift, own_shift, own, q);
         mark = joined_marks(mark, own_mark);
       } else {
 #pragma unroll
         for (int i = 0; i < EIGHT; ++i) q[i] = own[i];
         mark = own_mark;
       }
-      shift = shift_of_sum(args, shift, held);
+      shift = shift_of_sum(args, shift, own_shift);
     }
-    if (args.values) {
+    if (KIND != ANY || args.values) {
       float x[EIGHT], noise[EIGHT];
       int32_t own[EIGHT];
-      const uint32_t own_mark = load_super_group(args, super_group, vectors, team.lane, x);
-      if (!args.message_in) shift = 0;
+      const uint32_t own_mark = load_super_group(args, super_group, KIND != ANY || vectors, team.lane, x);
+      if (!received) shift = 0;
       strata_of(args, super_group, key, each, team.lane, noise);
       rounded_down(x, mul(step, power_of_two(127 - (int32_t)shift)), noise, own);
 #pragma unroll
-      for (int i = 0; i < EIGHT; ++i) q[i] = own[i] + (args.message_in ? q[i] : 0);
-      mark = args.message_in ? joined_marks(own_mark, mark) : own_mark;
+      for (int i = 0; i < EIGHT; ++i) q[i] = own[i] + (received ? q[i] : 0);
+      mark = received ? joined_marks(own_mark, mark) : own_mark;
     }
     __syncwarp();
     if (stored) {
@@ -99,7 +102,7 @@ __global__ void __launch_bounds__(SLOT_THREADS)
         args.marks[first + s] = (uint8_t)mark;
       }
     }
-    if (!args.message_out) continue;
+    if (KIND == ANY && !args.message_out) continue;
     if (mark == BROKEN_MARK) {
 #pragma unroll
       for (int i = 0; i < EIGHT; ++i) q[i] = 0;
@@ -111,7 +114,7 @@ __global__ void __launch_bounds__(SLOT_THREADS)
     keep_row<Code>(rows, memory, team, s, q);
     if (team.lane == 0) memory.shifts[s] = shift, memory.marks[s] = mark;
   }
-  if (!args.message_out) return;
+  if (KIND == ANY && !args.message_out) return;
   __syncthreads();
   uint32_t used = slot_bits(memory.bits, team);
   if (threadIdx.x == 0) args.wanted[slot] = used;
@@ -123,15 +126,21 @@ __global__ void __launch_bounds__(SLOT_THREADS)
   write_slot<Code>(args, slot, base, base, used, rows, memory, team);
 }
 
+template <class Code>
+int launch(const gradwire_lattice& args, cudaStream_t stream) {
+  const bool usual = args.values && aligned(args.values) && args.message_out && !args.sums && !args.held;
+  const auto kernel = !usual ? hop<Code, ANY> : args.message_in ? hop<Code, PASSED_ON> : hop<Code, OWN>;
+  const int bytes = args.super_groups * (int)sizeof(Row);
+  if (const int error = allow_large_shared(kernel, bytes)) return error;
+  GRADWIRE_LAUNCH_LARGE(kernel, (unsigned)args.slots, SLOT_THREADS, bytes, stream, args, aligned(args.values),
+                        aligned(args.sums));
+  return cudaGetLastError();
+}
+
 }  // namespace
 
 // One hop: what is received, what is held and this worker's gradients become sums, or the next message.
 GRADWIRE_API int gradwire_lattice_hop(const gradwire_lattice* args) {
   GRADWIRE_CUDA_BEGIN(lattice_hop, args);
-  const auto kernel = args->packed ? hop<PackedCode> : hop<RiceCode>;
-  const int bytes = args->super_groups * (int)sizeof(Row);
-  if (const int error = allow_large_shared(kernel, bytes)) return error;
-  GRADWIRE_LAUNCH_LARGE(kernel, (unsigned)args->slots, SLOT_THREADS, bytes, stream, *args,
-                        aligned(args->values), aligned(args->sums));
-  return cudaGetLastError();
+  return args->packed ? launch<PackedCode>(*args, stream) : launch<RiceCode>(*args, stream);
 }

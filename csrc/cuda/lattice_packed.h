@@ -62,18 +62,22 @@ struct PackedCode {
   static __device__ __forceinline__ void write(Outgoing& out, const SlotRows& rows, const SlotMemory& memory,
                                                const Team& team) {
     const uint32_t codes = (uint32_t)head_bytes(team.num), low = codes + memory.parts[MASKS][team.num];
-    for (int s = team.warp; s < team.num; s += SLOT_WARPS) {  // before the ring may be full
-      const uint32_t code = memory.codes[s];
+    // Codes come before all lanes: what the ring cannot hold at once has them written first.
+    const bool at_once = low + memory.parts[LOW][team.num] <= 4 * STAGE;
+    for (int s = team.warp; s < team.num && !at_once; s += SLOT_WARPS) {
       uint32_t z[EIGHT];
-      if (!code) continue;
-      const uint32_t width = load_lane(rows[s], code, team.lane, z);
-      put_codes(out, (codes + memory.parts[MASKS][s]) / 4, width ? width - (code & BASE) : 0, team.lane);
+      const uint32_t code = memory.codes[s];
+      if (code)
+        put_codes(out, codes + memory.parts[MASKS][s], code, load_lane(rows[s], code, team.lane, z),
+                  team.lane);
     }
     out.put_all(memory.parts[LOW], 8 * low, 8, team, [&](int s) {
       uint32_t z[EIGHT];
-      if (!memory.codes[s]) return;
-      const uint32_t width = load_lane(rows[s], memory.codes[s], team.lane, z);
-      put_lane(out, z, width, low + memory.parts[LOW][s] + sum_before(width, team.lane));
+      const uint32_t code = memory.codes[s];
+      if (!code) return;
+      const uint32_t width = load_lane(rows[s], code, team.lane, z);
+      if (at_once) put_codes(out, codes + memory.parts[MASKS][s], code, width, team.lane);
+      put_lane(out, z, width, 8 * (low + memory.parts[LOW][s] + sum_before(width, team.lane)));
     });
   }
 
@@ -93,9 +97,7 @@ struct PackedCode {
   }
   // A lane's integers, and the bits of each of them in what is written.
   static __device__ __forceinline__ uint32_t load_lane(const Row& row, uint32_t code, int lane, uint32_t* z) {
-    int32_t q[EIGHT];
-    load_row(row, lane, q);
-    zigzags_of(q, z);
+    load_row(row, lane, z);
     const uint32_t needed = width_for(z);
     return needed ? larger(needed, (code & BASE) + 1) : 0;
   }
@@ -126,31 +128,28 @@ struct PackedCode {
     if (team.lane == 0) memory.first = at, memory.number = number;
   }
 
-  // The codes of a super-group's lanes, which are three words.
-  static __device__ __forceinline__ void put_codes(Outgoing& out, uint32_t at, uint32_t code, int lane) {
-    const uint64_t moved = (uint64_t)code << LANE_BITS * lane % 32;
-    const int place = LANE_BITS * lane / 32;
+  // The codes of a super-group's lanes, which are three words, from a byte on.
+  static __device__ __forceinline__ void put_codes(Outgoing& out, uint32_t at, uint32_t code, uint32_t width,
+                                                   int lane) {
+    const uint32_t own = width ? width - (code & BASE) : 0, place = LANE_BITS * lane;
+    const uint32_t low = own << place % 32, high = __funnelshift_l(own, 0, place % 32);
 #pragma unroll
-    for (int k = 0; k < (int)CODES / 32; ++k) {
-      const uint32_t own = place == k ? (uint32_t)moved : place == k - 1 ? (uint32_t)(moved >> 32) : 0u;
-      const uint32_t word = __reduce_or_sync(ALL, own);
-      if (lane == 0) out.put_word(at + k, word);
+    for (uint32_t k = 0; k < CODES / 32; ++k) {
+      const uint32_t word = __reduce_or_sync(ALL, place / 32 == k ? low : place / 32 + 1 == k ? high : 0u);
+      if (lane == 0) out.put_word(at / 4 + k, word);
     }
   }
-  // A lane's integers, which are `width` bytes.
+  // A lane's integers, from a bit on.
   static __device__ __forceinline__ void put_lane(Outgoing& out, const uint32_t* z, uint32_t width,
                                                   uint32_t at) {
-    uint64_t word = 0;
-    uint32_t fill = 0;
-    if (!__ballot_sync(ALL, width > 8)) {
-      for_each([&](int i) { word |= (uint64_t)z[i] << i * width; });
-      for (uint32_t k = 0; k < width; ++k, word >>= 8) out.put_byte(at + k, (uint32_t)word);
+    if (__ballot_sync(ALL, width > 8)) {
+      for_each([&](int i) { out.add_word(at + i * width, z[i]); });
       return;
     }
-    for_each([&](int i) {
-      word |= (uint64_t)z[i] << fill;
-      for (fill += width; fill >= 8; fill -= 8, word >>= 8) out.put_byte(at++, (uint32_t)word);
-    });
+    uint64_t word = 0;
+    for_each([&](int i) { word |= (uint64_t)z[i] << i * width; });
+    out.add_word(at, (uint32_t)word);
+    if (word >> 32) out.add_word(at + 32, (uint32_t)(word >> 32));
   }
 };
 

@@ -46,9 +46,15 @@ __device__ __forceinline__ uint32_t rice_parameter(uint32_t sum, uint32_t count)
   return sum && r > 0 ? smaller((uint32_t)r, (uint32_t)LARGEST_R) : 0u;
 }
 
-// What a lane's unary codes take without their ones: bits in the lower half, escapes in the upper one.
-__device__ __forceinline__ uint32_t unary_sum(const uint32_t* z, uint32_t r) {
+// What a lane's unary codes take without their ones: bits in the lower half, escapes in the upper one. `any`
+// has all of the numbers' bits: where it is small nothing escapes.
+__device__ __forceinline__ uint32_t unary_sum(const uint32_t* z, uint32_t any, uint32_t r) {
   uint32_t sum = 0;
+  if (!__ballot_sync(ALL, any >> r >= (uint32_t)RICE_ESCAPE)) {
+#pragma unroll
+    for (int i = 0; i < EIGHT; ++i) sum += z[i] >> r;
+    return sum;
+  }
 #pragma unroll
   for (int i = 0; i < EIGHT; ++i) {
     const uint32_t zeros = z[i] >> r;
@@ -80,8 +86,10 @@ struct RiceCode {
       const bool coded = parameter_of(code, team.lane, r);
       const uint32_t at = memory.first + memory.parts[LOW][s] + sum_before(r, team.lane);
       find_ones(in, memory.starts[s], RICE_GROUP * coded_count(code), team.lane, places);
+      uint32_t low[EIGHT];
+      load_low(in, at, r, low);
       __syncwarp();
-      if (coded) escapes = join(in, at, r, memory.starts[s], first_of(code, team.lane), places, q);
+      if (coded) escapes = join(low, r, memory.starts[s], places, first_of(code, team.lane), q);
       __syncwarp();
     }
     escapes = __reduce_add_sync(ALL, escapes);
@@ -115,9 +123,10 @@ struct RiceCode {
   static __device__ __forceinline__ Choice choose(const uint32_t* z, int lane) {
     // Larger numbers change nothing: the parameter of a mean above 2^12 is LARGEST_R.
     constexpr uint32_t MANY = 1 << 21;
-    uint32_t sum = 0;
+    uint32_t sum = 0, any = 0;
 #pragma unroll
-    for (int i = 0; i < EIGHT; ++i) sum += smaller(z[i], MANY);
+    for (int i = 0; i < EIGHT; ++i) sum += z[i], any |= z[i];
+    if (any >= MANY) sum = MANY;
     sum += __shfl_xor_sync(ALL, sum, 1);
     sum += __shfl_xor_sync(ALL, sum, 2);
     const uint32_t filled = __ballot_sync(ALL, sum != 0), number = __popc(filled) / 4;
@@ -129,10 +138,10 @@ struct RiceCode {
     const uint32_t least = __reduce_min_sync(ALL, sum ? several : (uint32_t)LARGEST_R);
     several = smaller(several, least + 2);
 
-    const uint32_t of_lane = unary_sum(z, whole), one_sum = __reduce_add_sync(ALL, of_lane);
+    const uint32_t of_lane = unary_sum(z, any, whole), one_sum = __reduce_add_sync(ALL, of_lane);
     uint32_t some_sum = one_sum, each_lane = of_lane;
-    if (masked != whole) some_sum = __reduce_add_sync(ALL, unary_sum(z, masked));
-    if (__ballot_sync(ALL, sum && several != whole)) each_lane = unary_sum(z, several);
+    if (masked != whole) some_sum = __reduce_add_sync(ALL, unary_sum(z, any, masked));
+    if (__ballot_sync(ALL, sum && several != whole)) each_lane = unary_sum(z, any, several);
     const uint32_t each_sum = __reduce_add_sync(ALL, each_lane),
                    each_low = __reduce_add_sync(ALL, sum ? EIGHT * (several + 1) : 0);
     const uint32_t one = bits_of_sum(one_sum) + SUPER_GROUP * (whole + 1);
@@ -167,8 +176,8 @@ struct RiceCode {
     if ((int)threadIdx.x < team.num) {
       const uint32_t code = memory.codes[threadIdx.x], mode = code >> 20,
                      at = head + memory.parts[MASKS][threadIdx.x];
-      if (mode > 1) out.put_byte(at, mode == 2 ? gathered(code & 0x5555u) : code);
-      if (mode == 3) out.put_byte(at + 1, code >> 8);
+      if (mode > 1) out.add_byte(at, mode == 2 ? gathered(code & 0x5555u) : code & 0xffu);
+      if (mode == 3) out.add_byte(at + 1, code >> 8 & 0xffu);
     }
     const uint32_t low = head + memory.parts[MASKS][team.num], unary = low + memory.parts[LOW][team.num],
                    escapes = 8 * unary + memory.parts[UNARY][team.num];
@@ -176,24 +185,23 @@ struct RiceCode {
       uint32_t z[EIGHT], r;
       parameter_of(memory.codes[s], team.lane, r);
       const uint32_t at = low + memory.parts[LOW][s] + sum_before(r, team.lane);
-      load_zigzags(rows[s], team.lane, z);
+      load_row(rows[s], team.lane, z);
       put_low(out, z, r, at);
     });
-    __syncthreads();  // low bits are bytes, which may share words with what is put bit by bit
     out.put_all(memory.parts[UNARY], 8 * unary, 1, team, [&](int s) {
-      uint32_t z[EIGHT], r, sum = 0;
+      uint32_t z[EIGHT], r, sum = EIGHT;
       const bool coded = parameter_of(memory.codes[s], team.lane, r);
-      load_zigzags(rows[s], team.lane, z);
+      load_row(rows[s], team.lane, z);
 #pragma unroll
-      for (int i = 0; i < EIGHT; ++i) sum += (z[i] = smaller(z[i] >> r, (uint32_t)RICE_ESCAPE)) + 1;
-      const uint32_t at = 8 * unary + memory.parts[UNARY][s] + sum_before(coded ? sum : 0, team.lane);
-      if (coded) put_ones(out, z, at);
+      for (int i = 0; i < EIGHT; ++i) sum += z[i] = smaller(z[i] >> r, (uint32_t)RICE_ESCAPE);
+      if (!coded) sum = 0;
+      put_ones(out, z, 8 * unary + memory.parts[UNARY][s] + sum_before(sum, team.lane), sum);
     });
     if (memory.parts[ESCAPES][team.num])
       out.put_all(memory.parts[ESCAPES], escapes, 32, team, [&](int s) {
         uint32_t z[EIGHT], r, own = 0;
         const bool coded = parameter_of(memory.codes[s], team.lane, r);
-        load_zigzags(rows[s], team.lane, z);
+        load_row(rows[s], team.lane, z);
 #pragma unroll
         for (int i = 0; i < EIGHT; ++i) own += coded && z[i] >> r >= (uint32_t)RICE_ESCAPE;
         uint32_t at = escapes + 32 * (memory.parts[ESCAPES][s] + sum_before(own, team.lane));
@@ -224,8 +232,8 @@ struct RiceCode {
     const uint32_t number = in.word(0) & (STEP_CODES - 1);
     for (int first = 0; first < team.num; first += WARP) {
       const int s = first + team.lane;
-      const uint32_t header = s < team.num ? in.byte(4 + s) : 0, mode = header & 3,
-                     r = header >> 2 & 15, bytes = mode > 1 ? mode - 1 : 0;
+      const uint32_t header = s < team.num ? in.byte(4 + s) : 0, mode = header & 3, r = header >> 2 & 15,
+                     bytes = mode > 1 ? mode - 1 : 0;
       const uint32_t mask_at = at + sum_before(bytes, team.lane, total);
       at += total;
       uint32_t code = mode == 1 ? 0x5555u : 0;
@@ -253,29 +261,19 @@ struct RiceCode {
     memory.number = number;
   }
 
-  static __device__ __forceinline__ void load_zigzags(const Row& row, int lane, uint32_t* z) {
-    int32_t q[EIGHT];
-    load_row(row, lane, q);
-    zigzags_of(q, z);
-  }
-
   // The lane's integers from the places of their ones and low bits; returns how many escape.
-  static __device__ __forceinline__ uint32_t join(const Received& in, uint32_t at, uint32_t r, uint32_t start,
-                                                  uint32_t first, const uint32_t* places, int32_t* q) {
-    uint64_t low, high, mask = (1u << r) - 1;
-    load_low(in, at, r, low, high);
+  static __device__ __forceinline__ uint32_t join(const uint32_t* low, uint32_t r, uint32_t start,
+                                                  const uint32_t* places, uint32_t first, int32_t* q) {
     uint32_t before = first ? places[first - 1] : start - 1, escapes = 0;
     const uint4* const fours = reinterpret_cast<const uint4*>(places + first);
     const uint4 one = fours[0], other = fours[1];
     const uint32_t found[EIGHT] = {one.x, one.y, one.z, one.w, other.x, other.y, other.z, other.w};
 #pragma unroll
     for (int i = 0; i < EIGHT; ++i) {
-      if (i == EIGHT / 2) low = high;
       const uint32_t zeros = found[i] - before - 1;
       before = found[i];
-      q[i] = zeros < (uint32_t)RICE_ESCAPE ? unzigzag(zeros << r | (uint32_t)(low & mask)) : INT32_MIN;
+      q[i] = zeros < (uint32_t)RICE_ESCAPE ? unzigzag(zeros << r | low[i]) : INT32_MIN;
       escapes += zeros >= (uint32_t)RICE_ESCAPE;
-      low >>= r;
     }
     return escapes;
   }

@@ -39,6 +39,13 @@ __device__ __forceinline__ void store_row(Row& row, int lane, const int32_t* q) 
   for (int i = 0; i < EIGHT; ++i) words[i] = (uint32_t)q[i];
   store_row(row, lane, words);
 }
+// What `zigzags_of` has made.
+__device__ __forceinline__ void load_unzigzagged(const Row& row, int lane, int32_t* q) {
+  uint32_t z[EIGHT];
+  load_row(row, lane, z);
+#pragma unroll
+  for (int i = 0; i < EIGHT; ++i) q[i] = unzigzag(z[i]);
+}
 __device__ __forceinline__ void zigzags_of(const int32_t* q, uint32_t* z) {
 #pragma unroll
   for (int i = 0; i < EIGHT; ++i) z[i] = zigzag(q[i]);
@@ -61,10 +68,14 @@ __device__ __forceinline__ uint32_t sum_before(uint32_t own, int lane) {
 }
 
 // 16 random bits for each of the lane's coordinates.
+__device__ __forceinline__ Words words_of(int64_t super_group, uint32_t rank, uint32_t purpose, uint32_t turn,
+                                          Key key, int lane) {
+  const uint32_t first = super_group < 0 ? 0 : (uint32_t)super_group * LANES;
+  return philox(first + lane, rank, purpose, turn, key);
+}
 __device__ __forceinline__ void halves_of(int64_t super_group, uint32_t rank, uint32_t purpose, uint32_t turn,
                                           Key key, int lane, uint32_t* out) {
-  const uint32_t first = super_group < 0 ? 0 : (uint32_t)super_group * LANES;
-  const Words words = philox(first + lane, rank, purpose, turn, key);
+  const Words words = words_of(super_group, rank, purpose, turn, key, lane);
   const uint32_t each[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
   for (int i = 0; i < EIGHT / 2; ++i) {
@@ -73,16 +84,20 @@ __device__ __forceinline__ void halves_of(int64_t super_group, uint32_t rank, ui
   }
 }
 
-// What is added before rounding down, in this worker's stratum; `each` is 1 / (count * 2^16).
+// What is added before rounding down, in this worker's stratum; `each` is 1 / (count * 2^16). `stratum` of
+// lattice.h in fewer instructions: what is below 0 is more than any other, and two halves are put together.
 __device__ __forceinline__ void strata_of(const gradwire_lattice& args, int64_t super_group, Key key,
                                           float each, int lane, float* out) {
-  uint32_t shared[EIGHT], within[EIGHT];
-  halves_of(super_group, 0, OF_SHARED, 0, key, lane, shared);
-  halves_of(super_group, args.rank, OF_WORKER, 0, key, lane, within);
+  const Words shared = words_of(super_group, 0, OF_SHARED, 0, key, lane),
+              within = words_of(super_group, args.rank, OF_WORKER, 0, key, lane);
+  const uint32_t first[4] = {shared.x, shared.y, shared.z, shared.w},
+                 second[4] = {within.x, within.y, within.z, within.w};
+  const uint32_t count = (uint32_t)args.count;
 #pragma unroll
   for (int i = 0; i < EIGHT; ++i) {
-    const uint32_t own = stratum(shared[i], (uint32_t)args.index, (uint32_t)args.count);
-    out[i] = between_0_and_1((own << 16) + within[i], each);
+    const uint32_t upper = i % 2 ? first[i / 2] & 0xffff0000u : first[i / 2] << 16;
+    const uint32_t over = __umulhi(upper, count) + (uint32_t)args.index, own = smaller(over, over - count);
+    out[i] = between_0_and_1(__byte_perm(second[i / 2], own, i % 2 ? 0x5432 : 0x5410), each);
   }
 }
 
@@ -123,7 +138,7 @@ __device__ __forceinline__ uint32_t load_super_group(const gradwire_lattice& arg
 // x · factor + noise, rounded down.
 __device__ __forceinline__ void rounded_down(const float* x, float factor, const float* noise, int32_t* q) {
 #pragma unroll
-  for (int i = 0; i < EIGHT; ++i) q[i] = floored(add(mul(x[i], factor), noise[i]));
+  for (int i = 0; i < EIGHT; ++i) q[i] = __float2int_rd(add(mul(x[i], factor), noise[i]));
 }
 
 // Integers halved `more` times, rounded at random; every turn has other random bits.

@@ -53,7 +53,7 @@ __device__ __forceinline__ uint32_t bits_with(const int64_t* order, Key key, con
 
 // The finest step at which a slot fits.
 template <class Code>
-__global__ void __launch_bounds__(SLOT_THREADS)
+__global__ void __launch_bounds__(SLOT_THREADS, 2)
     seal(const GRADWIRE_GRID_CONSTANT gradwire_lattice args, bool vectors, bool sum_vectors) {
   SlotMemory& memory = slot_memory();
   SlotRows& rows = slot_rows();
@@ -110,7 +110,7 @@ __device__ __forceinline__ void store_mean(const gradwire_lattice& args, int64_t
 }
 
 template <class Code>
-__global__ void __launch_bounds__(SLOT_THREADS)
+__global__ void __launch_bounds__(SLOT_THREADS, 2)
     unseal(const GRADWIRE_GRID_CONSTANT gradwire_lattice args, bool mean_vectors) {
   SlotMemory& memory = slot_memory();
   SlotRows& rows = slot_rows();

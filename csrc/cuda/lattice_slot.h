@@ -121,6 +121,14 @@ class Outgoing {
   __device__ __forceinline__ void add_bits(uint32_t at, uint32_t word) {
     if (word) atomicOr(&ring_[at % STAGE], word);
   }
+  __device__ __forceinline__ void add_byte(uint32_t at, uint32_t byte) {
+    add_bits(at / 4, byte << at % 4 * 8);
+  }
+  // Up to 32 bits, from this one on.
+  __device__ __forceinline__ void add_word(uint32_t bit, uint32_t word) {
+    add_bits(bit / 32, word << bit % 32);
+    add_bits(bit / 32 + 1, __funnelshift_l(word, 0, bit % 32));
+  }
 
   // put(s) of all super-groups, by a warp each, in turns for which there is room; `unit` bits are what
   // `places` count in, from the bit `first` on.

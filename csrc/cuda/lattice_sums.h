@@ -24,13 +24,13 @@ __device__ __forceinline__ void receive(const gradwire_lattice& args, int64_t sl
   Code::read_escapes(in, rows, memory, team);
 }
 
-// Keeps a super-group's integers and how they are coded.
+// Keeps a super-group's integers, zigzagged, and how they are coded.
 template <class Code>
 __device__ __forceinline__ void keep_row(SlotRows& rows, SlotMemory& memory, const Team& team, int s,
                                          const int32_t* q) {
   uint32_t z[EIGHT];
   zigzags_of(q, z);
-  store_row(rows[s], team.lane, q);
+  store_row(rows[s], team.lane, z);
   keep(memory, s, Code::choose(z, team.lane), team.lane);
 }
 
@@ -66,7 +66,7 @@ __device__ __forceinline__ uint32_t make_fit(const gradwire_lattice& args, const
       int32_t q[EIGHT];
       uint32_t z[EIGHT];
       const uint32_t shift = larger(base + level, memory.shifts[s]);
-      load_row(rows[s], team.lane, q);
+      load_unzigzagged(rows[s], team.lane, q);
       shift_row(args, order[s], key, 1, shift - memory.shifts[s], team.lane, q);
       zigzags_of(q, z);
       const uint32_t bits = Code::choose(z, team.lane).bits;
@@ -97,7 +97,7 @@ __device__ __forceinline__ uint32_t make_fit(const gradwire_lattice& args, const
   }
   for (int s = team.warp; s < team.num; s += SLOT_WARPS) {
     int32_t q[EIGHT];
-    load_row(rows[s], team.lane, q);
+    load_unzigzagged(rows[s], team.lane, q);
     const uint32_t shift = memory.targets[s];
     shift_row(args, order[s], key, 1, shift - memory.shifts[s], team.lane, q);
 #pragma unroll

@@ -67,15 +67,22 @@ __device__ __forceinline__ void find_ones(const Received& in, uint32_t first, ui
   for (uint32_t k = in.sector_of(first / 32); found < count; k += WARP) {
     const uint32_t i = k + lane;
     uint32_t word = word_of(in, i, first, ALL);
-    uint32_t at = found + sum_before(__popc(word), lane, total);
+    const uint32_t own = __popc(word), at = found + sum_before(own, lane, total);
+    const uint32_t end = smaller(at + own, count);
     found += total;
-    for (; word && at < count; word &= word - 1) places[at++] = 32 * i + __ffs((int)word) - 1;
+    for (uint32_t k = at; k < end; ++k, word &= word - 1) places[k] = 32 * i + __ffs((int)word) - 1;
   }
 }
 
-// The lower r bits, at most 14, of a lane's numbers, which are r bytes: 4·r bits in either half.
-__device__ __forceinline__ void load_low(const Received& in, uint32_t at, uint32_t r, uint64_t& low,
-                                         uint64_t& high) {
+// The lower r bits, at most 14, of a lane's numbers, which are r bytes.
+__device__ __forceinline__ void load_low(const Received& in, uint32_t at, uint32_t r, uint32_t* low) {
+  const uint32_t mask = (1u << r) - 1;
+  if (!__ballot_sync(ALL, r > 4)) {
+    const uint32_t word = r ? in.from(8 * at) : 0;
+#pragma unroll
+    for (int i = 0; i < EIGHT; ++i) low[i] = word >> i * r % 32 & mask;
+    return;
+  }
   const uint32_t bytes = at % 4 + r, shift = at % 4 * 8, first = at / 4;
   uint32_t words[5];
 #pragma unroll
@@ -83,24 +90,47 @@ __device__ __forceinline__ void load_low(const Received& in, uint32_t at, uint32
 #pragma unroll
   for (int k = 0; k < 4; ++k) words[k] = __funnelshift_r(words[k], words[k + 1], shift);
   const uint64_t upper = words[2] | (uint64_t)words[3] << 32;
-  low = words[0] | (uint64_t)words[1] << 32;
-  high = low >> 4 * r | (r ? upper << (64 - 4 * r) : 0);
-}
-__device__ __forceinline__ void put_low(Outgoing& out, const uint32_t* z, uint32_t r, uint32_t at) {
-  const uint64_t mask = (1u << r) - 1;
-  uint64_t halves[2] = {};
+  const uint64_t lower = words[0] | (uint64_t)words[1] << 32;
+  uint64_t all = lower;
 #pragma unroll
-  for (int i = 0; i < EIGHT; ++i) halves[i / 4] |= (z[i] & mask) << i % 4 * r;
-  uint64_t low = halves[0] | halves[1] << 4 * r, high = r ? halves[1] >> (64 - 4 * r) : 0;
-  for (uint32_t k = 0; k < r; ++k) {
-    out.put_byte(at + k, (uint32_t)low);
-    low = low >> 8 | high << 56;
-    high >>= 8;
+  for (int i = 0; i < EIGHT; ++i) {
+    if (i == EIGHT / 2) all = lower >> 4 * r | (r ? upper << (64 - 4 * r) : 0);
+    low[i] = (uint32_t)all & mask;
+    all >>= r;
   }
 }
+__device__ __forceinline__ void put_low(Outgoing& out, const uint32_t* z, uint32_t r, uint32_t at) {
+  const uint32_t mask = (1u << r) - 1;
+  if (!__ballot_sync(ALL, r > 4)) {
+    uint32_t word = 0;
+#pragma unroll
+    for (int i = 0; i < EIGHT; ++i) word |= (z[i] & mask) << i * r % 32;
+    out.add_word(8 * at, word);
+    return;
+  }
+  uint64_t halves[2] = {};
+#pragma unroll
+  for (int i = 0; i < EIGHT; ++i) halves[i / 4] |= (uint64_t)(z[i] & mask) << i % 4 * r;
+  const uint64_t low = halves[0] | halves[1] << 4 * r, high = r ? halves[1] >> (64 - 4 * r) : 0;
+  out.add_word(8 * at, (uint32_t)low);
+  out.add_word(8 * at + 32, (uint32_t)(low >> 32));
+  out.add_word(8 * at + 64, (uint32_t)high);
+  out.add_word(8 * at + 96, (uint32_t)(high >> 32));
+}
 
-// A lane's numbers as zeros and a one, from a bit on.
-__device__ __forceinline__ void put_ones(Outgoing& out, const uint32_t* zeros, uint32_t at) {
+// A lane's numbers as zeros and a one, from a bit on: `sum` bits, none if they are not coded.
+__device__ __forceinline__ void put_ones(Outgoing& out, const uint32_t* zeros, uint32_t at, uint32_t sum) {
+  if (!__ballot_sync(ALL, sum > 32)) {
+    uint32_t word = 0, place = 0;
+#pragma unroll
+    for (int i = 0; i < EIGHT; ++i) {
+      place += zeros[i] + (i > 0);
+      word |= 1u << place % 32;
+    }
+    out.add_word(at, sum ? word : 0);
+    return;
+  }
+  if (!sum) return;
   uint32_t word = 0, place = at / 32;
 #pragma unroll
   for (int i = 0; i < EIGHT; ++i) {

@@ -15,8 +15,8 @@
 // A variable in shared memory; the emulation spoils it before every block.
 #define GRADWIRE_SHARED(Type, name) __shared__ Type name
 // One whose size the launch gives, beyond what a kernel may declare. The emulation has the whole type.
-#define GRADWIRE_LARGE_SHARED(Type, name)      \
-  extern __shared__ uint4 gradwire_large[];    \
+#define GRADWIRE_LARGE_SHARED(Type, name)   \
+  extern __shared__ uint4 gradwire_large[]; \
   Type& name = *reinterpret_cast<Type*>(gradwire_large)
 #define GRADWIRE_LAUNCH_LARGE(kernel, grid, block, bytes, stream, ...) \
   kernel<<<grid, block, bytes, stream>>>(__VA_ARGS__)

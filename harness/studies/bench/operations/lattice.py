@@ -55,7 +55,7 @@ BOTH = ("float32", "bfloat16")
 
 
 @dataclass
-class _Chunk:
+class _LatticeChunk:
     """A bucket as one chunk, with the sizes of slots by the number of contributions."""
 
     x: Tensor
@@ -126,16 +126,16 @@ class _Chunk:
         self._wanted = wanted
 
 
-def _made(make: Callable[[_Chunk], Case], code: str, x: Tensor) -> Case:
-    return make(_Chunk(x, code))
+def _made(make: Callable[[_LatticeChunk], Case], code: str, x: Tensor) -> Case:
+    return make(_LatticeChunk(x, code))
 
 
-def _encode(chunk: _Chunk) -> Case:
+def _encode(chunk: _LatticeChunk) -> Case:
     hops, out = chunk.hops(), chunk.out(1)
     return Case(lambda: hops.encode(ONE, out, 1), (chunk.x,), (out,))
 
 
-def _hop(chunk: _Chunk) -> Case:
+def _hop(chunk: _LatticeChunk) -> Case:
     message, out, hops = chunk.message(RECEIVED), chunk.out(RECEIVED + 1), chunk.hops()
     keeps_sums = not isinstance(hops, CompiledLatticeHops)
 
@@ -146,19 +146,19 @@ def _hop(chunk: _Chunk) -> Case:
     return Case(run, (chunk.x, message), (out,))
 
 
-def _seal(chunk: _Chunk) -> Case:
+def _seal(chunk: _LatticeChunk) -> Case:
     hops, message, out = chunk.hops(sink=True), chunk.message(WORKERS - 1), chunk.out(WORKERS)
     run = partial(hops.seal, message, ONE, out, WORKERS - 1, WORKERS)
     return Case(run, (chunk.x, message), (out, torch.empty_like(chunk.x, dtype=torch.float32)))
 
 
-def _unseal(chunk: _Chunk) -> Case:
+def _unseal(chunk: _LatticeChunk) -> Case:
     hops, out = chunk.hops(sink=True), chunk.out(WORKERS)
     hops.seal(chunk.message(WORKERS - 1), ONE, out, WORKERS - 1, WORKERS)
     return Case(partial(hops.decode, out, ONE, WORKERS), (out,), (hops.finish(),))
 
 
-def _means(chunk: _Chunk) -> Case:
+def _means(chunk: _LatticeChunk) -> Case:
     hops = chunk.hops(sink=True)
     hops.accumulate(chunk.message(WORKERS - 1), ONE, WORKERS - 1)
     return Case(hops.finish, (chunk.x, torch.empty_like(chunk.x, dtype=torch.int32)), (hops.finish(),))
