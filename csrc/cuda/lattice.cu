@@ -51,12 +51,14 @@ __global__ void __launch_bounds__(SLOT_THREADS, 2)
              held = KIND == ANY && args.held, stored = KIND == ANY && args.sums && !(held && !received);
   if (received) receive<Code>(args, slot, rows, memory, team);
   uint32_t highest = 0;
+#pragma unroll 1
   for (int s = team.lane; s < team.num; s += WARP) {
     const uint32_t shift = received ? memory.shifts[s] : 0, own = held ? args.shifts[first + s] : 0;
     highest = larger(highest, KIND == ANY ? shift_of_sum(args, shift, own) : shift);
   }
   highest = __reduce_max_sync(ALL, highest);
   __syncthreads();  // until nobody reads what shifts there were
+#pragma unroll 1
   for (int s = team.warp; s < team.num; s += SLOT_WARPS) {
     int32_t q[EIGHT] = {};
     uint32_t shift = 0, mark = 0;

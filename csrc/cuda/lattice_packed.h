@@ -14,6 +14,7 @@ struct PackedCode {
   static __device__ __forceinline__ void open(const Received& in, SlotMemory& memory, const Team& team) {
     if (team.warp == 0) read_headers(in, memory, team);
     __syncthreads();
+#pragma unroll 1
     for (int s = team.warp; s < team.num; s += SLOT_WARPS) {
       const uint32_t bytes = __reduce_add_sync(ALL, width_of(in, s, memory, team.lane));
       if (team.lane == 0) memory.parts[LOW][s] = bytes;
@@ -64,6 +65,7 @@ struct PackedCode {
     const uint32_t codes = (uint32_t)head_bytes(team.num), low = codes + memory.parts[MASKS][team.num];
     // Codes come before all lanes: what the ring cannot hold at once has them written first.
     const bool at_once = low + memory.parts[LOW][team.num] <= 4 * STAGE;
+#pragma unroll 1
     for (int s = team.warp; s < team.num && !at_once; s += SLOT_WARPS) {
       uint32_t z[EIGHT];
       const uint32_t code = memory.codes[s];
@@ -114,6 +116,7 @@ struct PackedCode {
                                                       const Team& team) {
     uint32_t at = (uint32_t)head_bytes(team.num), total;
     const uint32_t number = in.word(0) & (STEP_CODES - 1);
+#pragma unroll 1
     for (int first = 0; first < team.num; first += WARP) {
       const int s = first + team.lane;
       const uint32_t header = s < team.num ? in.byte(4 + s) : 0, filled = header & FILLED;

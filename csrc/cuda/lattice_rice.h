@@ -105,6 +105,7 @@ struct RiceCode {
     if (!memory.any) return;
     if (team.warp == 0) add_up(memory.parts[ESCAPES], team);
     __syncthreads();
+#pragma unroll 1
     for (int s = team.warp; s < team.num; s += SLOT_WARPS) {
       int32_t q[EIGHT];
       uint32_t own = 0;
@@ -230,6 +231,7 @@ struct RiceCode {
                                                       const Team& team) {
     uint32_t at = (uint32_t)head_bytes(team.num), low = 0, ones = 0, total;
     const uint32_t number = in.word(0) & (STEP_CODES - 1);
+#pragma unroll 1
     for (int first = 0; first < team.num; first += WARP) {
       const int s = first + team.lane;
       const uint32_t header = s < team.num ? in.byte(4 + s) : 0, mode = header & 3, r = header >> 2 & 15,

@@ -37,6 +37,7 @@ __device__ __forceinline__ uint32_t bits_with(const int64_t* order, Key key, con
                                               SlotMemory& memory, const Team& team, uint32_t code, int turn) {
   const float factor = step_of_code(code, -1);
   uint32_t own = 0;
+#pragma unroll 1
   for (int s = team.warp; s < team.num; s += SLOT_WARPS) {
     int32_t q[EIGHT];
     uint32_t z[EIGHT];
@@ -63,6 +64,7 @@ __global__ void __launch_bounds__(SLOT_THREADS, 2)
   const Key key = key_of(args.key_place, args.key0, args.key1);
   const float own = power_of_units(-*args.step - args.coarser),
               theirs = power_of_units(-(int64_t)args.coarser);
+#pragma unroll 1
   for (int s = team.warp; s < team.num; s += SLOT_WARPS) {
     float x[EIGHT];
     int32_t q[EIGHT];
@@ -86,6 +88,7 @@ __global__ void __launch_bounds__(SLOT_THREADS, 2)
     const uint32_t bits = bits_with<Code>(order, key, rows, memory, team, (uint32_t)middle, turn);
     (bits <= (uint32_t)args.size_out ? high : low) = middle;
   }
+#pragma unroll 1
   for (int s = team.warp; s < team.num; s += SLOT_WARPS) {
     int32_t q[EIGHT];
     round_row(order, key, rows, memory, team, s, step_of_code((uint32_t)high, -1), q);
@@ -121,6 +124,7 @@ __global__ void __launch_bounds__(SLOT_THREADS, 2)
   receive<Code>(args, slot, rows, memory, team);
   __syncwarp();
   const float step = power_of_units(*args.step + args.coarser), relative = step_of_code(memory.number, 1);
+#pragma unroll 1
   for (int s = team.warp; s < team.num; s += SLOT_WARPS) {
     int32_t q[EIGHT];
     float values[EIGHT];

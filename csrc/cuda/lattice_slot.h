@@ -54,6 +54,7 @@ __device__ __forceinline__ void keep(SlotMemory& memory, int s, const Choice& ch
 // From lengths to where parts begin; by one warp.
 __device__ __forceinline__ void add_up(Places& places, const Team& team) {
   uint32_t before = 0, total;
+#pragma unroll 1
   for (int first = 0; first < team.num; first += WARP) {
     const int s = first + team.lane;
     const uint32_t at = before + sum_before(s < team.num ? places[s] : 0, team.lane, total);
@@ -66,11 +67,13 @@ __device__ __forceinline__ void add_up(Places& places, const Team& team) {
 // The bits of a slot whose super-groups take as many.
 __device__ __forceinline__ uint32_t slot_bits(const uint32_t* bits, const Team& team) {
   uint32_t sum = 0;
+#pragma unroll 1
   for (int s = team.lane; s < team.num; s += WARP) sum += bits[s];
   return __reduce_add_sync(ALL, sum) + (uint32_t)fixed_bits(team.num);
 }
 __device__ __forceinline__ uint32_t least_shift(const SlotMemory& memory, const Team& team) {
   uint32_t least = ALL;
+#pragma unroll 1
   for (int s = team.lane; s < team.num; s += WARP) least = smaller(least, memory.shifts[s]);
   return __reduce_min_sync(ALL, least);
 }
@@ -110,6 +113,7 @@ class Outgoing {
 
   // Before anything is written; threads must meet then.
   __device__ __forceinline__ void clear() {
+#pragma unroll 1
     for (uint32_t i = threadIdx.x; i < STAGE; i += SLOT_THREADS) ring_[i] = 0;
   }
 
@@ -138,10 +142,12 @@ class Outgoing {
     for (int begin = 0; begin < team.num;) {
       const uint32_t room = 32 * (begin_ + STAGE);
       int end = 0;
+#pragma unroll 1
       for (int k = 0; k < team.num; k += WARP) {
         const int s = k + team.lane;
         end += __popc(__ballot_sync(ALL, s < team.num && first + unit * places[s + 1] <= room));
       }
+#pragma unroll 1
       for (int s = begin + team.warp; s < end; s += SLOT_WARPS) put(s);
       begin = end;
       if (begin < team.num) flush(first + unit * places[begin]);
@@ -168,6 +174,7 @@ class Outgoing {
   // Words up to `until`, zeros from `end` on.
   __device__ __forceinline__ void store(uint32_t until, uint32_t end) {
     const uint32_t ahead = (begin_ + offset_) % SECTOR;  // so that a warp's words are whole sectors
+#pragma unroll 1
     for (uint32_t i = begin_ + threadIdx.x - ahead; (int32_t)(until - i) > 0; i += SLOT_THREADS) {
       if ((int32_t)(i - begin_) < 0 || i >= words_) continue;
       uint32_t word = 0;

@@ -15,6 +15,7 @@ __device__ __forceinline__ void receive(const gradwire_lattice& args, int64_t sl
                                         SlotMemory& memory, const Team& team) {
   const Received in = received_slot(args, slot);
   Code::open(in, memory, team);
+#pragma unroll 1
   for (int s = team.warp; s < team.num; s += SLOT_WARPS) {
     int32_t q[EIGHT];
     Code::read(in, s, memory, team, q);
@@ -62,6 +63,7 @@ __device__ __forceinline__ uint32_t make_fit(const gradwire_lattice& args, const
   const int32_t room = args.size_out - (int32_t)fixed;
   int32_t total = (int32_t)(used - fixed);
   for (uint32_t level = 1; total > room && level <= (uint32_t)LARGEST_SHIFT; ++level) {
+#pragma unroll 1
     for (int s = team.warp; s < team.num; s += SLOT_WARPS) {
       int32_t q[EIGHT];
       uint32_t z[EIGHT];
@@ -75,6 +77,7 @@ __device__ __forceinline__ uint32_t make_fit(const gradwire_lattice& args, const
     __syncthreads();
     int32_t saved = 0, left = 0;
     int first = team.num;
+#pragma unroll 1
     for (int begin = 0; begin < team.num; begin += WARP) {
       const int k = begin + team.lane, s = turn_of(k, team.num, args.contributions);
       const bool there = k < team.num;
@@ -95,6 +98,7 @@ __device__ __forceinline__ uint32_t make_fit(const gradwire_lattice& args, const
     total = left;
     __syncthreads();
   }
+#pragma unroll 1
   for (int s = team.warp; s < team.num; s += SLOT_WARPS) {
     int32_t q[EIGHT];
     load_unzigzagged(rows[s], team.lane, q);

@@ -36,6 +36,7 @@ __device__ __forceinline__ void find_starts(const Received& in, uint32_t first, 
   const uint32_t begin = stream + team.warp * turns * WARP;
   if ((int)threadIdx.x <= team.num && memory.ones[threadIdx.x] == 0) memory.starts[threadIdx.x] = first;
   uint32_t own = 0;
+#pragma unroll 1
   for (uint32_t k = 0; k < turns; ++k) own += __popc(word_of(in, begin + k * WARP + team.lane, first, 0));
   own = __reduce_add_sync(ALL, own);
   if (team.lane == 0) memory.warps[0][team.warp] = own;
@@ -43,10 +44,12 @@ __device__ __forceinline__ void find_starts(const Received& in, uint32_t first, 
   uint32_t before = __reduce_add_sync(ALL, team.lane < team.warp ? memory.warps[0][team.lane] : 0);
   const uint32_t after = before + own;
   int next = 0;
+#pragma unroll 1
   for (int k = 0; k <= team.num; k += WARP) {
     const int s = k + team.lane;
     next += __popc(__ballot_sync(ALL, s <= team.num && memory.ones[s] <= before));
   }
+#pragma unroll 1
   for (uint32_t k = begin; before < after && next <= team.num; k += WARP) {
     const uint32_t i = k + team.lane, word = word_of(in, i, first, 0);
     uint32_t total;
@@ -64,6 +67,7 @@ __device__ __forceinline__ void find_starts(const Received& in, uint32_t first, 
 __device__ __forceinline__ void find_ones(const Received& in, uint32_t first, uint32_t count, int lane,
                                           uint32_t* places) {
   uint32_t found = 0, total;
+#pragma unroll 1
   for (uint32_t k = in.sector_of(first / 32); found < count; k += WARP) {
     const uint32_t i = k + lane;
     uint32_t word = word_of(in, i, first, ALL);
