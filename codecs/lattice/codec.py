@@ -145,7 +145,7 @@ class Lattice(LatticeOptions, Codec, Adapts):
             comm.size,
         )
         draws, library = Draws(this_round.key, comm.rank), library_for(x.device)
-        if library is None or library.name != "cpu":  # there are no kernels for CUDA yet
+        if library is None:
             return LatticeHops(x, slots, grid, self._slot_code, draws, counts.count)
         packed = self.code == "packed"
         return CompiledLatticeHops(x, slots, grid, packed, draws, counts.count, library)

@@ -1,38 +1,24 @@
-"""The lattice codec: whole rounds by every level of kernels for CPUs give the definition's bits."""
+"""The lattice codec: whole rounds by every implementation of its kernels give the definition's bits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
 import pytest
 import torch
 from codec_rounds import Cluster, as_bytes, gradients, layout_of
+from implementations import IMPLEMENTATIONS, implementation
 from torch import Tensor
 
 from gradwire.codecs.lattice import codec as lattice_codec
 from gradwire.codecs.lattice import feedback
 from gradwire.codecs.lattice.feedback import BucketDecision
 from gradwire.codecs.native.call import run
-from gradwire.codecs.native.choice import using_kernels
-from gradwire.codecs.native.loading import choose_cpu_level, library
+from gradwire.codecs.native.choice import library_for, using_kernels
 
-every_level = pytest.mark.parametrize("name", ["base", "v3", "v4"])
+every_implementation = pytest.mark.parametrize("name", IMPLEMENTATIONS)
 every_code = pytest.mark.parametrize("code", ["rice", "packed"])
-
-
-@contextmanager
-def level(name: str) -> Iterator[None]:
-    """Kernels of one level of instruction sets; skips the test where it cannot run."""
-    if library("cpu") is None or not choose_cpu_level(name):
-        pytest.skip(f"no kernels of level {name} run here")
-    try:
-        with using_kernels("cpu"):
-            yield
-    finally:
-        choose_cpu_level("")
 
 
 def awkward(kind: str, numel: int, seed: int) -> Tensor:
@@ -81,13 +67,13 @@ def defined(*given: Any) -> list[Tensor]:
 
 def check(name: str, *given: Any, by: Any = defined) -> None:
     expected = by(*given)
-    with level(name):
+    with implementation(name):
         actual = rounds(*given)
     for own, wanted in zip(actual, expected, strict=True):
         assert torch.equal(as_bytes(own), as_bytes(wanted))
 
 
-@every_level
+@every_implementation
 @every_code
 @pytest.mark.parametrize(
     ("topology", "size"), [("ring", 2), ("ring", 5), ("butterfly", 4), ("butterfly", 5), ("broadcast", 3)]
@@ -96,14 +82,14 @@ def test_every_topology(name: str, code: str, topology: str, size: int) -> None:
     check(name, topology, size, "usual", (("bits", 4.0), ("code", code), ("slot", 16)), 3)
 
 
-@every_level
+@every_implementation
 @every_code
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind(name: str, code: str, kind: str) -> None:
     check(name, "butterfly", 3, kind, (("bits", 5.0), ("code", code)))
 
 
-@every_level
+@every_implementation
 @every_code
 @pytest.mark.parametrize("share", [0.7, 0.3])
 @pytest.mark.parametrize(("topology", "size"), [("ring", 4), ("butterfly", 5)])
@@ -122,14 +108,14 @@ def test_slots_that_are_too_small(
     check(name, topology, size, "usual", options, by=defined.__wrapped__)
 
 
-@every_level
+@every_implementation
 @every_code
 def test_messages_of_chance(name: str, code: str) -> None:
     """Whatever a message holds, nothing beyond it is read, and nothing beyond the sums is written."""
     super_groups, slots, size = 5, 3, 32 * 41
     places = super_groups * slots
-    with level(name):
-        found = library("cpu")
+    with implementation(name):
+        found = library_for(torch.device("cpu"))
         assert found is not None
         for seed in range(40):
             draw = torch.Generator().manual_seed(seed)

@@ -98,7 +98,7 @@ GRADWIRE_HD int32_t floored(float x) { return (int32_t)floor_of(x); }
 
 // 2^(units/64) as float32, the nearest one.
 GRADWIRE_HD float power_of_units(int64_t units) {
-  const uint32_t powers[UNITS] = {
+  static constexpr uint32_t powers[UNITS] = {
       0x3f800000u, 0x3f8164d2u, 0x3f82cd87u, 0x3f843a29u, 0x3f85aac3u, 0x3f871f62u, 0x3f88980fu, 0x3f8a14d5u,
       0x3f8b95c2u, 0x3f8d1adfu, 0x3f8ea43au, 0x3f9031dcu, 0x3f91c3d3u, 0x3f935a2bu, 0x3f94f4f0u, 0x3f96942du,
       0x3f9837f0u, 0x3f99e046u, 0x3f9b8d3au, 0x3f9d3edau, 0x3f9ef532u, 0x3fa0b051u, 0x3fa27043u, 0x3fa43516u,
