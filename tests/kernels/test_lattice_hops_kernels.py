@@ -19,7 +19,7 @@ from gradwire.codecs.lattice.draws import Draws
 from gradwire.codecs.lattice.hops import Grid, LatticeHops
 from gradwire.codecs.lattice.logarithms import log2_units
 from gradwire.codecs.lattice.slots import Slots
-from gradwire.codecs.native.call import run
+from gradwire.codecs.native.call import KernelError, run
 from gradwire.codecs.native.choice import library_for
 
 WORKERS, CHUNKS = 4, 2
@@ -223,3 +223,28 @@ def test_the_key_may_lie_in_memory(name: str, code: str) -> None:
             )
             messages.append(message)
     assert torch.equal(messages[0], messages[1]) and not torch.equal(messages[0], messages[2])
+
+
+@pytest.mark.parametrize("name", ["base", "emulated"])
+def test_a_message_that_begins_elsewhere_is_refused(name: str) -> None:
+    message = torch.zeros(64 + 4, dtype=torch.uint8)[4:]
+    with implementation(name):
+        library = library_for(message.device)
+        assert library is not None
+        with pytest.raises(KernelError, match="a multiple of 16 bytes"):
+            run(
+                library,
+                "lattice_unseal",
+                message.device,
+                order=(torch.zeros(1, dtype=torch.int64), 1),
+                step=(torch.zeros(1, dtype=torch.int64), 1),
+                message_in=(message, 64),
+                size_in=512,
+                means=(torch.zeros(256), 256),
+                nothing=(torch.zeros(1, dtype=torch.uint8), 1),
+                numel=256,
+                slots=1,
+                super_groups=1,
+                workers=2,
+                count=1,
+            )
