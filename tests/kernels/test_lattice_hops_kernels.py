@@ -64,6 +64,7 @@ class Worker:
         slot: int,
         sizes: dict[int, int],
         sinks: Sequence[int] | None = SINKS,
+        key_place: Tensor | None = None,
     ) -> None:
         self.slots, self.sizes, self.wanted = Slots(x.numel(), CHUNKS, slot), sizes, list[Tensor]()
         step = log2_units(torch.tensor(0.25))
@@ -72,7 +73,9 @@ class Worker:
         made = (
             LatticeHops(x, self.slots, grid, CODES[code], draws, self._count)
             if library is None
-            else CompiledLatticeHops(x, self.slots, grid, code == "packed", draws, self._count, library)
+            else CompiledLatticeHops(
+                x, self.slots, grid, code == "packed", draws, self._count, library, key_place
+            )
         )
         self.hops: LatticeHops = made
 
@@ -190,38 +193,14 @@ def test_slots_with_empty_places(name: str, code: str, numel: int) -> None:
 @every_code
 def test_the_key_may_lie_in_memory(name: str, code: str) -> None:
     """A message depends on the two words there, not on those among the arguments."""
-    x, slots, super_groups, size = bucket(0, 4096, torch.float32, 0, False), 2, 8, 32 * 700
+    x, sizes = bucket(0, 4096, torch.float32, 0, False), sizes_of(9.0, 16, 4096)
     place = torch.tensor(KEY, dtype=torch.int64).to(torch.int32)
     messages = []
     with implementation(name):
-        library = library_for(x.device)
-        assert library is not None
-        for given in (
-            {"key0": KEY[0], "key1": KEY[1]},
-            {"key_place": (place, 2), "key0": 1, "key1": 2},
-            {"key0": 1, "key1": 2},
-        ):
-            message = torch.zeros(slots * size // 8, dtype=torch.uint8)
-            run(
-                library,
-                "lattice_hop",
-                x.device,
-                values=(x, x.numel()),
-                order=(torch.arange(slots * super_groups).flip(0), slots * super_groups),
-                step=(torch.zeros(1, dtype=torch.int64), 1),
-                message_out=(message, message.numel()),
-                size_out=size,
-                wanted=(torch.zeros(slots, dtype=torch.int64), slots),
-                numel=x.numel(),
-                slots=slots,
-                super_groups=super_groups,
-                packed=int(code == "packed"),
-                workers=2,
-                count=1,
-                contributions=1,
-                **given,
-            )
-            messages.append(message)
+        for key_place in (None, place, place + 1):
+            worker = Worker(0, x, code, 16, sizes, key_place=key_place)
+            messages.append(worker.out(0, 1))
+            worker.hops.encode(range(1), messages[-1], 1)
     assert torch.equal(messages[0], messages[1]) and not torch.equal(messages[0], messages[2])
 
 
