@@ -24,7 +24,7 @@ from gradwire.codecs.native.choice import library_for
 
 WORKERS, CHUNKS = 4, 2
 SINKS = [3, 2]
-"""Of the two chunks: the other workers' order is that of their ranks."""
+"""The sinks of the two chunks; the other workers' order is that of their ranks."""
 
 KEY: Key = (0x1234_5678, 0xDEAD_BEEF)
 
